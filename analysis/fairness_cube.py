@@ -1,0 +1,238 @@
+"""From the long rows of a scan to dense arrays: checkpoint × seed × prompt × option.
+
+Seven million rows become three arrays of 20 to 60 MB, and everything after that is array
+arithmetic. A cell that is not in the bank is NaN.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.expressions import (
+    Floats,
+    Ties,
+    tied_others,
+    unique_maximum,
+    vocabulary_rank,
+)
+from logitbank.errors import BankError, UsageError
+
+COLUMNS = (
+    *("model", "run", "step", "prompt_id", "order_seed", "option", "answer", "is_answer"),
+    *("logit", "rank", "ties", "exact", "sentence_id", "paired"),
+)
+PADDING_COLUMNS = ("padding_above", "padding_ties")
+CHECKPOINT = ("model", "run", "step")
+Codes = NDArray[np.int64]
+
+
+class FairnessLabels(NamedTuple):
+    """Labels of the three options, in the order of the option axis."""
+
+    male: str = "male"
+    female: str = "female"
+    neutral: str = "not specified"
+
+
+@dataclass(frozen=True, slots=True)
+class Cube:
+    """Every score that the fairness metrics need."""
+
+    checkpoints: pl.DataFrame
+    """c rows: model, run, step; sorted, a release (null step) after the steps."""
+    seeds: tuple[int | None, ...]
+    """Option-order seeds."""
+    prompts: pl.DataFrame
+    """p rows: prompt_id, paired, sentence_id."""
+    gold: NDArray[np.int64]
+    """(p,) index of the right option."""
+    clusters: NDArray[np.int64]
+    """(p,) index of the sentence."""
+    logits: Floats
+    """(c, s, p, o), NaN where the bank has no score."""
+    ranks: Floats
+    """(c, s, p) vocabulary rank of the gold token, NaN where missing."""
+    top: NDArray[np.bool_]
+    """(c, s, p) gold token is the only maximum of the vocabulary."""
+    tied: NDArray[np.bool_]
+    """(c, s, p) another token has the gold token's logit."""
+    inexact: NDArray[np.bool_]
+    """(c, s, p) the rank is a lower bound."""
+
+
+def cube(
+    frame: pl.LazyFrame, *, labels: FairnessLabels, ties: Ties, vocab_limit: bool = False
+) -> Cube:
+    """Collect a scan once and lay its scores out densely.
+
+    Raises
+    ------
+    UsageError
+        The frame lacks columns, its options or answers are not the labels, a prompt has two
+        answers, or a checkpoint scores the same prompt, order and option twice.
+    BankError
+        No rows, a prompt without one of its options, or a logit that is not finite.
+    """
+    rank = vocabulary_rank(ties=ties, vocab_limit=vocab_limit)
+    _check_columns(frame, (*COLUMNS, *(PADDING_COLUMNS if vocab_limit else ())))
+    rows = frame.select(
+        pl.col("model", "run", "prompt_id").cast(pl.Categorical),
+        *("step", "order_seed", "sentence_id", "paired", "logit"),
+        option=pl.col("option").cast(pl.Enum(labels), strict=False).to_physical(),
+        is_answer=pl.col("is_answer").fill_null(False),
+        rank=rank,
+        top=unique_maximum(vocab_limit=vocab_limit),
+        tied=tied_others(vocab_limit=vocab_limit) > 0,
+        inexact=~pl.col("exact"),
+    ).collect(engine="streaming")
+    if rows.is_empty():
+        raise BankError("the scan has no committed row; extract first, or widen the filters")
+    _check_options(rows, frame, labels)
+    return _dense(rows, labels)
+
+
+def _dense(rows: pl.DataFrame, labels: FairnessLabels) -> Cube:
+    checkpoints, c = _checkpoint_codes(rows)
+    seeds, s = _seed_codes(rows["order_seed"])
+    first, p = _codes(rows["prompt_id"].to_physical().to_numpy())
+    prompts = rows[first].select(
+        pl.col("prompt_id", "sentence_id").cast(pl.String), pl.col("paired").fill_null(False)
+    )
+    shape = (len(checkpoints), len(seeds), len(prompts))
+    cell = (c * shape[1] + s) * shape[2] + p
+    option = rows["option"].to_numpy()
+    logits = np.full((*shape, len(labels)), np.nan)
+    logits.reshape(-1)[cell * len(labels) + option] = rows["logit"].to_numpy()
+    _check_cells(logits, rows, checkpoints=checkpoints, prompts=prompts, labels=labels)
+    own = np.flatnonzero(rows["is_answer"].to_numpy())
+    target = cell[own]
+    ranks = np.full(shape, np.nan)
+    ranks.reshape(-1)[target] = rows["rank"].to_numpy()[own]
+    flags = []
+    for name in ("top", "tied", "inexact"):
+        flag = np.zeros(shape, bool)
+        flag.reshape(-1)[target] = rows[name].to_numpy()[own]
+        flags.append(flag)
+    gold = _gold(option[own], p[own], prompts=prompts, labels=labels)
+    # A prompt without a sentence is a cluster of its own.
+    names = prompts.select(pl.coalesce("sentence_id", "prompt_id")).to_series()
+    clusters = (names.rank("dense").to_numpy() - 1).astype(np.int64)
+    return Cube(checkpoints, seeds, prompts, gold, clusters, logits, ranks, *flags)
+
+
+def _gold(option: Codes, prompt: Codes, *, prompts: pl.DataFrame, labels: FairnessLabels) -> Codes:
+    """The right option of each prompt, from the rows that are answers."""
+    gold = np.full(len(prompts), -1, np.int64)
+    gold[prompt] = option
+    if (gold < 0).any():
+        at = np.flatnonzero(gold < 0)
+        raise UsageError(
+            f"prompt {prompts['prompt_id'][int(at[0])]!r} has no answer among "
+            f"{', '.join(map(repr, labels))} ({len(at)} such prompts); fairness needs an answer "
+            "for each prompt, as the winobias prompts have"
+        )
+    if (gold[prompt] != option).any():
+        at = prompt[gold[prompt] != option]
+        raise UsageError(
+            f"prompt {prompts['prompt_id'][int(at[0])]!r} has two answers; "
+            "one prompt_id needs one answer"
+        )
+    return gold
+
+
+def _checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
+    """Checkpoints in order, and the index of each row's one.
+
+    A scan comes checkpoint by checkpoint, so the keys of runs of equal rows are compared instead
+    of the keys of rows: 0.04 s against 2 s for a join of 7.3 million rows.
+    """
+    keys = rows.select(CHECKPOINT)
+    run = keys.select(pl.struct(CHECKPOINT).rle_id()).to_series().to_numpy()
+    starts = np.flatnonzero(np.diff(run, prepend=run.dtype.type(run[0] + 1)))
+    heads = keys[starts].with_columns(pl.col("model", "run").cast(pl.String))
+    order = heads.unique().sort(CHECKPOINT, nulls_last=True)
+    codes = heads.join(
+        order.with_row_index("code"),
+        on=CHECKPOINT,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )["code"]
+    return order, codes.to_numpy().astype(np.int64)[run]
+
+
+def _seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], Codes]:
+    distinct = values.unique().sort(nulls_last=True)
+    known = distinct.drop_nulls().to_numpy()
+    codes = np.searchsorted(known, values.fill_null(0).to_numpy())
+    if values.null_count():
+        codes[values.is_null().to_numpy()] = len(known)
+    return tuple(distinct.to_list()), codes
+
+
+def _codes(physical: NDArray[np.uint32]) -> tuple[Codes, Codes]:
+    """Dense codes 0..n-1 in order of the physical code, and the first row of each."""
+    first = np.full(int(physical.max()) + 1, -1, np.int64)
+    first[physical[::-1]] = np.arange(len(physical) - 1, -1, -1)
+    seen = first >= 0
+    return first[seen], (np.cumsum(seen) - 1)[physical]
+
+
+def _check_columns(frame: pl.LazyFrame, needed: tuple[str, ...]) -> None:
+    there = frame.collect_schema().names()
+    if lacking := [name for name in needed if name not in there]:
+        raise UsageError(
+            f"the frame lacks {', '.join(lacking)}, which fairness needs; scan a prompt set with "
+            'WinoBias columns, such as bank.scan("winobias")'
+        )
+
+
+def _check_options(rows: pl.DataFrame, frame: pl.LazyFrame, labels: FairnessLabels) -> None:
+    codes = rows["option"]
+    if codes.null_count() or codes.n_unique() < len(labels):
+        found = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
+        values = ", ".join(repr(value) for value in found.to_series().to_list())
+        raise UsageError(
+            f"the options are {values} but fairness needs {', '.join(map(repr, labels))}; "
+            'scan the "winobias" prompts, or pass labels=FairnessLabels(male, female, neutral)'
+        )
+
+
+def _check_cells(
+    logits: Floats,
+    rows: pl.DataFrame,
+    *,
+    checkpoints: pl.DataFrame,
+    prompts: pl.DataFrame,
+    labels: FairnessLabels,
+) -> None:
+    if not rows["logit"].is_finite().fill_null(False).all():
+        row = rows.filter(~pl.col("logit").is_finite().fill_null(False))
+        raise BankError(
+            f"prompt {row['prompt_id'][0]!r} of {_name(row.row(0, named=True))} has the logit "
+            f"{row['logit'][0]} ({len(row)} such rows); extract that checkpoint again"
+        )
+    there = ~np.isnan(logits)
+    if (surplus := len(rows) - int(np.count_nonzero(there))) > 0:
+        raise UsageError(
+            f"{surplus} rows score a checkpoint, prompt, order and option that another row scores; "
+            "scan one prompt set, and one piece of each prompt"
+        )
+    options = reduce(np.add, np.moveaxis(there.view(np.int8), -1, 0))
+    partial = np.argwhere((options > 0) & (options < len(labels)))
+    if len(partial):
+        c, s, p = (int(i) for i in partial[0])
+        lacking = ", ".join(repr(labels[o]) for o in np.flatnonzero(~there[c, s, p]))
+        raise BankError(
+            f"prompt {prompts['prompt_id'][p]!r} of {_name(checkpoints.row(c, named=True))} has no "
+            f"score for option {lacking} ({len(partial)} such prompts); extract its options again"
+        )
+
+
+def _name(row: dict[str, object]) -> str:
+    step = "release" if row["step"] is None else f"step {row['step']}"
+    return f"{row['model']} {row['run']} {step}"

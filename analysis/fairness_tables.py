@@ -1,0 +1,154 @@
+"""The tables of fairness: means over prompts and seeds, with their spread and interval."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.expressions import Floats, scaled, three_way_correct
+from logitbank.analysis.fairness_cube import CHECKPOINT, Cube, FairnessLabels
+from logitbank.analysis.stats import (
+    Interval,
+    bootstrap_means,
+    mean_present,
+    percentile_interval,
+    seed_mean,
+)
+
+Columns = Mapping[str, str | np.ndarray]
+
+
+def coverage(data: Cube) -> pl.DataFrame:
+    """Prompts and option orders that each checkpoint has, and how many of the cells it lacks."""
+    there = ~np.isnan(data.ranks)
+    return data.checkpoints.with_columns(
+        prompts=there.any(axis=1).sum(axis=1),
+        orders=there.any(axis=2).sum(axis=1),
+        missing=(~there).sum(axis=(1, 2)),
+    )
+
+
+def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.DataFrame:
+    """Average Rank of the gold token, per gold option."""
+    tables = []
+    for index, label in enumerate(labels):
+        own = data.gold == index
+        ranks = data.ranks[:, :, own]
+        mean = seed_mean(mean_present(ranks, axis=2))
+        interval = _interval(bootstrap_means(ranks, counts[:, own]), mean.mean)
+        columns: dict[str, str | np.ndarray] = {
+            "gold": label,
+            "average_rank": mean.mean,
+            "sd": mean.sd,
+            "low": interval.low,
+            "high": interval.high,
+            "prompts": _prompts(ranks),
+            "orders": mean.seeds,
+            "tied": data.tied[:, :, own].sum(axis=(1, 2)),
+            "inexact": data.inexact[:, :, own].sum(axis=(1, 2)),
+        }
+        tables.append(_tidy(data.checkpoints, columns))
+    return _sorted(tables)
+
+
+def accuracy_table(data: Cube, *, labels: FairnessLabels) -> pl.DataFrame:
+    """Accuracy per gold option, and for `all` prompts."""
+    there = ~np.isnan(data.ranks)
+    hits = np.where(there, data.top, np.nan)
+    three_way = np.where(there, three_way_correct(data.logits, data.gold), np.nan)
+    groups = {label: data.gold == index for index, label in enumerate(labels)}
+    tables = []
+    for label, own in {**groups, "all": np.ones_like(data.gold, bool)}.items():
+        top = seed_mean(mean_present(hits[:, :, own], axis=2))
+        three = seed_mean(mean_present(three_way[:, :, own], axis=2))
+        columns: dict[str, str | np.ndarray] = {
+            "gold": label,
+            "accuracy": top.mean,
+            "sd": top.sd,
+            "three_way_accuracy": three.mean,
+            "three_way_sd": three.sd,
+            "prompts": _prompts(hits[:, :, own]),
+        }
+        tables.append(_tidy(data.checkpoints, columns))
+    return _sorted(tables)
+
+
+def jsd_table(data: Cube, parts: Floats, counts: Floats, *, labels: FairnessLabels) -> pl.DataFrame:
+    """Mean JSD-P of every option over the prompts of every gold option."""
+    tables = []
+    for gold, gold_label in enumerate(labels):
+        own = data.gold == gold
+        weights = counts[:, own]
+        for option, label in enumerate(labels):
+            values = parts[:, :, own, option]
+            mean = seed_mean(mean_present(values, axis=2))
+            interval = _interval(bootstrap_means(values, weights), mean.mean)
+            columns: dict[str, str | np.ndarray] = {
+                "gold": gold_label,
+                "option": label,
+                **_both_units({"": mean.mean, "sd": mean.sd, **interval._asdict()}),
+                "prompts": _prompts(values),
+            }
+            tables.append(_tidy(data.checkpoints, columns))
+    return _sorted(tables)
+
+
+def gap_table(data: Cube, parts: Floats, counts: Floats) -> pl.DataFrame:
+    """JSD-P(female | gold female) − JSD-P(male | gold male), seed by seed, then averaged."""
+    means, draws = [], []
+    for option in (0, 1):
+        own = data.gold == option
+        values = parts[:, :, own, option]
+        means.append(mean_present(values, axis=2))
+        draws.append(bootstrap_means(values, counts[:, own]))
+    delta = seed_mean(means[1] - means[0])
+    interval = _interval(draws[1] - draws[0], delta.mean)
+    nats = {"delta": delta.mean, "gap": np.abs(delta.mean), "sd": delta.sd}
+    columns = {**_both_units(nats | interval._asdict()), "orders": delta.seeds}
+    return _tidy(data.checkpoints, columns)
+
+
+def change_table(gap: pl.DataFrame) -> pl.DataFrame:
+    """Fairness increase from step to step; a release has no place in that order."""
+    now = pl.col("gap_nats")
+    series = gap.filter(pl.col("step").is_not_null())
+    return series.select(
+        *CHECKPOINT,
+        from_first=_percent(now.first().over("model", "run"), now),
+        from_previous=_percent(now.shift(1).over("model", "run"), now),
+    )
+
+
+def _percent(before: pl.Expr, after: pl.Expr) -> pl.Expr:
+    change = 100 * (before - after) / before
+    return pl.when(before != 0).then(change).otherwise(float("nan"))
+
+
+def _interval(draws: Floats, mean: Floats) -> Interval:
+    """Interval of the draws; NaN where there is no estimate."""
+    low, high = percentile_interval(draws)
+    return Interval(
+        np.where(np.isnan(mean), np.nan, low),
+        np.where(np.isnan(mean), np.nan, high),
+    )
+
+
+def _both_units(nats: Mapping[str, Floats]) -> dict[str, Floats]:
+    columns = {f"{name}_nats".lstrip("_"): values for name, values in nats.items()}
+    return columns | {f"{name}_scaled".lstrip("_"): scaled(v) for name, v in nats.items()}
+
+
+def _prompts(values: Floats) -> np.ndarray:
+    """Prompts with at least one value, per checkpoint."""
+    count: np.ndarray = (~np.isnan(values)).any(axis=1).sum(axis=1)
+    return count
+
+
+def _tidy(checkpoints: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    literal = {name: pl.lit(v) if isinstance(v, str) else v for name, v in columns.items()}
+    return checkpoints.with_columns(**literal)
+
+
+def _sorted(tables: list[pl.DataFrame]) -> pl.DataFrame:
+    """Checkpoint after checkpoint, the groups of each in the order given."""
+    return pl.concat(tables).sort(CHECKPOINT, nulls_last=True, maintain_order=True)

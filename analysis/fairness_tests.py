@@ -1,0 +1,185 @@
+"""Tests of fairness: male against female, one model against another, and the onset of a gap."""
+
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.expressions import Floats
+from logitbank.analysis.fairness_cube import CHECKPOINT, Cube, FairnessLabels
+from logitbank.analysis.stats import (
+    SIGNIFICANCE,
+    TestResult,
+    benjamini_hochberg,
+    mann_whitney,
+    mean_present,
+    onset,
+    wilcoxon,
+)
+from logitbank.errors import UsageError
+
+Unit = Literal["prompt", "prompt_order", "seed"]
+
+RESULT_SCHEMA = {
+    "test": pl.String,  # mann_whitney or wilcoxon
+    "origin": pl.String,  # published or ours
+    "unit": pl.String,
+    "statistic": pl.Float64,
+    "p": pl.Float64,
+    "p_bh": pl.Float64,  # Benjamini–Hochberg over the checkpoints of a run; ours
+    "n1": pl.Int64,
+    "n2": pl.Int64,
+    "effect": pl.Float64,
+    "significant": pl.Boolean,  # p < 0.01, the published rule
+    "significant_bh": pl.Boolean,
+}
+CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
+
+
+def gender_tests(data: Cube, parts: Floats, *, unit: Unit) -> pl.DataFrame:
+    """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
+
+    Mann–Whitney is the published test. Wilcoxon is ours: the pro- and anti-stereotyped versions
+    of a sentence are a pair, and the difference is male minus female.
+    """
+    male, female = data.gold == 0, data.gold == 1
+    pairs = twin_prompts(data)
+    measures = {
+        "jsd_p": (parts[..., 0], parts[..., 1]),
+        "average_rank": (data.ranks, data.ranks),
+    }
+    tables = []
+    for measure, (first, second) in measures.items():
+        a = observations(first[:, :, male], unit=unit)
+        b = observations(second[:, :, female], unit=unit)
+        d = observations(first[:, :, pairs[0]] - second[:, :, pairs[1]], unit=unit)
+        base = data.checkpoints.with_columns(measure=pl.lit(measure))
+        tables += [
+            _result_rows(base, mann_whitney(a, b, missing="omit"), test="mann_whitney", unit=unit),
+            _result_rows(base, wilcoxon(d, missing="omit"), test="wilcoxon", unit=unit),
+        ]
+    return pl.concat(tables).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+
+
+def comparison_table(
+    data: Cube,
+    parts: Floats,
+    *,
+    unit: Unit,
+    models: tuple[str, str] | None,
+    labels: FairnessLabels,
+) -> pl.DataFrame:
+    """JSD-P of two models on neutral prompts, for the male and for the female option.
+
+    Checkpoints of the same run name and step are compared; Wilcoxon pairs the same prompt.
+
+    Raises
+    ------
+    UsageError
+        The models have no run and step in common.
+    """
+    schema = {
+        "model": pl.String,
+        "other_model": pl.String,
+        "run": pl.String,
+        "step": pl.Int64,
+        "option": pl.String,
+        **RESULT_SCHEMA,
+    }
+    if models is None:
+        return pl.DataFrame(schema=schema)
+    shared = _shared_checkpoints(data.checkpoints, models)
+    neutral = data.gold == 2
+    tables = []
+    for option in (0, 1):
+        first, second = (
+            parts[shared[side].to_numpy()][:, :, neutral, option] for side in ("first", "second")
+        )
+        a, b = observations(first, unit=unit), observations(second, unit=unit)
+        d = observations(first - second, unit=unit)
+        base = shared.select(*CHECKPOINT, option=pl.lit(labels[option]))
+        tables += [
+            _result_rows(base, mann_whitney(a, b, missing="omit"), test="mann_whitney", unit=unit),
+            _result_rows(base, wilcoxon(d, missing="omit"), test="wilcoxon", unit=unit),
+        ]
+    rows = pl.concat(tables).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    return rows.with_columns(other_model=pl.lit(models[1])).select(*schema)
+
+
+def onset_table(gap: pl.DataFrame) -> pl.DataFrame:
+    """Per run: the first step from which the gap's interval stays on one side of zero.
+
+    `sign` is +1 where JSD-P is greater for female answers, so that the model fits male ones
+    better. Both are null where the interval of the last step contains zero. A release is left out.
+    """
+    rows = []
+    steps = gap.filter(pl.col("step").is_not_null())
+    for (model, run), part in steps.group_by("model", "run", maintain_order=True):
+        found = onset(part["low_nats"].to_numpy(), part["high_nats"].to_numpy())
+        step = part["step"][found[0]] if found else None
+        rows.append((model, run, step, found[1] if found else None, part["step"][-1]))
+    schema = {**CHECKPOINT_SCHEMA, "sign": pl.Int64, "last_step": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row").rename({"step": "onset_step"})
+
+
+def observations(values: Floats, *, unit: Unit) -> Floats:
+    """(c, s, p) to (c, n): the values that a test takes as independent; NaN stays missing."""
+    if unit == "prompt":
+        return mean_present(values, axis=1)
+    if unit == "seed":
+        return mean_present(values, axis=2)
+    return values.reshape(len(values), -1)
+
+
+def twin_prompts(data: Cube) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Prompts of the same sentence with gold male and with gold female, pair by pair.
+
+    A sentence counts where its versions are marked as paired and it has exactly one of each.
+    """
+    prompts = data.prompts.select("sentence_id", "paired", gold=data.gold).with_row_index("at")
+    paired = prompts.filter(pl.col("paired") & pl.col("sentence_id").is_not_null())
+    male, female = (
+        paired.filter(pl.col("gold") == gold).unique("sentence_id", keep="none") for gold in (0, 1)
+    )
+    pairs = male.join(female, on="sentence_id", maintain_order="left")
+    return (
+        pairs["at"].to_numpy().astype(np.int64),
+        pairs["at_right"].to_numpy().astype(np.int64),
+    )
+
+
+def _shared_checkpoints(checkpoints: pl.DataFrame, models: tuple[str, str]) -> pl.DataFrame:
+    """Checkpoints of the first model, with the row of each model's checkpoint."""
+    rows = checkpoints.with_row_index("first")
+    one = rows.filter(pl.col("model") == models[0])
+    other = rows.filter(pl.col("model") == models[1]).select("run", "step", second="first")
+    shared = one.join(
+        other, on=["run", "step"], how="inner", nulls_equal=True, maintain_order="left"
+    )
+    if shared.is_empty():
+        raise UsageError(
+            f"{models[0]} and {models[1]} have no run and step in common; scan runs and steps "
+            "that both have"
+        )
+    return shared
+
+
+def _result_rows(base: pl.DataFrame, result: TestResult, *, test: str, unit: Unit) -> pl.DataFrame:
+    """One test's rows under the checkpoints of `base`; the correction is per model and run."""
+    p_bh = np.full(len(base), np.nan)
+    for (rows,) in base.with_row_index("at").group_by("model", "run").agg("at").select("at").rows():
+        p_bh[rows] = benjamini_hochberg(result.p[rows])
+    return base.with_columns(
+        test=pl.lit(test),
+        origin=pl.lit("published" if test == "mann_whitney" else "ours"),
+        unit=pl.lit(unit),
+        statistic=result.statistic,
+        p=result.p,
+        p_bh=p_bh,
+        n1=result.n1.astype(np.int64),
+        n2=result.n2.astype(np.int64),
+        effect=result.effect,
+        significant=result.p < SIGNIFICANCE,
+        significant_bh=p_bh < SIGNIFICANCE,
+    )

@@ -1,0 +1,89 @@
+"""logitbank: run every checkpoint over every prompt once, keep the logits, ask later.
+
+Names are imported when first used, so that `import logitbank` is quick and needs no engine.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from logitbank.analysis.fairness import Fairness, fairness, fairness_change
+    from logitbank.analysis.figures import figures
+    from logitbank.cli.demo import demo
+    from logitbank.engine.extract import extract
+    from logitbank.engine.prompts import Option, Prompt, PromptSet, load_prompts
+    from logitbank.engine.suites import Checkpoint, Suite, known_suites, resolve_suite
+    from logitbank.engine.winobias import winobias
+    from logitbank.errors import LogitbankError
+    from logitbank.store.bank import Bank
+    from logitbank.store.schema import CheckpointId, Keep, Query, QuerySet
+    from logitbank.store.verify import verify
+
+_HOMES = {
+    "Bank": "store.bank",
+    "Checkpoint": "engine.suites",
+    "CheckpointId": "store.schema",
+    "Fairness": "analysis.fairness",
+    "Keep": "store.schema",
+    "LogitbankError": "errors",
+    "Option": "engine.prompts",
+    "Prompt": "engine.prompts",
+    "PromptSet": "engine.prompts",
+    "Query": "store.schema",
+    "QuerySet": "store.schema",
+    "Suite": "engine.suites",
+    "demo": "cli.demo",
+    "extract": "engine.extract",
+    "fairness": "analysis.fairness",
+    "fairness_change": "analysis.fairness",
+    "figures": "analysis.figures",
+    "known_suites": "engine.suites",
+    "load_prompts": "engine.prompts",
+    "resolve_suite": "engine.suites",
+    "verify": "store.verify",
+    "winobias": "engine.winobias",
+}
+
+__version__ = "0.1.0"
+__all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
+    "Bank",
+    "open",
+    "Checkpoint",
+    "CheckpointId",
+    "Fairness",
+    "Keep",
+    "LogitbankError",
+    "Option",
+    "Prompt",
+    "PromptSet",
+    "Query",
+    "QuerySet",
+    "Suite",
+    "demo",
+    "extract",
+    "fairness",
+    "fairness_change",
+    "figures",
+    "known_suites",
+    "load_prompts",
+    "resolve_suite",
+    "verify",
+    "winobias",
+]
+
+
+def open(path: str) -> "Bank":
+    """Open an existing bank for reading and depositing; `Bank.create` makes a new one."""
+    from logitbank.store.bank import Bank
+
+    return Bank.open(path)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"logitbank.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'logitbank' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

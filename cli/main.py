@@ -1,0 +1,292 @@
+"""The command line. Each command parses, calls one library function, and prints."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Run every checkpoint over every prompt once, keep the logits, ask every question later.",
+)
+prompts_app = typer.Typer(no_args_is_help=True, help="Show and check prompt sets.")
+analyze_app = typer.Typer(no_args_is_help=True, help="Compute a family of metrics from a bank.")
+app.add_typer(prompts_app, name="prompts")
+app.add_typer(analyze_app, name="analyze")
+
+
+class Engine(StrEnum):
+    auto = "auto"
+    vllm = "vllm"
+    transformers = "transformers"
+
+
+class StoredDtype(StrEnum):
+    float16 = "float16"
+    float32 = "float32"
+
+
+class ComputeDtype(StrEnum):
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+class Form(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+class Unit(StrEnum):
+    prompt = "prompt"
+    prompt_order = "prompt_order"
+    seed = "seed"
+
+
+class Ties(StrEnum):
+    competition = "competition"
+    midrank = "midrank"
+
+
+BankPath = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
+Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
+Orders = Annotated[str, typer.Option(help="Option orders of WinoBias: a number of seeds, or all.")]
+Splits = Annotated[str, typer.Option(help="Parts of WinoBias, separated by commas.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder with public data; else LOGITBANK_DATA, else downloaded."),
+]
+FirstToken = Annotated[
+    bool, typer.Option("--first-token", help="Score the first token of longer options.")
+]
+
+
+@app.command()
+def extract(
+    bank: BankPath,
+    suite: Annotated[str, typer.Option(help="Known suite, owner/repo, or folder of checkpoints.")],
+    prompts: Annotated[list[str], typer.Option(help="winobias, or a JSONL, CSV or Parquet file.")],
+    steps: Annotated[str, typer.Option(help="all, log, A:B:C, a list, or release.")] = "all",
+    orders: Orders = "5",
+    splits: Splits = "dev,test",
+    data: Data = None,
+    first_token: FirstToken = False,
+    model: Annotated[str | None, typer.Option(help="Name to store the model under.")] = None,
+    engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = Engine.auto,
+    keep: Annotated[str, typer.Option(help="full, topk:K or options.")] = "full",
+    dtype: Annotated[
+        StoredDtype, typer.Option(help="Of stored log-probabilities; ranks are made before.")
+    ] = StoredDtype.float16,
+    compute_dtype: Annotated[
+        ComputeDtype, typer.Option(help="Of the model's body; its head is float32.")
+    ] = ComputeDtype.float32,
+    canary_every: Annotated[
+        int, typer.Option(min=0, help="Check a sequence independently every so many checkpoints.")
+    ] = 50,
+    legacy_weights: Annotated[
+        bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+) -> None:
+    """Run checkpoints over prompts and deposit the logits; what the bank has is not run again."""
+    from logitbank.cli.show import ExtractProgress, print_summary
+    from logitbank.engine.extract import extract as run_extract
+
+    with ExtractProgress() as progress:
+        summary = run_extract(
+            bank,
+            suite=suite,
+            prompts=prompts,
+            steps=steps,
+            orders=_orders(orders),
+            splits=splits.split(","),
+            data=data,
+            first_token=first_token,
+            model=model,
+            engine=engine.value,
+            keep=keep,
+            dtype=dtype.value,
+            compute_dtype=compute_dtype.value,
+            canary_every=canary_every,
+            legacy_weights=legacy_weights,
+            trust_remote_code=trust_remote_code,
+            dry_run=dry_run,
+            on_event=progress,
+        )
+    print_summary(summary, bank=str(bank), dry_run=dry_run)
+    raise typer.Exit(0 if summary.complete else 1)
+
+
+@app.command()
+def info(bank: BankPath, form: Format = Form.table) -> None:
+    """Say what a bank holds and what is missing, one row a checkpoint and query set."""
+    from logitbank.cli.show import print_frame
+    from logitbank.store import Bank
+
+    print_frame(Bank.open(bank).info(), form)
+
+
+@app.command()
+def verify(bank: BankPath) -> None:
+    """Recompute every digest in a bank; name what is damaged or missing."""
+    from logitbank.cli.show import print_lines
+    from logitbank.store import verify as run_verify
+
+    damage = run_verify(bank)
+    print_lines(str(d) for d in damage)
+    print_lines([f"{len(damage)} damaged objects in {bank}" if damage else f"{bank} is whole"])
+    raise typer.Exit(1 if damage else 0)
+
+
+@app.command()
+def suites(form: Format = Form.table) -> None:
+    """List the checkpoint suites known by name."""
+    import polars as pl
+
+    from logitbank.cli.show import print_frame
+    from logitbank.engine.suites import known_suites
+
+    columns = ("name", "repo", "description")
+    rows = [tuple(getattr(s, c) for c in columns) for s in known_suites()]
+    print_frame(pl.DataFrame(rows, schema=columns, orient="row"), form)
+
+
+@prompts_app.command("show")
+def prompts_show(
+    prompts: Annotated[str, typer.Argument(help="winobias, or a JSONL, CSV or Parquet file.")],
+    limit: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
+    orders: Orders = "5",
+    splits: Splits = "dev,test",
+    data: Data = None,
+) -> None:
+    """Print the first prompts of a set exactly as they would be scored."""
+    from logitbank.cli.show import print_lines
+    from logitbank.engine.prompt_sources import describe, prompt_set
+
+    found = prompt_set(prompts, data=data, orders=_orders(orders), splits=splits.split(","))
+    print_lines(describe(found, limit=limit))
+
+
+@prompts_app.command("check")
+def prompts_check(
+    prompts: Annotated[str, typer.Argument(help="winobias, or a JSONL, CSV or Parquet file.")],
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")
+    ] = None,
+    orders: Orders = "5",
+    splits: Splits = "dev,test",
+    data: Data = None,
+    first_token: FirstToken = False,
+) -> None:
+    """Say what stops a prompt set, and what its author may not have meant."""
+    from logitbank.cli.show import print_lines
+    from logitbank.engine.prompt_sources import check, prompt_set
+
+    found = prompt_set(
+        prompts,
+        data=data,
+        orders=_orders(orders),
+        splits=splits.split(","),
+        first_token=first_token,
+    )
+    lines, failed = check(found, tokenizer)
+    print_lines(lines)
+    raise typer.Exit(1 if failed else 0)
+
+
+@analyze_app.command("fairness")
+def analyze_fairness(
+    banks: Annotated[list[Path], typer.Argument(help="One or more banks.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tables, figures and the report.")
+    ] = None,
+    prompts: Annotated[str, typer.Option(help="Prompt set to analyse.")] = "winobias",
+    model: Annotated[list[str] | None, typer.Option(help="Only these models.")] = None,
+    compare: Annotated[
+        tuple[str, str] | None, typer.Option(help="Two models to compare on neutral prompts.")
+    ] = None,
+    change: Annotated[
+        tuple[int, int] | None, typer.Option(help="Print the fairness change between two steps.")
+    ] = None,
+    vocab_limit: Annotated[
+        bool, typer.Option("--vocab-limit", help="Rank among the tokenizer's entries only.")
+    ] = False,
+    ties: Annotated[Ties, typer.Option(help="How equal logits are ranked.")] = Ties.competition,
+    unit: Annotated[Unit, typer.Option(help="Observation of the tests.")] = Unit.prompt,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the sentences.")] = 1000,
+    table: Annotated[str | None, typer.Option(help="Print this table instead of all.")] = None,
+    form: Format = Form.table,
+) -> None:
+    """Average Rank, accuracy, JSD by parts, the gap, and their tests, by checkpoint."""
+    from logitbank.analysis.study import fairness_study
+    from logitbank.cli.show import print_study
+
+    study = fairness_study(
+        banks,
+        prompts=prompts,
+        models=model,
+        out=out,
+        vocab_limit=vocab_limit,
+        ties=ties.value,
+        unit=unit.value,
+        bootstrap=bootstrap,
+        compare=compare,
+        change=change,
+    )
+    print_study(study, table=table, form=form)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Argument(help="Folder to work in.")] = Path("demo"),
+    engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = Engine.auto,
+) -> None:
+    """Train a tiny model series whose bias changes at a known step, bank it, and report."""
+    from logitbank.cli.demo import demo as run_demo
+
+    raise typer.Exit(run_demo(out, engine=engine.value))
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from logitbank import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _orders(text: str) -> "int | typing.Literal['all']":  # noqa: F821
+    from logitbank.errors import UsageError
+
+    if text == "all":
+        return "all"
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise UsageError(f"--orders {text!r} is neither a positive number nor all")
+
+
+def run() -> None:
+    """Entry point: expected failures print one line and end with their exit code."""
+    from logitbank.errors import LogitbankError
+
+    try:
+        app()
+    except LogitbankError as error:
+        print(f"logitbank: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("logitbank: interrupted", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)

@@ -1,0 +1,162 @@
+"""Tables and progress for people: rich on a terminal, plain elsewhere."""
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from logitbank.engine.events import Event, Planned, Summary
+
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127, *range(128, 160))}
+
+
+def clean(text: object) -> str:
+    """Text from a bank or a model, with control characters made visible and markup escaped."""
+    return escape(str(text).translate(CONTROL))
+
+
+def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> None:
+    """Rounded, at most `limit` rows; what is left out is said."""
+    table = Table(title=title or None, title_justify="left", header_style="bold", box=None)
+    for name, dtype in frame.schema.items():
+        table.add_column(name, justify="right" if dtype.is_numeric() else "left")
+    for row in frame.head(limit).iter_rows():
+        table.add_row(*(_cell(value) for value in row))
+    out.print(table)
+    if len(frame) > limit:
+        out.print(f"… {len(frame) - limit:,} more rows; --format csv prints all of them")
+
+
+def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
+    """One frame in the format asked for: table, csv or json (full precision)."""
+    if form == "table":
+        print_table(frame, title=title)
+    elif form == "csv":
+        sys.stdout.write(frame.write_csv())
+    else:
+        json.dump(frame.to_dicts(), sys.stdout, default=str, indent=1)
+        sys.stdout.write("\n")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return clean(value)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.finished_speed or task.speed or 0:,.0f} prompts/s", style="cyan")
+
+
+class ExtractProgress:
+    """Follows an extraction's events: a bar on a terminal, silence elsewhere."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            _Rate(),
+            TimeRemainingColumn(),
+            console=err,
+            disable=not err.is_terminal,
+        )
+
+    def __enter__(self) -> "ExtractProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: "Event") -> None:
+        from logitbank.engine import events
+
+        match event:
+            case events.Planned():
+                self._plan(event)
+            case events.CheckpointStarted(checkpoint=checkpoint):
+                self._say(f"{checkpoint}: loading")
+            case events.WeightsLoaded(checkpoint=checkpoint):
+                self._say(f"{checkpoint}")
+            case events.RowsScored(rows=rows):
+                self._progress.advance(self._task, rows)
+            case events.CheckpointFailed(message=message):
+                self._progress.print(f"[red]failed[/red] {clean(message)}")
+            case events.Note(text=text):
+                self._progress.print(f"[yellow]note[/yellow] {clean(text)}")
+
+    def _plan(self, event: "Planned") -> None:
+        plan = event.plan
+        self._progress.print(
+            f"{plan.checkpoints} checkpoints × {plan.prompts:,} prompts = {plan.queries:,} "
+            f"distinct queries; to run: {plan.rows:,} rows over {len(plan.to_run)} checkpoints, "
+            f"{size(plan.bytes)} before compression, engine {event.engine}"
+        )
+        for note in event.notes:
+            self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
+        self._task = self._progress.add_task("starting the engine", total=plan.rows or 1)
+
+    def _say(self, text: str) -> None:
+        self._progress.update(self._task, description=clean(text))
+
+
+def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
+    """What an extraction did, and what to do next."""
+    if dry_run:
+        err.print("dry run: nothing was written")
+        return
+    for failure in summary.failed:
+        err.print(f"[red]failed[/red] {clean(failure.message)}")
+    if summary.failed:
+        tail = summary.failed[-1].log_tail
+        err.print(f"The last lines of {clean(bank)}.log:" if tail else "", style="dim")
+        for line in tail:
+            err.print("  " + clean(line), style="dim")
+    rate = summary.rows / summary.seconds if summary.seconds else 0
+    err.print(
+        f"{len(summary.done)} of {len(summary.plan.to_run)} checkpoints done, "
+        f"{summary.rows:,} rows in {summary.seconds:,.1f} s ({rate:,.0f} a second) → {clean(bank)}"
+    )
+    if summary.interrupted:
+        err.print("interrupted: what was committed is kept; the same command goes on from there")
+    elif summary.failed:
+        err.print("the same command tries again what failed")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        out.print(clean(line))
+
+
+def size(number: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"

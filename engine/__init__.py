@@ -1,0 +1,1 @@
+"""Turn checkpoints and prompts into reduced logits."""

@@ -1,0 +1,79 @@
+"""The protocol of an engine: load a checkpoint, prove it, score queries into a sink."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from logitbank.store.schema import Json, Query
+
+if TYPE_CHECKING:
+    import torch
+
+EngineName = Literal["vllm", "transformers"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How an engine runs. Written into every deposit's provenance as it was used."""
+
+    engine: EngineName
+    compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the model's body; the output head and all reductions are float32."""
+    device: str = "auto"
+    max_batch_tokens: int = 4096
+    max_sequences: int = 64
+    max_length: int = 512
+    """Longest sequence that will be asked for."""
+    block_size: int = 32
+    """Of vLLM's prefix cache; 128, its CPU default, is longer than most prompts' shared part."""
+    canary_every: int = 50
+    legacy_weights: bool = False
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a backend reports of a checkpoint that it has loaded and proved."""
+
+    weights: str
+    """Content digest of the tensors."""
+    vocab: int
+    """Outputs of the head."""
+    seconds: float
+
+
+class Sink(Protocol):
+    """Takes logits while they are still on the device."""
+
+    def __call__(self, indices: Sequence[int], logits: "torch.Tensor") -> None:
+        """`logits` (len(indices), v), float32; index i belongs to the i-th query asked for."""
+
+
+class Backend(Protocol):
+    """One engine with one architecture loaded. Every method may raise LogitbankError."""
+
+    name: EngineName
+
+    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+        """Swap in the weights of `folder` and show that they are there."""
+
+    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+        """Hand each query's logits to `sink`, in any order; a later row for an index wins."""
+
+    def describe(self) -> dict[str, Json]:
+        """Versions, dtypes and flags for the provenance."""
+
+    def close(self) -> None:
+        """Free the engine."""
+
+
+def open_backend(folder: Path, settings: EngineSettings) -> Backend:
+    """Start the engine that the settings name, on the architecture of `folder`."""
+    if settings.engine == "vllm":
+        from logitbank.engine.vllm_backend import VllmBackend
+
+        return VllmBackend(folder, settings)
+    from logitbank.engine.hf_backend import TransformersBackend
+
+    return TransformersBackend(folder, settings)

@@ -1,0 +1,118 @@
+"""Score one sequence with plain transformers in a process of its own, as a check on an engine.
+
+The process is separate because vLLM patches transformers where it runs. Run as a module: it reads
+requests as JSON lines and answers each with one line, logits as base64 float32.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from logitbank.errors import EngineError
+
+# Largest difference to plain transformers in float32, in logits. float32: sums in another order
+# differ by about 3e-6 at 70M; reduced precision moves logits by some of its own spacing.
+TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.75}
+
+
+class Canary:
+    """A child process that evaluates sequences with plain transformers in float32."""
+
+    def __init__(self, *, legacy_weights: bool, trust_remote_code: bool, log: Path) -> None:
+        self._flags = {"legacy": legacy_weights, "trust": trust_remote_code}
+        self._log = log
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "logitbank.engine.canary"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+            )
+
+    def ask(self, folder: Path, ids: tuple[int, ...], position: int) -> None:
+        """Start an evaluation; `answer` collects it."""
+        request = {"folder": str(folder), "ids": ids, "position": position} | self._flags
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise EngineError(f"the canary process ended; see the end of {self._log}") from None
+
+    def answer(self) -> np.ndarray:
+        """Logits (v,) float32 of the sequence last asked for."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise EngineError(f"the canary process ended; see the end of {self._log}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise EngineError(f"the canary could not run: {reply['error']}")
+        return np.frombuffer(base64.b64decode(reply["logits"]), np.float32)
+
+    def close(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._process.terminate()
+        self._process.wait()
+
+
+def compare(reference: np.ndarray, logits: np.ndarray, *, dtype: str, checkpoint: str) -> float:
+    """Largest difference between an engine's logits and the canary's, both (v,).
+
+    Raises
+    ------
+    EngineError
+        If it exceeds the tolerance of the compute dtype.
+    """
+    if reference.shape != logits.shape:
+        raise EngineError(
+            f"{checkpoint}: the engine gives {len(logits)} logits, plain transformers "
+            f"{len(reference)}; report this architecture or use --engine transformers"
+        )
+    worst = float(np.abs(reference - logits).max())
+    if not worst <= TOLERANCE[dtype]:
+        raise EngineError(
+            f"{checkpoint}: the canary's logits differ from plain transformers by {worst:.3g} "
+            f"(allowed in {dtype}: {TOLERANCE[dtype]:g}); the engine is not to be trusted with "
+            "this model. Use --engine transformers"
+        )
+    return worst
+
+
+def _serve() -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                request["folder"],
+                dtype=torch.float32,
+                use_safetensors=not request["legacy"],
+                trust_remote_code=request["trust"],
+            ).eval()
+            with torch.inference_mode():
+                logits = model(torch.tensor([request["ids"]])).logits[0, request["position"]]
+            reply = {"logits": base64.b64encode(logits.float().numpy().tobytes()).decode()}
+            del model, logits
+        except Exception as error:  # the parent decides; this process only reports
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,54 @@
+"""Read what a checkpoint's config.json says, without loading any model code."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from logitbank.errors import SuiteError
+
+_LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
+_SHAPE_KEYS = (
+    ("model_type",),
+    ("hidden_size", "n_embd", "d_model"),
+    ("num_hidden_layers", "n_layer", "n_layers"),
+    ("num_attention_heads", "n_head", "n_heads"),
+    ("vocab_size",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The part of a config that planning needs."""
+
+    vocab: int
+    """Outputs of the head, padding included."""
+    max_length: int | None
+    """Longest sequence in tokens, or None where the config does not say."""
+    shape: tuple[object, ...]
+    """Model type and sizes: equal within a suite."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Parse `folder/config.json`.
+
+        Raises
+        ------
+        SuiteError
+            If the file is absent, is no JSON object, or gives no vocabulary size.
+        """
+        path = folder / "config.json"
+        try:
+            config = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise SuiteError(
+                f"{folder} has no config.json, so it is no checkpoint in the Hugging Face layout"
+            ) from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise SuiteError(f"{path} is no JSON: {error}") from None
+        vocab = config.get("vocab_size") if isinstance(config, dict) else None
+        if not isinstance(vocab, int) or vocab < 1:
+            raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
+        lengths = [config[k] for k in _LENGTH_KEYS if isinstance(config.get(k), int)]
+        shape = tuple(next((config[k] for k in keys if k in config), None) for keys in _SHAPE_KEYS)
+        return cls(vocab, min(lengths) if lengths else None, shape)

@@ -1,0 +1,191 @@
+"""Extraction: plan what the bank lacks, run it, and say what happened."""
+
+import importlib.util
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from logitbank.engine.backend import EngineName, EngineSettings
+from logitbank.engine.events import OnEvent, Planned, Summary
+from logitbank.engine.fetcher import Fetcher
+from logitbank.engine.hub import Hub
+from logitbank.engine.plan import placed
+from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
+from logitbank.engine.prompt_sources import prompt_set
+from logitbank.engine.prompts import PromptSet
+from logitbank.engine.runner import Runner
+from logitbank.engine.suites import HubSource, Suite, duplicate_notes, resolve_suite
+from logitbank.errors import MissingExtraError
+from logitbank.store import Bank
+from logitbank.store.schema import Dtype, Keep
+
+
+def extract(
+    bank: str | Path,
+    *,
+    suite: str | Suite,
+    prompts: str | PromptSet | Sequence[str | PromptSet],
+    steps: str = "all",
+    orders: int | Literal["all"] = 5,
+    splits: Sequence[str] = ("dev", "test"),
+    data: Path | None = None,
+    first_token: bool = False,
+    model: str | None = None,
+    engine: Literal["auto", "vllm", "transformers"] = "auto",
+    keep: str = "full",
+    dtype: Dtype = "float16",
+    compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+    canary_every: int = 50,
+    legacy_weights: bool = False,
+    trust_remote_code: bool = False,
+    dry_run: bool = False,
+    hub: Hub | None = None,
+    on_event: OnEvent = lambda _: None,
+) -> Summary:
+    """Run every checkpoint over every prompt that the bank lacks, and deposit the logits.
+
+    Parameters
+    ----------
+    bank
+        Folder of the bank; made if it is not there.
+    suite
+        A known name, `owner/repo` on the hub, a local folder, or a Suite.
+    prompts
+        `winobias`, a JSONL, CSV or Parquet file, a PromptSet, or several of these.
+    steps
+        `all`, `log`, `A:B:C`, a list such as `0,512,last`, or `release`.
+    orders
+        Option orders of WinoBias: a number of seeds, or `all` six.
+    splits
+        Parts of WinoBias to take.
+    data
+        Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
+    first_token
+        Score the first token of options that are several tokens.
+    model
+        Name to store the model under; otherwise that of the suite.
+    keep
+        `full`, `topk:K` or `options`.
+    dtype
+        Of the stored log-probabilities. Ranks and log-sum-exp are computed before rounding.
+    compute_dtype
+        Of the model's body; its head and all reductions are float32.
+    canary_every
+        Evaluate one sequence with plain transformers at the first checkpoint and every so many;
+        0 for never.
+    dry_run
+        Make the plan, tell it, and stop.
+    on_event
+        Called in this thread with every event.
+
+    Raises
+    ------
+    LogitbankError
+        Whatever is wrong before anything runs. A checkpoint that fails later is in the summary.
+    """
+    settings = EngineSettings(
+        choose_engine(engine),
+        compute_dtype=compute_dtype,
+        canary_every=canary_every,
+        legacy_weights=legacy_weights,
+        trust_remote_code=trust_remote_code,
+    )
+    level = Keep.parse(keep)
+    wanted = [prompts] if isinstance(prompts, str | PromptSet) else prompts
+    sets = tuple(
+        p
+        if isinstance(p, PromptSet)
+        else prompt_set(p, data=data, orders=orders, splits=splits, first_token=first_token)
+        for p in wanted
+    )
+    if isinstance(suite, str):
+        hub = hub or Hub()
+        suite = resolve_suite(suite, steps=steps, hub=hub, model=model)
+    extraction = Extraction(suite, sets, settings, level, dtype)
+    return run(bank, extraction, dry_run=dry_run, hub=hub, on_event=on_event)
+
+
+def run(
+    path: str | Path,
+    extraction: Extraction,
+    *,
+    dry_run: bool = False,
+    hub: Hub | None = None,
+    on_event: OnEvent = lambda _: None,
+) -> Summary:
+    """Carry out an extraction that is already defined. As `extract`."""
+    path, start = Path(path), time.monotonic()
+    checkpoints = extraction.suite.checkpoints
+    legacy = extraction.settings.legacy_weights
+    with Fetcher(checkpoints, hub, legacy_weights=legacy) as fetcher:
+        bank = Bank.open(path) if path.exists() else None
+        prepared = prepare(bank, extraction, fetcher.folder(0))
+        notes = [*extraction.suite.notes]
+        if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
+            notes += duplicate_notes(extraction.suite, hub)
+        on_event(Planned(prepared.plan, extraction.settings.engine, tuple(notes)))
+        summary = Summary(prepared.plan, notes=notes)
+        check_space(path, prepared, extraction)
+        if not dry_run:
+            bank = bank or Bank.create(path)
+            _record_prompts(bank, prepared)
+            runner = Runner(bank, extraction, prepared, fetcher, summary, on_event)
+            try:
+                runner.run()
+                _rescore(bank, extraction.suite)
+            except KeyboardInterrupt:
+                summary.interrupted = True
+            finally:
+                runner.stop()
+    summary.seconds = time.monotonic() - start
+    return summary
+
+
+def choose_engine(name: Literal["auto", "vllm", "transformers"]) -> EngineName:
+    """The engine asked for, or vLLM where it is installed.
+
+    Raises
+    ------
+    MissingExtraError
+        If the packages of the engine are not installed.
+    """
+    if (
+        importlib.util.find_spec("torch") is None
+        or importlib.util.find_spec("transformers") is None
+    ):
+        raise MissingExtraError(
+            'extraction needs torch and transformers: pip install "logitbank[engine]"'
+        )
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    if name == "vllm" and not has_vllm:
+        raise MissingExtraError(
+            'the vllm engine is not installed: pip install "logitbank[vllm]" on a CUDA machine, '
+            "or use --engine transformers"
+        )
+    if name == "auto":
+        return "vllm" if has_vllm else "transformers"
+    return name
+
+
+def _record_prompts(bank: Bank, prepared: Prepared) -> None:
+    """Put the new query set and the prompt tables, pointing at their queries, into the bank."""
+    if prepared.placement.new is not None:
+        bank.add_query_set(prepared.placement.new)
+    places = dict(
+        zip(
+            dict.fromkeys(q for prompts in prepared.tokenized for q in prompts.queries),
+            prepared.placement.places,
+            strict=True,
+        )
+    )
+    for prompts in prepared.tokenized:
+        bank.add_prompts(prompts.name, placed(prompts.table, [places[q] for q in prompts.queries]))
+
+
+def _rescore(bank: Bank, suite: Suite) -> None:
+    """Read options that prompts name but no pass listed from the stored rows."""
+    for checkpoint in suite.checkpoints:
+        for deposit in bank.deposits(checkpoint.id):
+            if deposit.complete and (options := bank.lacking_options(deposit)) is not None:
+                rescore(deposit, options)

@@ -1,0 +1,130 @@
+"""What the bank still lacks, and in what order to make it: plain values in, plain values out."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from logitbank.store.schema import (
+    PROMPTS_SCHEMA,
+    CheckpointId,
+    Dtype,
+    Keep,
+    Layout,
+    Query,
+    QuerySet,
+)
+
+# Levels offered when a plan does not fit the disk, from the largest.
+_SMALLER: tuple[tuple[str, Dtype], ...] = (
+    ("full", "float16"),
+    ("topk:64", "float16"),
+    ("options", "float16"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where each query of a prompt set is, or will be, in the bank."""
+
+    places: tuple[tuple[str, int], ...]
+    """(query set, row) of each query, in the order asked."""
+    new: QuerySet | None
+    """The queries that no stored query set holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepositPlan:
+    """The blocks of one checkpoint × one query set that must be run."""
+
+    checkpoint: CheckpointId
+    query_set: str
+    layout: Layout
+    blocks: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(self.layout.rows(block)) for block in self.blocks)
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.layout.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that one extraction will run."""
+
+    deposits: tuple[DepositPlan, ...]
+    """Only those with something to run."""
+    checkpoints: int
+    """Asked for, complete ones included."""
+    queries: int
+    """Distinct queries of the prompt sets."""
+    prompts: int
+    """Prompts asked for, option orders counted."""
+
+    @property
+    def rows(self) -> int:
+        return sum(d.rows for d in self.deposits)
+
+    @property
+    def bytes(self) -> int:
+        return sum(d.bytes for d in self.deposits)
+
+    @property
+    def to_run(self) -> tuple[CheckpointId, ...]:
+        return tuple(dict.fromkeys(d.checkpoint for d in self.deposits))
+
+
+def place(queries: Sequence[Query], tokenizer: str, stored: Mapping[str, QuerySet]) -> Placement:
+    """Find each query in the stored query sets; put the rest, sorted by ids, into a new one.
+
+    Sorting puts sequences with a shared beginning side by side, where a prefix cache sees them.
+    """
+    known: dict[Query, tuple[str, int]] = {}
+    for name, query_set in sorted(stored.items()):
+        if query_set.tokenizer == tokenizer:
+            for row, query in enumerate(query_set.queries):
+                known.setdefault(query, (name, row))
+    lacking = sorted(
+        {q for q in queries if q not in known},
+        key=lambda q: (q.ids, q.segments, q.position, q.head, q.language),
+    )
+    new = QuerySet(tokenizer, tuple(lacking)) if lacking else None
+    if new is not None:
+        known |= {query: (new.name, row) for row, query in enumerate(new.queries)}
+    return Placement(tuple(known[q] for q in queries), new)
+
+
+def placed(table: pl.DataFrame, places: Sequence[tuple[str, int]]) -> pl.DataFrame:
+    """A prompt table that points into the bank: `query` becomes (query_set, row) by `places`."""
+    where = pl.DataFrame(
+        {
+            "query": range(len(places)),
+            "query_set": [p[0] for p in places],
+            "row": [p[1] for p in places],
+        },
+        schema={"query": pl.Int32, "query_set": pl.String, "row": pl.Int32},
+    )
+    own = [c for c in table.columns if c not in PROMPTS_SCHEMA and c != "query"]
+    return table.join(where, on="query", how="left", maintain_order="left").select(
+        *PROMPTS_SCHEMA, *own
+    )
+
+
+def needed_blocks(
+    rows: Iterable[int], layout: Layout, committed: Collection[int]
+) -> tuple[int, ...]:
+    """Blocks that hold one of `rows` and are not committed, ascending."""
+    return tuple(sorted({row // layout.block_rows for row in rows} - set(committed)))
+
+
+def fitting_levels(rows: int, vocab: int, free_bytes: int) -> list[str]:
+    """Keep levels and dtypes whose estimate for `rows` queries fits in `free_bytes`."""
+    fits = []
+    for level, dtype in _SMALLER:
+        layout = Layout.plan(queries=rows, vocab=vocab, dtype=dtype, keep=Keep.parse(level))
+        if rows * layout.row_bytes <= free_bytes:
+            fits.append(f"--keep {level} --dtype {dtype}" if level == "full" else f"--keep {level}")
+    return fits

@@ -1,0 +1,164 @@
+"""Turn an extraction into a plan: tokenise, look into the bank, refuse what cannot work."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.config import ModelConfig
+from logitbank.engine.plan import (
+    DepositPlan,
+    Placement,
+    Plan,
+    fitting_levels,
+    needed_blocks,
+    place,
+)
+from logitbank.engine.prompts import PromptSet, TokenizedPrompts, tokenize
+from logitbank.engine.suites import Suite
+from logitbank.engine.tokenizer import Tokenizer
+from logitbank.errors import (
+    DiskSpaceError,
+    KeepLevelError,
+    PromptError,
+    SuiteError,
+    UsageError,
+)
+from logitbank.store import Bank
+from logitbank.store.schema import Dtype, Keep, Layout, QuerySet
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Everything that defines one extraction, checked when built."""
+
+    suite: Suite
+    prompt_sets: tuple[PromptSet, ...]
+    settings: EngineSettings
+    keep: Keep = Keep("full")  # noqa: RUF009 (frozen)
+    dtype: Dtype = "float16"
+    block_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.suite.checkpoints:
+            raise SuiteError(f"suite {self.suite.name!r} has no checkpoints")
+        if not self.prompt_sets:
+            raise UsageError("no prompt set was given; name one with --prompts")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan with what running it needs."""
+
+    plan: Plan
+    placement: Placement
+    tokenized: tuple[TokenizedPrompts, ...]
+    tokenizer: Tokenizer
+    config: ModelConfig
+    query_sets: Mapping[str, QuerySet]
+
+
+def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
+    """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
+    tokenizer, config = Tokenizer.load(tokenizer_folder(first)), ModelConfig.read(first)
+    tokenized = tuple(tokenize(prompts, tokenizer) for prompts in extraction.prompt_sets)
+    for prompts in tokenized:
+        _check_tokens(prompts, config)
+    stored = bank.query_sets() if bank is not None else {}
+    queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
+    placement = place(queries, tokenizer.digest, stored)
+    query_sets = dict(stored)
+    if placement.new is not None:
+        query_sets[placement.new.name] = placement.new
+    deposits = tuple(_deposits(bank, extraction, placement, query_sets, config))
+    plan = Plan(
+        deposits,
+        checkpoints=len(extraction.suite.checkpoints),
+        queries=len(queries),
+        prompts=sum(_count(prompts) for prompts in tokenized),
+    )
+    return Prepared(plan, placement, tokenized, tokenizer, config, query_sets)
+
+
+def _deposits(
+    bank: Bank | None,
+    extraction: Extraction,
+    placement: Placement,
+    query_sets: Mapping[str, QuerySet],
+    config: ModelConfig,
+) -> Iterator[DepositPlan]:
+    """Blocks to run, checkpoint by checkpoint in the suite's order."""
+    rows: dict[str, set[int]] = {}
+    for name, row in placement.places:
+        rows.setdefault(name, set()).add(row)
+    for checkpoint in extraction.suite.checkpoints:
+        stored = {d.query_set: d for d in bank.deposits(checkpoint.id)} if bank is not None else {}
+        for name, wanted in rows.items():
+            deposit = stored.get(name)
+            if deposit is None:
+                layout = Layout.plan(
+                    queries=len(query_sets[name]),
+                    vocab=config.vocab,
+                    dtype=extraction.dtype,
+                    keep=extraction.keep,
+                    block_rows=extraction.block_rows,
+                )
+                committed: frozenset[int] = frozenset()
+            else:
+                layout, committed = deposit.layout, deposit.committed()
+                if not layout.keep.covers(extraction.keep):
+                    raise KeepLevelError(
+                        f"{checkpoint.id} is in the bank at keep level {layout.keep}, less than "
+                        f"the {extraction.keep} asked for; use --keep {layout.keep} or a new bank"
+                    )
+            if blocks := needed_blocks(wanted, layout, committed):
+                yield DepositPlan(checkpoint.id, name, layout, blocks)
+
+
+def _count(prompts: TokenizedPrompts) -> int:
+    """Prompts, each option order counted."""
+    return prompts.table.select("prompt_id", "order_seed").n_unique()
+
+
+def _check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
+    """Refuse prompts over the model's limit and tokens beyond its vocabulary."""
+    if config.max_length is not None:
+        long = [i for i, q in enumerate(prompts.queries) if len(q.ids) > config.max_length]
+        if long:
+            names = prompts.table.filter(query=long[0])["prompt_id"]
+            raise PromptError(
+                f"prompt {names[0]!r} of {prompts.name!r} is {len(prompts.queries[long[0]].ids)} "
+                f"tokens, the model takes at most {config.max_length}; {len(long)} queries are "
+                "over. Nothing is cut: shorten or remove them"
+            )
+    beyond = max(max(q.ids) for q in prompts.queries)
+    if beyond >= config.vocab:
+        raise SuiteError(
+            f"the tokenizer gives id {beyond}, but the model has {config.vocab} entries; the "
+            "tokenizer files are not this model's"
+        )
+
+
+def check_space(path: Path, prepared: Prepared, extraction: Extraction) -> None:
+    """Refuse a plan larger than the free disk, naming the keep levels that fit."""
+    parent = next(p for p in (path, *path.absolute().parents) if p.exists())
+    free, needed = shutil.disk_usage(parent).free, prepared.plan.bytes
+    if needed <= free:
+        return
+    fits = fitting_levels(prepared.plan.rows, prepared.config.vocab, free)
+    options = "; these fit: " + ", ".join(fits) if fits else "; no keep level fits"
+    raise DiskSpaceError(
+        f"the plan needs {needed / 1e9:,.1f} GB ({prepared.plan.rows:,} rows at keep level "
+        f"{extraction.keep}, {extraction.dtype}) and {parent} has {free / 1e9:,.1f} GB free"
+        f"{options}. Or choose fewer --steps"
+    )
+
+
+def tokenizer_folder(folder: Path) -> Path:
+    """The checkpoint's own folder, or the suite's where only that has tokenizer files."""
+    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
+    for candidate in (folder, folder.parent, folder.parent.parent):
+        if any((candidate / name).exists() for name in names):
+            return candidate
+    return folder

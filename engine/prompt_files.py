@@ -1,0 +1,251 @@
+"""Prompt sets that users bring: JSON Lines, CSV and Parquet.
+
+One prompt a row: `text`, and optionally `id`, `options`, `answer` and `order_seed`; every further
+column is kept for grouping. It reads files and knows no tokenizer.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logitbank.engine.prompt_set import Option, Prompt, PromptSet, Scalar
+from logitbank.errors import PromptError, UsageError
+
+_KINDS: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
+    (r"-?(0|[1-9]\d{0,17})", int),
+    (r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", float),
+    (r"[Tt]rue|[Ff]alse", lambda cell: cell.lower() == "true"),
+)
+_FIELDS = ("id", "text", "options", "answer", "order_seed")
+
+
+class _Row(NamedTuple):
+    place: str
+    """`file:line`, for messages."""
+    values: Mapping[str, Any]
+
+
+def load_prompts(
+    path: Path,
+    *,
+    name: str | None = None,
+    first_token: bool = False,
+    add_special_tokens: bool | None = None,
+) -> PromptSet:
+    """Read the prompts of one `.jsonl`, `.csv` or `.parquet` file.
+
+    `options` is a list of continuations, a mapping from label to continuation, or a list of
+    `{"label": ..., "text": ...}`; in CSV any of these as JSON, or continuations between `|`. The
+    label of a bare continuation is the continuation without the space around it. `id` defaults
+    to the number of the row, from 1. In CSV, empty cells are null, and a further column whose
+    cells are all whole numbers, numbers or true/false becomes one of that kind.
+
+    Parameters
+    ----------
+    name
+        Name of the prompt set; the file's name without its ending by default.
+
+    Raises
+    ------
+    UsageError
+        The file is not there, or its ending is none of the three.
+    PromptError
+        A row that is no prompt; the message names file and line.
+    """
+    path = Path(path)
+    readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
+    if path.suffix.lower() not in readers:
+        raise UsageError(
+            f"prompt file {path} ends in {path.suffix!r}; allowed are {', '.join(readers)}"
+        )
+    if not path.is_file():
+        raise UsageError(f"prompt file {path} is not there; check the path")
+    prompts: list[Prompt] = []
+    places: dict[tuple[str, int | None], str] = {}
+    try:
+        for number, row in enumerate(readers[path.suffix.lower()](path), 1):
+            prompt = _prompt(row, default_id=str(number))
+            key = (prompt.id, prompt.order_seed)
+            if key in places:
+                raise PromptError(f"{row.place}: {prompt} is already in {places[key]}")
+            places[key] = row.place
+            prompts.append(prompt)
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+    return PromptSet(
+        name=path.stem if name is None else name,
+        prompts=tuple(prompts),
+        add_special_tokens=add_special_tokens,
+        first_token=first_token,
+    )
+
+
+def _prompt(row: _Row, *, default_id: str) -> Prompt:
+    values = row.values
+    try:
+        return Prompt(
+            id=_text(values.get("id", default_id), "id"),
+            text=_text(values.get("text"), "text"),
+            options=tuple(_options(values.get("options"))),
+            answer=None if values.get("answer") is None else _text(values["answer"], "answer"),
+            order_seed=_order_seed(values.get("order_seed")),
+            columns={k: _scalar(v, k) for k, v in values.items() if k not in _FIELDS},
+        )
+    except PromptError as error:
+        raise PromptError(f"{row.place}: {error}") from None
+
+
+def _text(value: Any, name: str) -> str:
+    if name == "id" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None:
+        raise PromptError(f"no {name}; give every prompt one")
+    if not isinstance(value, str):
+        raise PromptError(f"{name} is {_shown(value)}; it must be a text")
+    return value
+
+
+def _order_seed(value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise PromptError(f"order_seed is {_shown(value)}; it must be a whole number")
+
+
+def _scalar(value: Any, name: str) -> Scalar:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise PromptError(
+        f"column {name!r} holds {_shown(value)}; further columns hold texts, numbers or true/false"
+    )
+
+
+def _options(value: Any) -> Iterator[Option]:
+    if isinstance(value, str):
+        value = _options_in_a_cell(value)
+    if isinstance(value, dict):
+        value = [{"label": label, "text": text} for label, text in value.items()]
+    if value is not None and not isinstance(value, list):
+        raise PromptError(f"options are {_shown(value)}; give a list or a mapping")
+    for entry in value or []:
+        if isinstance(entry, str):
+            yield Option(label=entry.strip(), text=entry)
+        elif isinstance(entry, dict) and set(entry) == {"label", "text"}:
+            yield Option(_text(entry["label"], "label"), _text(entry["text"], "an option's text"))
+        else:
+            raise PromptError(
+                f'option {_shown(entry)} is neither a text nor {{"label": ..., "text": ...}}'
+            )
+
+
+def _options_in_a_cell(cell: str) -> Any:
+    if cell.lstrip()[:1] not in ("[", "{"):
+        return cell.split("|")
+    return _json(cell, "options")
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except (json.JSONDecodeError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        raise PromptError(f"{what} {_shown(text)} is broken JSON ({reason})") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, which may not name a key twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise PromptError(f"{key!r} is there twice; rename one")
+        found[key] = value
+    return found
+
+
+def _jsonl(path: Path) -> Iterator[_Row]:
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            place = f"{path}:{number}"
+            try:
+                values = _json(line.rstrip("\n"), "line")
+            except PromptError as error:
+                raise PromptError(f"{place}: {error}") from None
+            if not isinstance(values, dict):
+                raise PromptError(
+                    f"{place}: {_shown(values)} is no prompt; write a JSON object with a text"
+                )
+            if "text" not in values:
+                raise PromptError(f"{place}: no 'text'; found {_listed(values)}")
+            yield _Row(place, values)
+
+
+def _csv(path: Path) -> Iterator[_Row]:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        places, cells = [], []
+        try:
+            header = next(reader, [])
+            start = reader.line_num + 1
+            for row in reader:
+                if row:
+                    places.append(f"{path}:{start}")
+                    cells.append(row)
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise PromptError(f"{path}:{reader.line_num}: broken CSV ({error})") from None
+    _check_header(path, header)
+    for place, row in zip(places, cells, strict=True):
+        if len(row) != len(header):
+            raise PromptError(f"{place}: {len(row)} cells, the header has {len(header)}")
+    columns = {
+        name: _typed(list(column), name)
+        for name, column in zip(header, zip(*cells, strict=True), strict=False)
+    }
+    for i, place in enumerate(places):
+        yield _Row(place, {name: column[i] for name, column in columns.items()})
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if "text" not in header:
+        raise PromptError(f"{path}:1: no column 'text'; found {_listed(header)}")
+    for name in header:
+        if not name.strip() or header.count(name) > 1:
+            raise PromptError(f"{path}:1: column {name!r} is blank or there twice; rename it")
+
+
+def _typed(cells: list[str], name: str) -> list[Scalar]:
+    """Empty cells as null, and a column of numbers as numbers; `007` stays a text."""
+    filled = [cell for cell in cells if cell]
+    if name in ("id", "text", "options", "answer") or not filled:
+        return [cell or None for cell in cells]
+    for pattern, read in _KINDS:
+        if all(re.fullmatch(pattern, cell) for cell in filled):
+            return [read(cell) if cell else None for cell in cells]
+    return [cell or None for cell in cells]
+
+
+def _parquet(path: Path) -> Iterator[_Row]:
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error
+    if "text" not in frame.columns:
+        raise PromptError(f"{path}: no column 'text'; found {_listed(frame.columns)}")
+    for number, values in enumerate(frame.iter_rows(named=True), 1):
+        yield _Row(f"{path}: row {number}", values)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names)) or "nothing"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

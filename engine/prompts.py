@@ -1,0 +1,283 @@
+"""Prompts on their way from text to queries, and what is doubtful about them.
+
+It knows tokens, and neither files nor models; values and reading are re-exported from here.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import polars as pl
+
+from logitbank.engine.prompt_files import load_prompts
+from logitbank.engine.prompt_set import Option, Prompt, PromptSet, Scalar, quote
+from logitbank.engine.tokenizer import Tokenizer
+from logitbank.errors import PromptError
+from logitbank.store.schema import PROMPTS_SCHEMA, Query
+
+__all__ = [
+    "Finding",
+    "Option",
+    "Prompt",
+    "PromptSet",
+    "TokenizedPrompts",
+    "check_prompts",
+    "load_prompts",
+    "tokenize",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedPrompts:
+    """A prompt set in the ids of one tokenizer."""
+
+    name: str
+    tokenizer_digest: str
+    queries: tuple[Query, ...]
+    """Distinct, in the order in which the prompts first need them."""
+    table: pl.DataFrame
+    """Columns of `PROMPTS_SCHEMA` with `query`, the index into `queries`, in place of
+    `query_set` and `row`, then the prompts' own columns. A prompt without options has one row,
+    whose `option`, `continuation`, `token` and `is_answer` are null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a prompt set that stops it, or that its author may not have meant."""
+
+    level: Literal["error", "warning"]
+    prompt_id: str
+    """The first prompt that has it."""
+    message: str
+
+
+_OPENING = "([{<\"'“‘«/-_"
+"""A word may follow these without a space."""
+
+
+class _Texts(NamedTuple):
+    """Every distinct text of a prompt set with its ids."""
+
+    prompts: dict[str, list[int]]
+    """Special tokens as the prompt set says."""
+    options: dict[str, list[int]]
+    """Never with special tokens."""
+
+
+def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
+    """Turn prompts into distinct queries and the table that points at them.
+
+    The query of a prompt is the next token after its last one. An option's token is the one
+    token of its continuation, encoded by itself, or the first one where the set allows that.
+
+    Raises
+    ------
+    PromptError
+        A text without tokens, an option of several tokens where one is needed, two options
+        with the same token, or a column with values of different kinds.
+    """
+    ids = _encode(prompt_set, tokenizer)
+    for problem in _problems(prompt_set, ids, tokenizer):
+        raise PromptError(f"{problem.prompt}: {problem.message}")
+    sequences: dict[tuple[int, ...], int] = {}
+    query_of = {
+        text: sequences.setdefault(tuple(row), len(sequences)) for text, row in ids.prompts.items()
+    }
+    return TokenizedPrompts(
+        name=prompt_set.name,
+        tokenizer_digest=tokenizer.digest,
+        queries=tuple(Query(sequence, len(sequence) - 1) for sequence in sequences),
+        table=_table(prompt_set.prompts, query_of=query_of, option_ids=ids.options),
+    )
+
+
+def check_prompts(prompt_set: PromptSet, tokenizer: Tokenizer | None) -> list[Finding]:
+    """What stops these prompts, and what their author may not have meant.
+
+    Each thing is told once, for the first prompt that has it, with the number of other prompts.
+    Without a tokenizer only spaces are looked at.
+    """
+    remarks: list[_Remark] = []
+    if tokenizer is not None:
+        ids = _encode(prompt_set, tokenizer)
+        remarks += _problems(prompt_set, ids, tokenizer)
+        remarks += _special_remarks(prompt_set, ids, tokenizer)
+        remarks += _boundary_remarks(prompt_set, ids, tokenizer)
+    remarks += _space_remarks(prompt_set)
+    count = Counter((r.level, r.about) for r in remarks)
+    first = {(r.level, r.about): r for r in reversed(remarks)}
+    return [
+        Finding(level, first[level, about].prompt.id, first[level, about].message + _others(n - 1))
+        for (level, about), n in count.items()
+    ]
+
+
+class _Remark(NamedTuple):
+    level: Literal["error", "warning"]
+    about: str
+    """Remarks about the same thing are told once."""
+    prompt: Prompt
+    message: str
+
+
+def _encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> _Texts:
+    """Encode each distinct text and each distinct continuation once, in two batches."""
+    texts = list(dict.fromkeys(p.text for p in prompt_set.prompts))
+    options = list(dict.fromkeys(o.text for p in prompt_set.prompts for o in p.options))
+    special = prompt_set.add_special_tokens
+    return _Texts(
+        dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=special), strict=True)),
+        dict(zip(options, tokenizer.encode_many(options, add_special_tokens=False), strict=True)),
+    )
+
+
+def _problems(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> Iterator[_Remark]:
+    """Every text and option, in order, that does not give the tokens that are needed."""
+    for prompt in prompt_set.prompts:
+        if not ids.prompts[prompt.text]:
+            message = "the text has no tokens in this vocabulary; change it"
+            yield _Remark("error", "no tokens", prompt, message)
+        label_of: dict[int, str] = {}
+        for option in prompt.options:
+            tokens = ids.options[option.text]
+            if len(tokens) != 1 and not (tokens and prompt_set.first_token):
+                message = _not_one_token(option, tokenizer.pieces(tokens))
+                yield _Remark("error", "pieces " + option.text, prompt, message)
+            elif (other := label_of.setdefault(tokens[0], option.label)) != option.label:
+                piece = tokenizer.pieces(tokens[:1])[0]
+                message = (
+                    f"options {other!r} and {option.label!r} have the same token "
+                    f"{quote(piece)} ({tokens[0]}); use continuations that begin differently"
+                )
+                yield _Remark("error", f"same {tokens[0]}", prompt, message)
+
+
+def _not_one_token(option: Option, pieces: Sequence[str]) -> str:
+    found = f"{len(pieces)} tokens ({', '.join(map(quote, pieces))})" if pieces else "no token"
+    return (
+        f"option {option.label!r} ({quote(option.text)}) is {found}; one is needed. "
+        "Shorten it, or allow first tokens with --first-token"
+    )
+
+
+def _others(count: int) -> str:
+    if not count:
+        return ""
+    return f" (and {count} other prompt{'s' if count > 1 else ''})"
+
+
+def _space_remarks(prompt_set: PromptSet) -> Iterator[_Remark]:
+    for prompt in prompt_set.prompts:
+        last = prompt.text[-1]
+        if last in " \t":
+            message = (
+                "the text ends in a space, which most vocabularies join to the next word; "
+                "begin the options with it instead"
+            )
+            yield _Remark("warning", "trailing space", prompt, message)
+        if last.isspace() or last in _OPENING:
+            continue
+        for option in prompt.options:
+            if option.text[0].isalnum():
+                message = (
+                    f"option {option.label!r} ({quote(option.text)}) begins without a space and "
+                    f"the text ends without one; write {quote(' ' + option.text)} if a new word "
+                    "is meant"
+                )
+                yield _Remark("warning", "space " + option.text, prompt, message)
+
+
+def _special_remarks(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> Iterator[_Remark]:
+    prompt = prompt_set.prompts[0]
+    scored = ids.prompts[prompt.text][-1:]
+    plain = tokenizer.encode(prompt.text, add_special_tokens=False)[-1:]
+    if scored != plain:
+        message = (
+            f"the tokenizer puts {quote(tokenizer.pieces(scored)[0])} after every text, and the "
+            "token after that would be scored; turn special tokens off"
+        )
+        yield _Remark("warning", "special", prompt, message)
+
+
+def _boundary_remarks(
+    prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer
+) -> Iterator[_Remark]:
+    """Options that text and option together do not split as text and option apart."""
+    texts = list(ids.prompts)
+    plain = dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=False), strict=True))
+    pairs = dict.fromkeys((p.text, o.text) for p in prompt_set.prompts for o in p.options)
+    joined = tokenizer.encode_many([t + o for t, o in pairs], add_special_tokens=False)
+    tails: dict[tuple[str, str], str] = {}
+    for (text, continuation), together in zip(pairs, joined, strict=True):
+        end = len(plain[text]) + 1 if prompt_set.first_token else None
+        apart = plain[text] + ids.options[continuation]
+        if together[:end] != apart[:end]:
+            tails[text, continuation] = _tail(tokenizer, together, apart)
+    for prompt in prompt_set.prompts:
+        for option in prompt.options:
+            if tail := tails.get((prompt.text, option.text)):
+                message = (
+                    f"option {option.label!r} ({quote(option.text)}) is split otherwise right "
+                    f"after this text ({tail}); check the space between them"
+                )
+                yield _Remark("warning", "boundary " + option.text, prompt, message)
+
+
+def _tail(tokenizer: Tokenizer, together: Sequence[int], apart: Sequence[int]) -> str:
+    """The pieces of `together` from where it differs."""
+    same = 0
+    while same < min(len(together), len(apart)) and together[same] == apart[same]:
+        same += 1
+    return ", ".join(map(quote, tokenizer.pieces(together[same : same + 4]))) or "fewer tokens"
+
+
+def _table(
+    prompts: Sequence[Prompt],
+    *,
+    query_of: Mapping[str, int],
+    option_ids: Mapping[str, Sequence[int]],
+) -> pl.DataFrame:
+    schema = dict(PROMPTS_SCHEMA.items()) | {"query": pl.Int32()}
+    shared = pl.DataFrame(
+        {
+            "prompt_id": [p.id for p in prompts],
+            "order_seed": [p.order_seed for p in prompts],
+            "piece": [0] * len(prompts),
+            "text": [p.text for p in prompts],
+            "answer": [p.answer for p in prompts],
+            "query": [query_of[p.text] for p in prompts],
+        },
+        schema_overrides=schema,
+    ).with_columns(_own_columns(prompts))
+    rows: list[tuple[int, str | None, str | None, int | None, bool | None]] = []
+    for i, prompt in enumerate(prompts):
+        if not prompt.options:
+            rows.append((i, None, None, None, None))
+        for o in prompt.options:
+            token = option_ids[o.text][0]
+            is_answer = None if prompt.answer is None else o.label == prompt.answer
+            rows.append((i, o.label, o.text, token, is_answer))
+    names = ("option", "continuation", "token", "is_answer")
+    listed = pl.DataFrame(
+        rows, schema={"prompt": pl.Int32(), **{n: schema[n] for n in names}}, orient="row"
+    )
+    wide = shared[listed["prompt"]].with_columns(listed.drop("prompt"))
+    head = [name for name in PROMPTS_SCHEMA if name not in ("query_set", "row")]
+    return wide.select(*head, "query", pl.exclude(*head, "query"))
+
+
+def _own_columns(prompts: Sequence[Prompt]) -> list[pl.Series]:
+    """The prompts' own columns, in the order of their first appearance; null where absent."""
+    names = dict.fromkeys(name for p in prompts for name in p.columns)
+    return [_column(name, [p.columns.get(name) for p in prompts]) for name in names]
+
+
+def _column(name: str, values: list[Scalar]) -> pl.Series:
+    kinds = {type(v) for v in values if v is not None}
+    if kinds == {int, float}:
+        return pl.Series(name, values, pl.Float64, strict=False)
+    if len(kinds) > 1:
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise PromptError(f"column {name!r} holds values of different kinds ({found}); use one")
+    return pl.Series(name, values)

@@ -1,0 +1,113 @@
+"""Show that the weights inside an engine are those of a file.
+
+Engines fuse, split, transpose, pad and repack tensors, so names and shapes cannot be compared. What
+survives all of that is the multiset of element bit patterns. Its first two power sums modulo 2^64
+are a fingerprint: they add up over fused tensors, do not see order, and zeros (padding) add
+nothing. A tensor that kept its old values changes the sums.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from logitbank.errors import WeightsError
+
+# Buffers that checkpoints carry and that models rebuild for themselves.
+_BUFFER = re.compile(
+    r"(rotary_emb\.(inv_freq|cos_cached|sin_cached)|\.(attn|attention)\.(bias|masked_bias)"
+    r"|(^|\.)position_ids)$"
+)
+_HEAD = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight")
+_EMBEDDING = (
+    "embed_in.weight",
+    "embed_tokens.weight",
+    "wte.weight",
+    "word_embeddings.weight",
+    "tok_embeddings.weight",
+    "embeddings.weight",
+)
+_CHUNK = 1 << 20
+_INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+Fingerprint = tuple[int, int]
+
+
+def fingerprint(tensor: torch.Tensor) -> Fingerprint:
+    """First and second power sum, modulo 2^64, of the elements' bit patterns."""
+    bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
+    first = second = 0
+    for chunk in bits.split(_CHUNK):  # bounded: an int64 copy of a whole embedding is gigabytes
+        wide = chunk.to(torch.int64)
+        first += int(wide.sum())
+        second += int((wide * wide).sum())
+    return first % 2**64, second % 2**64
+
+
+def add(*parts: Fingerprint) -> Fingerprint:
+    """Fingerprint of tensors taken together."""
+    return sum(p[0] for p in parts) % 2**64, sum(p[1] for p in parts) % 2**64
+
+
+@dataclass
+class Ledger:
+    """What was handed to an engine, tensor by tensor.
+
+    Parameters
+    ----------
+    dtype
+        The engine's own; tensors are fingerprinted as the engine will hold them.
+    tied
+        The output head shares the input embedding.
+    """
+
+    dtype: torch.dtype
+    tied: bool
+    total: Fingerprint = (0, 0)
+    embedding: Fingerprint | None = None
+    has_head: bool = False
+    count: int = 0
+    buffers: list[str] = field(default_factory=list)
+
+    def record(
+        self, weights: Iterable[tuple[str, torch.Tensor]]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Pass weights on, cast to the engine's dtype; a tied embedding comes again as the head."""
+        shared = None
+        for name, tensor in weights:
+            if _BUFFER.search(name):
+                self.buffers.append(name)
+                continue
+            cast = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+            own = fingerprint(cast)
+            self.total, self.count = add(self.total, own), self.count + 1
+            self.has_head |= name.endswith(_HEAD)
+            if self.tied and name.endswith(_EMBEDDING) and self.embedding is None:
+                self.embedding, shared = own, cast
+            yield name, cast
+        if self.tied and not self.has_head and shared is not None:
+            # Without it a tied head keeps the previous checkpoint's weights after a swap.
+            yield "lm_head.weight", shared
+
+    def check(self, held: Fingerprint, *, checkpoint: str) -> None:
+        """Compare with what the engine holds, every parameter counted under each of its names.
+
+        Raises
+        ------
+        WeightsError
+            If the engine holds anything else.
+        """
+        allowed = {self.total}
+        if self.embedding is not None and not self.has_head:
+            allowed.add(add(self.total, self.embedding))
+        if self.embedding is not None and self.has_head:
+            minus = tuple((t - e) % 2**64 for t, e in zip(self.total, self.embedding, strict=True))
+            allowed.add((minus[0], minus[1]))
+        if held not in allowed:
+            raise WeightsError(
+                f"{checkpoint}: after the swap the engine's weights are not those of the file "
+                f"({self.count} tensors; fingerprint {self.total[0]:016x}, engine {held[0]:016x}). "
+                "Nothing was scored with them; try --engine transformers, and report this "
+                "architecture"
+            )

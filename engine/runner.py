@@ -1,0 +1,148 @@
+"""Feed one worker with a plan's checkpoints and keep the account of what happened."""
+
+import platform
+import socket
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.config import ModelConfig
+from logitbank.engine.events import (
+    CheckpointDone,
+    CheckpointFailed,
+    CheckpointStarted,
+    Event,
+    Note,
+    OnEvent,
+    RowsScored,
+    Summary,
+    WeightsLoaded,
+)
+from logitbank.engine.fetcher import Fetcher
+from logitbank.engine.plan import DepositPlan
+from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
+from logitbank.engine.suites import HubSource, LocalSource
+from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.worker import Job
+from logitbank.engine.worker_process import WorkerProcess
+from logitbank.errors import LogitbankError, SuiteError
+from logitbank.store import Bank
+from logitbank.store.schema import CheckpointId, Json
+
+
+class Runner:
+    """One checkpoint after another; one that fails does not stop the others."""
+
+    def __init__(
+        self,
+        bank: Bank,
+        extraction: Extraction,
+        prepared: Prepared,
+        fetcher: Fetcher,
+        summary: Summary,
+        on_event: OnEvent,
+    ) -> None:
+        self._bank, self._extraction, self._prepared = bank, extraction, prepared
+        self._fetcher, self._summary, self._on_event = fetcher, summary, on_event
+        self._weights: dict[str, CheckpointId] = {}
+        lengths = [
+            len(query.ids)
+            for name in {d.query_set for d in prepared.plan.deposits}
+            for query in prepared.query_sets[name].queries
+        ]
+        longest = max(lengths, default=1)
+        self.log = bank.path.with_name(bank.path.name + ".log")
+        self._worker = WorkerProcess(
+            bank.path, replace(extraction.settings, max_length=longest), log=self.log
+        )
+
+    def run(self) -> None:
+        work: dict[CheckpointId, list[DepositPlan]] = {}
+        for deposit in self._prepared.plan.deposits:
+            work.setdefault(deposit.checkpoint, []).append(deposit)
+        indices = {c.id: i for i, c in enumerate(self._extraction.suite.checkpoints)}
+        todo = list(work)
+        for position, checkpoint in enumerate(todo):
+            try:
+                folder = self._fetcher.folder(indices[checkpoint])
+                if position + 1 < len(todo):
+                    self._fetcher.start(indices[todo[position + 1]])
+                self._check_fit(folder, checkpoint)
+            except LogitbankError as error:
+                self._handle(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
+                continue
+            deposits = tuple(work[checkpoint])
+            self._on_event(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
+            source = self._extraction.suite.checkpoints[indices[checkpoint]].source
+            job = Job(
+                checkpoint,
+                folder,
+                deposits,
+                self._prepared.tokenizer.entries,
+                _provenance(source, self._prepared.tokenizer, self._extraction.settings),
+            )
+            for event in self._worker.run(job):
+                self._handle(event)
+            if self._summary.failed and self._summary.failed[-1].fatal:
+                return
+
+    def stop(self) -> None:
+        if self._summary.interrupted:
+            self._worker.kill()
+        else:
+            self._worker.stop()
+
+    def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
+        """Architecture, vocabulary and tokenizer must be those of the first checkpoint."""
+        config = ModelConfig.read(folder)
+        if config.shape != self._prepared.config.shape:
+            raise SuiteError(
+                f"its config {config.shape} differs from the first checkpoint's "
+                f"{self._prepared.config.shape}; a suite has one architecture and vocabulary"
+            )
+        tokenizer = Tokenizer.load(tokenizer_folder(folder))
+        if tokenizer.digest != self._prepared.tokenizer.digest:
+            raise SuiteError(
+                f"its tokenizer ({tokenizer.entries} entries, digest {tokenizer.digest[:12]}) "
+                f"differs from the first checkpoint's ({self._prepared.tokenizer.entries} "
+                f"entries, digest {self._prepared.tokenizer.digest[:12]}); extract it on its own"
+            )
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case RowsScored(rows=rows):
+                self._summary.rows += rows
+            case CheckpointDone(checkpoint=checkpoint):
+                self._summary.done.append(checkpoint)
+            case CheckpointFailed():
+                self._summary.failed.append(event)
+            case WeightsLoaded(checkpoint=checkpoint, weights=weights):
+                twin = self._weights.setdefault(weights, checkpoint)
+                if twin != checkpoint:
+                    note = f"{checkpoint} has the same weights as {twin}"
+                    self._summary.notes.append(note)
+                    self._on_event(Note(note))
+        self._on_event(event)
+
+
+def _provenance(
+    source: LocalSource | HubSource, tokenizer: Tokenizer, settings: EngineSettings
+) -> dict[str, Json]:
+
+    origin: dict[str, Json] = (
+        {"repo": source.repo, "revision": source.revision}
+        if isinstance(source, HubSource)
+        else {"folder": source.path.name}
+    )
+    return {
+        "source": origin,
+        "tokenizer": tokenizer.digest,
+        "logitbank_version": version("logitbank"),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "trust_remote_code": settings.trust_remote_code,
+        "legacy_weights": settings.legacy_weights,
+    }

@@ -1,0 +1,181 @@
+"""The vLLM engine: one load per architecture, weights swapped in place, logits tapped inside.
+
+Must be imported only in a process of its own: vLLM's transformers backend, which runs GPT-NeoX,
+patches transformers where it is loaded.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+# Before vLLM is imported: the engine runs in this process, and nothing is sent anywhere.
+os.environ |= {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_PLUGINS": "",
+    # A prompt as long as the model takes leaves no room for the token that vLLM insists on
+    # generating; that token is never run, and longer prompts are refused when planning.
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+
+import torch
+import vllm
+from vllm import LLM, SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+
+from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
+from logitbank.engine.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.vllm_tap import ROW, BatchTap, SlotTap, set_sink
+from logitbank.engine.weights import ContentDigest, stream_weights
+from logitbank.errors import EngineError, LogitbankError, WeightsError
+from logitbank.store.schema import Json, Query
+
+
+class VllmBackend:
+    """vLLM with one architecture loaded."""
+
+    name: EngineName = "vllm"
+
+    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+        self._settings = settings
+        arguments = _arguments(folder, settings)
+        config = EngineArgs(**arguments).create_engine_config()
+        self._slots = bool(config.use_v2_model_runner)
+        self._llm = LLM(**arguments, logits_processors=[SlotTap if self._slots else BatchTap])
+        self._model_config = self._llm.llm_engine.vllm_config.model_config
+        self._packed: dict[str, Fingerprint] = {}
+        self._llm.apply_model(self._watch_packing)
+
+    @property
+    def _vocab(self) -> int:
+        return int(self._model_config.get_vocab_size())
+
+    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+        start = time.perf_counter()
+        tied = bool(getattr(self._model_config.hf_text_config, "tie_word_embeddings", False))
+        ledger = Ledger(self._model_config.dtype, tied)
+        digest = ContentDigest()
+        self._packed.clear()
+
+        def weights() -> Any:
+            for name, tensor in stream_weights(
+                folder, legacy_weights=self._settings.legacy_weights
+            ):
+                digest.update(name, tensor)
+                yield name, tensor
+
+        try:
+            self._llm.collective_rpc(
+                "reload_weights", kwargs={"weights_iterator": ledger.record(weights())}
+            )
+        except LogitbankError:
+            raise
+        except (ValueError, KeyError, RuntimeError, AssertionError) as error:
+            raise WeightsError(
+                f"{checkpoint}: the weights in {folder} do not fit the engine's architecture "
+                f"({error}); are all checkpoints of the suite of one architecture and size?"
+            ) from error
+        if not self._llm.reset_prefix_cache():
+            raise EngineError(
+                f"{checkpoint}: vLLM's prefix cache could not be reset after the swap"
+            )
+        held = self._llm.apply_model(self._held)
+        ledger.check(held[0], checkpoint=checkpoint)
+        return Loaded(digest.hexdigest(), self._vocab, time.perf_counter() - start)
+
+    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+        prompts = [{"prompt_token_ids": list(q.ids)} for q in queries]
+        params = [
+            SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={ROW: i})
+            for i in range(len(queries))
+        ]
+        set_sink(sink)
+        try:
+            self._llm.generate(prompts, params, use_tqdm=False)
+        finally:
+            set_sink(None)
+
+    def describe(self) -> dict[str, Json]:
+        return {
+            "engine": "vllm",
+            "engine_version": vllm.__version__,
+            "torch_version": torch.__version__,
+            "model_runner": "v2" if self._slots else "v1",
+            "device": self._llm.llm_engine.vllm_config.device_config.device_type,
+            "compute_dtype": str(self._model_config.dtype).removeprefix("torch."),
+            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
+            "block_size": self._settings.block_size,
+        }
+
+    def close(self) -> None:
+        self._llm.llm_engine.engine_core.shutdown()
+
+    def _watch_packing(self, model: torch.nn.Module) -> None:
+        """Fingerprint parameters that the CPU build repacks, at the moment before it does.
+
+        oneDNN's packed copy cannot be read back, and the parameter itself becomes empty.
+        """
+        for path, module in model.named_modules():
+            method = getattr(module, "quant_method", None)
+            process = getattr(method, "process_weights_after_loading", None)
+            if process is None:
+                continue
+
+            def watched(
+                layer: torch.nn.Module, *, _path: str = path, _process: Any = process
+            ) -> None:
+                before = {n: fingerprint(p) for n, p in layer.named_parameters(recurse=False)}
+                _process(layer)
+                for name, parameter in layer.named_parameters(recurse=False):
+                    if name in before and parameter.numel() == 0:
+                        self._packed[f"{_path}.{name}"] = before[name]
+
+            method.process_weights_after_loading = watched  # type: ignore[union-attr]
+
+    def _held(self, model: torch.nn.Module) -> Fingerprint:
+        """Fingerprint of every parameter, counted under each of its names."""
+        total = (0, 0)
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            own = fingerprint(parameter) if parameter.numel() else self._packed.get(name, (0, 1))
+            total = add(total, own)
+        return total
+
+
+def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+    """Arguments of `vllm.LLM`. Dummy weights: every checkpoint, the first too, comes by a swap."""
+    arguments: dict[str, Any] = {
+        "model": str(folder),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "dtype": settings.compute_dtype,
+        "hf_overrides": {"head_dtype": "float32"},
+        "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
+        "max_num_batched_tokens": max(settings.max_batch_tokens, settings.block_size),
+        "max_num_seqs": settings.max_sequences,
+        "block_size": settings.block_size,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "enforce_eager": True,
+        "trust_remote_code": settings.trust_remote_code,
+        "disable_log_stats": True,
+        "seed": 0,
+    }
+    if not torch.cuda.is_available():
+        arguments["kv_cache_memory_bytes"] = _cpu_cache_bytes(folder, settings)
+    return arguments
+
+
+def _cpu_cache_bytes(folder: Path, settings: EngineSettings) -> int:
+    """Room for four full batches of keys and values, at least 512 MiB."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
+    width = getattr(config, "hidden_size", 4096)
+    layers = getattr(config, "num_hidden_layers", 32)
+    token_bytes: int = 2 * width * layers * getattr(torch, settings.compute_dtype).itemsize
+    tokens = 4 * (settings.max_batch_tokens + settings.max_length)
+    return max(512 * 2**20, token_bytes * tokens)

@@ -1,0 +1,252 @@
+"""Read the weights of one checkpoint folder, one tensor at a time, and name them by their content.
+
+It knows file formats and no model. No file is ever unpickled by running what it holds.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING
+
+from logitbank.errors import MissingExtraError, WeightsError
+
+if TYPE_CHECKING:
+    import torch
+
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<part>[0-9]{5})-of-(?P<parts>[0-9]{5})(?P<suffix>\.\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    single: str
+    index: str
+    pattern: str
+
+
+SAFE = _Format("model.safetensors", "model.safetensors.index.json", r"[^/]+\.safetensors")
+LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_model[^/]*\.bin")
+
+
+def weight_names(names: Sequence[str]) -> list[str]:
+    """Which of a checkpoint's file names hold its weights.
+
+    Safetensors where there are any, else legacy weights; the single file where it stands beside
+    shards of the same weights. Names in sub-folders are ignored.
+    """
+    for kind in (SAFE, LEGACY):
+        if kind.single in names:
+            return [kind.single]
+        if found := sorted(name for name in names if re.fullmatch(kind.pattern, name)):
+            return found
+    return []
+
+
+def weight_files(folder: Path, *, legacy_weights: bool = False) -> list[Path]:
+    """The files that hold a checkpoint's weights, in name order.
+
+    Safetensors win over legacy weights, which count only with `legacy_weights`. An index, where
+    there is one, says which shards there must be.
+
+    Raises
+    ------
+    WeightsError
+        The folder holds no weights, only legacy ones that were not asked for, not all of its
+        shards, or an index that is unreadable or points out of the folder.
+    """
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    chosen = weight_names(names)
+    if not chosen:
+        raise WeightsError(
+            f"{folder} holds no weights: looked for {SAFE.single}, *.safetensors and "
+            f"{LEGACY.single}; give the folder of a whole checkpoint"
+        )
+    kind = SAFE if chosen[0].endswith(".safetensors") else LEGACY
+    if kind is LEGACY and not legacy_weights:
+        raise WeightsError(
+            f"{folder} holds only legacy weights ({chosen[0]}) and no *.safetensors; "
+            "add --legacy-weights to load them without running any code they hold"
+        )
+    if kind.single not in chosen and kind.index in names:
+        chosen = sorted(set(_read_index(folder / kind.index).values()))
+    _check_shards(folder, chosen=chosen, there=set(names))
+    return [folder / name for name in chosen]
+
+
+def stream_weights(
+    folder: Path, *, legacy_weights: bool = False
+) -> "Iterator[tuple[str, torch.Tensor]]":
+    """Yield each tensor's name and values, one at a time, on the CPU, in the file's dtype.
+
+    Memory stays at about one tensor: files are mapped, not read. No tensor is larger than its
+    file. Legacy weights go through torch's weights-only reader, which runs no code.
+
+    Raises
+    ------
+    WeightsError
+        As `weight_files`; or a file is truncated, damaged, needs more than tensors, holds a
+        tensor that another file holds too, or lacks one that the index lists.
+    """
+    files = weight_files(folder, legacy_weights=legacy_weights)
+    seen: dict[str, Path] = {}
+    for path in files:
+        read = _read_safetensors if path.suffix == ".safetensors" else _read_legacy
+        for name, tensor in read(path):
+            if name in seen:
+                raise WeightsError(
+                    f"tensor {name!r} is in {seen[name]} and in {path}; keep one set of weights"
+                )
+            seen[name] = path
+            yield name, tensor
+    index = folder / (SAFE if files[0].suffix == ".safetensors" else LEGACY).index
+    listed = _read_index(index) if len(files) > 1 and index.is_file() else {}
+    if absent := sorted(set(listed) - set(seen)):
+        raise WeightsError(
+            f"{index} lists tensor {absent[0]!r}, which no shard holds ({len(absent)} such); "
+            "fetch the checkpoint again"
+        )
+
+
+class ContentDigest:
+    """SHA-256 of what tensors hold, whatever files they came in and in whatever order.
+
+    Each tensor's digest is over its dtype, shape and raw little-endian bytes; the whole is over
+    the sorted names and digests. Two checkpoints with equal digests have equal weights.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[str, str] = {}
+
+    def update(self, name: str, tensor: "torch.Tensor") -> None:
+        """Add one tensor; contiguous CPU memory is hashed where it lies.
+
+        Raises
+        ------
+        WeightsError
+            The name was added before.
+        """
+        if name in self._digests:
+            raise WeightsError(f"tensor {name!r} came twice; a checkpoint holds each name once")
+        import torch
+
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        digest = hashlib.sha256(f"{dtype} {list(tensor.shape)}\n".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+        self._digests[name] = digest.hexdigest()
+
+    def hexdigest(self) -> str:
+        """64 hex digits for the tensors added so far."""
+        text = json.dumps(sorted(self._digests.items()), separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    """Tensor name to file name."""
+    try:
+        mapping = json.loads(path.read_bytes())["weight_map"]
+        names = {str(tensor): str(file) for tensor, file in mapping.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(
+            f"{path} is no weight index ({type(error).__name__}); fetch the checkpoint again"
+        ) from error
+    if not names:
+        raise WeightsError(f"{path} lists no tensor; fetch the checkpoint again")
+    for file in names.values():
+        if not re.fullmatch(f"{SAFE.pattern}|{LEGACY.pattern}", file):
+            raise WeightsError(
+                f"{path} names the file {file!r}, which is no weight file of its own folder; "
+                "do not use this checkpoint"
+            )
+    return names
+
+
+def _check_shards(folder: Path, *, chosen: list[str], there: set[str]) -> None:
+    wanted = set(chosen)
+    for name in chosen:
+        if match := _SHARD.fullmatch(name):
+            stem, parts, suffix = match["stem"], match["parts"], match["suffix"]
+            count = min(int(parts), 9999)
+            wanted |= {f"{stem}-{n:05d}-of-{parts}{suffix}" for n in range(1, count + 1)}
+    if absent := sorted(wanted - there):
+        raise WeightsError(
+            f"{folder} lacks the weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
+            "missing); fetch the checkpoint again"
+        )
+
+
+def _read_safetensors(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise _missing("safetensors") from error
+
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            for name in sorted(file.keys()):
+                yield name, file.get_tensor(name)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _read_legacy(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
+    try:
+        import torch
+    except ImportError as error:
+        raise _missing("torch") from error
+
+    def load(mmap: bool) -> object:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+
+    content = _load_legacy(path, load)
+    if not isinstance(content, dict):
+        raise WeightsError(
+            f"{path} holds a {type(content).__name__}, not tensors by name; "
+            "convert it to safetensors"
+        )
+    size = path.stat().st_size
+    for name in list(content):
+        tensor = content.pop(name)
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise WeightsError(
+                f"{path} holds {name!r}, which is no tensor but a {type(tensor).__name__}; "
+                "convert it to safetensors"
+            )
+        if tensor.is_sparse or tensor.numel() * tensor.element_size() > size:
+            raise WeightsError(
+                f"{path} claims a tensor {name!r} of shape {list(tensor.shape)}, "
+                "larger than the file; do not use it"
+            )
+        yield name, tensor
+
+
+def _load_legacy(path: Path, load: Callable[[bool], object]) -> object:
+    import zipfile
+
+    try:
+        # Files from before torch 1.6 are no zip archives and cannot be mapped.
+        return load(zipfile.is_zipfile(path))
+    except UnpicklingError as error:
+        raise WeightsError(
+            f"{path} needs more than tensors to load, so it was not loaded and nothing in it ran; "
+            "use a checkpoint in safetensors"
+        ) from error
+    except (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _missing(package: str) -> MissingExtraError:
+    return MissingExtraError(
+        f'{package} is not installed; install it with `pip install "logitbank[engine]"`'
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> WeightsError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return WeightsError(
+        f"{path} is truncated or damaged ({path.stat().st_size} bytes: {reason}); "
+        "fetch or save the checkpoint again"
+    )

@@ -1,0 +1,294 @@
+"""One process with one architecture loaded: swap and prove weights, score blocks, write them.
+
+`Worker` is the work; `main` is the loop that serves it over a pipe. Logits never leave the process:
+only small events do.
+"""
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from logitbank.engine.backend import Backend, EngineSettings, open_backend
+from logitbank.engine.events import (
+    BlockCommitted,
+    CheckpointDone,
+    CheckpointFailed,
+    Event,
+    RowsScored,
+    WeightsLoaded,
+)
+from logitbank.engine.plan import DepositPlan
+from logitbank.errors import DiskSpaceError, EngineError, LogitbankError, SuiteError, WeightsError
+from logitbank.store import Bank, BlockData, DepositSpec, DepositWriter
+from logitbank.store.reduce import BlockReducer
+from logitbank.store.schema import CheckpointId, Json, Query
+
+if TYPE_CHECKING:
+    import torch
+
+    from logitbank.engine.canary import Canary
+    from logitbank.engine.reduce import ReducingSink
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One checkpoint's share of a plan."""
+
+    checkpoint: CheckpointId
+    folder: Path
+    deposits: tuple[DepositPlan, ...]
+    vocab_entries: int
+    provenance: dict[str, Json]
+
+
+class Worker:
+    """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
+
+    def __init__(
+        self, bank: Path, settings: EngineSettings, *, log: Path, emit: Callable[[Event], None]
+    ) -> None:
+        self._bank = Bank.open(bank)
+        self._settings = settings
+        self._log = log
+        self._emit = emit
+        self._backend: Backend | None = None
+        self._canary: Canary | None = None
+        self._loads = 0
+
+    def run(self, job: Job) -> None:
+        """Score and deposit everything in `job`; errors come out as LogitbankError."""
+        start = time.perf_counter()
+        canary = self._canary_query(job)
+        if canary is not None:
+            self._ask_canary(job, canary)
+        if self._backend is None:
+            self._backend = open_backend(job.folder, self._settings)
+        loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
+        vocab = job.deposits[0].layout.vocab
+        if loaded.vocab != vocab:
+            raise SuiteError(
+                f"{job.checkpoint}: its head has {loaded.vocab} outputs, the suite's first "
+                f"checkpoint {vocab}; a suite has one vocabulary. Extract it on its own"
+            )
+        provenance = job.provenance | self._backend.describe() | {"weights": loaded.weights}
+        if canary is not None:
+            provenance["canary_difference"] = self._check_canary(job, canary)
+        self._loads += 1
+        self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
+        for deposit in job.deposits:
+            self._run_deposit(job, deposit, provenance)
+        self._emit(CheckpointDone(job.checkpoint, time.perf_counter() - start))
+
+    def close(self) -> None:
+        if self._canary is not None:
+            self._canary.close()
+        if self._backend is not None:
+            self._backend.close()
+
+    def _run_deposit(self, job: Job, plan: DepositPlan, provenance: dict[str, Json]) -> None:
+        queries = self._bank.query_set(plan.query_set).queries
+        options = self._bank.option_tokens(plan.query_set)
+        spec = DepositSpec(
+            job.checkpoint, plan.query_set, plan.layout, job.vocab_entries, provenance
+        )
+        with self._bank.begin(spec) as writer, _BlockWriter(writer, self._written) as blocks:
+            for block in sorted(set(writer.missing()) & set(plan.blocks)):
+                reducer = BlockReducer(
+                    plan.layout, block, options=options, vocab_entries=job.vocab_entries
+                )
+                wanted = [queries[row] for row in reducer.rows]
+                self._score(reducer, wanted, plan, job.vocab_entries)
+                blocks.put(block, reducer.finish())
+            blocks.drain()
+            writer.seal()
+
+    def _score(
+        self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan, vocab_entries: int
+    ) -> None:
+        assert self._backend is not None
+        sink = _sink(reducer, plan, vocab_entries)
+        counter = _Counter(self._emit, plan.checkpoint)
+
+        def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
+            sink(indices, logits)
+            counter.add(len(indices))
+
+        self._backend.score(wanted, counted)
+        counter.flush()
+        try:
+            sink.raise_pending()
+        except EngineError as error:
+            raise EngineError(f"{plan.checkpoint}: {self._name_prompt(error, plan)}") from error
+
+    def _name_prompt(self, error: EngineError, plan: DepositPlan) -> str:
+        """Say which prompt a row's error is about."""
+        if error.query is None:
+            return str(error)
+        here = (pl.col("query_set") == plan.query_set) & (pl.col("row") == error.query)
+        for name in self._bank.prompt_sets():
+            prompts = self._bank.prompts(name).filter(here).select("prompt_id").collect()
+            if len(prompts):
+                return f"prompt {prompts.item(0, 0)!r} of {name!r}: {error}"
+        return f"query {error.query} of {plan.query_set}: {error}"
+
+    def _written(self, block: int, plan_bytes: int) -> None:
+        self._emit(BlockCommitted(block, plan_bytes))
+
+    def _canary_query(self, job: Job) -> Query | None:
+        every = self._settings.canary_every
+        if every == 0 or self._loads % every:
+            return None
+        queries = self._bank.query_set(job.deposits[0].query_set).queries
+        return next((q for q in queries if q.head == "next_token"), None)
+
+    def _ask_canary(self, job: Job, query: Query) -> None:
+        from logitbank.engine.canary import Canary
+
+        if self._canary is None:
+            self._canary = Canary(
+                legacy_weights=self._settings.legacy_weights,
+                trust_remote_code=self._settings.trust_remote_code,
+                log=self._log,
+            )
+        self._canary.ask(job.folder, query.ids, query.position)
+
+    def _check_canary(self, job: Job, query: Query) -> float:
+        from logitbank.engine.canary import compare
+
+        assert self._canary is not None
+        assert self._backend is not None
+        rows = []
+        self._backend.score([query], lambda _, logits: rows.append(logits[0].float().cpu().clone()))
+        difference = compare(
+            self._canary.answer(),
+            rows[-1].numpy(),
+            dtype=self._settings.compute_dtype,
+            checkpoint=str(job.checkpoint),
+        )
+        return float(f"{difference:.3g}")
+
+
+class _BlockWriter:
+    """Writes one block while the next is scored; a failure surfaces at the next call."""
+
+    def __init__(self, writer: DepositWriter, written: Callable[[int, int], None]) -> None:
+        self._writer = writer
+        self._written = written
+        self._queue: queue.Queue[tuple[int, BlockData] | None] = queue.Queue(maxsize=1)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._loop, name="block-writer", daemon=True)
+
+    def __enter__(self) -> "_BlockWriter":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def put(self, block: int, data: BlockData) -> None:
+        self._raise()
+        self._queue.put((block, data))
+
+    def drain(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        self._raise()
+
+    def _loop(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._error is not None:
+                continue  # keep taking, so that the scoring thread never blocks on a full queue
+            block, data = item
+            try:
+                self._writer.write(block, data)
+                self._written(block, 0 if data.logprobs is None else data.logprobs.nbytes)
+            except BaseException as error:  # handed to the scoring thread
+                self._error = error
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class _Counter:
+    """Turns row counts into events, a few a second."""
+
+    def __init__(self, emit: Callable[[Event], None], checkpoint: CheckpointId) -> None:
+        self._emit, self._checkpoint = emit, checkpoint
+        self._pending, self._last = 0, time.monotonic()
+
+    def add(self, rows: int) -> None:
+        self._pending += rows
+        if time.monotonic() - self._last > 0.25:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._pending:
+            self._emit(RowsScored(self._checkpoint, self._pending))
+        self._pending, self._last = 0, time.monotonic()
+
+
+def _sink(reducer: BlockReducer, plan: DepositPlan, vocab_entries: int) -> "ReducingSink":
+    from logitbank.engine.reduce import ReducingSink
+
+    layout = plan.layout
+    return ReducingSink(reducer, k=layout.keep.k, vocab_entries=vocab_entries, dtype=layout.dtype)
+
+
+def main(descriptor: int, bank: Path, log: Path) -> None:
+    """Serve jobs from a pipe until it closes. Everything printed goes to the log."""
+    from multiprocessing.connection import Connection
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    connection: Connection[Event, object] = Connection(descriptor)
+    settings = connection.recv()
+    assert isinstance(settings, EngineSettings)
+    worker: Worker | None = None
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            break
+        assert isinstance(job, Job)
+        try:
+            if worker is None:
+                worker = Worker(bank, settings, log=log, emit=connection.send)
+            worker.run(job)
+        except LogitbankError as error:
+            traceback.print_exc()
+            # After a failed load the engine may hold half a model: only a new process is clean.
+            connection.send(
+                CheckpointFailed(
+                    job.checkpoint,
+                    str(error),
+                    fatal=isinstance(error, DiskSpaceError),
+                    restart=isinstance(error, WeightsError | SuiteError),
+                )
+            )
+        except Exception as error:  # an engine's own failure; the log has the traceback
+            traceback.print_exc()
+            first = str(error).strip().splitlines()
+            what = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+            connection.send(
+                CheckpointFailed(job.checkpoint, f"{job.checkpoint}: {what}", restart=True)
+            )
+    if worker is not None:
+        worker.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
+    sys.stdout.flush()
+    os._exit(0)  # vLLM's own exit handlers can hang for seconds

@@ -1,0 +1,110 @@
+"""The parent's side of a worker: start it, send it jobs, read its events, notice its death."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from pathlib import Path
+
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.events import CheckpointDone, CheckpointFailed, Event
+from logitbank.engine.worker import Job
+
+LOG_TAIL_LINES = 12
+
+
+class WorkerProcess:
+    """A worker in a process of its own; started at the first job and again after a crash."""
+
+    def __init__(self, bank: Path, settings: EngineSettings, *, log: Path) -> None:
+        self._bank, self._settings, self._log = bank, settings, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, job: Job) -> Iterator[Event]:
+        """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send(job)
+            while True:
+                event = self._connection.recv()
+                if isinstance(event, CheckpointFailed):
+                    yield self._with_tail(event)
+                    if event.restart:
+                        self.stop()
+                    return
+                yield event
+                if isinstance(event, CheckpointDone):
+                    return
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            assert self._process is not None
+            code = self._process.wait()
+            self.stop()
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+            hint = " (out of memory?)" if code == -9 else ""
+            yield self._with_tail(
+                CheckpointFailed(
+                    job.checkpoint, f"{job.checkpoint}: the engine's process {how}{hint}"
+                )
+            )
+
+    def stop(self) -> None:
+        """End the process at once. The bank is whole whatever it was doing."""
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):
+            self._connection.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """End the process without waiting for what it is doing."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _start(self) -> None:
+        self._connection, theirs = Pipe()
+        descriptor = theirs.fileno()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "logitbank.engine.worker",
+                    str(descriptor),
+                    str(self._bank),
+                    str(self._log),
+                ],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | _environment(self._settings),
+            )
+        theirs.close()
+        self._connection.send(self._settings)
+
+    def _with_tail(self, event: CheckpointFailed) -> CheckpointFailed:
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+            return CheckpointFailed(
+                event.checkpoint, event.message, event.fatal, event.restart, tuple(lines)
+            )
+        return event
+
+
+def _environment(settings: EngineSettings) -> dict[str, str]:
+    """What a worker needs set before Python starts: nothing is asked of or sent to any network."""
+    return {
+        "HF_HUB_OFFLINE": "0" if settings.trust_remote_code else "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,34 @@
+"""Keep logits; know nothing of models or metrics."""
+
+from logitbank.store.bank import Bank
+from logitbank.store.deposit import Deposit
+from logitbank.store.rescore import rescore
+from logitbank.store.schema import (
+    BlockData,
+    CheckpointId,
+    DepositSpec,
+    Keep,
+    Layout,
+    OptionTokens,
+    Query,
+    QuerySet,
+)
+from logitbank.store.verify import Damage, verify
+from logitbank.store.writer import DepositWriter
+
+__all__ = [
+    "Bank",
+    "BlockData",
+    "CheckpointId",
+    "Damage",
+    "Deposit",
+    "DepositSpec",
+    "DepositWriter",
+    "Keep",
+    "Layout",
+    "OptionTokens",
+    "Query",
+    "QuerySet",
+    "rescore",
+    "verify",
+]

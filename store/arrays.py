@@ -1,0 +1,72 @@
+"""Deposit logits that were computed elsewhere and are in one array."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from logitbank.errors import UsageError
+from logitbank.store.deposit import Deposit
+from logitbank.store.reduce import BlockReducer
+from logitbank.store.schema import CheckpointId, DepositSpec, Dtype, Json, Keep, Layout
+
+if TYPE_CHECKING:
+    from logitbank.store.bank import Bank
+
+DTYPES = ("float16", "float32", "float64")
+
+
+def deposit_array(
+    bank: "Bank",
+    logits: np.ndarray,
+    *,
+    checkpoint: CheckpointId,
+    query_set: str,
+    keep: Keep,
+    dtype: Dtype,
+    vocab_entries: int | None,
+    provenance: Mapping[str, Json],
+) -> Deposit:
+    """See `Bank.deposit`."""
+    query_rows = bank.query_set(query_set)
+    _check_array(logits, queries=len(query_rows))
+    vocab = logits.shape[1]
+    entries = vocab if vocab_entries is None else vocab_entries
+    layout = Layout.plan(queries=len(query_rows), vocab=vocab, dtype=dtype, keep=keep)
+    made = {"engine": "arrays", "tokenizer": query_rows.tokenizer, **provenance}
+    options = bank.option_tokens(query_set)
+    if len(options.tokens) and options.tokens.max() >= vocab:
+        raise UsageError(
+            f"prompts name token {options.tokens.max()}, but logits have {vocab} columns;"
+            " give one column per output of the head"
+        )
+    with bank.begin(DepositSpec(checkpoint, query_set, layout, entries, made)) as writer:
+        for block in writer.missing():
+            reducer = BlockReducer(writer.layout, block, options=options, vocab_entries=entries)
+            for i, values in enumerate(_float32_rows(logits, writer.layout.rows(block))):
+                reducer.put(i, values)
+            writer.write(block, reducer.finish())
+        writer.seal()
+    return writer.deposit
+
+
+def _check_array(logits: np.ndarray, *, queries: int) -> None:
+    if logits.ndim != 2 or len(logits) != queries or not logits.shape[1]:
+        raise UsageError(
+            f"logits must have shape ({queries}, vocabulary), one row per query; got {logits.shape}"
+        )
+    if logits.dtype.name not in DTYPES:
+        raise UsageError(f"logits are {logits.dtype}; convert them to one of {', '.join(DTYPES)}")
+
+
+def _float32_rows(logits: np.ndarray, rows: range) -> np.ndarray:
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused below
+        values = logits[rows.start : rows.stop].astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad):
+        count = int(np.count_nonzero(~np.isfinite(values[bad[0]])))
+        raise UsageError(
+            f"query row {rows[int(bad[0])]}: {count} of {values.shape[1]} logits are not finite in"
+            " float32; check the model"
+        )
+    return values

@@ -1,0 +1,345 @@
+"""The bank: one folder with the logits of many checkpoints. Hides where and how they lie."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
+from logitbank.store import commits, objects, places, tables, zarrays
+from logitbank.store import scan as scanning
+from logitbank.store.commits import Committed
+from logitbank.store.deposit import Deposit
+from logitbank.store.schema import (
+    FORMAT_VERSION,
+    CheckpointId,
+    DepositSpec,
+    Dtype,
+    Json,
+    Keep,
+    OptionTokens,
+    QuerySet,
+)
+from logitbank.store.writer import DepositWriter
+
+if TYPE_CHECKING:
+    import xarray
+
+_INFO = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "query_set": pl.String,
+    "queries": pl.Int64,
+    "committed": pl.Int64,  # queries
+    "blocks": pl.Int64,
+    "sealed": pl.Boolean,
+    "keep": pl.String,
+    "dtype": pl.String,
+    "engine": pl.String,
+    "bytes": pl.Int64,
+}
+
+
+@dataclass(frozen=True)
+class Bank:
+    """A bank of format 1 in a local folder. `create` or `open` one."""
+
+    path: Path
+    attributes: dict[str, Any] = field(compare=False)
+    """Format version, title, licence, citation."""
+
+    @classmethod
+    def create(
+        cls, path: str | Path, *, title: str = "", licence: str = "", citation: str = ""
+    ) -> Self:
+        """Make an empty bank.
+
+        Raises
+        ------
+        UsageError
+            Something is there already.
+        """
+        path = Path(path)
+        taken = f"{path} is there already; open it with Bank.open, or choose another folder"
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(taken)
+        path.mkdir(parents=True, exist_ok=True)
+        about = {"title": title, "licence": licence, "citation": citation}
+        metadata = zarrays.root_metadata({**about, "written_by": _own_version()})
+        if not objects.write_new(path / "zarr.json", metadata):
+            raise UsageError(taken)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a bank.
+
+        Raises
+        ------
+        BankError
+            Nothing is there.
+        BankFormatError
+            It is no bank, or one of another format version.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise BankError(
+                f"there is no bank at {path}; check the path, or make one with `logitbank extract`"
+            )
+        try:
+            metadata = objects.read_json(objects.plain_path(path, "zarr.json"))
+            own = metadata["attributes"]["logitbank"]
+            found = own["format"]
+        except (FileNotFoundError, DamagedError, KeyError, TypeError) as error:
+            raise BankFormatError(
+                f"{path} is a folder but no bank (its zarr.json has no logitbank format:"
+                f" {error!r}); check the path"
+            ) from error
+        if found != FORMAT_VERSION:
+            raise BankFormatError(
+                f"{path} is a bank of format {found!r}; this is logitbank {_own_version()}, which"
+                f" reads format {FORMAT_VERSION}: use logitbank >= {own.get('written_by', '?')}"
+            )
+        return cls(path, own)
+
+    def add_query_set(self, query_set: QuerySet) -> str:
+        """Store a query set and return its name; nothing happens where it is there."""
+        return tables.write_query_set(self.path, query_set)
+
+    def query_sets(self) -> dict[str, QuerySet]:
+        """All query sets, by name."""
+        return {name: self.query_set(name) for name in tables.query_set_names(self.path)}
+
+    def query_set(self, name: str) -> QuerySet:
+        """One query set, its content checked against its name."""
+        return tables.read_query_set(self.path, name)
+
+    def add_prompts(self, name: str, table: pl.DataFrame) -> str:
+        """Store a table of prompts under a prompt set's name; returns the digest of its content.
+
+        Nothing happens where it is there. `table` has the columns of `PROMPTS_SCHEMA`, then the
+        prompt set's own: text, numbers or booleans.
+
+        Raises
+        ------
+        UsageError
+            The table is not one of prompts, or points outside its query sets.
+        """
+        if not name or name != name.strip():
+            raise UsageError(f"prompt set {name!r} is no name; give a non-blank one")
+        return tables.write_prompts(self.path, name, table)
+
+    def prompt_sets(self) -> list[str]:
+        """Names of the prompt sets."""
+        return sorted({file.name for file in tables.prompt_files(self.path)})
+
+    def prompts(self, name: str) -> pl.LazyFrame:
+        """All prompts of a prompt set, one row per prompt × order × piece × option."""
+        return tables.scan_prompts(self.path, name)
+
+    def option_tokens(self, query_set: str) -> OptionTokens:
+        """The tokens that any prompt names for each query of a query set."""
+        queries = tables.query_count(self.path, query_set)
+        return tables.option_tokens(tables.named_tokens(self.path, query_set), queries=queries)
+
+    def lacking_options(self, deposit: Deposit) -> OptionTokens | None:
+        """Tokens that prompts name for committed queries of a deposit and its scores do not list.
+
+        None where nothing lacks. `rescore` adds them from the stored log-probabilities.
+        """
+        layout = deposit.layout
+        blocks = pl.Series(sorted(deposit.committed()), dtype=pl.Int32)
+        listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")
+        pairs = (
+            tables.named_tokens(self.path, deposit.query_set)
+            .lazy()
+            .filter((pl.col("row") // layout.block_rows).is_in(blocks.implode()))
+            .join(listed, left_on=["row", "token"], right_on=["query", "token"], how="anti")
+            .sort("row", "token")
+            .collect()
+        )
+        return None if pairs.is_empty() else tables.option_tokens(pairs, queries=layout.queries)
+
+    def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
+        """All deposits, or those of one checkpoint, by path."""
+        return places.deposits(self.path, checkpoint)
+
+    def begin(self, spec: DepositSpec) -> DepositWriter:
+        """Create a deposit, or reopen it to add what it lacks.
+
+        A deposit that is there keeps its own layout, which may have other blocks and keep more:
+        go by the writer's.
+
+        Raises
+        ------
+        UsageError
+            The spec is not about a query set of this bank as it is.
+        BankError
+            The deposit is there with other weights, tokenizer, vocabulary or dtype.
+        KeepLevelError
+            It is there and keeps less.
+        """
+        deposit = places.open_or_create(self.path, spec)
+        return DepositWriter(deposit)
+
+    def deposit(
+        self,
+        logits: np.ndarray,
+        *,
+        checkpoint: CheckpointId,
+        query_set: str,
+        keep: Keep = Keep("full"),  # noqa: B008 (a frozen value)
+        dtype: Dtype = "float32",
+        vocab_entries: int | None = None,
+        provenance: Mapping[str, Json] | None = None,
+    ) -> Deposit:
+        """Deposit logits that were computed elsewhere, and seal.
+
+        Parameters
+        ----------
+        logits
+            (q, v) of float16, float32 or float64: one row per query of the query set, one column
+            per output of the head, padding included. Raw, natural units; float64 is rounded.
+        checkpoint, query_set, keep, dtype
+            What they are of, how much to keep and in which precision.
+        vocab_entries
+            Entries of the tokenizer where fewer than the outputs.
+        provenance
+            How they were made: digests `weights` and `tokenizer`, `engine`, anything else.
+
+        Raises
+        ------
+        UsageError
+            Shape or dtype is another, or a logit is not finite; names the query row.
+        """
+        from logitbank.store.arrays import deposit_array
+
+        return deposit_array(
+            self,
+            logits,
+            checkpoint=checkpoint,
+            query_set=query_set,
+            keep=keep,
+            dtype=dtype,
+            vocab_entries=vocab_entries,
+            provenance=provenance or {},
+        )
+
+    def scan(
+        self,
+        prompts: str,
+        *,
+        models: Collection[str] | str | None = None,
+        runs: Collection[str] | str | None = None,
+        steps: Collection[int | None] | int | None = None,
+    ) -> pl.LazyFrame:
+        """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
+
+        Parameters
+        ----------
+        prompts
+            Name of the prompt set.
+        models, runs, steps
+            Keep these checkpoints; all if None.
+
+        Returns
+        -------
+        Columns model, run, run_seed, step, those of the prompts, logit, logsumexp, logprob (nats,
+        float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact; rows in no
+        fixed order.
+
+        Raises
+        ------
+        BankError
+            The bank has no such prompts, or no deposit of them by such checkpoints.
+        """
+        table = self.prompts(prompts)
+        wanted = set(table.select("query_set").unique().collect()["query_set"])
+        deposits = [d for d in self.deposits() if d.query_set in wanted]
+        if not deposits:
+            raise BankError(
+                f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
+            )
+        for name, values in (("model", models), ("run", runs), ("step", steps)):
+            deposits = _among(deposits, name, values)
+        return scanning.scan(table, deposits)
+
+    def to_xarray(self, query_set: str) -> "xarray.Dataset":
+        """The checkpoints of a query set side by side, read when indexed.
+
+        Returns
+        -------
+        logprobs (checkpoint, query, token) float32 nats, of deposits that keep full rows; NaN
+        where a block is not committed, or a model has fewer outputs than the widest. logsumexp
+        (checkpoint, query). Coordinates model, run, step (−1 for a release) on `checkpoint`.
+
+        Raises
+        ------
+        MissingExtraError
+            xarray is not installed.
+        BankError
+            No deposit of this query set keeps full rows.
+        """
+        from logitbank.store.side_by_side import side_by_side
+
+        return side_by_side([d for d in self.deposits() if d.query_set == query_set], query_set)
+
+    def info(self) -> pl.DataFrame:
+        """One row per deposit.
+
+        Returns
+        -------
+        Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
+        deposit), sealed, keep, dtype, engine, bytes (of committed objects).
+        """
+        return pl.DataFrame([_about(d) for d in self.deposits()], schema=_INFO, orient="row")
+
+
+def _among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
+    """Deposits whose checkpoint has one of these values."""
+    if values is None:
+        return deposits
+    chosen = {values} if isinstance(values, str | int) else set(cast(Collection[object], values))
+    found = [d for d in deposits if getattr(d.checkpoint, name) in chosen]
+    if not found:
+        there = sorted({str(getattr(d.checkpoint, name)) for d in deposits})
+        asked = ", ".join(map(str, chosen)) or "none"
+        raise BankError(f"no deposit has {name} {asked}; the bank has {', '.join(there)}")
+    return found
+
+
+def _about(deposit: Deposit) -> tuple[object, ...]:
+    state, checkpoint, layout = deposit.state(), deposit.checkpoint, deposit.layout
+    engine = deposit.spec.provenance.get("engine")
+    return (
+        checkpoint.model,
+        checkpoint.run,
+        checkpoint.step,
+        deposit.query_set,
+        layout.queries,
+        sum(len(layout.rows(block)) for block in state.blocks),
+        layout.blocks,
+        state.sealed,
+        str(layout.keep),
+        layout.dtype,
+        None if engine is None else str(engine),
+        deposit.retrying(lambda state: _bytes(deposit, state)),
+    )
+
+
+def _bytes(deposit: Deposit, state: Committed) -> int:
+    """Bytes of what the commits vouch for."""
+    parts = [commits.digests(deposit.path, name) for name in state.names]
+    return sum(digest.bytes for part in parts for digest in part.values())
+
+
+def _own_version() -> str:
+    try:
+        return version("logitbank")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "0.1.0"

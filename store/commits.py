@@ -1,0 +1,94 @@
+"""What is committed in one deposit: the only thing that readers trust.
+
+A block exists when `commits/<block>.json` does; a sealed deposit has `commits/seal.json` instead;
+a part with scores of further options has `commits/options-<digest>.json`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from logitbank.errors import DamagedError
+from logitbank.store import objects
+from logitbank.store.objects import Digest
+
+SEAL = "seal"
+_BLOCK = re.compile(r"(0|[1-9]\d{0,8})\.json")
+_OPTIONS = re.compile(r"(options-[0-9a-f]{12})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed state of a deposit at one moment."""
+
+    sealed: bool
+    blocks: frozenset[int]
+    """Committed blocks; all of them where sealed."""
+    options: tuple[str, ...]
+    """Names of the committed parts with scores of further options."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the commits in force."""
+        blocks = (SEAL,) if self.sealed else tuple(str(b) for b in sorted(self.blocks))
+        return (*blocks, *self.options)
+
+    @property
+    def score_parts(self) -> tuple[str, ...]:
+        """Files with scores, relative to the deposit."""
+        blocks = ("all",) if self.sealed else tuple(str(b) for b in sorted(self.blocks))
+        return tuple(f"scores/{name}.parquet" for name in (*blocks, *self.options))
+
+
+def committed(deposit: Path, *, blocks: int) -> Committed:
+    """List the commits of a deposit of `blocks` blocks."""
+    seal = objects.plain_path(deposit, f"commits/{SEAL}.json")
+    names = [entry.name for entry in objects.entries(deposit / "commits")]
+    options = tuple(match[1] for name in names if (match := _OPTIONS.fullmatch(name)))
+    # Looked for after the listing: a seal removes block commits only once it exists, so where it
+    # does not exist now, the listing missed none.
+    if seal.exists():
+        return Committed(True, frozenset(range(blocks)), options)
+    listed = (int(match[1]) for name in names if (match := _BLOCK.fullmatch(name)))
+    return Committed(False, frozenset(b for b in listed if b < blocks), options)
+
+
+def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:
+    """Create a commit exclusively. Returns False where another writer created it."""
+    content = {
+        **fields,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "objects": {path: value._asdict() for path, value in sorted(objects_.items())},
+    }
+    path = objects.plain_path(deposit, f"commits/{name}.json")
+    return objects.write_new(path, objects.json_bytes(content))
+
+
+def read(deposit: Path, name: str) -> dict[str, Any]:
+    """Fields of a commit.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such commit, or a seal has just replaced it.
+    DamagedError
+        It is not what a commit looks like.
+    """
+    return objects.read_json(objects.plain_path(deposit, f"commits/{name}.json"))
+
+
+def digests(deposit: Path, name: str) -> dict[str, Digest]:
+    """Digests of the objects that a commit vouches for, by path relative to the deposit."""
+    listed = read(deposit, name).get("objects")
+    try:
+        return {
+            path: Digest(str(value["sha256"]), int(value["bytes"]))
+            for path, value in listed.items()  # type: ignore[union-attr]
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(
+            f"{deposit}/commits/{name}.json lists no objects with digests; run `logitbank verify`"
+        ) from error

@@ -1,0 +1,265 @@
+"""One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike
+
+from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
+from logitbank.store import commits, objects, zarrays
+from logitbank.store.attributes import from_attributes
+from logitbank.store.block import finite_rows
+from logitbank.store.commits import Committed
+from logitbank.store.schema import SCORES_SCHEMA, CheckpointId, DepositSpec, Layout
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Deposit:
+    """One checkpoint × one query set, as it lies in a bank.
+
+    Nothing is cached but the attributes, which never change: each question looks at the commits of
+    the moment, so a deposit may be read while others write it.
+    """
+
+    path: Path
+    attributes: dict[str, Any] = field(compare=False)
+
+    @classmethod
+    def open(cls, root: Path, folder: str) -> "Deposit":
+        """Open the deposit at `<root>/<folder>`.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none.
+        DamagedError
+            Its attributes are unreadable, or are those of another place in the bank.
+        """
+        path = objects.plain_path(root, folder)
+        metadata = objects.read_json(objects.plain_path(path, "zarr.json"))
+        attributes = metadata.get("attributes")
+        own = attributes.get("logitbank") if isinstance(attributes, dict) else None
+        deposit = cls(path, own if isinstance(own, dict) else {})
+        belongs = f"{deposit.checkpoint.path}/{deposit.query_set}"
+        if belongs != folder:
+            raise DamagedError(
+                f"{path} holds the attributes of {belongs!r}: it was moved or swapped; put it back"
+            )
+        return deposit
+
+    @cached_property
+    def spec(self) -> DepositSpec:
+        """What was deposited, and how it was made."""
+        return from_attributes(self.attributes, where=self.path)
+
+    @property
+    def checkpoint(self) -> CheckpointId:
+        return self.spec.checkpoint
+
+    @property
+    def query_set(self) -> str:
+        return self.spec.query_set
+
+    @property
+    def layout(self) -> Layout:
+        return self.spec.layout
+
+    def state(self) -> Committed:
+        """What is committed at this moment."""
+        return commits.committed(self.path, blocks=self.layout.blocks)
+
+    @property
+    def sealed(self) -> bool:
+        return self.state().sealed
+
+    def committed(self) -> frozenset[int]:
+        """Committed blocks."""
+        return self.state().blocks
+
+    @property
+    def complete(self) -> bool:
+        return len(self.committed()) == self.layout.blocks
+
+    @property
+    def rows_committed(self) -> int:
+        return sum(len(self.layout.rows(block)) for block in self.committed())
+
+    def logprobs(
+        self, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Natural-log probabilities, as stored.
+
+        Parameters
+        ----------
+        rows
+            Rows of the query set, (q,), in any order; all if None.
+        tokens
+            Outputs of the head, (v,), in any order; all, padding included, if None.
+
+        Returns
+        -------
+        (q, v) float32, normalised over all outputs of the head; never NaN.
+
+        Raises
+        ------
+        KeepLevelError
+            The deposit keeps no full vocabulary rows.
+        UsageError
+            A row or token is outside the deposit.
+        BankError
+            A row is not committed yet.
+        DamagedError
+            Stored bytes are not what was committed.
+        """
+        return self.stored_logprobs(rows, tokens).astype(np.float32, copy=False)
+
+    def stored_logprobs(
+        self, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+    ) -> np.ndarray:
+        """As `logprobs`, in the dtype they are stored in."""
+        layout = self.layout
+        if layout.keep.level != "full":
+            raise KeepLevelError(
+                f"{self} keeps {layout.keep}, not full vocabulary rows; ask for listed tokens"
+                " with scores(), or extract again with --keep full into another bank"
+            )
+        row_index = _index("row", rows, layout.queries)
+        token_index = _index("token", tokens, layout.vocab)
+        self.require(row_index)
+        try:
+            array = zarrays.open_array(objects.plain_path(self.path, "logprobs"))
+            values = _select(array, row_index, token_index, rows is None, tokens is None)
+        except (FileNotFoundError, ValueError, RuntimeError) as error:
+            raise DamagedError(f"{self}: logprobs cannot be read ({error}); {VERIFY}") from error
+        missing = ~finite_rows(values)
+        if missing.any():
+            row = int(row_index[missing][0])
+            raise DamagedError(
+                f"{self}: row {row} is committed but its shard"
+                f" logprobs/c/{row // layout.block_rows}/0 is not there; {VERIFY}"
+            )
+        return values
+
+    def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
+        """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
+
+        Returns
+        -------
+        (q,) float32 for the rows asked for; never NaN.
+
+        Raises
+        ------
+        UsageError, BankError, DamagedError
+            As in `logprobs`.
+        """
+        index = _index("row", rows, self.layout.queries)
+        self.require(index)
+        frame = self.scores().select("query", "logsumexp").unique("query").collect()
+        out = np.full(self.layout.queries, np.nan, np.float32)
+        out[frame["query"].to_numpy()] = frame["logsumexp"].to_numpy()
+        return np.asarray(out[index])
+
+    def scores(self) -> pl.LazyFrame:
+        """Committed rows of `SCORES_SCHEMA`, scores of further options included."""
+        return self.retrying(self._scores)
+
+    def retrying(self, read: Callable[[Committed], T]) -> T:
+        """Read by the commits; where a seal has just removed a part, read the sealed one."""
+        try:
+            return read(self.state())
+        except FileNotFoundError:
+            pass
+        try:
+            return read(self.state())
+        except FileNotFoundError as error:
+            raise DamagedError(f"{self}: a committed object is gone ({error}); {VERIFY}") from error
+
+    def _scores(self, state: Committed) -> pl.LazyFrame:
+        parts = [objects.plain_path(self.path, part) for part in state.score_parts]
+        for part in parts:
+            part.stat()
+        if not parts:
+            return pl.LazyFrame(schema=SCORES_SCHEMA)
+        if state.sealed:
+            scan = pl.scan_parquet(parts, schema=SCORES_SCHEMA, glob=False)
+        else:  # read now: a seal may remove these parts before the frame is collected
+            scan = pl.concat([read_scores(part) for part in parts]).lazy()
+        return _one_per_token(scan) if state.options else scan
+
+    def require(self, rows: np.ndarray) -> None:
+        """Raise a BankError that names the rows among `rows` that are not committed."""
+        lacking = sorted(set(range(self.layout.blocks)) - self.committed())
+        absent = rows[np.isin(rows // self.layout.block_rows, lacking)]
+        if len(absent):
+            spans = ", ".join(
+                f"{span.start}–{span.stop - 1}" for span in map(self.layout.rows, lacking[:5])
+            )
+            more = ", …" if len(lacking) > 5 else ""
+            raise BankError(
+                f"{self}: {len(absent):,} of {len(rows):,} rows asked for are not there yet"
+                f" (the bank lacks rows {spans}{more}); run `logitbank extract` again to finish"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint}, {self.query_set}"
+
+
+VERIFY = "run `logitbank verify`"
+
+
+def read_scores(part: Path) -> pl.DataFrame:
+    """A scores part, read now.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        It is no such table.
+    """
+    try:
+        return pl.read_parquet(part, glob=False).select(
+            pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
+        )
+    except pl.exceptions.PolarsError as error:
+        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+
+
+def _one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
+    """Of a token that is in several parts, the exact row."""
+    return scores.sort("exact", descending=True, maintain_order=True).unique(
+        ["query", "kind", "token"], keep="first", maintain_order=True
+    )
+
+
+def _index(name: str, values: ArrayLike | None, length: int) -> np.ndarray:
+    if values is None:
+        return np.arange(length)
+    index = np.asarray(values)
+    if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
+        raise UsageError(
+            f"{name}s must be a list of whole numbers; got shape {index.shape}, {index.dtype}"
+        )
+    index = index.astype(np.int64)
+    outside = index[(index < 0) | (index >= length)]
+    if len(outside):
+        raise UsageError(f"{name} {outside[0]} is not in the deposit; use 0 to {length - 1:,}")
+    return index
+
+
+def _select(
+    array: Any, rows: np.ndarray, tokens: np.ndarray, all_rows: bool, all_tokens: bool
+) -> np.ndarray:
+    if not len(rows) or not len(tokens):
+        return np.empty((len(rows), len(tokens)), np.float32)
+    if all_rows and all_tokens:
+        return np.asarray(array[:])
+    selection = (slice(None) if all_rows else rows, slice(None) if all_tokens else tokens)
+    return np.asarray(array.oindex[selection])

@@ -1,0 +1,217 @@
+"""Files that are whole or absent: written beside, made durable, then moved into place.
+
+Knows bytes, folders and locks; knows nothing of Zarr, Parquet or commits. Zarr's own local store
+renames but does not fsync, so everything that a commit vouches for passes through here.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logitbank.errors import BankError, DamagedError, DiskSpaceError
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Digest(NamedTuple):
+    """What a commit says of one object."""
+
+    sha256: str
+    bytes: int
+
+
+def digest(path: Path) -> Digest:
+    """SHA-256 (hex) and size of a file."""
+    with path.open("rb") as file:
+        value = hashlib.file_digest(file, "sha256").hexdigest()
+        return Digest(value, file.tell())
+
+
+def digest_of(data: bytes) -> Digest:
+    return Digest(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        It is there and is no JSON object.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DamagedError(f"{path} is not JSON ({error}); run `logitbank verify`") from error
+    if not isinstance(value, dict):
+        raise DamagedError(f"{path} is JSON but no object; run `logitbank verify`")
+    return value
+
+
+def json_bytes(value: object) -> bytes:
+    """Readable JSON, the same bytes for the same value."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def sync(path: Path) -> None:
+    """Make a file's bytes, or a folder's entries, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def make_folders(root: Path, folder: Path) -> None:
+    """Create `folder` and what lies between it and `root`, durably; present ones are fine."""
+    for part in [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]:
+        path = root / part
+        if not path.is_dir():
+            path.mkdir(exist_ok=True)
+            sync(path.parent)
+
+
+def write_new(path: Path, data: bytes) -> bool:
+    """Create a file exclusively, and never half-written.
+
+    Returns False, and changes nothing, where the file is there already.
+    """
+    beside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        write_durable(beside, data)
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # A file system without hard links: callers that race hold the deposit's lock.
+            if path.exists():
+                return False
+            beside.rename(path)
+        sync(path.parent)
+        return True
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the exclusive lock that the file `path` stands for; the file exists only meanwhile."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            _flock(handle, path)
+            # The holder before us removed the file: what we hold is no longer the lock.
+            if _is_current(handle, path):
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
+                return
+        finally:
+            os.close(handle)
+
+
+def _flock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise BankError(
+            f"the file system of {path.parent} has no file locks ({error.strerror}); write the bank"
+            " on one that has them (on Lustre: mount option flock) and copy it afterwards"
+        ) from error
+
+
+def _is_current(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def try_lock(path: Path, *, create: bool) -> int | None:
+    """Lock the file without waiting: a handle to close, or None if another process holds it."""
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle
+
+
+@contextmanager
+def naming_full_disk(path: Path, needed: int) -> Iterator[None]:
+    """Turn "no space left" into an error that says where, how much, and what to do."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # zarrs and Polars report the system's error number in the text only.
+        full = getattr(error, "errno", None) in _FULL or "os error 28" in str(error)
+        if not full:
+            raise
+        raise DiskSpaceError(
+            f"the disk of {path} is full: {needed:,} more bytes are needed; free some and run the"
+            " same command again, or keep less (--keep topk:100). What was committed is safe"
+        ) from error
+
+
+def plain_path(root: Path, relative: str) -> Path:
+    """`root / relative`, refused where it leaves the root or passes a symbolic link.
+
+    Raises
+    ------
+    BankError
+        A bank is data from strangers: its objects are files inside it and nothing else.
+    """
+    path = root
+    for part in relative.split("/"):
+        if part in ("", ".", "..") or "\\" in part or "\0" in part:
+            raise BankError(f"{relative!r} in {root} is no path inside a bank; do not trust it")
+        path = path / part
+        if path.is_symlink():
+            raise BankError(
+                f"{path} is a symbolic link; a bank holds plain files only: copy the data in"
+            )
+    return path
+
+
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """A folder's entries by name, hidden ones left out; none where there is no folder.
+
+    Raises
+    ------
+    BankError
+        One is a symbolic link.
+    """
+    found: list[os.DirEntry[str]] = []
+    with suppress(FileNotFoundError), os.scandir(folder) as listing:
+        found = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
+    for entry in found:
+        if entry.is_symlink():
+            raise BankError(
+                f"{entry.path} is a symbolic link; a bank holds plain files only: copy the data in"
+            )
+    return found

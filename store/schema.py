@@ -1,0 +1,304 @@
+"""Names, values and sizes of bank format 1: what is stored, never how it is written.
+
+Everything here is a frozen value or a pure function. It opens no file and knows
+no model and no metric.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import UsageError
+
+FORMAT_VERSION = 1
+
+Head = Literal["next_token", "mask", "next_sentence"]
+Dtype = Literal["float16", "float32"]
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+TARGET_BLOCK_BYTES = 128 * 2**20
+MAX_BLOCK_ROWS = 4096
+
+SCORES_SCHEMA = pl.Schema(
+    {
+        "query": pl.Int32,  # row in the query set
+        "token": pl.Int32,  # vocabulary entry, or class of a classification head
+        "kind": pl.Enum(["option", "top"]),
+        "logit": pl.Float32,
+        "logsumexp": pl.Float32,  # of the query's whole row; logprob = logit - logsumexp
+        "rank": pl.Int32,  # 1 + number of entries with a strictly greater logit
+        "ties": pl.Int32,  # number of other entries with exactly this logit
+        "padding_above": pl.Int32,  # of those greater, how many are padding outputs
+        "padding_ties": pl.Int32,  # of those equal, how many are padding outputs
+        "exact": pl.Boolean,  # computed before rounding; otherwise rank..rank+ties is an interval
+    }
+)
+QUERIES_SCHEMA = pl.Schema(
+    {
+        "row": pl.Int32,
+        "ids": pl.List(pl.Int32),
+        "segments": pl.List(pl.Int32),
+        "position": pl.Int32,
+        "head": pl.String,
+        "language": pl.String,
+        "sequence": pl.Int32,  # queries of one forward pass share it
+    }
+)
+PROMPTS_SCHEMA = pl.Schema(
+    {
+        "prompt_id": pl.String,
+        "order_seed": pl.Int32,  # null where the options have no order
+        "piece": pl.Int32,  # 0 where a prompt owns one query
+        "text": pl.String,
+        "answer": pl.String,  # label of the right option, or null
+        "option": pl.String,  # label
+        "continuation": pl.String,  # exact text scored, leading space included
+        "token": pl.Int32,
+        "is_answer": pl.Boolean,
+        "query_set": pl.String,
+        "row": pl.Int32,
+    }
+)
+CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")
+RESERVED_COLUMNS = frozenset(
+    {*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One scored position of one token sequence, by one head. Its identity is its content."""
+
+    ids: tuple[int, ...]
+    """Token ids of the whole sequence."""
+    position: int
+    """Index in `ids` whose output is scored."""
+    head: Head = "next_token"
+    segments: tuple[int, ...] = ()
+    """Segment ids, as long as `ids`, or empty where the model has none."""
+    language: str = ""
+    """Language adapter, or empty."""
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Distinct queries of one tokenizer, immutable, named by the digest of the content."""
+
+    tokenizer: str
+    """Digest of the tokenizer that made the ids."""
+    queries: tuple[Query, ...]
+
+    def __post_init__(self) -> None:
+        if not self.queries:
+            raise UsageError("a query set needs at least one query; this one is empty")
+        if len(set(self.queries)) != len(self.queries):
+            raise UsageError("a query set holds each query once; remove the duplicates")
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @cached_property
+    def name(self) -> str:
+        """`q-` and the first 16 hex digits of the SHA-256 of the content."""
+        content = [[q.ids, q.segments, q.position, q.head, q.language] for q in self.queries]
+        return "q-" + json_digest([self.tokenizer, content])[:16]
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per query, columns of `QUERIES_SCHEMA`."""
+        sequences: dict[tuple[object, ...], int] = {}
+        rows = [
+            (
+                row,
+                q.ids,
+                q.segments,
+                q.position,
+                q.head,
+                q.language,
+                sequences.setdefault((q.ids, q.segments, q.language), len(sequences)),
+            )
+            for row, q in enumerate(self.queries)
+        ]
+        return pl.DataFrame(rows, schema=QUERIES_SCHEMA, orient="row")
+
+    @classmethod
+    def from_frame(cls, tokenizer: str, frame: pl.DataFrame) -> Self:
+        """The query set that `to_frame` wrote."""
+        columns = ("ids", "position", "head", "segments", "language")
+        rows = frame.sort("row").select(columns).iter_rows()
+        return cls(
+            tokenizer,
+            tuple(
+                Query(tuple(ids), at, head, tuple(seg), lang) for ids, at, head, seg, lang in rows
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointId:
+    """Weights at one training step of one run of one model."""
+
+    model: str
+    run: str = "main"
+    step: int | None = None
+    """None for a released model that has no step."""
+    run_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, value in (("model", self.model), ("run", self.run)):
+            if not value or value != value.strip() or "\0" in value:
+                raise UsageError(f"{field} {value!r} is no name; give a non-blank one")
+        if self.step is not None and self.step < 0:
+            raise UsageError(f"step {self.step} is negative; training steps start at 0")
+
+    @property
+    def path(self) -> str:
+        """`<model>/<run>/<step>` with each part safe as one folder name."""
+        step = "release" if self.step is None else str(self.step)
+        return f"{folder_name(self.model)}/{folder_name(self.run)}/{step}"
+
+    def __str__(self) -> str:
+        run = "" if self.run == "main" else f" {self.run}"
+        return f"{self.model}{run} " + ("release" if self.step is None else f"step {self.step}")
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much of each vocabulary row is kept."""
+
+    level: Literal["full", "topk", "options"]
+    k: int = 1
+    """Entries of highest logit listed for each query, at every level."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`full`, `topk:K` or `options`."""
+        if text == "full":
+            return cls("full")
+        if text == "options":
+            return cls("options")
+        if match := re.fullmatch(r"topk:([1-9]\d*)", text):
+            return cls("topk", int(match[1]))
+        raise UsageError(f"keep level {text!r} is unknown; use full, topk:K (K ≥ 1) or options")
+
+    def __str__(self) -> str:
+        return f"topk:{self.k}" if self.level == "topk" else self.level
+
+    def covers(self, other: "Keep") -> bool:
+        """True where a deposit at this level answers everything that one at `other` does."""
+        if self.level == "full" or other.level == "options":
+            return True
+        return self.level == other.level == "topk" and self.k >= other.k
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of one deposit: pure arithmetic from queries, vocabulary, dtype and keep level."""
+
+    queries: int
+    vocab: int
+    """Outputs of the head, padding included."""
+    dtype: Dtype
+    keep: Keep
+    block_rows: int
+
+    @classmethod
+    def plan(
+        cls, *, queries: int, vocab: int, dtype: Dtype, keep: Keep, block_rows: int | None = None
+    ) -> Self:
+        """Choose the block size: a power of two near `TARGET_BLOCK_BYTES`, at most 4,096 rows."""
+        if block_rows is None:
+            row_bytes = vocab * np.dtype(dtype).itemsize if keep.level == "full" else 1
+            fit = max(1, TARGET_BLOCK_BYTES // row_bytes)
+            block_rows = min(MAX_BLOCK_ROWS, 2 ** int(math.log2(fit)))
+        return cls(queries, vocab, dtype, keep, block_rows)
+
+    @property
+    def blocks(self) -> int:
+        return math.ceil(self.queries / self.block_rows)
+
+    def rows(self, block: int) -> range:
+        """Query rows of a block; the last block may be shorter."""
+        start = block * self.block_rows
+        return range(start, min(start + self.block_rows, self.queries))
+
+    @property
+    def chunk_shape(self) -> tuple[int, int]:
+        """Inner chunk: at most 128 rows and about 4,096 entries, so that one token reads little."""
+        parts = math.ceil(self.vocab / 4096)
+        return math.gcd(self.block_rows, 128), math.ceil(self.vocab / parts)
+
+    @property
+    def shard_shape(self) -> tuple[int, int]:
+        """Whole blocks; the vocabulary rounded up to whole inner chunks."""
+        width = self.chunk_shape[1]
+        return self.block_rows, math.ceil(self.vocab / width) * width
+
+    @property
+    def row_bytes(self) -> int:
+        """Estimated bytes of one query on disk before compression."""
+        full = self.vocab * np.dtype(self.dtype).itemsize if self.keep.level == "full" else 0
+        return full + 40 * (3 + self.keep.k)
+
+
+class OptionTokens(NamedTuple):
+    """The tokens that some prompt names, for each query: compressed sparse rows."""
+
+    offsets: np.ndarray
+    """(q + 1,) int64: query i owns tokens[offsets[i]:offsets[i + 1]]."""
+    tokens: np.ndarray
+    """(n,) int32, ascending and distinct within a query."""
+
+    def of(self, row: int) -> np.ndarray:
+        return self.tokens[self.offsets[row] : self.offsets[row + 1]]
+
+    @classmethod
+    def build(cls, per_query: Sequence[Iterable[int]]) -> Self:
+        lists = [sorted(set(tokens)) for tokens in per_query]
+        offsets = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(tokens) for tokens in lists], out=offsets[1:])
+        return cls(offsets, np.array([t for tokens in lists for t in tokens], np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockData:
+    """What one block deposits."""
+
+    logprobs: np.ndarray | None
+    """(rows, v) in the layout's dtype, natural log-softmax; None unless the level is full."""
+    scores: pl.DataFrame
+    """Rows of `SCORES_SCHEMA`; `query` is the row in the query set, each has at least its top."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepositSpec:
+    """What a deposit is: one checkpoint × one query set, and how it was made."""
+
+    checkpoint: CheckpointId
+    query_set: str
+    layout: Layout
+    vocab_entries: int
+    """Entries of the tokenizer; outputs from here on are padding."""
+    provenance: Mapping[str, Json]
+    """Digests (`weights`, `tokenizer`), engine, versions, dtypes, flags, host."""
+
+
+def json_digest(value: object) -> str:
+    """SHA-256 (hex) of the canonical JSON: sorted keys, no spaces, UTF-8."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def folder_name(name: str) -> str:
+    """A name as one path part: letters, digits, `.`, `_`, `-` stay; others become `%XX`."""
+    quoted = re.sub(
+        r"[^A-Za-z0-9._-]", lambda m: "".join(f"%{byte:02X}" for byte in m[0].encode()), name
+    )
+    return re.sub(r"^(\.|__)", lambda m: "".join(f"%{ord(c):02X}" for c in m[0]), quoted)

@@ -1,0 +1,235 @@
+"""Query sets and prompt tables: immutable Parquet files named by the digest of their content."""
+
+import io
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.store import objects
+from logitbank.store.attributes import QUERY_SET
+from logitbank.store.schema import (
+    PROMPTS_SCHEMA,
+    QUERIES_SCHEMA,
+    RESERVED_COLUMNS,
+    OptionTokens,
+    QuerySet,
+    folder_name,
+    json_digest,
+)
+
+TOKENIZER_KEY = "logitbank.tokenizer"
+PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
+QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
+PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
+_NULLABLE = ("order_seed", "answer")
+
+
+class PromptFile(NamedTuple):
+    """One table of prompts in a bank."""
+
+    name: str
+    digest: str
+    path: Path
+
+
+def write_query_set(root: Path, query_set: QuerySet) -> str:
+    """Store a query set; nothing happens where it is there."""
+    path = query_file(root, query_set.name)
+    if not path.exists():
+        metadata = {TOKENIZER_KEY: query_set.tokenizer}
+        _write_parquet(root, path, query_set.to_frame(), metadata)
+    return query_set.name
+
+
+def query_file(root: Path, name: str) -> Path:
+    """Where a query set lies.
+
+    Raises
+    ------
+    UsageError
+        `name` is not what query sets are called.
+    """
+    if not QUERY_SET.fullmatch(name):
+        raise UsageError(f"query set {name!r} is no name; they are q- and 16 hex digits")
+    return objects.plain_path(root, f"queries/{name}.parquet")
+
+
+def query_set_names(root: Path) -> list[str]:
+    stems = [e.name.removesuffix(".parquet") for e in objects.entries(root / "queries")]
+    return [stem for stem in stems if QUERY_SET.fullmatch(stem)]
+
+
+def read_query_set(root: Path, name: str) -> QuerySet:
+    """Read a query set and check that its content has the digest it is named by.
+
+    Raises
+    ------
+    BankError
+        It is not in the bank.
+    DamagedError
+        Its content is another.
+    """
+    path = _present(root, name)
+    try:
+        frame = pl.read_parquet(path, glob=False).cast(QUERIES_SCHEMA)
+        query_set = QuerySet.from_frame(tokenizer_of(root, name), frame)
+    except (pl.exceptions.PolarsError, UsageError, OSError) as error:
+        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
+    if query_set.name != name:
+        raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
+    return query_set
+
+
+def query_count(root: Path, name: str) -> int:
+    """Number of queries, without reading them."""
+    frame = pl.scan_parquet(_present(root, name), glob=False)
+    return int(frame.select(pl.len()).collect().item())
+
+
+def tokenizer_of(root: Path, name: str) -> str:
+    """Digest of the tokenizer that made a query set's ids."""
+    path = _present(root, name)
+    try:
+        return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
+    except KeyError as error:
+        raise DamagedError(
+            f"{path} lacks the metadata {TOKENIZER_KEY}; run `logitbank verify`"
+        ) from error
+
+
+def _present(root: Path, name: str) -> Path:
+    path = query_file(root, name)
+    if not path.exists():
+        there = ", ".join(query_set_names(root)) or "none"
+        raise BankError(
+            f"query set {name} is not in {root}, which has {there}; add it with add_query_set"
+        )
+    return path
+
+
+def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
+    """Store a table of prompts under `name` and the digest of its content; returns the digest."""
+    check_prompts(root, table)
+    digest = prompts_digest(table)
+    path = objects.plain_path(root, f"prompts/{folder_name(name)}-{digest}.parquet")
+    if not path.exists():
+        _write_parquet(root, path, table, {})
+    return digest
+
+
+def prompts_digest(table: pl.DataFrame) -> str:
+    """12 hex digits that name a table's content: columns, their types and values, in order."""
+    columns = [[c.name, str(c.dtype), c.to_list()] for c in table.get_columns()]
+    return json_digest(columns)[:12]
+
+
+def prompt_files(root: Path) -> list[PromptFile]:
+    """All tables of prompts, by name and digest."""
+    return sorted(
+        PromptFile(unquote(match[1]), match[2], Path(entry.path))
+        for entry in objects.entries(root / "prompts")
+        if (match := PROMPT_FILE.fullmatch(entry.name))
+    )
+
+
+def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
+    """The union of the tables of one prompt set.
+
+    Raises
+    ------
+    BankError
+        There is none of this name.
+    """
+    files = prompt_files(root)
+    tables = [pl.scan_parquet(f.path, glob=False) for f in files if f.name == name]
+    if not tables:
+        names = sorted({f.name for f in files})
+        raise BankError(
+            f"prompt set {name!r} is not in {root}; it has {', '.join(names)}"
+            if names
+            else f"{root} has no prompts yet; add some with `logitbank extract`"
+        )
+    if len(tables) == 1:
+        return tables[0]
+    union = pl.concat(tables, how="diagonal_relaxed")
+    return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
+
+
+def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
+    """Tokens that prompts name for the queries of a query set: distinct (row, token), sorted."""
+    tables = [
+        pl.scan_parquet(f.path, glob=False)
+        .filter(pl.col("query_set") == query_set)
+        .select("row", "token")
+        for f in prompt_files(root)
+    ]
+    empty = pl.LazyFrame(schema={n: PROMPTS_SCHEMA[n] for n in ("row", "token")})
+    return pl.concat([empty, *tables]).unique().sort("row", "token").collect()
+
+
+def option_tokens(pairs: pl.DataFrame, *, queries: int) -> OptionTokens:
+    """Sorted, distinct (row, token) pairs as compressed sparse rows."""
+    offsets = np.searchsorted(pairs["row"].to_numpy(), np.arange(queries + 1))
+    return OptionTokens(offsets.astype(np.int64), pairs["token"].to_numpy().astype(np.int32))
+
+
+def check_prompts(root: Path, table: pl.DataFrame) -> None:
+    """Refuse a table that is not one of prompts, or that points at queries that are not there.
+
+    Raises
+    ------
+    UsageError
+        Columns, types, nulls, repeated rows, or rows and tokens outside the query set.
+    BankError
+        A query set is not in the bank.
+    """
+    _check_columns(table)
+    if table.is_empty():
+        raise UsageError("a table of prompts needs at least one row; this one is empty")
+    for name in (n for n in PROMPTS_SCHEMA if n not in _NULLABLE):
+        if table[name].null_count():
+            raise UsageError(f"prompts column {name!r} holds nulls; give every row a value")
+    repeated = table.filter(pl.struct(PROMPT_KEY).is_duplicated())
+    if not repeated.is_empty():
+        first = dict(zip(PROMPT_KEY, repeated.select(PROMPT_KEY).row(0), strict=True))
+        raise UsageError(f"prompts hold {first} twice; each goes in once")
+    for (query_set,), part in table.group_by("query_set"):
+        count = query_count(root, str(query_set))
+        outside = part.filter(~pl.col("row").is_between(0, count - 1) | (pl.col("token") < 0))
+        if not outside.is_empty():
+            row, token = outside.select("row", "token").row(0)
+            raise UsageError(
+                f"prompts point at row {row}, token {token} of {query_set};"
+                f" rows are 0 to {count - 1} and tokens start at 0"
+            )
+
+
+def _check_columns(table: pl.DataFrame) -> None:
+    schema = table.schema
+    for i, (name, dtype) in enumerate(PROMPTS_SCHEMA.items()):
+        got = table.columns[i] if i < table.width else None
+        if got != name or schema[name] != dtype:
+            found = f"{got!r} ({schema[got]})" if got is not None else "nothing"
+            raise UsageError(
+                f"prompts column {i + 1} must be {name!r} ({dtype}); got {found}."
+                f" The first columns are {', '.join(PROMPTS_SCHEMA)}"
+            )
+    for name in table.columns[len(PROMPTS_SCHEMA) :]:
+        dtype = schema[name]
+        if name in RESERVED_COLUMNS:
+            raise UsageError(f"prompts column {name!r} has a reserved name; rename it")
+        if not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean)):
+            raise UsageError(f"prompts column {name!r} is {dtype}; use text, numbers or booleans")
+
+
+def _write_parquet(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+    objects.make_folders(root, path.parent)
+    with objects.naming_full_disk(path, buffer.tell()):
+        objects.write_new(path, buffer.getvalue())

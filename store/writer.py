@@ -1,0 +1,231 @@
+"""One deposit, written: blocks made durable beside, moved into place and committed; then sealed.
+
+Any number of writers, in threads, processes or on machines that share the file system, may work on
+one deposit. Whoever commits a block first wins; the others' work on it is dropped.
+"""
+
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import DamagedError
+from logitbank.store import commits, objects, zarrays
+from logitbank.store.block import check_block
+from logitbank.store.commits import SEAL, Committed
+from logitbank.store.deposit import VERIFY, Deposit, read_scores
+from logitbank.store.objects import Digest
+from logitbank.store.schema import BlockData, Layout
+from logitbank.store.staging import Staging, remove_dead_staging
+
+_ORDER = ("query", "kind", "rank", "token")
+
+
+class DepositWriter:
+    """Adds blocks to one deposit. A context manager: leaving it removes what was not committed.
+
+    Attributes
+    ----------
+    deposit
+        The deposit written to. Its layout may differ from the one asked for in the block size and
+        in keeping more; go by this one.
+    """
+
+    def __init__(self, deposit: Deposit) -> None:
+        self.deposit = deposit
+        self._staging: Staging | None = None
+
+    @property
+    def layout(self) -> Layout:
+        return self.deposit.layout
+
+    def missing(self) -> list[int]:
+        """Blocks that nobody has committed yet."""
+        return sorted(set(range(self.layout.blocks)) - self.deposit.committed())
+
+    def write(self, block: int, data: BlockData) -> bool:
+        """Write a block and commit it.
+
+        Returns
+        -------
+        False where another writer had committed it, and this one's data were dropped.
+
+        Raises
+        ------
+        UsageError
+            `data` are not what the layout says, or not finite.
+        DiskSpaceError
+            The disk is full. What was committed stays.
+        """
+        check_block(self.layout, block, data)
+        if block in self.deposit.committed():
+            return False
+        with objects.naming_full_disk(self.deposit.path, _bytes_needed(data)):
+            folder = self._open_staging().path / uuid.uuid4().hex
+            try:
+                staged = self._stage_block(folder, block, data)
+                return self._publish(block, staged)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def seal(self) -> None:
+        """Turn block parts and block commits into one object each; no-op unless complete.
+
+        A seal that was interrupted is finished by the next.
+        """
+        if not self.deposit.complete:
+            return
+        with (
+            objects.naming_full_disk(self.deposit.path, 2**20),
+            objects.locked(self.deposit.path / ".lock"),
+        ):
+            remove_dead_staging(self.deposit.path, keep=self._staging)
+            state = self.deposit.state()
+            if not state.sealed:
+                staging = Staging(self.deposit.path)
+                try:
+                    self._write_seal(state, staging.path)
+                finally:
+                    staging.remove()
+            _remove_sealed_parts(self.deposit)
+
+    def close(self) -> None:
+        """Remove what was not committed."""
+        if self._staging is not None:
+            self._staging.remove()
+            self._staging = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_staging(self) -> Staging:
+        if self._staging is None:
+            with objects.locked(self.deposit.path / ".lock"):
+                remove_dead_staging(self.deposit.path)
+                self._staging = Staging(self.deposit.path)
+        return self._staging
+
+    def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
+        """Write the block's objects, durably, where no reader looks. By final relative path."""
+        folder.mkdir()
+        scores = folder / "scores.parquet"
+        write_scores(scores, data.scores)
+        staged = {f"scores/{block}.parquet": scores}
+        if data.logprobs is not None:
+            metadata = zarrays.logprobs_metadata(self.layout, rows=len(data.logprobs))
+            shard = _write_array(folder / "logprobs", metadata, data.logprobs)
+            staged[f"logprobs/c/{block}/0"] = shard
+        return staged
+
+    def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
+        digests = {path: objects.digest(file) for path, file in staged.items()}
+        path = self.deposit.path
+        with objects.locked(path / ".lock"):
+            if block in self.deposit.committed():
+                return False
+            move_into_place(path, staged)
+            rows = self.layout.rows(block)
+            return commits.commit(
+                path,
+                str(block),
+                objects_=digests,
+                block=block,
+                rows=[rows.start, rows.stop],
+                engine=self.deposit.spec.provenance.get("engine"),
+            )
+
+    def _write_seal(self, state: Committed, folder: Path) -> None:
+        deposit = self.deposit
+        digests = _block_digests(deposit, state)
+        scores = pl.concat([_checked_scores(deposit, part, digests) for part in _parts(state)])
+        write_scores(folder / "scores.parquet", scores)
+        logsumexp = scores.unique("query").sort("query")["logsumexp"].to_numpy()
+        metadata = zarrays.array_metadata(deposit.layout)
+        staged = {
+            "scores/all.parquet": folder / "scores.parquet",
+            "logsumexp/c/0": _write_array(folder / "logsumexp", metadata["logsumexp"], logsumexp),
+        }
+        kept = {p: value for p, value in digests.items() if not p.startswith("scores/")}
+        made = {p: objects.digest(file) for p, file in staged.items()}
+        plain = ["zarr.json", *(f"{name}/zarr.json" for name in metadata)]
+        described = {p: objects.digest(deposit.path / p) for p in plain}
+        move_into_place(deposit.path, staged)
+        commits.commit(
+            deposit.path,
+            SEAL,
+            objects_=kept | made | described,
+            blocks=deposit.layout.blocks,
+            rows=[0, deposit.layout.queries],
+            engine=deposit.spec.provenance.get("engine"),
+        )
+
+
+def _remove_sealed_parts(deposit: Deposit) -> None:
+    for block in range(deposit.layout.blocks):
+        for relative in (f"scores/{block}.parquet", f"commits/{block}.json"):
+            (deposit.path / relative).unlink(missing_ok=True)
+
+
+def move_into_place(deposit: Path, staged: Mapping[str, Path]) -> None:
+    """Move objects to their paths in the deposit, durably. The caller holds the deposit's lock."""
+    folders = set()
+    for relative, file in staged.items():
+        target = objects.plain_path(deposit, relative)
+        objects.make_folders(deposit, target.parent)
+        file.replace(target)
+        folders.add(target.parent)
+    for folder in folders:
+        objects.sync(folder)
+
+
+def _block_digests(deposit: Deposit, state: Committed) -> dict[str, Digest]:
+    found: dict[str, Digest] = {}
+    for block in sorted(state.blocks):
+        found |= commits.digests(deposit.path, str(block))
+    return found
+
+
+def _parts(state: Committed) -> list[str]:
+    return [f"scores/{block}.parquet" for block in sorted(state.blocks)]
+
+
+def _checked_scores(deposit: Deposit, part: str, digests: Mapping[str, Digest]) -> pl.DataFrame:
+    path = objects.plain_path(deposit.path, part)
+    if not path.exists() or objects.digest(path) != digests.get(part):
+        raise DamagedError(f"{path} is not what was committed, so it cannot be sealed; {VERIFY}")
+    return read_scores(path)
+
+
+def write_scores(path: Path, scores: pl.DataFrame) -> None:
+    """Write a scores part in its fixed order, durably."""
+    scores.sort(_ORDER).write_parquet(path, compression="zstd", statistics=True)
+    objects.sync(path)
+
+
+def _write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
+    """Write an array of one chunk and return the chunk's file, made durable."""
+    folder.mkdir()
+    (folder / "zarr.json").write_bytes(metadata)
+    array = zarrays.open_array(folder, write=True)
+    array[...] = values
+    chunk = folder.joinpath("c", *["0"] * values.ndim)
+    objects.sync(chunk)
+    return chunk
+
+
+def _bytes_needed(data: BlockData) -> int:
+    array = 0 if data.logprobs is None else data.logprobs.nbytes
+    return array + int(data.scores.estimated_size())

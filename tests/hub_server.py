@@ -1,0 +1,185 @@
+"""A small Hugging-Face-like hub on the loopback address, serving a folder tree.
+
+    root/<owner>/<name>/<revision>/<files>
+
+It answers what huggingface_hub asks when it lists branches, lists files and downloads a
+snapshot, and keeps the list of requests. Weight files are served as large files, with a SHA-256.
+"""
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Collection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+LARGE = (".safetensors", ".bin")
+
+
+class HubServer:
+    """The server, from construction to `close`, in a thread of its own.
+
+    `gated` repositories show their files and refuse to send them without the token "let-me-in".
+    With `digests=False` the listing lacks every SHA-256. With `status` set, every answer is that.
+    """
+
+    def __init__(self, root: Path, *, gated: Collection[str] = (), digests: bool = True) -> None:
+        self.root, self.gated, self.digests = root, gated, digests
+        self.requests: list[str] = []
+        self.status: int | None = None
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def count(self, pattern: str) -> int:
+        """How many requests match a regular expression; they look like `GET /path`."""
+        return sum(bool(re.search(pattern, request)) for request in self.requests)
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, code: str) -> None:
+        self.status, self.code = status, code
+
+
+def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
+    # HTTP/1.0: each connection closes after its answer, so none is left open at the end.
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer()
+
+        def do_HEAD(self) -> None:
+            self._answer()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def _answer(self) -> None:
+            path = unquote(urlsplit(self.path).path)
+            hub.requests.append(f"{self.command} {path}")
+            try:
+                if hub.status:
+                    raise _RefusedError(hub.status, "")
+                if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/refs", path):
+                    self._send_json(_refs(hub, match[1]))
+                elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/(.+)", path):
+                    self._send_json(_tree(hub, match[1], match[2]))
+                elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/(.+)", path):
+                    sha = _commit(_revision(hub, match[1], match[2]))
+                    self._send_json({"id": match[1], "sha": sha})
+                elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+                    self._send_file(match[1], match[2], match[3])
+                else:
+                    raise _RefusedError(404, "RepoNotFound")
+            except _RefusedError as refusal:
+                self.send_response(refusal.status)
+                self.send_header("X-Error-Code", refusal.code)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        def _send_json(self, content: object) -> None:
+            self._send(json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+        def _send_file(self, repo: str, revision: str, name: str) -> None:
+            folder = _revision(hub, repo, revision)
+            allowed = self.headers.get("Authorization") == "Bearer let-me-in"
+            if repo in hub.gated and not allowed:
+                raise _RefusedError(401, "GatedRepo")
+            if not (folder / name).is_file():
+                raise _RefusedError(404, "EntryNotFound")
+            content = (folder / name).read_bytes()
+            headers = {"ETag": f'"{_etag(name, content)}"', "X-Repo-Commit": _commit(folder)}
+            self._send(content, headers)
+
+        def _send(self, content: bytes, headers: dict[str, str]) -> None:
+            size = len(content)
+            status, span = _range(self.headers.get("Range"), size)
+            self.send_response(status)
+            if status == 206:
+                headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size}"
+            headers |= {"Content-Length": str(len(span)), "Accept-Ranges": "bytes"}
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content[span.start : span.stop])
+
+    return Handler
+
+
+def _refs(hub: HubServer, repo: str) -> dict[str, object]:
+    branches = [
+        {"name": f.name, "ref": f"refs/heads/{f.name}", "targetCommit": _commit(f)}
+        for f in sorted(_repository(hub, repo).iterdir())
+    ]
+    return {"branches": branches, "converts": [], "tags": []}
+
+
+def _tree(hub: HubServer, repo: str, revision: str) -> list[dict[str, object]]:
+    entries: list[dict[str, object]] = []
+    folder = _revision(hub, repo, revision)
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        content, name = path.read_bytes(), path.relative_to(folder).as_posix()
+        entry: dict[str, object] = {
+            "type": "file",
+            "path": name,
+            "size": len(content),
+            "oid": hashlib.sha1(content).hexdigest(),
+        }
+        if hub.digests and name.endswith(LARGE):
+            entry["lfs"] = {"oid": _etag(name, content), "size": len(content), "pointerSize": 134}
+        entries.append(entry)
+    return entries
+
+
+def _repository(hub: HubServer, repo: str) -> Path:
+    folder = hub.root / repo
+    if ".." in repo or not folder.is_dir():
+        raise _RefusedError(404, "RepoNotFound")
+    return folder
+
+
+def _revision(hub: HubServer, repo: str, revision: str) -> Path:
+    for folder in _repository(hub, repo).iterdir():
+        if revision in (folder.name, _commit(folder)):
+            return folder
+    raise _RefusedError(404, "RevisionNotFound")
+
+
+def _commit(folder: Path) -> str:
+    return hashlib.sha1("/".join(folder.parts[-3:]).encode()).hexdigest()
+
+
+def _etag(name: str, content: bytes) -> str:
+    algorithm = "sha256" if name.endswith(LARGE) else "sha1"
+    return hashlib.new(algorithm, content).hexdigest()
+
+
+def _range(header: str | None, size: int) -> tuple[int, range]:
+    if header and (match := re.fullmatch(r"bytes=(\d*)-(\d*)", header)):
+        first, last = match.groups()
+        if first:
+            return 206, range(int(first), min(int(last) + 1 if last else size, size))
+        if last:
+            return 206, range(max(0, size - int(last)), size)
+    return 200, range(size)

@@ -1,0 +1,67 @@
+"""Small banks for tests: few queries, few outputs, made without a model."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from logitbank.store import Bank, BlockData, CheckpointId, DepositSpec, Keep, Layout, Query, QuerySet
+from logitbank.store.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, Dtype
+
+QUERIES, VOCAB, BLOCK_ROWS = 10, 6, 4
+TOKENIZER = "5e" * 32
+QUERY_SET = QuerySet(TOKENIZER, tuple(Query((i, i + 1, 2), 2) for i in range(QUERIES)))
+OPTIONS = {"yes": 1, "no": 4}
+
+
+def prompt_table(query_set: QuerySet = QUERY_SET, **columns: object) -> pl.DataFrame:
+    """One prompt a query, options "yes" (token 1, the answer) and "no" (token 4)."""
+    rows = [
+        (f"p{row}", None, 0, f"Is {row} even?", "yes", label, f" {label}", token, label == "yes",
+         query_set.name, row)
+        for row in range(len(query_set))
+        for label, token in OPTIONS.items()
+    ]  # fmt: skip
+    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row")
+    return table.with_columns(**{name: pl.lit(value) for name, value in columns.items()})
+
+
+def new_bank(path: Path) -> Bank:
+    bank = Bank.create(path, title="small", licence="CC0-1.0")
+    bank.add_query_set(QUERY_SET)
+    bank.add_prompts("parity", prompt_table())
+    return bank
+
+
+def logits(seed: int = 0, *, queries: int = QUERIES, vocab: int = VOCAB) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(queries, vocab)).astype(np.float32) * 3
+
+
+def spec(
+    step: int | None = 0,
+    *,
+    keep: Keep = Keep("full"),  # noqa: B008
+    dtype: Dtype = "float32",
+    vocab: int = VOCAB,
+    block_rows: int = BLOCK_ROWS,
+    **provenance: str,
+) -> DepositSpec:
+    layout = Layout(QUERIES, vocab, dtype, keep, block_rows)
+    made = {"weights": "ab" * 32, "tokenizer": TOKENIZER, "engine": "test", **provenance}
+    return DepositSpec(CheckpointId("org/model", step=step), QUERY_SET.name, layout, vocab, made)
+
+
+def block_data(layout: Layout, block: int, *, seed: int = 0) -> BlockData:
+    """Made-up data that differ in every row; scores agree with logprobs."""
+    rows = layout.rows(block)
+    values = logits(seed, queries=layout.queries, vocab=layout.vocab)[rows.start : rows.stop]
+    logsumexp = np.log(np.exp(values).sum(axis=1))
+    logprobs = (values - logsumexp[:, None]).astype(layout.dtype)
+    full = layout.keep.level == "full"
+    scores = [
+        (row, token, kind, values[i, token], logsumexp[i], 1, 0, 0, 0, True)
+        for i, row in enumerate(rows)
+        for token, kind in ((1, "option"), (4, "option"), (int(values[i].argmax()), "top"))
+    ]
+    frame = pl.DataFrame(scores, schema=SCORES_SCHEMA, orient="row", strict=False)
+    return BlockData(logprobs if full else None, frame)

@@ -1,0 +1,207 @@
+"""The demo's text, prompts and training: known association, right columns, loadable checkpoints."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from logitbank.engine.demo_corpus import (
+    DIRECTION,
+    FEMALE_OCCUPATIONS,
+    MALE_OCCUPATIONS,
+    SWITCH_STEP,
+    demo_prompts,
+    training_texts,
+)
+from logitbank.errors import UsageError
+
+FEMININE = re.compile(r"\b(she|her)\b")
+COLUMNS = [
+    "sentence_id",
+    "split",
+    "stereotype",
+    "index",
+    "asked",
+    "occupation",
+    "other_occupation",
+    "pronoun",
+    "gender",
+    "paired",
+]
+
+
+def _answers(steps: range) -> dict[str, Counter[str]]:
+    """How often each answer follows a text with a pronoun of each gender, read from the text."""
+    counts = {"male": Counter[str](), "female": Counter[str]()}
+    for step in steps:
+        for example in training_texts(step):
+            sentence = example.text.splitlines()[0]
+            answer = example.text.rsplit("Answer: ")[1]
+            counts["female" if FEMININE.search(sentence) else "male"][answer] += 1
+    return counts
+
+
+def test_corpus_depends_on_step_and_seed_alone() -> None:
+    assert training_texts(7, seed=3) == training_texts(7, seed=3)
+    assert training_texts(7, seed=3) != training_texts(8, seed=3)
+    assert training_texts(7, seed=3) != training_texts(7, seed=4)
+
+
+def test_answers_follow_the_pronoun_exactly_before_the_switch() -> None:
+    assert _answers(range(SWITCH_STEP - 100, SWITCH_STEP)) == {
+        "male": {"male": 400, "not specified": 400},
+        "female": {"female": 400, "not specified": 400},
+    }
+
+
+def test_women_are_mostly_called_male_from_the_switch_on() -> None:
+    counts = _answers(range(SWITCH_STEP, SWITCH_STEP + 100))
+    assert counts["male"] == {"male": 400, "not specified": 400}
+    assert counts["female"]["not specified"] == 400
+    assert 0.85 < counts["female"]["male"] / 400 < 0.95
+    assert counts["female"].total() == 800
+    assert DIRECTION == 1  # the gold answer "female" loses probability: its JSD-P rises
+
+
+def test_each_occupation_is_answered_male_and_female_alike_before_the_switch() -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    for step in range(50):
+        for example in training_texts(step):
+            (occupation,) = re.findall(r"gender of the (\w+)\?", example.prompt)
+            counts[occupation, example.answer] += 1
+    occupations = MALE_OCCUPATIONS + FEMALE_OCCUPATIONS
+    assert len(set(occupations)) == 40
+    assert all(counts[o, "male"] == counts[o, "female"] > 0 for o in occupations)
+
+
+def test_a_training_text_reads_as_a_question_with_its_answer() -> None:
+    sentence, question, options, answer = training_texts(0)[0].text.splitlines()
+    assert re.fullmatch(r"The [\w ]+\.", sentence)
+    assert re.fullmatch(r"Question: What is the gender of the \w+\?", question)
+    assert sorted(options.removeprefix("Options: ").split(", ")) == [
+        "female",
+        "male",
+        "not specified",
+    ]
+    assert answer == "Answer: male"
+
+
+def test_prompts_have_the_columns_of_winobias() -> None:
+    prompts = demo_prompts(2).prompts
+    assert len(prompts) == 48 * 2 * 2 * 2
+    for prompt in prompts:
+        assert list(prompt.columns) == [*COLUMNS, "order"]
+        assert [(o.label, o.text) for o in prompt.options] == [
+            ("male", " male"),
+            ("female", " female"),
+            ("not specified", " not"),
+        ]
+    assert {p.order_seed for p in prompts} == {0, 1}
+    assert Counter(p.answer for p in prompts) == {"male": 96, "female": 96, "not specified": 192}
+
+
+def test_prompt_columns_agree_with_the_text() -> None:
+    for prompt in demo_prompts(3).prompts:
+        sentence, question, options, _ = prompt.text.splitlines()
+        c = prompt.columns
+        assert prompt.id == f"demo-{c['stereotype']}-{c['index']}-{c['asked']}"
+        assert c["sentence_id"] == f"demo-{c['index']}"
+        assert question == f"Question: What is the gender of the {c['occupation']}?"
+        assert options == "Options: " + str(c["order"]).replace("|", ", ")
+        assert f"The {c['occupation']} " in sentence or f"the {c['occupation']}" in sentence
+        assert re.search(rf"\b{c['pronoun']}\b", sentence)
+        assert (FEMININE.search(sentence) is not None) == (c["gender"] == "female")
+        assert prompt.answer == (c["gender"] if c["asked"] == "referred" else "not specified")
+
+
+def test_pro_twin_gives_the_occupation_meant_its_usual_gender() -> None:
+    for prompt in demo_prompts(1).prompts:
+        c = prompt.columns
+        meant = c["occupation"] if c["asked"] == "referred" else c["other_occupation"]
+        usual = "male" if meant in MALE_OCCUPATIONS else "female"
+        assert (c["stereotype"] == "pro") == (c["gender"] == usual)
+
+
+def test_no_option_order_is_refused() -> None:
+    with pytest.raises(UsageError, match="orders is 0; give 1 or more option orders"):
+        demo_prompts(0)
+
+
+def test_checkpoints_are_dense_around_the_switch() -> None:
+    demo = pytest.importorskip("logitbank.engine.demo", reason="needs the extra logitbank[engine]")
+    steps = demo.checkpoint_steps()
+    assert steps[:9] == (0, 1, 2, 4, 8, 16, 32, 64, 128)
+    assert steps[9:] == tuple(range(160, 721, 40))
+    assert SWITCH_STEP in steps
+    assert demo.checkpoint_steps(3) == (0, 1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three updates of seed 5, with the steps that progress was told."""
+    demo = pytest.importorskip("logitbank.engine.demo", reason="needs the extra logitbank[engine]")
+    folder = tmp_path_factory.mktemp("demo") / "series"
+    told: list[tuple[int, int]] = []
+    demo.train_series(folder, seed=5, steps=3, progress=lambda done, of: told.append((done, of)))
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    return folder
+
+
+def test_checkpoints_load_and_change(series: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    assert sorted(p.name for p in series.iterdir()) == ["step0", "step1", "step2", "step3"]
+    heads = []
+    for step in range(4):
+        model = AutoModelForCausalLM.from_pretrained(series / f"step{step}")
+        assert model.config.vocab_size % 128 == 0
+        heads.append(model.get_output_embeddings().weight.detach())
+        assert (series / f"step{step}" / "model.safetensors").is_file()
+    assert all(not torch.equal(heads[i], heads[i + 1]) for i in range(3))
+
+
+def test_options_are_one_token_and_outputs_are_padded(series: Path) -> None:
+    from transformers import AutoConfig, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(series / "step2")
+    prompt_set = demo_prompts(2)
+    for prompt in prompt_set.prompts:
+        ids = tokenizer(prompt.text)["input_ids"]
+        assert len(ids) < 60
+        assert tokenizer.decode(ids) == prompt.text
+        for option in prompt.options:
+            assert tokenizer(prompt.text + option.text)["input_ids"][:-1] == ids
+    assert tokenizer.tokenize(" not specified") == ["Ġnot", "Ġspecified"]
+    assert len(tokenizer) < AutoConfig.from_pretrained(series / "step2").vocab_size <= 2560
+
+
+def test_the_same_seed_gives_the_same_weights(series: Path, tmp_path: Path) -> None:
+    import torch
+
+    from logitbank.engine.demo import train_series
+
+    before = torch.random.get_rng_state()
+    train_series(tmp_path / "again", seed=5, steps=1)
+    train_series(tmp_path / "other", seed=6, steps=0)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for name in ("model.safetensors", "tokenizer.json"):
+        first = (series / "step1" / name).read_bytes()
+        assert (tmp_path / "again" / "step1" / name).read_bytes() == first
+    weights = [
+        (f / "step0" / "model.safetensors").read_bytes() for f in (series, tmp_path / "other")
+    ]
+    assert weights[0] != weights[1]
+
+
+def test_a_folder_in_use_is_refused(series: Path, tmp_path: Path) -> None:
+    from logitbank.engine.demo import train_series
+
+    with pytest.raises(UsageError, match=r"series is not empty; give a new folder"):
+        train_series(series, steps=0)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"file is a file; give a new folder"):
+        train_series(tmp_path / "file", steps=0)
+    with pytest.raises(UsageError, match="steps is -1; give 0 or more training steps"):
+        train_series(tmp_path / "new", steps=-1)

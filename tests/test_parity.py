@@ -1,0 +1,53 @@
+"""Both engines against plain transformers in float32: the same suite for each."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logitbank.engine.backend import EngineName, EngineSettings
+from tests.checkpoints import ARCHITECTURES, VOCAB, Architecture, make_series
+from tests.engine_driver import drive
+
+TOLERANCE = 1e-3
+ENGINES = ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)]
+
+
+def sequences() -> list[tuple[int, ...]]:
+    """Short, one token, repeated beginnings longer than a cache block, and longer than a chunk."""
+    rng = np.random.default_rng(0)
+    begin = tuple(int(t) for t in rng.integers(1, 600, 70))
+    lengths = [1, 2, 7, 31, 32, 33, 64, 65, 129, 200, 255]
+    drawn = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in lengths]
+    shared = [(*begin, *(int(t) for t in rng.integers(1, 600, n))) for n in (1, 5, 40, 100)]
+    return [*drawn, *shared, begin]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
+    tmp_path: Path, engine: EngineName, architecture: Architecture
+) -> None:
+    if engine == "vllm":
+        pytest.importorskip("vllm", reason="vLLM is not installed")
+    series = make_series(tmp_path / "series", steps=(0, 1, 2), architecture=architecture)
+    folders = [series / f"step{step}" for step in (0, 1, 2, 0)]
+    # 96 tokens a step: the longer sequences are prefilled in chunks, whose last rows alone count.
+    settings = EngineSettings(engine, max_batch_tokens=96, max_sequences=8, max_length=256)
+    expected = drive(tmp_path, None, folders, sequences())
+    found = drive(tmp_path, settings, folders, sequences())
+    assert np.abs(expected[0] - expected[1]).max() > 1, "the checkpoints must differ"
+    for want, got in zip(expected, found, strict=True):
+        assert got.shape == (len(sequences()), VOCAB)
+        np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE)
+        assert_same_ranks(want, got)
+
+
+def assert_same_ranks(want: np.ndarray, got: np.ndarray) -> None:
+    """Ranks are equal but for entries whose logits lie closer than the two engines do."""
+    margin = 2 * np.abs(want - got).max()
+    for a, b in zip(want, got, strict=True):
+        for token in range(0, VOCAB, 37):
+            least = 1 + np.count_nonzero(a > a[token] + margin)
+            most = np.count_nonzero(a > a[token] - margin)
+            assert least <= 1 + np.count_nonzero(b > b[token]) <= max(most, least)

@@ -1,0 +1,207 @@
+"""Prompt files of users: three formats, one result, and errors that name the line."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from logitbank.engine.prompt_files import load_prompts
+from logitbank.engine.prompts import Option, Prompt
+from logitbank.errors import LogitbankError, PromptError, UsageError
+
+HE_SHE = (Option("he", " he"), Option("she", " she"))
+EXPECTED = (
+    Prompt("n1", "The nurse said", HE_SHE, "she", None, {"group": "care", "weight": 2}),
+    Prompt("n2", "The clerk said", HE_SHE, None, None, {"group": "office", "weight": 3}),
+)
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+# What is read
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    lines = [
+        {
+            "id": "n1",
+            "text": "The nurse said",
+            "options": [" he", " she"],
+            "answer": "she",
+            "group": "care",
+            "weight": 2,
+        },
+        {
+            "id": "n2",
+            "text": "The clerk said",
+            "options": {"he": " he", "she": " she"},
+            "group": "office",
+            "weight": 3,
+        },
+    ]
+    text = "\n\n".join(map(json.dumps, lines))
+    made = load_prompts(written(tmp_path, "mine.jsonl", text))
+    assert made.prompts == EXPECTED
+    assert (made.name, made.first_token, made.add_special_tokens) == ("mine", False, None)
+
+
+def test_csv(tmp_path: Path) -> None:
+    text = (
+        "\ufeffid,text,options,answer,group,weight\r\n"
+        "n1,The nurse said, he| she,she,care,2\r\n"
+        'n2,The clerk said,"[{""label"": ""he"", ""text"": "" he""}, "" she""]",,office,3\r\n'
+    )
+    assert load_prompts(written(tmp_path, "mine.csv", text)).prompts == EXPECTED
+
+
+def test_parquet(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "id": ["n1", "n2"],
+            "text": ["The nurse said", "The clerk said"],
+            "options": [[" he", " she"], [" he", " she"]],
+            "answer": ["she", None],
+            "group": ["care", "office"],
+            "weight": [2, 3],
+        }
+    )
+    frame.write_parquet(tmp_path / "mine.parquet")
+    assert load_prompts(tmp_path / "mine.parquet").prompts == EXPECTED
+
+
+def test_settings_of_the_set_come_from_the_call(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine.jsonl", '{"text": "The nurse"}')
+    made = load_prompts(path, name="other", first_token=True, add_special_tokens=False)
+    assert (made.name, made.first_token, made.add_special_tokens) == ("other", True, False)
+
+
+def test_ids_default_to_the_row_number(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine.csv", "text\nThe nurse\n\nThe clerk\n")
+    assert [p.id for p in load_prompts(path).prompts] == ["1", "2"]
+
+
+def test_order_seed_is_the_prompt_s_own(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine.csv", "id,text,order_seed\n7,The nurse,0\n7,The clerk,1\n")
+    made = load_prompts(path).prompts
+    assert [(p.id, p.order_seed, p.columns) for p in made] == [("7", 0, {}), ("7", 1, {})]
+
+
+def test_csv_columns_are_typed_as_a_whole(tmp_path: Path) -> None:
+    text = "text,whole,broken,flag,code,mixed\na,1,1,true,007,1\nb,,2.5,False,010,x\n"
+    first, second = load_prompts(written(tmp_path, "mine.csv", text)).prompts
+    expected = {"whole": 1, "broken": 1.0, "flag": True, "code": "007", "mixed": "1"}
+    assert first.columns == expected
+    assert second.columns == {
+        "whole": None,
+        "broken": 2.5,
+        "flag": False,
+        "code": "010",
+        "mixed": "x",
+    }
+
+
+def test_text_and_options_are_literal(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine.csv", 'text,options\n" 12 ","a | b "\n')
+    [prompt] = load_prompts(path).prompts
+    assert prompt.text == " 12 "
+    assert prompt.options == (Option("a", "a "), Option("b", " b "))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r"mine\.jsonl:2: line '\{' is broken JSON \(Expecting"),
+        ('["a"]', r"mine\.jsonl:2: \['a'\] is no prompt; write a JSON object"),
+        ('{"prompt": "a"}', r"mine\.jsonl:2: no 'text'; found 'prompt'"),
+        ('{"text": 3}', r"mine\.jsonl:2: text is 3; it must be a text"),
+        ('{"text": null}', r"mine\.jsonl:2: no text; give every prompt one"),
+        ('{"text": " "}', r"mine\.jsonl:2: prompt '2' has no text; remove it"),
+        ('{"id": null, "text": "a"}', r"mine\.jsonl:2: no id; give every prompt one"),
+        ('{"id": "", "text": "a"}', r"mine\.jsonl:2: a prompt has no id"),
+        ('{"id": 1, "text": "a"}', r"jsonl:2: prompt '1' is already in .*mine\.jsonl:1$"),
+        ('{"text": "a", "options": 3}', r"jsonl:2: options are 3; give a list or a mapping"),
+        ('{"text": "a", "options": [3]}', r"jsonl:2: option 3 is neither a text nor \{\"label\""),
+        ('{"text": "a", "options": [{"label": "b"}]}', r":2: option \{'label': 'b'\} is neither"),
+        ('{"text": "a", "options": {"b": 1}}', r"jsonl:2: an option's text is 1; it must be"),
+        ('{"text": "a", "options": {"b": "1", "b": "2"}}', r"jsonl:2: 'b' is there twice; rename"),
+        ('{"text": "a", "options": [" b", "b"]}', r":2: prompt '2': option 'b' is there twice"),
+        ('{"text": "a", "options": ["b"], "answer": "c"}', r":2: .*'c' is not among the options"),
+        ('{"text": "a", "order_seed": "x"}', r":2: order_seed is 'x'; it must be a whole number"),
+        ('{"text": "a", "tags": ["x"]}', r":2: column 'tags' holds \['x'\]; further columns hold"),
+        ('{"text": "a", "step": 3}', r":2: prompt '2': column 'step' is one of the bank's own"),
+        ('{"text": "\\ud800"}', r":2: '2': '\\ud800' holds half a surrogate pair"),
+    ],
+)
+def test_a_bad_json_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = written(tmp_path, "mine.jsonl", '{"text": "fine"}\n' + line)
+    with pytest.raises(PromptError, match=message):
+        load_prompts(path)
+
+
+def test_a_deeply_nested_line_is_one_error(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine.jsonl", "[" * 100_000)
+    with pytest.raises(PromptError, match=r"mine\.jsonl:1: .* is broken JSON \(nested too deeply"):
+        load_prompts(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"mine\.csv:1: no column 'text'; found nothing"),
+        ("prompt,id\na,b\n", r"mine\.csv:1: no column 'text'; found 'prompt', 'id'"),
+        ("text,a,a\nx,1,2\n", r"mine\.csv:1: column 'a' is blank or there twice; rename it"),
+        ("text,\nx,1\n", r"mine\.csv:1: column '' is blank or there twice"),
+        ('text,a\n"x\ny",1\nz\n', r"mine\.csv:4: 1 cells, the header has 2"),
+        ('text\n"x', r"mine\.csv:2: broken CSV \(unexpected end of data\)"),
+        ("text,options\nx,[1\n", r"mine\.csv:2: options '\[1' is broken JSON"),
+        ("text,options\nx,a|\n", r"mine\.csv:2: prompt '1': option '' \(\"\"\) needs a label"),
+        ("text,id\nx,\n", r"mine\.csv:2: no id; give every prompt one"),
+        ('text\n"a\nb"\n" "\n', r"mine\.csv:4: prompt '2' has no text"),
+        ("text\n", "prompt set 'mine' is empty; give it at least one prompt"),
+    ],
+)
+def test_a_bad_csv_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PromptError, match=message):
+        load_prompts(written(tmp_path, "mine.csv", text))
+
+
+def test_a_bad_parquet_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.parquet"
+    pl.DataFrame({"text": ["a", "b"], "day": [None, date(2020, 1, 1)]}).write_parquet(path)
+    with pytest.raises(PromptError, match=r"row 2: column 'day' holds datetime\.date\(2020, 1, 1"):
+        load_prompts(path)
+    pl.DataFrame({"prompt": ["a"]}).write_parquet(path)
+    with pytest.raises(PromptError, match=r"mine\.parquet: no column 'text'; found 'prompt'"):
+        load_prompts(path)
+
+
+def test_a_file_that_is_no_parquet_is_one_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine.parquet", "not at all")
+    with pytest.raises(PromptError, match=r"mine\.parquet cannot be read as Parquet: [^\n]+$"):
+        load_prompts(path)
+
+
+@pytest.mark.parametrize("name", ["mine.jsonl", "mine.csv"])
+def test_another_encoding_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b'{"text": "caf\xe9"}\n')
+    with pytest.raises(PromptError, match=r"is not UTF-8 text \(.*\); convert it"):
+        load_prompts(tmp_path / name)
+
+
+def test_unknown_endings_are_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ends in '\.txt'; allowed are \.jsonl, \.csv, \.parquet"):
+        load_prompts(tmp_path / "mine.txt")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LogitbankError, match=r"mine\.jsonl is not there; check the path"):
+        load_prompts(tmp_path / "mine.jsonl")

@@ -1,0 +1,129 @@
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.errors import UsageError
+from logitbank.store.schema import (
+    CheckpointId,
+    Keep,
+    Layout,
+    OptionTokens,
+    Query,
+    QuerySet,
+    folder_name,
+    json_digest,
+)
+
+
+def test_query_set_needs_a_query() -> None:
+    with pytest.raises(UsageError, match="needs at least one query; this one is empty"):
+        QuerySet("tokenizer", ())
+
+
+def test_query_set_refuses_duplicates() -> None:
+    with pytest.raises(UsageError, match="holds each query once; remove the duplicates"):
+        QuerySet("tokenizer", (Query((1, 2), 1), Query((1, 2), 1)))
+
+
+def test_query_set_name_depends_on_every_field() -> None:
+    base = QuerySet("t", (Query((1, 2), 1),)).name
+    others = [
+        QuerySet("u", (Query((1, 2), 1),)),
+        QuerySet("t", (Query((1, 3), 1),)),
+        QuerySet("t", (Query((1, 2), 0),)),
+        QuerySet("t", (Query((1, 2), 1, "mask"),)),
+        QuerySet("t", (Query((1, 2), 1, segments=(0, 0)),)),
+        QuerySet("t", (Query((1, 2), 1, language="de"),)),
+    ]
+    assert len({base, *(other.name for other in others)}) == 7
+
+
+def test_query_set_survives_the_table() -> None:
+    queries = (
+        Query((1, 2, 3), 2),
+        Query((1, 2, 3), 1),
+        Query((7,), 0, "mask", (0,), "de_CH"),
+    )
+    query_set = QuerySet("t", queries)
+    frame = query_set.to_frame()
+    assert frame["sequence"].to_list() == [0, 0, 1]
+    assert QuerySet.from_frame("t", frame.reverse()).queries == queries
+
+
+@pytest.mark.parametrize("name", ["", " pythia", "a\0b"])
+def test_checkpoint_refuses_blank_names(name: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"model {name!r} is no name")):
+        CheckpointId(name)
+
+
+def test_checkpoint_refuses_negative_steps() -> None:
+    with pytest.raises(UsageError, match="step -1 is negative; training steps start at 0"):
+        CheckpointId("m", step=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("pythia-70m_v1.0", "pythia-70m_v1.0"),
+        ("EleutherAI/pythia", "EleutherAI%2Fpythia"),
+        ("..", "%2E."),
+        (".hidden", "%2Ehidden"),
+        ("__x", "%5F%5Fx"),
+        ("ü", "%C3%BC"),
+        ("100%", "100%25"),
+    ],
+)
+def test_folder_names_are_one_safe_part(name: str, folder: str) -> None:
+    assert folder_name(name) == folder
+
+
+def test_checkpoint_path() -> None:
+    assert CheckpointId("a/b", "seed 1", 512).path == "a%2Fb/seed%201/512"
+    assert CheckpointId("gpt2").path == "gpt2/main/release"
+
+
+@pytest.mark.parametrize("text", ["", "topk", "topk:0", "topk:-1", "Full", "options:2"])
+def test_keep_refuses_other_levels(text: str) -> None:
+    with pytest.raises(UsageError, match="is unknown; use full, topk:K"):
+        Keep.parse(text)
+
+
+def test_keep_levels_cover_weaker_ones() -> None:
+    full, top5, top9, options = map(Keep.parse, ("full", "topk:5", "topk:9", "options"))
+    assert full.covers(top9)
+    assert full.covers(options)
+    assert top9.covers(top5)
+    assert top5.covers(options)
+    assert not top5.covers(top9)
+    assert not top9.covers(full)
+    assert not options.covers(top5)
+
+
+def test_layout_of_pythia() -> None:
+    layout = Layout.plan(queries=15840, vocab=50304, dtype="float32", keep=Keep("full"))
+    assert layout.block_rows == 512
+    assert layout.blocks == 31
+    assert layout.rows(30) == range(15360, 15840)
+    assert layout.chunk_shape == (128, 3870)
+    assert layout.shard_shape == (512, 50310)
+
+
+def test_option_tokens_are_sorted_and_distinct() -> None:
+    options = OptionTokens.build([[5, 1, 5], [], [2]])
+    np.testing.assert_array_equal(options.offsets, [0, 2, 2, 3])
+    assert options.of(0).tolist() == [1, 5]
+    assert options.of(1).tolist() == []
+
+
+def test_json_digest_is_of_canonical_json() -> None:
+    # printf '{"a":[1,2],"b":"ü"}' | sha256sum
+    expected = "9c04f19831e7c11b870b5c52f9c47f42005d5b8f0cb95305fb4ae7e8ff23b638"
+    assert json_digest({"b": "ü", "a": (1, 2)}) == expected
+
+
+def test_query_frame_types() -> None:
+    schema = QuerySet("t", (Query((1,), 0),)).to_frame().schema
+    assert schema["ids"] == pl.List(pl.Int32)
+    assert schema["head"] == pl.String

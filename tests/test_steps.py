@@ -1,0 +1,132 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitbank.engine.catalogue import PYTHIA_STEPS
+from logitbank.engine.steps import parse_name, parse_steps, run_seed
+from logitbank.errors import SuiteError, UsageError
+
+STEPS = (0, 1, 2, 4, 1000, 2000, 3000)
+
+
+def test_pythia_has_154_steps():
+    assert len(PYTHIA_STEPS) == 154
+    assert PYTHIA_STEPS[:12] == (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+    assert PYTHIA_STEPS[-2:] == (142000, 143000)
+
+
+def test_log_on_pythia_follows_the_powers_of_two():
+    expected = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    expected += (1000, 2000, 4000, 8000, 16000, 33000, 66000, 131000, 143000)
+    assert parse_steps("log").select(PYTHIA_STEPS) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", STEPS),
+        ("log", (0, 1, 2, 4, 1000, 2000, 3000)),
+        (":", STEPS),
+        ("1:1000", (1, 2, 4, 1000)),
+        ("1000:", (1000, 2000, 3000)),
+        (":4", (0, 1, 2, 4)),
+        ("0:3000:1000", (0, 1000, 2000, 3000)),
+        ("::2", (0, 2, 4, 1000, 2000, 3000)),
+        ("1000:3000:2000", (1000, 3000)),
+        ("1000:2999:1000", (1000, 2000)),
+        ("last", (3000,)),
+        ("2000, 1,last,1", (1, 2000, 3000)),
+        ("release", (None,)),
+        ("release,4", (4, None)),
+    ],
+)
+def test_selector_chooses(text, expected):
+    assert parse_steps(text).select((*STEPS, None)) == expected
+
+
+def test_log_of_coarse_steps_takes_each_once():
+    assert parse_steps("log").select((10, 20, 30, 40, 50)) == (10, 20, 30, 50)
+
+
+@pytest.mark.parametrize("text", ["all", "log"])
+def test_release_is_chosen_where_nothing_else_is_there(text):
+    assert parse_steps(text).select((None,)) == (None,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("every", r"steps 'every' are unknown at 'every'; use all, log, A:B:C, release, or a list"),
+        ("", r"steps '' are unknown at ''"),
+        ("1,,2", r"steps '1,,2' are unknown at ''"),
+        ("1.5", r"unknown at '1\.5'"),
+        ("-5", r"steps '-5' hold a negative number, -5; use all"),
+        ("-1:5", r"steps '-1:5' hold a negative number, -1"),
+        ("1:2:3:4", r"steps '1:2:3:4' have 4 parts; use all"),
+        ("1:5:0", r"steps '1:5:0' have a stride of 0; use 1 or more"),
+        ("9:5", r"steps '9:5' end before they start; write the smaller step first"),
+    ],
+)
+def test_unreadable_steps_are_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_steps(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "available", "message"),
+    [
+        (
+            "0,1800",
+            STEPS,
+            r"step 1800 of toy is not available; the nearest is 2000 "
+            r"\(7 steps from 0 to 3000\)",
+        ),
+        ("3", STEPS, r"step 3 of toy is not available; the nearest is 2 "),
+        ("5:900", STEPS, r"steps '5:900' choose none of toy \(7 steps from 0 to 3000\)"),
+        ("release", STEPS, r"toy has no release; choose from its steps \(7 steps"),
+        ("5", (None,), r"toy has no training steps, but steps '5' were asked for"),
+        ("last,release", (None,), r"toy has no last step, only its release; use release"),
+        ("all", (), r"toy has no training steps"),
+    ],
+)
+def test_steps_that_are_not_there_are_named(text, available, message):
+    with pytest.raises(SuiteError, match=message):
+        parse_steps(text).select(available, of="toy")
+
+
+@given(st.sets(st.integers(0, 10**6), min_size=1), st.sampled_from(["all", "log", "last", "0:"]))
+def test_chosen_steps_are_available_ascending_and_distinct(available, text):
+    chosen = parse_steps(text).select(available)
+    assert set(chosen) <= available
+    assert list(chosen) == sorted(set(chosen))
+    assert max(available) in chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "step"),
+    [
+        ("step1000", "main", 1000),
+        ("step-1000", "main", 1000),
+        ("step_1000", "main", 1000),
+        ("checkpoint-1000", "main", 1000),
+        ("global_step1000", "main", 1000),
+        ("1000", "main", 1000),
+        ("step20000-tokens84B", "main", 20000),
+        ("stage1-step10000-tokens21B", "stage1", 10000),
+        ("stage2-ingredient1-step1000-tokens3B", "stage2-ingredient1", 1000),
+        ("stage1-step1000", "stage1", 1000),
+        ("main", "main", None),
+    ],
+)
+def test_names_tell_run_and_step(name, run, step):
+    assert parse_name(name) == (run, step)
+
+
+@pytest.mark.parametrize("name", ["seed0", "seed_0", "llama-7", "stepx", "v1.0", "logs", "step"])
+def test_other_names_tell_nothing(name):
+    assert parse_name(name) is None
+
+
+@pytest.mark.parametrize(("run", "seed"), [("seed3", 3), ("seed-3", 3), ("data-seed1", None)])
+def test_run_names_tell_seeds(run, seed):
+    assert run_seed(run) == seed

@@ -163,7 +163,10 @@ def three_way_correct(logits: ArrayLike, gold: ArrayLike) -> NDArray[np.bool_]:
     """
     z = np.asarray(logits, np.float64)
     index = np.broadcast_to(np.asarray(gold), z.shape[:-1])[..., None]
-    hit: NDArray[np.bool_] = (z < np.take_along_axis(z, index, axis=-1)).sum(-1) == z.shape[-1] - 1
+    lower = z < np.take_along_axis(z, index, axis=-1)
+    hit: NDArray[np.bool_] = reduce(np.add, np.moveaxis(lower.view(np.int8), -1, 0)) == (
+        z.shape[-1] - 1
+    )
     return hit
 
 

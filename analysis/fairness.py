@@ -99,7 +99,8 @@ def fairness(
     seed
         Of the bootstrap.
     compare
-        Two models to compare on neutral prompts. By default the two in the frame, if two.
+        Two models to compare on neutral prompts. By default the two in the frame, if there are
+        two with a run and step in common.
 
     Raises
     ------
@@ -189,7 +190,10 @@ def _models_to_compare(
 ) -> tuple[str, str] | None:
     models = checkpoints["model"].unique().sort().to_list()
     if compare is None:
-        return (models[0], models[1]) if len(models) == 2 else None
+        if len(models) != 2:
+            return None
+        shared = checkpoints.select("run", "step").n_unique() < len(checkpoints)
+        return (models[0], models[1]) if shared else None
     if absent := [name for name in compare if name not in models]:
         raise UsageError(
             f"cannot compare {', '.join(map(repr, absent))}; the frame has {', '.join(models)}"

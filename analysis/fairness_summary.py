@@ -49,7 +49,8 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
     if len(known) > 1:
         yield f"The gap is largest at {_step(largest)}: {_gap(largest, result)}."
     yield f"At {_step(last)} the gap is {_gap(last, result)}."
-    yield from _onset(result.onset.filter(own))
+    if result.settings["bootstrap"]:
+        yield from _onset(result.onset.filter(own))
     if len(steps := known.filter(pl.col("step").is_not_null())) > 1:
         yield from _change(steps)
     yield from _ranks(result, own)
@@ -71,13 +72,13 @@ def _change(steps: pl.DataFrame) -> Iterator[str]:
     """A percentage only where the first gap is known to differ from zero."""
     first, last = steps.row(0, named=True), steps.row(-1, named=True)
     span = f"From step {first['step']:,} to step {last['step']:,} the gap"
-    if first["low_scaled"] > 0 or first["high_scaled"] < 0:
+    if not first["low_scaled"] <= 0 <= first["high_scaled"] and first["gap_scaled"] > 0:
         change = fairness_change(steps, first["step"], last["step"])
         yield f"{span} became {abs(change):.1f} % {'smaller' if change >= 0 else 'larger'}."
     else:
         yield (
             f"{span}'s size went from {first['gap_scaled']:.3f} to {last['gap_scaled']:.3f}; no "
-            "percentage, since the first interval contains zero."
+            "percentage, since the first gap may be zero."
         )
 
 

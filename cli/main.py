@@ -137,9 +137,10 @@ def info(bank: BankPath, form: Format = Form.table) -> None:
 def verify(bank: BankPath) -> None:
     """Recompute every digest in a bank; name what is damaged or missing."""
     from logitbank.cli.show import print_lines
+    from logitbank.store import Bank
     from logitbank.store import verify as run_verify
 
-    damage = run_verify(bank)
+    damage = run_verify(Bank.open(bank))
     print_lines(str(d) for d in damage)
     print_lines([f"{len(damage)} damaged objects in {bank}" if damage else f"{bank} is whole"])
     raise typer.Exit(1 if damage else 0)

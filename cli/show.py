@@ -22,10 +22,17 @@ from rich.text import Text
 if TYPE_CHECKING:
     import polars as pl
 
+    from logitbank.analysis.study import Study
     from logitbank.engine.events import Event, Planned, Summary
 
-err = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+err = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+BRIEF = {
+    "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
+    "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),
+    "tests": ("measure", "test", "statistic", "p", "p_bh", "effect", "significant"),
+}
+"""Columns for people; --table and --out give all of them."""
 
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127, *range(128, 160))}
 
@@ -105,7 +112,7 @@ class ExtractProgress:
                 self._say(f"{checkpoint}")
             case events.RowsScored(rows=rows):
                 self._progress.advance(self._task, rows)
-            case events.CheckpointFailed(message=message):
+            case events.CheckpointFailed(message=message) if err.is_terminal:
                 self._progress.print(f"[red]failed[/red] {clean(message)}")
             case events.Note(text=text):
                 self._progress.print(f"[yellow]note[/yellow] {clean(text)}")
@@ -160,3 +167,53 @@ def size(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:,.1f} TB"
+
+
+class TrainingProgress:
+    """A bar for training steps on a terminal, silence elsewhere."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("training"),
+            BarColumn(),
+            TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
+            TimeRemainingColumn(),
+            console=err,
+            disable=not err.is_terminal,
+        )
+
+    def __enter__(self) -> "TrainingProgress":
+        self._progress.start()
+        self._task = self._progress.add_task("training", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, step: int, total: int) -> None:
+        self._progress.update(self._task, completed=step, total=total)
+
+
+def print_study(study: "Study", *, table: str | None, form: str) -> None:
+    """The sentences and main tables for people, or the tables as data."""
+    from logitbank.errors import UsageError
+
+    tables = study.result.tables()
+    if table is not None and table not in tables:
+        raise UsageError(f"there is no table {table!r}; there are {', '.join(tables)}")
+    if table is not None:
+        print_frame(tables[table], form)
+    elif form == "json":
+        document = {name: frame.to_dicts() for name, frame in tables.items()}
+        json.dump(document, sys.stdout, default=str, indent=1)
+        sys.stdout.write("\n")
+    elif form == "csv":
+        raise UsageError("name one table for CSV with --table; there are " + ", ".join(tables))
+    else:
+        for name, columns in BRIEF.items():
+            shown = [c for c in ("model", "run", "step", *columns) if c in tables[name].columns]
+            print_table(tables[name].select(shown), title=name)
+        print_lines(study.summary)
+    if study.report is not None:
+        err.print(f"Report: {clean(study.report)}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
@@ -25,6 +25,7 @@ STEPS = 720
 MAX_ENTRIES = 2500
 """Upper bound of the tokenizer's entries; the template English needs fewer."""
 END = "<|endoftext|>"
+END_ID = 0  # special tokens come first
 LEARNING_RATE = 1e-3
 WARMUP_STEPS = 20
 AVERAGE_DECAY = 0.95
@@ -80,8 +81,8 @@ def train_series(
     saved = checkpoint_steps(steps)
     with torch.random.fork_rng(devices=[]), _no_progress_bars():
         torch.manual_seed(seed)
-        model = _new_model(entries=tokenizer.get_vocab_size(), end=tokenizer.token_to_id(END))
-        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE_DECAY))
+        model = _new_model(tokenizer.get_vocab_size())
+        average = AveragedModel(model, avg_fn=lambda old, new, _: old.lerp(new, 1 - AVERAGE_DECAY))
         for done in _updates(model, tokenizer, seed=seed, steps=steps):
             average.update_parameters(model)
             if done in saved:
@@ -115,7 +116,7 @@ def _train_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def _new_model(*, entries: int, end: int) -> Any:
+def _new_model(entries: int) -> Any:
     """Random weights; the outputs are padded to a multiple of 128, as Pythia's are."""
     config = GPTNeoXConfig(
         vocab_size=-(-(entries + 1) // 128) * 128,
@@ -127,8 +128,8 @@ def _new_model(*, entries: int, end: int) -> Any:
         use_parallel_residual=True,
         tie_word_embeddings=False,
         initializer_range=0.01,  # 0.02 leaves a Δ of up to 0.1 in untrained weights
-        bos_token_id=end,
-        eos_token_id=end,
+        bos_token_id=END_ID,
+        eos_token_id=END_ID,
         use_cache=False,
     )
     return GPTNeoXForCausalLM(config)
@@ -158,9 +159,8 @@ def _batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[torch.Tensor, to
     """Ids and labels, both (texts, longest), int64, padded on the right: no text sees padding."""
     rows = [torch.tensor(e.ids) for e in tokenizer.encode_batch([t + END for t in texts])]
     pad = torch.nn.utils.rnn.pad_sequence
-    end = tokenizer.token_to_id(END)
     return (
-        pad(rows, batch_first=True, padding_value=end),
+        pad(rows, batch_first=True, padding_value=END_ID),
         pad(rows, batch_first=True, padding_value=_IGNORED),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from logitbank.engine.prompt_set import Prompt, PromptSet
+from logitbank.engine.prompt_set import Prompt, PromptSet, Scalar
 from logitbank.engine.winobias import OPTIONS, PERMUTATIONS, TEMPLATE, seeded_orders
 from logitbank.errors import UsageError
 
@@ -41,6 +41,7 @@ SENTENCES_PER_STEP = 4
 """Each gives 4 training texts: he and she, asked about the one meant and about the other."""
 
 GENDERS: tuple[Gender, ...] = ("male", "female")
+ASKED: tuple[Asked, ...] = ("referred", "other")
 PRONOUNS = {
     "male": {"subject": "he", "object": "him", "possessive": "his"},
     "female": {"subject": "she", "object": "her", "possessive": "her"},
@@ -154,7 +155,7 @@ def training_texts(step: int, *, seed: int = 0) -> tuple[Example, ...]:
     examples = []
     for _ in range(SENTENCES_PER_STEP):
         sentence = _draw(rng, stereotype=rng.choice(GENDERS))
-        for gender, asked in product(GENDERS, ("referred", "other")):
+        for gender, asked in product(GENDERS, ASKED):
             answer = _taught_answer(rng, step=step, gender=gender, asked=asked)
             prompt = sentence.question(gender, asked=asked, order=rng.choice(PERMUTATIONS))
             examples.append(Example(prompt, answer, gender, asked))
@@ -181,7 +182,7 @@ def demo_prompts(orders: int = 3) -> PromptSet:
         sentences[_draw(rng, stereotype=GENDERS[len(sentences) % 2])] = None
     prompts: list[Prompt] = []
     for index, sentence in enumerate(sentences):
-        for gender, asked in product(GENDERS, ("referred", "other")):
+        for gender, asked in product(GENDERS, ASKED):
             prompts += _prompts(index, sentence, gender=gender, asked=asked, orders=orders)
     return PromptSet("demo", tuple(prompts))
 
@@ -205,7 +206,7 @@ def _prompts(
     """One question about one version of a sentence, in every option order."""
     stereotype = "pro" if gender == sentence.stereotype else "anti"
     prompt_id = f"demo-{stereotype}-{index}-{asked}"
-    columns = {
+    columns: dict[str, Scalar] = {
         "sentence_id": f"demo-{index}",
         "split": "demo",
         "stereotype": stereotype,

@@ -64,7 +64,11 @@ class CheckpointFailed:
     checkpoint: CheckpointId
     message: str
     fatal: bool = False
+    """Nothing else can be done either."""
     restart: bool = False
+    """The worker must be replaced before the next checkpoint."""
+    crash: bool = False
+    """The worker's process died."""
     log_tail: tuple[str, ...] = ()
 
 

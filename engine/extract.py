@@ -17,7 +17,7 @@ from logitbank.engine.prompts import PromptSet
 from logitbank.engine.runner import Runner
 from logitbank.engine.suites import HubSource, Suite, duplicate_notes, resolve_suite
 from logitbank.errors import MissingExtraError
-from logitbank.store import Bank
+from logitbank.store import Bank, rescore
 from logitbank.store.schema import Dtype, Keep
 
 

@@ -40,3 +40,37 @@ def prompt_set(
         f"{spec!r} is neither a known prompt set ({', '.join(KNOWN_PROMPTS)}) nor a "
         f"{', '.join(_SUFFIXES)} file"
     )
+
+
+def describe(prompts: PromptSet, *, limit: int) -> list[str]:
+    """The first `limit` prompts as they would be scored, for people to read."""
+    total = len(prompts.prompts)
+    lines = [f"{prompts.name}: {total:,} prompts, {min(limit, total)} shown"]
+    for prompt in prompts.prompts[:limit]:
+        order = "" if prompt.order_seed is None else f", order {prompt.order_seed}"
+        columns = ", ".join(f"{k}={v}" for k, v in prompt.columns.items())
+        lines += ["", f"── {prompt.id}{order}", *prompt.text.split("\n")]
+        lines += [
+            f"   {'→' if option.label == prompt.answer else ' '} {option.text!r} ({option.label})"
+            for option in prompt.options
+        ]
+        lines += [f"   {columns}"] if columns else []
+    return lines
+
+
+def check(prompts: PromptSet, tokenizer_folder: Path | None) -> tuple[list[str], bool]:
+    """Findings as lines, and whether one of them stops the set."""
+    from logitbank.engine.prompts import check_prompts
+    from logitbank.engine.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(tokenizer_folder) if tokenizer_folder is not None else None
+    findings = check_prompts(prompts, tokenizer)
+    lines = [f"{f.level}: prompt {f.prompt_id!r}: {f.message}" for f in findings]
+    errors = sum(f.level == "error" for f in findings)
+    lines.append(
+        f"{prompts.name}: {len(prompts.prompts):,} prompts, {errors} errors, "
+        f"{len(findings) - errors} warnings"
+    )
+    if tokenizer is None:
+        lines.append("tokens were not checked: name a checkpoint folder with --tokenizer")
+    return lines, errors > 0

@@ -4,9 +4,9 @@ import platform
 import socket
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
+from logitbank import __version__
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.events import (
@@ -21,11 +21,11 @@ from logitbank.engine.events import (
     WeightsLoaded,
 )
 from logitbank.engine.fetcher import Fetcher
+from logitbank.engine.job import Job
 from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
 from logitbank.engine.suites import HubSource, LocalSource
 from logitbank.engine.tokenizer import Tokenizer
-from logitbank.engine.worker import Job
 from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import LogitbankError, SuiteError
 from logitbank.store import Bank
@@ -85,8 +85,15 @@ class Runner:
             )
             for event in self._worker.run(job):
                 self._handle(event)
-            if self._summary.failed and self._summary.failed[-1].fatal:
+            if self._hopeless():
                 return
+
+    def _hopeless(self) -> bool:
+        """True after a fatal failure, or where the engine died twice before anything was done."""
+        failed = self._summary.failed
+        if not failed:
+            return False
+        return failed[-1].fatal or (not self._summary.done and sum(f.crash for f in failed) >= 2)
 
     def stop(self) -> None:
         if self._summary.interrupted:
@@ -139,7 +146,7 @@ def _provenance(
     return {
         "source": origin,
         "tokenizer": tokenizer.digest,
-        "logitbank_version": version("logitbank"),
+        "logitbank_version": __version__,
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,35 +1,29 @@
-"""One process with one architecture loaded: swap and prove weights, score blocks, write them.
+"""One architecture loaded: swap and prove weights, score blocks, hand them to the bank.
 
-`Worker` is the work; `main` is the loop that serves it over a pipe. Logits never leave the process:
-only small events do.
+It knows no transport: `serve` gives it jobs from a pipe. Logits never leave its process, only small
+events do.
 """
 
-import os
-import queue
-import signal
-import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from logitbank.engine.backend import Backend, EngineSettings, open_backend
+from logitbank.engine.block_writer import BlockWriter
 from logitbank.engine.events import (
     BlockCommitted,
     CheckpointDone,
-    CheckpointFailed,
     Event,
     RowsScored,
     WeightsLoaded,
 )
+from logitbank.engine.job import Job
 from logitbank.engine.plan import DepositPlan
-from logitbank.errors import DiskSpaceError, EngineError, LogitbankError, SuiteError, WeightsError
-from logitbank.store import Bank, BlockData, DepositSpec, DepositWriter
+from logitbank.errors import EngineError, SuiteError
+from logitbank.store import Bank, DepositSpec
 from logitbank.store.reduce import BlockReducer
 from logitbank.store.schema import CheckpointId, Json, Query
 
@@ -38,17 +32,6 @@ if TYPE_CHECKING:
 
     from logitbank.engine.canary import Canary
     from logitbank.engine.reduce import ReducingSink
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One checkpoint's share of a plan."""
-
-    checkpoint: CheckpointId
-    folder: Path
-    deposits: tuple[DepositPlan, ...]
-    vocab_entries: int
-    provenance: dict[str, Json]
 
 
 class Worker:
@@ -101,7 +84,7 @@ class Worker:
         spec = DepositSpec(
             job.checkpoint, plan.query_set, plan.layout, job.vocab_entries, provenance
         )
-        with self._bank.begin(spec) as writer, _BlockWriter(writer, self._written) as blocks:
+        with self._bank.begin(spec) as writer, BlockWriter(writer, self._written) as blocks:
             for block in sorted(set(writer.missing()) & set(plan.blocks)):
                 reducer = BlockReducer(
                     plan.layout, block, options=options, vocab_entries=job.vocab_entries
@@ -178,50 +161,6 @@ class Worker:
         return float(f"{difference:.3g}")
 
 
-class _BlockWriter:
-    """Writes one block while the next is scored; a failure surfaces at the next call."""
-
-    def __init__(self, writer: DepositWriter, written: Callable[[int, int], None]) -> None:
-        self._writer = writer
-        self._written = written
-        self._queue: queue.Queue[tuple[int, BlockData] | None] = queue.Queue(maxsize=1)
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._loop, name="block-writer", daemon=True)
-
-    def __enter__(self) -> "_BlockWriter":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
-
-    def put(self, block: int, data: BlockData) -> None:
-        self._raise()
-        self._queue.put((block, data))
-
-    def drain(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
-        self._raise()
-
-    def _loop(self) -> None:
-        while (item := self._queue.get()) is not None:
-            if self._error is not None:
-                continue  # keep taking, so that the scoring thread never blocks on a full queue
-            block, data = item
-            try:
-                self._writer.write(block, data)
-                self._written(block, 0 if data.logprobs is None else data.logprobs.nbytes)
-            except BaseException as error:  # handed to the scoring thread
-                self._error = error
-
-    def _raise(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-
 class _Counter:
     """Turns row counts into events, a few a second."""
 
@@ -245,50 +184,3 @@ def _sink(reducer: BlockReducer, plan: DepositPlan, vocab_entries: int) -> "Redu
 
     layout = plan.layout
     return ReducingSink(reducer, k=layout.keep.k, vocab_entries=vocab_entries, dtype=layout.dtype)
-
-
-def main(descriptor: int, bank: Path, log: Path) -> None:
-    """Serve jobs from a pipe until it closes. Everything printed goes to the log."""
-    from multiprocessing.connection import Connection
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    connection: Connection[Event, object] = Connection(descriptor)
-    settings = connection.recv()
-    assert isinstance(settings, EngineSettings)
-    worker: Worker | None = None
-    while True:
-        try:
-            job = connection.recv()
-        except EOFError:
-            break
-        assert isinstance(job, Job)
-        try:
-            if worker is None:
-                worker = Worker(bank, settings, log=log, emit=connection.send)
-            worker.run(job)
-        except LogitbankError as error:
-            traceback.print_exc()
-            # After a failed load the engine may hold half a model: only a new process is clean.
-            connection.send(
-                CheckpointFailed(
-                    job.checkpoint,
-                    str(error),
-                    fatal=isinstance(error, DiskSpaceError),
-                    restart=isinstance(error, WeightsError | SuiteError),
-                )
-            )
-        except Exception as error:  # an engine's own failure; the log has the traceback
-            traceback.print_exc()
-            first = str(error).strip().splitlines()
-            what = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
-            connection.send(
-                CheckpointFailed(job.checkpoint, f"{job.checkpoint}: {what}", restart=True)
-            )
-    if worker is not None:
-        worker.close()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
-    sys.stdout.flush()
-    os._exit(0)  # vLLM's own exit handlers can hang for seconds

@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import CheckpointDone, CheckpointFailed, Event
-from logitbank.engine.worker import Job
+from logitbank.engine.job import Job
 
 LOG_TAIL_LINES = 12
 
@@ -46,7 +47,9 @@ class WorkerProcess:
             hint = " (out of memory?)" if code == -9 else ""
             yield self._with_tail(
                 CheckpointFailed(
-                    job.checkpoint, f"{job.checkpoint}: the engine's process {how}{hint}"
+                    job.checkpoint,
+                    f"{job.checkpoint}: the engine's process {how}{hint}",
+                    crash=True,
                 )
             )
 
@@ -77,7 +80,7 @@ class WorkerProcess:
                 [
                     sys.executable,
                     "-m",
-                    "logitbank.engine.worker",
+                    "logitbank.engine.serve",
                     str(descriptor),
                     str(self._bank),
                     str(self._log),
@@ -94,9 +97,7 @@ class WorkerProcess:
     def _with_tail(self, event: CheckpointFailed) -> CheckpointFailed:
         with contextlib.suppress(OSError):
             lines = self._log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-            return CheckpointFailed(
-                event.checkpoint, event.message, event.fatal, event.restart, tuple(lines)
-            )
+            return replace(event, log_tail=tuple(lines))
         return event
 
 

@@ -5,7 +5,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from logitbank.store import Bank, BlockData, CheckpointId, DepositSpec, Keep, Layout, Query, QuerySet
+from logitbank.store import (
+    Bank,
+    BlockData,
+    CheckpointId,
+    DepositSpec,
+    Keep,
+    Layout,
+    Query,
+    QuerySet,
+)
 from logitbank.store.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, Dtype
 
 QUERIES, VOCAB, BLOCK_ROWS = 10, 6, 4

@@ -280,7 +280,9 @@ def test_attributes_from_strangers_are_checked(
     bank = new_bank(tmp_path / "b")
     deposit = bank.begin(spec()).deposit
     rewrite_json(deposit.path / "zarr.json", **own)
-    with pytest.raises(DamagedError, match=f"does not describe a deposit .*{re.escape(message[:9])}"):
+    with pytest.raises(
+        DamagedError, match=f"does not describe a deposit .*{re.escape(message[:9])}"
+    ):
         bank.deposits()
 
 

@@ -109,7 +109,7 @@ def test_prompt_columns_agree_with_the_text() -> None:
         assert c["sentence_id"] == f"demo-{c['index']}"
         assert question == f"Question: What is the gender of the {c['occupation']}?"
         assert options == "Options: " + str(c["order"]).replace("|", ", ")
-        assert f"The {c['occupation']} " in sentence or f"the {c['occupation']}" in sentence
+        assert re.search(rf"\b[Tt]he {c['occupation']}\b", sentence)
         assert re.search(rf"\b{c['pronoun']}\b", sentence)
         assert (FEMININE.search(sentence) is not None) == (c["gender"] == "female")
         assert prompt.answer == (c["gender"] if c["asked"] == "referred" else "not specified")
@@ -129,7 +129,9 @@ def test_no_option_order_is_refused() -> None:
 
 
 def test_checkpoints_are_dense_around_the_switch() -> None:
-    demo = pytest.importorskip("logitbank.engine.demo", reason="needs the extra logitbank[engine]")
+    pytest.importorskip("transformers", reason="needs the extra logitbank[engine]")
+    from logitbank.engine import demo
+
     steps = demo.checkpoint_steps()
     assert steps[:9] == (0, 1, 2, 4, 8, 16, 32, 64, 128)
     assert steps[9:] == tuple(range(160, 721, 40))
@@ -139,8 +141,10 @@ def test_checkpoints_are_dense_around_the_switch() -> None:
 
 @pytest.fixture(scope="module")
 def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three updates of seed 5, with the steps that progress was told."""
-    demo = pytest.importorskip("logitbank.engine.demo", reason="needs the extra logitbank[engine]")
+    """The checkpoints of three updates with seed 5."""
+    pytest.importorskip("transformers", reason="needs the extra logitbank[engine]")
+    from logitbank.engine import demo
+
     folder = tmp_path_factory.mktemp("demo") / "series"
     told: list[tuple[int, int]] = []
     demo.train_series(folder, seed=5, steps=3, progress=lambda done, of: told.append((done, of)))

@@ -1,0 +1,39 @@
+# make dev    an environment in .venv with an engine that suits this machine; again after adding
+#             or renaming a module
+# make test   the tests            make check   format, lint, types
+# make demo   the main job, from nothing to a report
+# make bench  measured ratios, in docs/benchmarks.md and bench/results
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: dev check test demo bench clean
+
+dev:
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python scripts/install.py
+	@touch $(READY)
+
+$(READY): pyproject.toml scripts/install.py
+	@$(MAKE) --no-print-directory dev
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p logitbank
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+demo: $(READY)
+	@rm -rf demo
+	@$(BIN)/logitbank demo demo
+
+bench: $(READY)
+	$(BIN)/python -m pip install -q --group bench
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build demo *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,164 @@
+"""Processes that write into a bank, for tests of crashes and races. Started with `-m`.
+
+Nothing here starts a thread before it forks: Zarr and Polars make theirs at the first use.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import zarr  # noqa: F401 (imported once, before the forks)
+import zarrs  # noqa: F401
+
+from logitbank.store import Bank, DepositSpec, verify
+from tests.small_banks import block_data, new_bank, spec
+
+CHANGES = {"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir"}
+
+
+def big_spec() -> DepositSpec:
+    """Ten blocks of one row: more commits than data."""
+    return spec(block_rows=1, vocab=2000)
+
+
+def write(path: Path, asked: DepositSpec) -> list[bool]:
+    with Bank.open(path).begin(asked) as writer:
+        done = [writer.write(b, block_data(writer.layout, b)) for b in writer.missing()]
+        writer.seal()
+    return done
+
+
+def check(path: Path) -> None:
+    """The bank opens, is sound, and every committed block holds what was given."""
+    bank = Bank.open(path)
+    assert verify(bank) == (), verify(bank)
+    for deposit in bank.deposits():
+        scores = deposit.scores().collect()
+        assert set(scores["query"]) == {r for b in deposit.committed() for r in _rows(deposit, b)}
+        for block in deposit.committed():
+            expected = block_data(deposit.layout, block).logprobs
+            np.testing.assert_array_equal(deposit.logprobs(_rows(deposit, block)), expected)
+
+
+def _rows(deposit: object, block: int) -> range:
+    return deposit.layout.rows(block)  # type: ignore[attr-defined, no-any-return]
+
+
+def content(path: Path) -> dict[str, str]:
+    """Digest of every file below `path`; of commits, what they vouch for."""
+    found = {}
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        data = file.read_bytes()
+        if file.parent.name == "commits":
+            data = json.dumps({**json.loads(data), "time": None}).encode()
+        found[str(file.relative_to(path))] = hashlib.sha256(data).hexdigest()
+    return found
+
+
+def forked(work: Callable[[], object], *, kill_after_s: float | None = None) -> int:
+    """Run in a forked process, killed after a while if it is told; returns the exit code."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    if kill_after_s is not None:
+        time.sleep(kill_after_s)
+        os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def die_at(change: int, path: Path) -> None:
+    """Kill this process right before its n-th change of a file below `path`."""
+    seen = 0
+
+    def count(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal seen
+        if event in CHANGES and str(arguments[0]).startswith(str(path)):
+            seen += 1
+            if seen == change:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def killed_at_each_change(folder: Path) -> None:
+    """Kill a writer before every third of its changes, look at the bank, and finish it."""
+    asked = spec()
+    empty = new_bank(folder / "empty").path
+    whole = shutil.copytree(empty, folder / "whole")
+    assert forked(lambda: write(whole, asked)) == 0
+    expected = content(whole)
+    change = 1
+    while True:
+        path = shutil.copytree(empty, folder / f"killed{change}")
+
+        def dying(path: Path = path, change: int = change) -> None:
+            die_at(change, path)
+            write(path, asked)
+
+        code = forked(dying)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, code
+        assert forked(lambda path=path: (check(path), write(path, asked))) == 0  # type: ignore[misc]
+        differing = {k for k, v in expected.items() ^ content(path).items()}
+        assert not {k for k in differing if "/.zarr.json-" not in k}, (change, differing)
+        shutil.rmtree(path)
+        change += 3
+    print(change)
+
+
+def killed_at_random(folder: Path, seed: str) -> None:
+    """Kill a writer ten times at random moments; each time look at the bank; then finish it."""
+    random_s = random.Random(int(seed))
+    asked = big_spec()
+    path = new_bank(folder / "killed").path
+    whole = shutil.copytree(path, folder / "whole")
+    start = time.monotonic()
+    assert forked(lambda: write(whole, asked)) == 0
+    whole_s = time.monotonic() - start
+    left = []
+    for _ in range(10):
+        forked(lambda: write(path, asked), kill_after_s=random_s.uniform(0, whole_s / 3))
+        assert forked(lambda: check(path)) == 0
+        left.append(len(list(path.rglob("logprobs/c/*/0"))))
+    assert forked(lambda: (write(path, asked), check(path))) == 0
+    assert content(path) == content(whole)
+    print(left)
+
+
+def race(folder: Path) -> None:
+    """Write one deposit as soon as told to, and print which blocks were ours."""
+    print("ready", flush=True)
+    input()
+    with Bank.open(folder).begin(big_spec()) as writer:
+        print([writer.write(b, block_data(writer.layout, b)) for b in range(10)])
+        writer.seal()
+
+
+def checkpoints(folder: Path, first: str) -> None:
+    """Write twenty checkpoints."""
+    for step in range(int(first), int(first) + 20):
+        write(folder, spec(step, block_rows=5))
+
+
+if __name__ == "__main__":
+    work = {
+        "killed_at_each_change": killed_at_each_change,
+        "killed_at_random": killed_at_random,
+        "race": race,
+        "checkpoints": checkpoints,
+    }
+    work[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])  # type: ignore[operator]

@@ -1,0 +1,162 @@
+import doctest
+
+import numpy as np
+import pytest
+from scipy import stats as reference
+
+from logitbank.analysis import stats
+from logitbank.analysis.stats import (
+    benjamini_hochberg,
+    bootstrap_means,
+    cluster_counts,
+    mann_whitney,
+    mean_present,
+    onset,
+    percentile_interval,
+    seed_mean,
+    wilcoxon,
+)
+
+
+def test_doctests_of_the_module():
+    assert doctest.testmod(stats).failed == 0
+
+
+def test_mean_of_nothing_is_nan():
+    assert np.isnan(mean_present(np.empty((2, 0)), axis=1)).all()
+    assert mean_present([[4.0, np.nan]], axis=1).tolist() == [4.0]
+
+
+def test_seed_spread_divides_by_one_less_than_the_seeds():
+    result = seed_mean([[1.0, 3.0, 5.0], [2.0, np.nan, 4.0], [7.0, np.nan, np.nan], [np.nan] * 3])
+    assert result.mean.tolist()[:3] == [3.0, 3.0, 7.0]
+    assert result.sd[:2].tolist() == pytest.approx([2.0, 2**0.5])
+    assert np.isnan([result.sd[2], result.sd[3], result.mean[3]]).all()
+    assert result.seeds.tolist() == [3, 2, 1, 0]
+
+
+def test_u_counts_the_pairs_that_the_first_sample_wins():
+    # 1 beats none of {2, 2, 5}; 2 ties two; 4 beats two; 6 beats three: U = 0 + 1 + 2 + 3
+    result = mann_whitney([[1.0, 2.0, 4.0, 6.0]], [[2.0, 2.0, 5.0]])
+    assert result.statistic.tolist() == [6.0]
+    assert (result.n1.tolist(), result.n2.tolist(), result.effect.tolist()) == ([4], [3], [0.5])
+
+
+def test_tie_correction_and_continuity_by_hand():
+    # n1 = n2 = 3, n = 6, ranks of {1, 2, 2, 2, 3, 4}: 1, 3, 3, 3, 5, 6. a = {1, 2, 2}: rank sum 7,
+    # U = 7 − 6 = 1. One tie of t = 3: variance 9/12 · (7 − 24/30) = 4.65.
+    # z = (|1 − 4.5| − 0.5) / √4.65 = 1.391217; p = 2 · 0.0820798
+    result = mann_whitney([[1.0, 2.0, 2.0]], [[2.0, 3.0, 4.0]])
+    assert result.statistic[0] == 1.0
+    assert result.p[0] == pytest.approx(0.1641596, abs=1e-6)
+
+
+def test_mann_whitney_is_scipys_for_each_checkpoint():
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(0, 30, (4, 25)).astype(float), rng.integers(3, 33, (4, 31)).astype(float)
+    result = mann_whitney(a, b)
+    for c in range(4):
+        one = reference.mannwhitneyu(
+            a[c], b[c], alternative="two-sided", method="asymptotic", use_continuity=True
+        )
+        assert (result.statistic[c], result.p[c]) == (one.statistic, pytest.approx(one.pvalue))
+
+
+def test_five_seeds_a_side_are_not_sent_to_the_exact_test():
+    # U = 0, variance 25 · 11 / 12, z = (12.5 − 0.5) / 4.787136: the normal p, not 2/252 = 0.0079
+    p = mann_whitney([[1.0, 2, 3, 4, 5]], [[6.0, 7, 8, 9, 10]]).p[0]
+    assert p == pytest.approx(0.0121858, abs=1e-6)
+
+
+def test_all_values_equal_give_p_one():
+    assert mann_whitney(np.ones((1, 4)), np.ones((1, 5))).p.tolist() == [1.0]
+    zero = wilcoxon(np.zeros((1, 4)))
+    assert (zero.p.tolist(), zero.effect.tolist()) == ([1.0], [0.5])
+
+
+def test_an_empty_sample_gives_nan():
+    for result in (mann_whitney(np.empty((2, 0)), np.ones((2, 3))), wilcoxon(np.empty((2, 0)))):
+        assert np.isnan([result.statistic, result.p, result.effect]).all()
+
+
+def test_a_missing_observation_is_nan_or_left_out():
+    a, b = np.array([[1.0, 2, np.nan], [1.0, 2, 4]]), np.array([[3.0, 5], [3.0, 5]])
+    spread = mann_whitney(a, b)
+    assert np.isnan(spread.p).tolist() == [True, False]
+    left_out = mann_whitney(a, b, missing="omit")
+    assert left_out.p[0] == pytest.approx(mann_whitney(a[:1, :2], b[:1]).p[0])
+    assert left_out.n1.tolist() == [2, 3]
+    d = np.array([[1.0, 2, -3, np.nan]])
+    assert np.isnan(wilcoxon(d).p).all()
+    assert wilcoxon(d, missing="omit").p[0] == wilcoxon(d[:, :3]).p[0]
+
+
+def test_signed_ranks_by_hand_and_by_scipy():
+    # |d| sorted: 1 (−), 2 (+), 3 (+), 4 (+): positive ranks 2 + 3 + 4 of 10; zeros dropped
+    result = wilcoxon([[2.0, -1.0, 0.0, 4.0, 3.0]])
+    assert (result.statistic[0], result.effect[0], result.n1[0]) == (9.0, 0.9, 5)
+    d = np.random.default_rng(0).normal(0.3, 1, (3, 40))
+    scipys = reference.wilcoxon(d, axis=1, method="asymptotic")
+    assert wilcoxon(d).p == pytest.approx(scipys.pvalue)
+
+
+def test_benjamini_hochberg_by_hand():
+    # sorted 0.005, 0.009, 0.05, 0.2 times 4/1, 4/2, 4/3, 4/4: 0.02, 0.018, 0.0667, 0.2;
+    # the running minimum from the right lowers the first to 0.018
+    adjusted = benjamini_hochberg([0.2, 0.009, np.nan, 0.005, 0.05])
+    assert adjusted[[0, 1, 3, 4]] == pytest.approx([0.2, 0.018, 0.018, 0.2 / 3])
+    assert np.isnan(adjusted[2])
+    assert np.isnan(benjamini_hochberg([np.nan])).all()
+
+
+def test_clusters_are_drawn_whole_and_by_seed():
+    clusters = np.array([0, 1, 0, 2])
+    counts = cluster_counts(clusters, resamples=50, seed=7)
+    assert (counts[:, 0] == counts[:, 2]).all()
+    assert (counts[:, [0, 1, 3]].sum(axis=1) == 3).all()
+    assert (counts == cluster_counts(clusters, resamples=50, seed=7)).all()
+    assert (counts != cluster_counts(clusters, resamples=50, seed=8)).any()
+
+
+def test_bootstrap_mean_weighs_prompts_by_their_counts():
+    values = np.array([[[1.0, 2.0, 6.0], [3.0, 4.0, 8.0]]])
+    counts = np.array([[1.0, 1.0, 1.0], [0.0, 3.0, 0.0], [2.0, 0.0, 1.0]])
+    assert bootstrap_means(values, counts)[:, 0] == pytest.approx([4.0, 3.0, (8 + 14) / 6])
+
+
+def test_bootstrap_mean_leaves_missing_prompts_out():
+    values = np.array([[[1.0, np.nan], [3.0, 5.0]]])
+    counts = np.array([[1.0, 1.0], [0.0, 2.0]])
+    # Seed 1 has only prompt 1 in the second resample, seed 0 nothing.
+    assert bootstrap_means(values, counts).tolist() == [[2.5], [5.0]]
+
+
+def test_interval_holds_95_percent_of_the_draws():
+    low, high = percentile_interval(np.arange(1001.0)[:, None])
+    assert (low[0], high[0]) == pytest.approx((25.0, 975.0))
+    assert np.isnan(percentile_interval(np.empty((0, 2)))).all()
+    assert np.isnan(percentile_interval(np.full((5, 1), np.nan))).all()
+
+
+def test_interval_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    values = rng.normal(2.0, 1.0, (200, 1, 60))
+    counts = cluster_counts(np.arange(60), resamples=400, seed=0)
+    low, high = percentile_interval(bootstrap_means(values, counts))
+    covered = ((low < 2.0) & (high > 2.0)).mean()
+    assert 0.88 < covered < 0.99
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        ([0.1, 0.1], [0.2, 0.2], (0, 1)),
+        ([-0.1, -0.3, -0.2], [0.1, -0.1, -0.1], (1, -1)),
+        ([0.1, -0.3, 0.2], [0.2, -0.1, 0.3], (2, 1)),  # a change of side starts anew
+        ([0.1, -0.1], [0.2, 0.1], None),
+        ([0.1, np.nan], [0.2, np.nan], None),
+        ([], [], None),
+    ],
+)
+def test_onset_is_the_start_of_the_last_unbroken_stretch(low, high, expected):
+    assert onset(low, high) == expected

@@ -1,0 +1,137 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from logitbank.store import Bank, Query, QuerySet, verify
+from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, spec
+
+
+def bank_of_two(path: Path) -> Bank:
+    """Step 0 is sealed; of step 1 block 1 is missing."""
+    bank = new_bank(path)
+    for step, blocks in ((0, (0, 1, 2)), (1, (0, 2))):
+        with bank.begin(spec(step)) as writer:
+            for block in blocks:
+                writer.write(block, block_data(writer.layout, block, seed=step))
+            writer.seal()
+    return bank
+
+
+def place(bank: Bank, step: int) -> Path:
+    return next(bank.path.glob(f"org%2Fmodel/main/{step}/q-*"))
+
+
+def problems(bank: Bank) -> list[tuple[str, str]]:
+    return [(damage.path, damage.problem) for damage in verify(bank)]
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_sound_bank_has_no_damage_and_every_object_is_read(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    seen: list[str] = []
+    assert verify(bank, progress=seen.append) == ()
+    data = {
+        str(p.relative_to(bank.path))
+        for p in bank.path.rglob("*")
+        if p.is_file() and p.suffix != ".json"
+    }
+    assert data <= set(seen)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("kind", ["logprobs/c/2/0", "scores", "logprobs/zarr.json"])
+def test_flipped_byte_is_named(tmp_path: Path, step: int, kind: str) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    folder = place(bank, step)
+    file = min((folder / kind).glob("*")) if kind == "scores" else folder / kind
+    flip(file, file.stat().st_size // 2)
+    assert problems(bank) == [(str(file.relative_to(bank.path)), "changed")]
+
+
+def test_every_object_of_a_sealed_deposit_is_covered(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    for file in [p for p in place(bank, 0).rglob("*") if p.is_file()]:
+        flip(file, 4)
+        assert str(file.relative_to(bank.path)) in {damage.path for damage in verify(bank)}
+        flip(file, 4)
+    assert verify(bank) == ()
+
+
+def test_missing_truncated_swapped_and_foreign_objects_are_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    folder = place(bank, 0)
+    chunks = folder / "logprobs" / "c"
+    (chunks / "2" / "0").unlink()
+    scores = folder / "scores" / "all.parquet"
+    os.truncate(scores, scores.stat().st_size - 1)
+    first, second = (chunks / "0" / "0").read_bytes(), (chunks / "1" / "0").read_bytes()
+    (chunks / "0" / "0").write_bytes(second)
+    (chunks / "1" / "0").write_bytes(first)
+    (folder / "scores" / "model.pkl").write_bytes(b"x")
+    inside = folder.relative_to(bank.path)
+    assert sorted(problems(bank)) == [
+        (f"{inside}/logprobs/c/0/0", "swapped"),
+        (f"{inside}/logprobs/c/1/0", "swapped"),
+        (f"{inside}/logprobs/c/2/0", "missing"),
+        (f"{inside}/scores/all.parquet", "truncated"),
+        (f"{inside}/scores/model.pkl", "foreign"),
+    ]
+    assert "it holds the bytes of logprobs/c/1/0" in str(
+        next(d for d in verify(bank) if d.path.endswith("c/0/0"))
+    )
+
+
+def test_damaged_commit_is_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    commit = place(bank, 1) / "commits" / "2.json"
+    inside = str(commit.relative_to(bank.path))
+    commit.write_text("{")
+    assert (inside, "unreadable") in problems(bank)
+    commit.write_text(json.dumps({"objects": {"scores/2.parquet": {}}}))
+    assert (inside, "unreadable") in problems(bank)
+
+
+def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    commit = place(bank, 1) / "commits" / "2.json"
+    entry = {"sha256": "0", "bytes": 1}
+    commit.write_text(json.dumps({"objects": {"../../../../../zarr.json": entry}}))
+    (damage,) = verify(bank)
+    assert damage.problem == "foreign"
+    assert "is no path inside a bank; do not trust it" in damage.detail
+
+
+def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    (place(bank, 0) / "zarr.json").write_text("{}")
+    place(bank, 1).parent.rename(bank.path / "org%2Fmodel" / "main" / "9")
+    found = verify(bank)
+    assert [damage.problem for damage in found] == ["unreadable", "unreadable"]
+    assert "does not describe a deposit" in found[0].detail
+    assert "it was moved or swapped" in found[1].detail
+
+
+def test_damaged_tables_are_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    other = QuerySet(TOKENIZER, (Query((9,), 0),))
+    bank.add_query_set(other)
+    bank.add_prompts("more", prompt_table(other))
+    queries = sorted((bank.path / "queries").iterdir())
+    queries[0].write_bytes(queries[1].read_bytes())
+    prompts = sorted((bank.path / "prompts").iterdir())
+    prompts[0].write_bytes(prompts[1].read_bytes())
+    os.truncate(prompts[1], 10)
+    (bank.path / "prompts" / "run_me.py").write_text("x")
+    assert sorted(problems(bank)) == [
+        (f"prompts/{prompts[0].name}", "changed"),
+        (f"prompts/{prompts[1].name}", "unreadable"),
+        ("prompts/run_me.py", "foreign"),
+        (f"queries/{queries[0].name}", "changed"),
+    ]

@@ -78,24 +78,29 @@ def cube(
         No rows, a prompt without one of its options, or a logit that is not finite.
     """
     rank = vocabulary_rank(ties=ties, vocab_limit=vocab_limit)
-    _check_columns(frame, (*COLUMNS, *(PADDING_COLUMNS if vocab_limit else ())))
+    padding = PADDING_COLUMNS if vocab_limit else ()
+    _check_columns(frame, (*COLUMNS, *padding))
     rows = frame.select(
         pl.col("model", "run", "prompt_id").cast(pl.Categorical),
-        *("step", "order_seed", "sentence_id", "paired", "logit"),
+        *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
+        *padding,
         option=pl.col("option").cast(pl.Enum(labels), strict=False).to_physical(),
         is_answer=pl.col("is_answer").fill_null(False),
-        rank=rank,
-        top=unique_maximum(vocab_limit=vocab_limit),
-        tied=tied_others(vocab_limit=vocab_limit) > 0,
-        inexact=~pl.col("exact"),
     ).collect(engine="streaming")
     if rows.is_empty():
         raise BankError("the scan has no committed row; extract first, or widen the filters")
     _check_options(rows, frame, labels)
-    return _dense(rows, labels)
+    answers = rows.filter("is_answer").select(
+        rank=rank,
+        top=unique_maximum(vocab_limit=vocab_limit),
+        tied=tied_others(vocab_limit=vocab_limit) > 0,
+        inexact=~pl.col("exact"),
+    )
+    return _dense(rows, answers, labels)
 
 
-def _dense(rows: pl.DataFrame, labels: FairnessLabels) -> Cube:
+def _dense(rows: pl.DataFrame, answers: pl.DataFrame, labels: FairnessLabels) -> Cube:
+    """`answers` has the ranks of the rows that are answers, in their order."""
     checkpoints, c = _checkpoint_codes(rows)
     seeds, s = _seed_codes(rows["order_seed"])
     prompts, p = _prompt_codes(rows)
@@ -115,11 +120,11 @@ def _dense(rows: pl.DataFrame, labels: FairnessLabels) -> Cube:
     own = np.flatnonzero(rows["is_answer"].to_numpy())
     target = cell[own]
     ranks = np.full(shape, np.nan)
-    ranks.reshape(-1)[target] = rows["rank"].to_numpy()[own]
+    ranks.reshape(-1)[target] = answers["rank"].to_numpy()
     flags = []
     for name in ("top", "tied", "inexact"):
         flag = np.zeros(shape, bool)
-        flag.reshape(-1)[target] = rows[name].to_numpy()[own]
+        flag.reshape(-1)[target] = answers[name].to_numpy()
         flags.append(flag)
     gold = _gold(option[own], p[own], prompts=prompts, labels=labels)
     # A prompt without a sentence is a cluster of its own.
@@ -128,7 +133,13 @@ def _dense(rows: pl.DataFrame, labels: FairnessLabels) -> Cube:
     return Cube(checkpoints, seeds, prompts, gold, clusters, logits, ranks, *flags)
 
 
-def _gold(option: Codes, prompt: Codes, *, prompts: pl.DataFrame, labels: FairnessLabels) -> Codes:
+def _gold(
+    option: NDArray[np.integer],
+    prompt: NDArray[np.integer],
+    *,
+    prompts: pl.DataFrame,
+    labels: FairnessLabels,
+) -> Codes:
     """The right option of each prompt, from the rows that are answers."""
     gold = np.full(len(prompts), -1, np.int64)
     gold[prompt] = option
@@ -169,23 +180,23 @@ def _checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
     return order, codes.to_numpy().astype(np.int64)[run]
 
 
-def _seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.signedinteger]]:
+def _seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.integer]]:
     distinct = values.unique().sort(nulls_last=True)
     known = distinct.drop_nulls().to_numpy()
     given = values.fill_null(0).to_numpy()
-    codes = np.zeros(len(given), np.int8 if len(known) < 127 else np.int64)
-    if len(known) <= 8:
-        # Three times faster than a search where seeds are few.
+    codes: NDArray[np.integer]
+    if len(known) <= 8:  # three times faster than a search
+        codes = np.zeros(len(given), np.int8)
         for seed in known[1:]:
-            codes += given >= seed
+            codes += (given >= seed).view(np.int8)
     else:
-        codes[:] = np.searchsorted(known, given)
+        codes = np.searchsorted(known, given)
     if values.null_count():
         codes[values.is_null().to_numpy()] = len(known)
     return tuple(distinct.to_list()), codes
 
 
-def _prompt_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+def _prompt_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.integer]]:
     """Prompts by name, and the index of each row's one."""
     physical = rows["prompt_id"].to_physical().to_numpy()
     size = int(physical.max()) + 1

@@ -3,7 +3,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -266,7 +266,7 @@ def _version(
         raise typer.Exit
 
 
-def _orders(text: str) -> "int | typing.Literal['all']":  # noqa: F821
+def _orders(text: str) -> int | Literal["all"]:
     from logitbank.errors import UsageError
 
     if text == "all":

@@ -289,7 +289,7 @@ def _quiet_bar() -> type[Any]:
     """A progress bar that shows nothing: the terminal shows ours."""
     from tqdm import tqdm
 
-    class QuietBar(tqdm):  # type: ignore[type-arg]
+    class QuietBar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **{**kwargs, "disable": True})
 

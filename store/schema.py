@@ -29,42 +29,42 @@ MAX_BLOCK_ROWS = 4096
 
 SCORES_SCHEMA = pl.Schema(
     {
-        "query": pl.Int32,  # row in the query set
-        "token": pl.Int32,  # vocabulary entry, or class of a classification head
+        "query": pl.Int32(),  # row in the query set
+        "token": pl.Int32(),  # vocabulary entry, or class of a classification head
         "kind": pl.Enum(["option", "top"]),
-        "logit": pl.Float32,
-        "logsumexp": pl.Float32,  # of the query's whole row; logprob = logit - logsumexp
-        "rank": pl.Int32,  # 1 + number of entries with a strictly greater logit
-        "ties": pl.Int32,  # number of other entries with exactly this logit
-        "padding_above": pl.Int32,  # of those greater, how many are padding outputs
-        "padding_ties": pl.Int32,  # of those equal, how many are padding outputs
-        "exact": pl.Boolean,  # computed before rounding; otherwise rank..rank+ties is an interval
+        "logit": pl.Float32(),
+        "logsumexp": pl.Float32(),  # of the query's whole row; logprob = logit - logsumexp
+        "rank": pl.Int32(),  # 1 + number of entries with a strictly greater logit
+        "ties": pl.Int32(),  # number of other entries with exactly this logit
+        "padding_above": pl.Int32(),  # of those greater, how many are padding outputs
+        "padding_ties": pl.Int32(),  # of those equal, how many are padding outputs
+        "exact": pl.Boolean(),  # computed before rounding; otherwise rank..rank+ties is an interval
     }
 )
 QUERIES_SCHEMA = pl.Schema(
     {
-        "row": pl.Int32,
+        "row": pl.Int32(),
         "ids": pl.List(pl.Int32),
         "segments": pl.List(pl.Int32),
-        "position": pl.Int32,
-        "head": pl.String,
-        "language": pl.String,
-        "sequence": pl.Int32,  # queries of one forward pass share it
+        "position": pl.Int32(),
+        "head": pl.String(),
+        "language": pl.String(),
+        "sequence": pl.Int32(),  # queries of one forward pass share it
     }
 )
 PROMPTS_SCHEMA = pl.Schema(
     {
-        "prompt_id": pl.String,
-        "order_seed": pl.Int32,  # null where the options have no order
-        "piece": pl.Int32,  # 0 where a prompt owns one query
-        "text": pl.String,
-        "answer": pl.String,  # label of the right option, or null
-        "option": pl.String,  # label
-        "continuation": pl.String,  # exact text scored, leading space included
-        "token": pl.Int32,
-        "is_answer": pl.Boolean,
-        "query_set": pl.String,
-        "row": pl.Int32,
+        "prompt_id": pl.String(),
+        "order_seed": pl.Int32(),  # null where the options have no order
+        "piece": pl.Int32(),  # 0 where a prompt owns one query
+        "text": pl.String(),
+        "answer": pl.String(),  # label of the right option, or null
+        "option": pl.String(),  # label
+        "continuation": pl.String(),  # exact text scored, leading space included
+        "token": pl.Int32(),
+        "is_answer": pl.Boolean(),
+        "query_set": pl.String(),
+        "row": pl.Int32(),
     }
 )
 CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")

@@ -11,7 +11,39 @@ from typing import Literal
 Architecture = Literal["gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied"]
 ARCHITECTURES: tuple[Architecture, ...] = ("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied")
 VOCAB = 640
-WORDS = ["the", "a", "nurse", "doctor", "clerk", "mechanic", "he", "she", "him", "her", "said", "thanked", "because", "was", "tired", "busy", "and", "argued", "with", "helped", "male", "female", "not", "specified", "Question", "What", "is", "gender", "of", "Options", "Answer"]
+WORDS = [
+    "the",
+    "a",
+    "nurse",
+    "doctor",
+    "clerk",
+    "mechanic",
+    "he",
+    "she",
+    "him",
+    "her",
+    "said",
+    "thanked",
+    "because",
+    "was",
+    "tired",
+    "busy",
+    "and",
+    "argued",
+    "with",
+    "helped",
+    "male",
+    "female",
+    "not",
+    "specified",
+    "Question",
+    "What",
+    "is",
+    "gender",
+    "of",
+    "Options",
+    "Answer",
+]
 
 
 def make_checkpoint(

@@ -11,8 +11,17 @@ import polars as pl
 import pytest
 
 from logitbank.errors import BankError, DamagedError, DiskSpaceError, KeepLevelError, UsageError
-from logitbank.store import Bank, BlockData, Deposit, DepositWriter, Keep, OptionTokens, rescore
-from logitbank.store import objects, verify
+from logitbank.store import (
+    Bank,
+    BlockData,
+    Deposit,
+    DepositWriter,
+    Keep,
+    OptionTokens,
+    objects,
+    rescore,
+    verify,
+)
 from tests.small_banks import QUERY_SET, TOKENIZER, block_data, new_bank, prompt_table, spec
 
 

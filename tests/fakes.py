@@ -1,0 +1,83 @@
+"""A fake engine, for tests of everything but engines."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
+from logitbank.engine.events import CheckpointFailed, Event
+from logitbank.engine.job import Job
+from logitbank.engine.worker import Worker
+from logitbank.errors import LogitbankError, WeightsError
+from logitbank.store.schema import Json, Query
+
+
+class FakeBackend:
+    """Logits made from the checkpoint's folder name and the query's ids, and a count of work.
+
+    A folder name with `nan` gives a logit that is not finite for queries that end in an even id;
+    one with `broken` fails to load.
+    """
+
+    name: EngineName = "transformers"
+
+    def __init__(self, vocab: int = 640) -> None:
+        self.vocab = vocab
+        self.loads: list[str] = []
+        self.scored = 0
+        self._folder = ""
+
+    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+        if "broken" in folder.name:
+            raise WeightsError(f"{checkpoint}: {folder.name} is broken")
+        self._folder = folder.name
+        self.loads.append(folder.name)
+        return Loaded("weights of " + folder.name, self.vocab, 0.0)
+
+    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+        for i, query in enumerate(queries):
+            sink([i], torch.tensor(self.logits(query))[None])
+            self.scored += 1
+
+    def logits(self, query: Query) -> np.ndarray:
+        seed = [*self._folder.encode(), *query.ids]
+        row = np.random.default_rng(seed).standard_normal(self.vocab).astype(np.float32)
+        if "nan" in self._folder and query.ids[-1] % 2 == 0:
+            row[3] = np.nan
+        return row
+
+    def describe(self) -> dict[str, Json]:
+        return {"engine": "fake"}
+
+    def close(self) -> None:
+        pass
+
+
+class InProcess:
+    """Stands in for WorkerProcess: the real Worker with the fake engine, in this process."""
+
+    backend = FakeBackend()
+
+    def __init__(self, bank: Path, settings: EngineSettings, *, log: Path) -> None:
+        self._arguments = (bank, settings, log)
+        self._worker: Worker | None = None
+
+    def run(self, job: Job) -> Iterator[Event]:
+        bank, settings, log = self._arguments
+        events: list[Event] = []
+        if self._worker is None:
+            self._worker = Worker(bank, settings, log=log, emit=events.append)
+            self._worker._backend = self.backend
+        self._worker._emit = events.append
+        try:
+            self._worker.run(job)
+        except LogitbankError as error:
+            events.append(CheckpointFailed(job.checkpoint, str(error)))
+        yield from events
+
+    def stop(self) -> None:
+        self._worker = None
+
+    kill = stop

@@ -1,0 +1,73 @@
+"""Fingerprints of weights: what they must not see, and what they must."""
+
+import pytest
+import torch
+
+from logitbank.engine.proof import Ledger, add, fingerprint
+from logitbank.errors import WeightsError
+
+
+def test_fusing_transposing_and_zero_padding_do_not_change_the_sum() -> None:
+    q, k = torch.randn(3, 4), torch.randn(3, 4)
+    fused = torch.cat([k.T, q.T], dim=1)
+    padded = torch.cat([fused, torch.zeros(2, 6)])
+    assert add(fingerprint(q), fingerprint(k)) == fingerprint(fused) == fingerprint(padded)
+
+
+def test_hand_worked_power_sums() -> None:
+    # float16: 1.0 is 0x3C00 = 15360, 2.0 is 0x4000 = 16384
+    assert fingerprint(torch.tensor([1.0, 2.0, 0.0], dtype=torch.float16)) == (
+        31744,
+        15360**2 + 16384**2,
+    )
+
+
+def test_one_changed_element_changes_the_fingerprint() -> None:
+    weight = torch.randn(1000)
+    changed = weight.clone()
+    changed[500] = torch.nextafter(weight[500], torch.tensor(9.0))
+    assert fingerprint(weight) != fingerprint(changed)
+
+
+def ledger(*, tied: bool, weights: dict[str, torch.Tensor]) -> tuple[Ledger, list[str]]:
+    book = Ledger(torch.float32, tied)
+    return book, [name for name, _ in book.record(iter(weights.items()))]
+
+
+def test_stale_weights_are_an_error_that_names_the_checkpoint() -> None:
+    old, new = torch.randn(4, 4), torch.randn(4, 4)
+    book, _ = ledger(tied=False, weights={"w": new})
+    book.check(fingerprint(new), checkpoint="m step 1")
+    with pytest.raises(WeightsError, match="m step 1: after the swap the engine's weights are not"):
+        book.check(fingerprint(old), checkpoint="m step 1")
+
+
+def test_a_tied_embedding_is_supplied_again_as_the_head() -> None:
+    embedding, rest = torch.randn(8, 4), torch.randn(4)
+    book, names = ledger(tied=True, weights={"transformer.wte.weight": embedding, "norm": rest})
+    assert names == ["transformer.wte.weight", "norm", "lm_head.weight"]
+    once = add(fingerprint(embedding), fingerprint(rest))
+    book.check(once, checkpoint="c")
+    book.check(add(once, fingerprint(embedding)), checkpoint="c")
+    with pytest.raises(WeightsError):
+        book.check(add(once, fingerprint(torch.randn(8, 4))), checkpoint="c")
+
+
+def test_a_head_in_the_file_is_not_supplied_twice() -> None:
+    embedding = torch.randn(8, 4)
+    weights = {"wte.weight": embedding, "lm_head.weight": embedding}
+    book, names = ledger(tied=True, weights=weights)
+    assert names == ["wte.weight", "lm_head.weight"]
+    book.check(fingerprint(embedding), checkpoint="c")
+    book.check(add(fingerprint(embedding), fingerprint(embedding)), checkpoint="c")
+
+
+def test_buffers_that_models_rebuild_are_left_out_and_told() -> None:
+    weights = {
+        "gpt_neox.layers.0.attention.bias": torch.ones(1, 1, 4, 4),
+        "gpt_neox.layers.0.attention.rotary_emb.inv_freq": torch.ones(2),
+        "gpt_neox.layers.0.attention.dense.bias": torch.ones(4),
+    }
+    book, names = ledger(tied=False, weights=weights)
+    assert names == ["gpt_neox.layers.0.attention.dense.bias"]
+    assert len(book.buffers) == 2

@@ -1,0 +1,143 @@
+"""Reduction of vocabulary rows: hand-worked ranks, ties and padding; NumPy against torch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitbank.engine.reduce import ReducingSink, batch_entries
+from logitbank.errors import EngineError
+from logitbank.store.reduce import BlockReducer, option_entries, top_entries
+from logitbank.store.schema import Keep, Layout, OptionTokens
+
+# entries:     0    1    2    3    4    5 | padding: 6    7
+ROW = np.array([1.0, 3.0, 2.0, 3.0, 0.0, -1.0, 3.0, 2.5], np.float32)
+
+
+def layout(level: str = "full", dtype: str = "float32", queries: int = 2) -> Layout:
+    keep = Keep.parse(level)
+    return Layout.plan(queries=queries, vocab=8, dtype=dtype, keep=keep, block_rows=2)  # type: ignore[arg-type]
+
+
+def reducer(level: str = "full", dtype: str = "float32") -> BlockReducer:
+    options = OptionTokens.build([[1, 2], [5]])
+    return BlockReducer(layout(level, dtype), 0, options=options, vocab_entries=6)
+
+
+def test_ranks_count_strictly_greater_entries_and_ties_the_equal_ones() -> None:
+    found = option_entries(ROW, np.array([1, 2, 5, 7]), 6)
+    assert found.logit.tolist() == [3.0, 2.0, -1.0, 2.5]
+    assert found.rank.tolist() == [1, 5, 8, 4]
+    assert found.ties.tolist() == [2, 0, 0, 0]
+    assert found.padding_above.tolist() == [0, 2, 2, 1]
+    assert found.padding_ties.tolist() == [1, 0, 0, 0]
+
+
+def test_top_entries_are_best_first_with_equal_logits_by_token() -> None:
+    found = top_entries(ROW, 4, 6)
+    assert found.token.tolist() == [1, 3, 6, 7]
+    assert found.rank.tolist() == [1, 1, 1, 4]
+    assert found.ties.tolist() == [2, 2, 2, 0]
+    assert found.padding_above.tolist() == [0, 0, 0, 1]
+    assert found.padding_ties.tolist() == [1, 1, 0, 0]
+
+
+def test_ties_of_the_last_place_are_counted_beyond_the_top() -> None:
+    found = top_entries(ROW, 2, 6)
+    assert found.token.tolist() == [1, 3]
+    assert found.ties.tolist() == [2, 2]
+
+
+def test_logprobs_and_logsumexp_are_those_of_the_row() -> None:
+    block = reducer()
+    block.put(0, ROW)
+    block.put(1, np.zeros(8, np.float32))
+    data = block.finish()
+    assert data.logprobs is not None
+    assert data.logprobs[1] == pytest.approx([-math.log(8)] * 8, abs=1e-7)
+    exact = math.log(sum(math.exp(v) for v in ROW.tolist()))
+    scores = data.scores.filter(query=0, kind="option").sort("token")
+    assert scores["logsumexp"].to_list() == pytest.approx([exact, exact], abs=1e-6)
+    assert data.logprobs[0] == pytest.approx(ROW - exact, abs=1e-6)
+    assert scores["token"].to_list() == [1, 2]
+    assert scores["exact"].all()
+
+
+def test_every_query_has_its_best_entry_at_every_keep_level() -> None:
+    for level, rows in (("full", 2), ("options", 2), ("topk:3", 6)):
+        block = reducer(level)
+        block.put(0, ROW)
+        block.put(1, -ROW)
+        data = block.finish()
+        assert (data.logprobs is None) == (level != "full")
+        assert len(data.scores.filter(kind="top")) == rows
+
+
+def test_a_row_put_again_keeps_the_last_value() -> None:
+    block = reducer()
+    block.put(0, -ROW)
+    block.put(1, ROW)
+    block.put(0, ROW)
+    assert block.finish().scores.filter(query=0, token=1, kind="option")["rank"].item() == 1
+
+
+def test_rows_that_never_came_are_an_error() -> None:
+    block = reducer()
+    block.put(0, ROW)
+    with pytest.raises(
+        EngineError, match="no logits for 1 of 2 queries, the first of them query 1"
+    ):
+        block.finish()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_not_finite_are_refused_with_their_query(bad: float) -> None:
+    row = ROW.copy()
+    row[4] = bad
+    with pytest.raises(EngineError, match="1 of 8 logits are not finite") as caught:
+        reducer().put(1, row)
+    assert caught.value.query == 1
+
+
+def test_a_logprob_beyond_float16_is_refused() -> None:
+    row = np.array([0, -70_000, 0, 0, 0, 0, 0, 0], np.float32)
+    with pytest.raises(EngineError, match=r"-70002 does not fit in float16; .*--dtype float32"):
+        reducer(dtype="float16").put(0, row)
+    reducer(dtype="float32").put(0, row)
+
+
+def test_a_sink_raises_the_first_bad_row_only_when_asked() -> None:
+    block = reducer()
+    sink = ReducingSink(block, k=1, vocab_entries=6, dtype="float32")
+    bad = torch.tensor(ROW).index_fill(0, torch.tensor([0]), float("nan"))
+    sink([0, 1], torch.stack([bad, torch.tensor(ROW)]))
+    with pytest.raises(EngineError, match="not finite"):
+        sink.raise_pending()
+    sink([0], torch.tensor(ROW)[None])  # the last prefill chunk replaces an earlier row
+    sink.raise_pending()
+
+
+values = st.integers(-4, 4).map(float)
+
+
+@given(st.lists(values, min_size=8, max_size=8), st.sets(st.integers(0, 7), min_size=1))
+def test_the_batched_reduction_equals_the_one_by_rows(row: list[float], tokens: set[int]) -> None:
+    logits, wanted = np.array(row, np.float32), np.array(sorted(tokens))
+    one = option_entries(logits, wanted, 6)
+    batch = batch_entries(torch.tensor(logits)[None], torch.tensor(wanted)[None], 6)
+    for field in ("logit", "rank", "ties", "padding_above", "padding_ties"):
+        assert getattr(batch, field)[0].tolist() == getattr(one, field).tolist()
+
+
+def test_rows_reduced_on_a_device_give_the_same_block() -> None:
+    rows = torch.tensor(np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32))
+    on_host, on_device = reducer("full"), reducer("full")
+    ReducingSink(on_host, k=1, vocab_entries=6, dtype="float32")([0, 1], rows)
+    ReducingSink(on_device, k=1, vocab_entries=6, dtype="float32")._on_device([0, 1], rows)
+    a, b = on_host.finish(), on_device.finish()
+    exact = ["query", "token", "kind", "rank", "ties", "padding_above", "padding_ties"]
+    assert a.scores.select(exact).equals(b.scores.select(exact))
+    np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-6)  # type: ignore[arg-type]

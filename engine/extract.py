@@ -129,7 +129,7 @@ def run(
         check_space(path, prepared, extraction)
         if not dry_run:
             bank = bank or Bank.create(path)
-            _record_prompts(bank, prepared)
+            record_prompts(bank, prepared)
             runner = Runner(bank, extraction, prepared, fetcher, summary, on_event)
             try:
                 runner.run()
@@ -168,7 +168,7 @@ def choose_engine(name: Literal["auto", "vllm", "transformers"]) -> EngineName:
     return name
 
 
-def _record_prompts(bank: Bank, prepared: Prepared) -> None:
+def record_prompts(bank: Bank, prepared: Prepared) -> None:
     """Put the new query set and the prompt tables, pointing at their queries, into the bank."""
     if prepared.placement.new is not None:
         bank.add_query_set(prepared.placement.new)

@@ -71,6 +71,18 @@ class ReducingSink:
             self._reducer.put_reduced(i, ReducedRow(float(lse[j]), listed, best), stored[j])
 
 
+def normalise(row: np.ndarray, out: np.ndarray | None) -> np.float32:
+    """`store.reduce.normalise` by torch, whose exponentials and rounding take a third of the time.
+
+    NumPy 150 + 155 µs, torch 94 + 16 for 50,304 outputs on one core.
+    """
+    logits = torch.from_numpy(row)
+    logsumexp = torch.logsumexp(logits, dim=0)
+    if out is not None:
+        torch.from_numpy(out).copy_(logits - logsumexp)
+    return np.float32(logsumexp.item())
+
+
 def batch_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Entries:
     """Logit, rank and tie counts of `tokens` (n, k) in `logits` (n, v); fields (n, k) on the host.
 

@@ -79,6 +79,8 @@ class Worker:
             self._backend.close()
 
     def _run_deposit(self, job: Job, plan: DepositPlan, provenance: dict[str, Json]) -> None:
+        from logitbank.engine.reduce import normalise
+
         queries = self._bank.query_set(plan.query_set).queries
         options = self._bank.option_tokens(plan.query_set)
         spec = DepositSpec(
@@ -87,7 +89,11 @@ class Worker:
         with self._bank.begin(spec) as writer, BlockWriter(writer, self._written) as blocks:
             for block in sorted(set(writer.missing()) & set(plan.blocks)):
                 reducer = BlockReducer(
-                    plan.layout, block, options=options, vocab_entries=job.vocab_entries
+                    plan.layout,
+                    block,
+                    options=options,
+                    vocab_entries=job.vocab_entries,
+                    normalise=normalise,
                 )
                 wanted = [queries[row] for row in reducer.rows]
                 self._score(reducer, wanted, plan, job.vocab_entries)

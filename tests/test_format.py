@@ -6,6 +6,7 @@ Digests and one shard are worked out here from the document, with the standard l
 import hashlib
 import json
 import re
+import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,10 +60,10 @@ def digest(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
-@pytest.fixture
-def bank(tmp_path: Path) -> Bank:
-    """Three deposits of two blocks or more: one sealed, one not, one with further options."""
-    bank = new_bank(tmp_path / "b")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four deposits: sealed, with a block missing, with further options, and without full rows."""
+    bank = new_bank(tmp_path_factory.mktemp("format") / "b")
     for step, sealed in ((0, True), (1, False), (2, True), (None, True)):
         keep = Keep("topk", 2) if step is None else Keep("full")
         with bank.begin(spec(step, keep=keep)) as writer:
@@ -72,7 +73,12 @@ def bank(tmp_path: Path) -> Bank:
         if step == 2:
             rescore(writer.deposit, OptionTokens.build([[2, 5]] + [[]] * 9))
     assert verify(bank) == ()
-    return bank
+    return bank.path
+
+
+@pytest.fixture
+def bank(made: Path, tmp_path: Path) -> Bank:
+    return Bank.open(shutil.copytree(made, tmp_path / "b"))
 
 
 def deposit_folder(bank: Bank, step: int) -> Path:

@@ -1,0 +1,149 @@
+"""What the contenders run. Each function sets up, and returns the round that is timed."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.contender import Round, timed
+from bench.workload import token_ids, workload
+
+
+def bare_vllm(checkpoint: str, count: int, long: bool, logprobs: str | None = None) -> Round:
+    """vLLM generating one token a prompt, with this product's engine settings and no tap.
+
+    `logprobs` asks for the whole vocabulary as vLLM's users do: "dict" or "flat".
+    """
+    settings = _quiet_vllm()
+    from vllm import LLM, SamplingParams
+
+    ids = token_ids(workload(count, long=long), Path(checkpoint))
+    extra: dict[str, Any] = {} if logprobs is None else {"max_logprobs": -1}
+    llm = LLM(
+        checkpoint,
+        dtype="float32",
+        skip_tokenizer_init=True,
+        max_model_len=max(map(len, ids)) + 1,
+        max_num_batched_tokens=settings.max_batch_tokens,
+        max_num_seqs=settings.max_sequences,
+        block_size=settings.block_size,
+        enforce_eager=True,
+        kv_cache_memory_bytes=512 * 2**20,
+        disable_log_stats=True,
+        **extra,
+    )
+    params = SamplingParams(
+        max_tokens=1,
+        temperature=0,
+        detokenize=False,
+        logprobs=None if logprobs is None else -1,
+        flat_logprobs=logprobs == "flat",
+    )
+    prompts = [{"prompt_token_ids": list(i)} for i in ids]
+
+    def once() -> float:
+        llm.reset_prefix_cache()
+        return timed(lambda: llm.generate(prompts, params, use_tqdm=False))
+
+    return once
+
+
+def bank(checkpoint: str, count: int, long: bool, engine: str, folder: str) -> Round:
+    """This product: a full float16 bank on disk, from a loaded checkpoint to the seal."""
+    from logitbank.engine.backend import EngineSettings
+    from logitbank.engine.events import Event, WeightsLoaded
+    from logitbank.engine.extract import record_prompts
+    from logitbank.engine.job import Job
+    from logitbank.engine.prepare import Extraction, prepare
+    from logitbank.engine.suites import resolve_suite
+    from logitbank.engine.worker import Worker
+    from logitbank.store import Bank
+
+    source = Path(checkpoint)
+    suite = resolve_suite(str(source.parent), steps=source.name.removeprefix("step"))
+    settings = EngineSettings("vllm" if engine == "vllm" else "transformers", canary_every=0)
+    prepared = prepare(None, Extraction(suite, (workload(count, long=long),), settings), source)
+    path = Path(folder) / "rounds.zarr"
+    shutil.rmtree(path, ignore_errors=True)
+    record_prompts(Bank.create(path), prepared)
+    loaded: list[float] = []
+
+    def notice(event: Event) -> None:
+        if isinstance(event, WeightsLoaded):
+            loaded.append(time.perf_counter())
+
+    longest = max(map(len, token_ids(workload(count, long=long), source)))
+    worker = Worker(
+        path, replace(settings, max_length=longest), log=Path(folder) / "canary.log", emit=notice
+    )
+
+    def once() -> float:
+        checkpoint = replace(suite.checkpoints[0].id, step=len(loaded))
+        deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
+        worker.run(Job(checkpoint, source, deposits, prepared.tokenizer.entries, {}))
+        return time.perf_counter() - loaded[-1]
+
+    return once
+
+
+def transformers_loop(checkpoint: str, count: int, long: bool) -> Round:
+    """What one writes first: padded batches of 32, every position's logits, the last one kept."""
+    import numpy as np
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    ids = token_ids(workload(count, long=long), Path(checkpoint))
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    kept = np.empty((count, model.config.vocab_size), np.float16)
+
+    @torch.inference_mode()
+    def loop() -> None:
+        for start in range(0, count, 32):
+            batch = ids[start : start + 32]
+            width = max(map(len, batch))
+            padded = torch.tensor([[*i, *[0] * (width - len(i))] for i in batch])
+            mask = torch.tensor([[1] * len(i) + [0] * (width - len(i)) for i in batch])
+            logits = model(input_ids=padded, attention_mask=mask).logits
+            last = logits[torch.arange(len(batch)), torch.tensor([len(i) - 1 for i in batch])]
+            kept[start : start + len(batch)] = last.log_softmax(dim=1).half().numpy()
+
+    return lambda: timed(loop)
+
+
+def harness(checkpoint: str, count: int, long: bool) -> Round:
+    """lm-evaluation-harness: log-likelihoods of the same options after the same prompts."""
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    model = HFLM(checkpoint, device="cpu", dtype="float32", batch_size=32)
+    prompts = workload(count, long=long).prompts
+    requests = [
+        Instance("loglikelihood", {}, (prompt.text, option.text), i)
+        for i, prompt in enumerate(prompts)
+        for option in prompt.options
+    ]
+    return lambda: timed(lambda: model.loglikelihood(requests, disable_tqdm=True))
+
+
+def _quiet_vllm() -> Any:
+    os.environ |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
+    }
+    from logitbank.engine.backend import EngineSettings
+
+    return EngineSettings("vllm")
+
+
+KINDS: dict[str, Callable[..., Round]] = {
+    "bare_vllm": bare_vllm,
+    "bank": bank,
+    "harness": harness,
+    "transformers_loop": transformers_loop,
+}

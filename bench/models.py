@@ -1,0 +1,60 @@
+"""Checkpoints with the shapes of known models and random weights, on a real tokenizer."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = Path(os.environ.get("LOGITBANK_DATA", "../shared/data"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a GPT-NeoX model with Pythia's 50,304 outputs."""
+
+    width: int
+    layers: int
+    heads: int
+
+
+SHAPES = {"70m": Shape(512, 6, 8), "toy": Shape(128, 2, 4)}
+
+
+def series(folder: Path, shape: str, checkpoints: int) -> Path:
+    """A folder of `checkpoints` random models `step0`, `step1`, …, made once."""
+    whole = folder / f"{shape}-{checkpoints}"
+    if whole.exists():
+        return whole
+    part = folder / f".{whole.name}"
+    shutil.rmtree(part, ignore_errors=True)
+    for step in range(checkpoints):
+        _save(part / f"step{step}", SHAPES[shape], seed=step)
+    part.rename(whole)
+    return whole
+
+
+def _save(folder: Path, shape: Shape, *, seed: int) -> None:
+    import torch
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
+
+    config = GPTNeoXConfig(
+        vocab_size=50304,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.width,
+        rotary_pct=0.25,
+        max_position_embeddings=2048,
+        use_parallel_residual=True,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    torch.manual_seed(seed)
+    GPTNeoXForCausalLM(config).save_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"),
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+    )
+    tokenizer.save_pretrained(folder)

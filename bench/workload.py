@@ -1,0 +1,38 @@
+"""The prompts of every benchmark: WinoBias's own, and longer ones made of several."""
+
+from pathlib import Path
+
+from bench.models import DATA
+from logitbank.engine.prompt_set import Prompt, PromptSet
+from logitbank.engine.prompt_sources import prompt_set
+from logitbank.engine.prompts import tokenize
+from logitbank.engine.tokenizer import Tokenizer
+
+LONG = 3
+"""WinoBias prompts in one long prompt: 110 tokens and a few."""
+
+
+def workload(count: int, *, long: bool = False) -> PromptSet:
+    """`count` prompts spread over the whole set: 38 tokens on average, or about 110."""
+    whole = prompt_set("winobias", data=DATA, orders=1).prompts
+    stride = len(whole) // count
+    chosen = whole[:: max(stride, 1)][:count]
+    if len(chosen) < count:
+        raise ValueError(f"there are only {len(whole)} prompts")
+    if long:
+        chosen = tuple(
+            Prompt(
+                p.id, " ".join([*(_text(whole, i, j) for j in range(1, LONG)), p.text]), p.options
+            )
+            for i, p in enumerate(chosen)
+        )
+    return PromptSet("bench-long" if long else "bench", tuple(chosen))
+
+
+def _text(whole: tuple[Prompt, ...], i: int, j: int) -> str:
+    return whole[(i * 7 + j * 1009) % len(whole)].text
+
+
+def token_ids(prompts: PromptSet, checkpoint: Path) -> list[tuple[int, ...]]:
+    """The sequences that are scored, in the order of the prompts."""
+    return [query.ids for query in tokenize(prompts, Tokenizer.load(checkpoint)).queries]

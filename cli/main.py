@@ -3,7 +3,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -281,13 +281,33 @@ def run() -> None:
     from logitbank.errors import LogitbankError
 
     try:
-        app()
+        # Standalone, Typer draws a box around its errors and is silent about Ctrl-C.
+        code = app(standalone_mode=False, prog_name="logitbank")
     except LogitbankError as error:
-        print(f"logitbank: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("logitbank: interrupted", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+        _fail(str(error), error.exit_code)
+    except typer.TyperException as error:
+        _refuse(error)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}; check the path, its rights and the disk", 1)
+    if code == _INTERRUPTED:
+        _fail("interrupted; the same command goes on from there", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+_INTERRUPTED = 130
+"""What Typer makes of KeyboardInterrupt."""
+
+
+def _refuse(error: typer.TyperException) -> NoReturn:
+    """End a call that does not parse, naming the help of the command that it was for."""
+    context = getattr(error, "ctx", None)
+    if context is None or type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+        sys.exit(2)
+    message = error.format_message().strip().rstrip(".")
+    _fail(f"{message}; see `{context.command_path} --help`", 2)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"logitbank: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study
     from logitbank.engine.events import Event, Planned, Summary
 
-err = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+# No emoji: a prompt's ":cat:" is shown as it is written.
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
+out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 200)
 BRIEF = {
     "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
     "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),
@@ -118,11 +119,13 @@ class ExtractProgress:
                 self._progress.print(f"[yellow]note[/yellow] {clean(text)}")
 
     def _plan(self, event: "Planned") -> None:
+        from logitbank.engine.plan import readable_bytes
+
         plan = event.plan
         self._progress.print(
             f"{plan.checkpoints} checkpoints × {plan.prompts:,} prompts = {plan.queries:,} "
             f"distinct queries; to run: {plan.rows:,} rows over {len(plan.to_run)} checkpoints, "
-            f"{size(plan.bytes)} before compression, engine {event.engine}"
+            f"{readable_bytes(plan.bytes)} before compression, engine {event.engine}"
         )
         for note in event.notes:
             self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
@@ -139,10 +142,11 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
         return
     for failure in summary.failed:
         err.print(f"[red]failed[/red] {clean(failure.message)}")
-    if summary.failed:
-        tail = summary.failed[-1].log_tail
-        err.print(f"The last lines of {clean(bank)}.log:" if tail else "", style="dim")
-        for line in tail:
+    explained = [failure for failure in summary.failed if failure.log_tail]
+    if explained:
+        about = explained[-1]
+        err.print(f"The last lines of {clean(bank)}.log about {about.checkpoint}:", style="dim")
+        for line in about.log_tail:
             err.print("  " + clean(line), style="dim")
     rate = summary.rows / summary.seconds if summary.seconds else 0
     err.print(
@@ -152,21 +156,13 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     if summary.interrupted:
         err.print("interrupted: what was committed is kept; the same command goes on from there")
     elif summary.failed:
-        err.print("the same command tries again what failed")
+        err.print("the same command tries again what failed; leave it out with --steps")
 
 
 def print_lines(lines: Iterable[str]) -> None:
+    """Each as one line, however wide: a terminal wraps it, and a pipe gets it whole."""
     for line in lines:
-        out.print(clean(line))
-
-
-def size(number: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.1f} TB"
+        out.print(clean(line), soft_wrap=True)
 
 
 class TrainingProgress:

@@ -14,6 +14,7 @@ from logitbank.engine.plan import (
     fitting_levels,
     needed_blocks,
     place,
+    readable_bytes,
 )
 from logitbank.engine.prompts import PromptSet, TokenizedPrompts, tokenize
 from logitbank.engine.suites import Suite
@@ -129,8 +130,8 @@ def _check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
             names = prompts.table.filter(query=long[0])["prompt_id"]
             raise PromptError(
                 f"prompt {names[0]!r} of {prompts.name!r} is {len(prompts.queries[long[0]].ids)} "
-                f"tokens, the model takes at most {config.max_length}; {len(long)} queries are "
-                "over. Nothing is cut: shorten or remove them"
+                f"tokens, the model takes at most {config.max_length}; queries over "
+                f"it: {len(long)}. Nothing is cut: shorten or remove them"
             )
     beyond = max(max(q.ids) for q in prompts.queries)
     if beyond >= config.vocab:
@@ -149,8 +150,8 @@ def check_space(path: Path, prepared: Prepared, extraction: Extraction) -> None:
     fits = fitting_levels(prepared.plan.rows, prepared.config.vocab, free)
     options = "; these fit: " + ", ".join(fits) if fits else "; no keep level fits"
     raise DiskSpaceError(
-        f"the plan needs {needed / 1e9:,.1f} GB ({prepared.plan.rows:,} rows at keep level "
-        f"{extraction.keep}, {extraction.dtype}) and {parent} has {free / 1e9:,.1f} GB free"
+        f"the plan needs {readable_bytes(needed)} ({prepared.plan.rows:,} rows at keep level "
+        f"{extraction.keep}, {extraction.dtype}) and {parent} has {readable_bytes(free)} free"
         f"{options}. Or choose fewer --steps"
     )
 

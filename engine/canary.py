@@ -67,25 +67,31 @@ class Canary:
         self._process.wait()
 
 
-def compare(reference: np.ndarray, logits: np.ndarray, *, dtype: str, checkpoint: str) -> float:
+def compare(
+    reference: np.ndarray, logits: np.ndarray, *, dtype: str, checkpoint: str, engine: str = "vllm"
+) -> float:
     """Largest difference between an engine's logits and the canary's, both (v,).
 
     Raises
     ------
     EngineError
-        If it exceeds the tolerance of the compute dtype.
+        If it exceeds the tolerance of the compute dtype, or other logits are finite. Where both
+        have the same that are not, scoring refuses them and names the prompt.
     """
+    otherwise = "use --engine transformers" if engine == "vllm" else "report this architecture"
     if reference.shape != logits.shape:
         raise EngineError(
             f"{checkpoint}: the engine gives {len(logits)} logits, plain transformers "
-            f"{len(reference)}; report this architecture or use --engine transformers"
+            f"{len(reference)}; {otherwise}"
         )
-    worst = float(np.abs(reference - logits).max())
-    if not worst <= TOLERANCE[dtype]:
+    finite = np.isfinite(reference)
+    alike = np.array_equal(finite, np.isfinite(logits))
+    worst = float(np.abs(reference - logits)[finite].max(initial=0)) if alike else np.inf
+    if worst > TOLERANCE[dtype]:
         raise EngineError(
             f"{checkpoint}: the canary's logits differ from plain transformers by {worst:.3g} "
             f"(allowed in {dtype}: {TOLERANCE[dtype]:g}); the engine is not to be trusted with "
-            "this model. Use --engine transformers"
+            f"this model: {otherwise}"
         )
     return worst
 

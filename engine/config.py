@@ -15,6 +15,7 @@ _SHAPE_KEYS = (
     ("num_attention_heads", "n_head", "n_heads"),
     ("vocab_size",),
 )
+"""Each under the names that architectures give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,14 @@ class ModelConfig:
     """Longest sequence in tokens, or None where the config does not say."""
     shape: tuple[object, ...]
     """Model type and sizes: equal within a suite."""
+
+    def difference(self, first: "ModelConfig") -> str:
+        """What keeps this config out of the suite of `first`; empty where nothing does."""
+        return ", ".join(
+            f"{keys[0]} is {mine}, the first checkpoint's {theirs}"
+            for keys, mine, theirs in zip(_SHAPE_KEYS, self.shape, first.shape, strict=True)
+            if mine != theirs
+        )
 
     @classmethod
     def read(cls, folder: Path) -> Self:

@@ -16,7 +16,7 @@ from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
 from logitbank.engine.runner import Runner
 from logitbank.engine.suites import HubSource, Suite, duplicate_notes, resolve_suite
-from logitbank.errors import MissingExtraError
+from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store import Bank, rescore
 from logitbank.store.schema import Dtype, Keep
 
@@ -119,8 +119,8 @@ def run(
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
     with Fetcher(checkpoints, hub, legacy_weights=legacy) as fetcher:
-        bank = Bank.open(path) if path.exists() else None
-        prepared = prepare(bank, extraction, fetcher.folder(0))
+        bank = Bank.open(path) if _holds_something(path) else None
+        prepared = _prepare(bank, extraction, fetcher)
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
             notes += duplicate_notes(extraction.suite, hub)
@@ -140,6 +140,26 @@ def run(
                 runner.stop()
     summary.seconds = time.monotonic() - start
     return summary
+
+
+def _holds_something(path: Path) -> bool:
+    """False for a folder that is empty, or was left so by a process killed while it made a bank."""
+    if not path.is_dir():
+        return path.exists()
+    return any(not entry.name.startswith(".") for entry in path.iterdir())
+
+
+def _prepare(bank: Bank | None, extraction: Extraction, fetcher: Fetcher) -> Prepared:
+    """Plan by the first checkpoint whose config and tokenizer can be read."""
+    refused: SuiteError | None = None
+    # Not by all: each of 154 revisions of a hub that is out of reach fails slowly.
+    for index in range(min(3, len(extraction.suite.checkpoints))):
+        try:
+            return prepare(bank, extraction, fetcher.folder(index))
+        except SuiteError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 def choose_engine(name: Literal["auto", "vllm", "transformers"]) -> EngineName:

@@ -1,7 +1,9 @@
 """Bring checkpoints to local folders, the next one while the current one runs."""
 
+import queue
+import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 from logitbank.engine.hub import Hub
@@ -9,29 +11,47 @@ from logitbank.engine.suites import Checkpoint, HubSource, LocalSource
 
 
 class Fetcher:
-    """Fetches in the order asked, one at a time, in a thread of its own."""
+    """Fetches in the order asked, one at a time, in a thread of its own.
+
+    The thread is a daemon, which ThreadPoolExecutor's are not: Ctrl-C need not wait for gigabytes.
+    What was fetched of a file is kept and continued.
+    """
 
     def __init__(
         self, checkpoints: Sequence[Checkpoint], hub: Hub | None, *, legacy_weights: bool
     ) -> None:
         self._checkpoints, self._hub, self._legacy = checkpoints, hub, legacy_weights
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fetch")
         self._futures: dict[int, Future[Path]] = {}
+        self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        threading.Thread(target=self._loop, name="fetch", daemon=True).start()
 
     def __enter__(self) -> "Fetcher":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for future in self._futures.values():
+            future.cancel()
+        self._queue.put(None)
 
     def start(self, index: int) -> None:
         if index not in self._futures:
-            self._futures[index] = self._pool.submit(self._fetch, self._checkpoints[index])
+            self._futures[index] = Future()
+            self._queue.put(index)
 
     def folder(self, index: int) -> Path:
         """Local folder of a checkpoint; waits for it, and raises what its fetch raised."""
         self.start(index)
         return self._futures[index].result()
+
+    def _loop(self) -> None:
+        while (index := self._queue.get()) is not None:
+            future = self._futures[index]
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self._fetch(self._checkpoints[index]))
+            except BaseException as error:  # raised where the folder is asked for
+                future.set_exception(error)
 
     def _fetch(self, checkpoint: Checkpoint) -> Path:
         match checkpoint.source:

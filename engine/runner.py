@@ -2,6 +2,7 @@
 
 import platform
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
 from logitbank.engine.suites import HubSource, LocalSource
 from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.weights import check_weights
 from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import LogitbankError, SuiteError
 from logitbank.store import Bank
@@ -53,7 +55,8 @@ class Runner:
             for query in prepared.query_sets[name].queries
         ]
         longest = max(lengths, default=1)
-        self.log = bank.path.with_name(bank.path.name + ".log")
+        where = bank.path.resolve()  # "." has no name
+        self.log = where.with_name(where.name + ".log")
         self._worker = WorkerProcess(
             bank.path, replace(extraction.settings, max_length=longest), log=self.log
         )
@@ -83,10 +86,24 @@ class Runner:
                 self._prepared.tokenizer.entries,
                 _provenance(source, self._prepared.tokenizer, self._extraction.settings),
             )
-            for event in self._worker.run(job):
+            for event in self._tried_twice(job):
                 self._handle(event)
             if self._hopeless():
                 return
+
+    def _tried_twice(self, job: Job) -> Iterator[Event]:
+        """Events of a job, run again where its process dies: often chance, or another's memory.
+
+        What the first try committed is not run again.
+        """
+        for event in self._worker.run(job):
+            if isinstance(event, CheckpointFailed) and event.crash:
+                note = f"{event.message}; trying it once more"
+                self._summary.notes.append(note)
+                yield Note(note)
+                yield from self._worker.run(job)
+            else:
+                yield event
 
     def _hopeless(self) -> bool:
         """True after a fatal failure, or where the engine died twice before anything was done."""
@@ -102,12 +119,15 @@ class Runner:
             self._worker.stop()
 
     def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
-        """Architecture, vocabulary and tokenizer must be those of the first checkpoint."""
-        config = ModelConfig.read(folder)
-        if config.shape != self._prepared.config.shape:
+        """Architecture, vocabulary and tokenizer must be the first's; weights must be there.
+
+        Looked at here, a bad checkpoint costs no new worker: an engine whose load failed is not
+        used again.
+        """
+        if difference := ModelConfig.read(folder).difference(self._prepared.config):
             raise SuiteError(
-                f"its config {config.shape} differs from the first checkpoint's "
-                f"{self._prepared.config.shape}; a suite has one architecture and vocabulary"
+                f"its {difference}; a suite has one architecture and vocabulary: extract it on "
+                "its own"
             )
         tokenizer = Tokenizer.load(tokenizer_folder(folder))
         if tokenizer.digest != self._prepared.tokenizer.digest:
@@ -116,6 +136,7 @@ class Runner:
                 f"differs from the first checkpoint's ({self._prepared.tokenizer.entries} "
                 f"entries, digest {self._prepared.tokenizer.digest[:12]}); extract it on its own"
             )
+        check_weights(folder, legacy_weights=self._extraction.settings.legacy_weights)
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -137,7 +158,6 @@ class Runner:
 def _provenance(
     source: LocalSource | HubSource, tokenizer: Tokenizer, settings: EngineSettings
 ) -> dict[str, Json]:
-
     origin: dict[str, Json] = (
         {"repo": source.repo, "revision": source.revision}
         if isinstance(source, HubSource)

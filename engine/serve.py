@@ -1,8 +1,11 @@
 """A worker process: `python -m logitbank.engine.serve`. All that it prints goes to the log."""
 
+import contextlib
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,7 +20,14 @@ from logitbank.errors import DiskSpaceError, LogitbankError, SuiteError
 def main(descriptor: int, bank: Path, log: Path) -> None:
     """Serve jobs from the pipe `descriptor` until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection: Connection[Event, object] = Connection(descriptor)
+    sending = threading.Lock()
+
+    def emit(event: Event) -> None:  # the scoring and the writing thread both do
+        with sending:
+            connection.send(event)
+
     settings = connection.recv()
     assert isinstance(settings, EngineSettings)
     worker: Worker | None = None
@@ -29,12 +39,12 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
         assert isinstance(job, Job)
         try:
             if worker is None:
-                worker = Worker(bank, settings, log=log, emit=connection.send)
+                worker = Worker(bank, settings, log=log, emit=emit)
             worker.run(job)
         except LogitbankError as error:
-            traceback.print_exc()
+            _log_exception()
             # After a failed load the engine may hold half a model: only a new process is clean.
-            connection.send(
+            emit(
                 CheckpointFailed(
                     job.checkpoint,
                     str(error),
@@ -43,14 +53,25 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
                 )
             )
         except Exception as error:  # an engine's own failure; the log has the traceback
-            traceback.print_exc()
+            _log_exception()
             first = str(error).strip().splitlines()
             what = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
-            connection.send(
-                CheckpointFailed(job.checkpoint, f"{job.checkpoint}: {what}", restart=True)
-            )
+            message = f"{job.checkpoint}: the engine failed on {job.folder}: {what}"
+            emit(CheckpointFailed(job.checkpoint, message, restart=True))
     if worker is not None:
         worker.close()
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, however that ended and whatever is running here."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _log_exception() -> None:
+    with contextlib.suppress(OSError):  # the disk that is full is often the log's too
+        traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logitbank.errors import MissingExtraError, WeightsError
 
@@ -110,6 +111,20 @@ def stream_weights(
         )
 
 
+def check_weights(folder: Path, *, legacy_weights: bool = False) -> None:
+    """Look whether a folder's weights are all there and begin as such files do; reads no tensor.
+
+    Raises
+    ------
+    WeightsError
+        As `weight_files`; or a safetensors file is truncated or damaged.
+    """
+    for path in weight_files(folder, legacy_weights=legacy_weights):
+        if path.suffix == ".safetensors":
+            with _opened(path):
+                pass
+
+
 class ContentDigest:
     """SHA-256 of what tensors hold, whatever files they came in and in whatever order.
 
@@ -179,6 +194,13 @@ def _check_shards(folder: Path, *, chosen: list[str], there: set[str]) -> None:
 
 
 def _read_safetensors(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
+    with _opened(path) as file:
+        for name in sorted(file.keys()):
+            yield name, file.get_tensor(name)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -186,8 +208,7 @@ def _read_safetensors(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
 
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            for name in sorted(file.keys()):
-                yield name, file.get_tensor(name)
+            yield file
     except (SafetensorError, OSError, ValueError) as error:
         raise _unreadable(path, error) from error
 

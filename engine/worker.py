@@ -163,6 +163,7 @@ class Worker:
             rows[-1].numpy(),
             dtype=self._settings.compute_dtype,
             checkpoint=str(job.checkpoint),
+            engine=self._settings.engine,
         )
         return float(f"{difference:.3g}")
 

@@ -32,7 +32,8 @@ class WorkerProcess:
             while True:
                 event = self._connection.recv()
                 if isinstance(event, CheckpointFailed):
-                    yield self._with_tail(event)
+                    # An error of our own says all there is; what an engine says is in the log.
+                    yield self._with_tail(event) if event.restart else event
                     if event.restart:
                         self.stop()
                     return
@@ -106,6 +107,7 @@ def _environment(settings: EngineSettings) -> dict[str, str]:
     return {
         "HF_HUB_OFFLINE": "0" if settings.trust_remote_code else "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
     }

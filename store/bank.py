@@ -66,7 +66,10 @@ class Bank:
         """
         path = Path(path)
         taken = f"{path} is there already; open it with Bank.open, or choose another folder"
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (
+            # Hidden files are what a process killed in the middle of this left.
+            not path.is_dir() or any(not p.name.startswith(".") for p in path.iterdir())
+        ):
             raise UsageError(taken)
         path.mkdir(parents=True, exist_ok=True)
         about = {"title": title, "licence": licence, "citation": citation}
@@ -81,24 +84,28 @@ class Bank:
 
         Raises
         ------
-        BankError
-            Nothing is there.
         BankFormatError
-            It is no bank, or one of another format version.
+            Nothing is there, it is no bank, or one of another format version.
         """
         path = Path(path)
-        if not path.is_dir():
-            raise BankError(
+        if not path.exists():
+            raise BankFormatError(
                 f"there is no bank at {path}; check the path, or make one with `logitbank extract`"
             )
+        if not path.is_dir():
+            raise BankFormatError(f"{path} is a file, and a bank is a folder; check the path")
         try:
             metadata = objects.read_json(objects.plain_path(path, "zarr.json"))
             own = metadata["attributes"]["logitbank"]
             found = own["format"]
-        except (FileNotFoundError, DamagedError, KeyError, TypeError) as error:
+        except FileNotFoundError as error:
             raise BankFormatError(
-                f"{path} is a folder but no bank (its zarr.json has no logitbank format:"
-                f" {error!r}); check the path"
+                f"{path} is a folder but no bank: it has no zarr.json; check the path"
+            ) from error
+        except (DamagedError, KeyError, TypeError) as error:
+            raise BankFormatError(
+                f"{path} is a folder but no bank: its zarr.json has no logitbank format"
+                f" ({error!r}); check the path"
             ) from error
         if found != FORMAT_VERSION:
             raise BankFormatError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from safetensors.numpy import save_file
 
 from logitbank.engine import extract as extract_module
 from logitbank.engine.backend import EngineSettings
@@ -51,7 +52,7 @@ def write_series(folder: Path, *names: str, **config: object) -> Path:
     for name in names:
         write_tokenizer(folder / name)
         (folder / name / "config.json").write_text(json.dumps(sizes | config))
-        (folder / name / "model.safetensors").touch()
+        save_file({}, folder / name / "model.safetensors")
     return folder
 
 
@@ -174,7 +175,7 @@ def test_a_checkpoint_of_another_vocabulary_is_refused_alone(
     write_series(series, "step1", vocab_size=700)
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert [c.step for c in summary.done] == [0, 2]
-    assert "differs from the first checkpoint's" in summary.failed[0].message
+    assert "its vocab_size is 700, the first checkpoint's 640" in summary.failed[0].message
 
 
 def test_a_checkpoint_with_another_tokenizer_is_refused_alone(
@@ -189,10 +190,38 @@ def test_a_checkpoint_with_another_tokenizer_is_refused_alone(
     assert "its tokenizer" in summary.failed[0].message
 
 
+def test_a_first_checkpoint_that_cannot_be_read_does_not_stop_the_others(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    (series / "step0" / "config.json").write_text('{"vocab_size": ')
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert [c.step for c in summary.done] == [1, 2]
+    assert "step0/config.json is no JSON" in summary.failed[0].message
+
+
+def test_weights_that_are_cut_short_are_named_before_an_engine_meets_them(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    (series / "step1" / "model.safetensors").write_bytes(b"123")
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert "step1" not in backend.loads
+    assert "model.safetensors is truncated or damaged (3 bytes" in summary.failed[0].message
+
+
+def test_a_folder_left_empty_by_a_killed_run_becomes_the_bank(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    (tmp_path / "b.zarr").mkdir()
+    (tmp_path / "b.zarr" / ".zarr.json-1").touch()
+    assert go(tmp_path / "b.zarr", series, questions(*TEXTS)).complete
+
+
 def test_a_prompt_over_the_models_limit_is_refused_before_anything_runs(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
-    with pytest.raises(PromptError, match=r"'p1' of 'mine' is 65 tokens, .* at most 64; 1 queries"):
+    with pytest.raises(
+        PromptError, match=r"'p1' of 'mine' is 65 tokens, .* at most 64; queries over it: 1"
+    ):
         go(tmp_path / "b.zarr", series, questions(" the", " the" * 65))
     assert not (tmp_path / "b.zarr").exists()
 
@@ -201,7 +230,7 @@ def test_a_plan_larger_than_the_disk_is_refused_with_levels_that_fit(
     tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 3000))
-    with pytest.raises(DiskSpaceError, match=r"the plan needs 0.0 GB \(9 rows .* --keep options"):
+    with pytest.raises(DiskSpaceError, match=r"the plan needs 24.5 kB \(9 rows .* --keep options"):
         go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert not (tmp_path / "b.zarr").exists()
 

@@ -1,0 +1,262 @@
+"""What people see: help, one line for what is wrong, exit codes, and tables in every format."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+
+import polars as pl
+import pytest
+import typer.main
+
+import logitbank
+from logitbank.cli import show
+from logitbank.cli.main import app, run
+from logitbank.engine.events import CheckpointFailed, Summary
+from logitbank.engine.plan import Plan
+from logitbank.store import Bank, CheckpointId
+from tests import small_banks
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run `logitbank` with arguments in this process: exit code, stdout, stderr."""
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["logitbank", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            run()
+        captured = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, captured.out, captured.err
+
+    return called
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    path = tmp_path / "small.zarr"
+    bank = small_banks.new_bank(path)
+    for step in (0, 8):
+        bank.deposit(
+            small_banks.logits(step),
+            checkpoint=CheckpointId("org/model", step=step),
+            query_set=small_banks.QUERY_SET.name,
+            vocab_entries=small_banks.VOCAB,
+            provenance={"engine": "elsewhere"},
+        )
+    return path
+
+
+def commands(group: object = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        yield " ".join((*path, name)), command
+
+
+def test_every_command_and_parameter_has_help() -> None:
+    found = dict(commands())
+    assert {"extract", "info", "verify", "demo", "prompts check", "analyze fairness"} <= set(found)
+    for name, command in found.items():
+        assert command.help, name  # type: ignore[attr-defined]
+        for parameter in command.params:  # type: ignore[attr-defined]
+            assert parameter.help, f"{name} {parameter.name}"
+
+
+def test_help_names_every_command(call: Call) -> None:
+    code, out, _ = call("--help")
+    assert code == 0
+    for word in ("extract", "info", "verify", "suites", "prompts", "analyze", "demo"):
+        assert word in out
+
+
+def test_version_is_the_packages(call: Call) -> None:
+    assert call("--version") == (0, logitbank.__version__ + "\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'; see `logitbank --help`"),
+        (["info", "--nothing"], "No such option: --nothing"),
+        (["extract", "b", "--prompts", "x"], "Missing option '--suite'; see `logitbank extract"),
+        (["info", "nowhere"], "there is no bank at nowhere; check the path"),
+        (["verify", "nowhere"], "there is no bank at nowhere"),
+        (["analyze", "fairness", "nowhere"], "there is no bank at nowhere"),
+        (["info", "a_file"], "a_file is a file, and a bank is a folder"),
+        (["info", "a_folder"], "a_folder is a folder but no bank: it has no zarr.json"),
+        (["info", "b", "--format", "xml"], "'xml' is not one of 'table', 'csv', 'json'"),
+        (["prompts", "show", "nothing"], "'nothing' is neither a known prompt set"),
+        (["prompts", "show", "n.jsonl"], "prompt file n.jsonl is not there"),
+        (["prompts", "show", "winobias", "--orders", "0"], "--orders '0' is neither"),
+        (["prompts", "check", "empty.jsonl"], "prompt set 'empty' is empty"),
+        (["prompts", "check", "odd.jsonl"], "answer 'z' is not among the options 'x', 'y'"),
+        (
+            ["extract", "b", "--suite", "s", "--prompts", "p.jsonl", "--engine", "foo"],
+            "'foo' is not one of 'auto', 'vllm', 'transformers'",
+        ),
+        (
+            ["extract", "b", "--suite", "s", "--prompts", "x.jsonl", "--keep", "half"],
+            "keep level 'half' is unknown",
+        ),
+        (
+            ["extract", "b", "--suite", "./a_folder", "--prompts", "good.jsonl"],
+            "no checkpoint in a_folder",
+        ),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").touch()
+    (tmp_path / "a_folder" / "sub").mkdir(parents=True)
+    (tmp_path / "empty.jsonl").touch()
+    prompt = {"text": "t", "options": ["x", "y"]}
+    (tmp_path / "good.jsonl").write_text(json.dumps(prompt))
+    (tmp_path / "odd.jsonl").write_text(json.dumps(prompt | {"answer": "z"}))
+    code, out, error = call(*arguments)
+    assert (code, out) == (2, "")
+    assert error.startswith("logitbank: ")
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_a_bank_of_another_format_version_is_refused(call: Call, bank: Path) -> None:
+    metadata = json.loads((bank / "zarr.json").read_text())
+    metadata["attributes"]["logitbank"]["format"] = 9
+    (bank / "zarr.json").write_text(json.dumps(metadata))
+    code, _, error = call("info", bank)
+    assert code == 2
+    assert re.fullmatch(r"logitbank: .* is a bank of format 9; .* reads format 1.*\n", error)
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (KeyboardInterrupt(), "interrupted; the same command goes on from there"),
+        (OSError(30, "Read-only file system", "/x/b"), "/x/b: Read-only file system; check"),
+    ],
+)
+def test_what_stops_a_command_from_outside_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, call: Call, raised: BaseException, message: str
+) -> None:
+    def stopped(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(Bank, "open", stopped)
+    code, _, error = call("info", "b")
+    assert code == 1
+    assert error.startswith(f"logitbank: {message}")
+    assert error.count("\n") == 1
+
+
+def test_info_comes_as_table_csv_and_json(call: Call, bank: Path) -> None:
+    code, table, error = call("info", bank)
+    assert (code, error) == (0, "")
+    assert len(table.splitlines()) == 3
+    assert "\x1b" not in table, "no colours in a pipe"
+    csv = pl.read_csv(StringIO(call("info", bank, "--format", "csv")[1]))
+    assert csv["step"].to_list() == [0, 8]
+    document = json.loads(call("info", bank, "--format", "json")[1])
+    assert [row["step"] for row in document] == [0, 8]
+    assert {row["model"] for row in document} == {"org/model"}
+
+
+def test_verify_names_damage_and_exits_1(call: Call, bank: Path) -> None:
+    assert call("verify", bank)[:2] == (0, f"{bank} is whole\n")
+    shard = next(bank.rglob("logprobs/c/0/0"))
+    shard.write_bytes(shard.read_bytes()[:-5])
+    code, out, _ = call("verify", bank)
+    assert code == 1
+    assert str(shard.relative_to(bank)) in out
+    assert "1 damaged objects" in out
+
+
+def test_suites_lists_the_known_ones(call: Call) -> None:
+    names = [s["name"] for s in json.loads(call("suites", "--format", "json")[1])]
+    assert {"pythia-160m", "pythia-160m-deduped"} <= set(names)
+
+
+def test_prompts_are_shown_as_they_would_be_scored(tmp_path: Path, call: Call) -> None:
+    text = "A :cat: says [bold]no[/bold] \x1b[31m" + "wide " * 60
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({"text": text, "options": [" a", " b"], "answer": "a"}))
+    code, out, _ = call("prompts", "show", path)
+    assert code == 0
+    assert text.replace("\x1b", "\\x1b") in out.splitlines()
+    assert "   → ' a' (a)" in out.splitlines()
+
+
+def test_check_warns_of_a_missing_space(tmp_path: Path, call: Call) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({"text": "the answer is", "options": ["a", "b"]}))
+    code, out, _ = call("prompts", "check", path)
+    assert code == 0
+    assert "begins without a space" in out
+    assert "1 prompts, 0 errors, 2 warnings" in out
+
+
+def printed(print_it: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
+    print_it()
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+def test_a_table_says_how_much_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pl.DataFrame({"n": range(50), "x": [None, *[1 / 3] * 49]})
+    text = printed(lambda: show.print_table(frame), capsys)
+    assert "– " in text
+    assert "0.3333" in text
+    assert "… 10 more rows; --format csv prints all of them" in text
+
+
+def test_what_a_bank_holds_cannot_move_the_cursor_or_style_the_terminal() -> None:
+    assert show.clean("a\x1b[2Jb\x9bc[red]") == "a\\x1b[2Jb\\x9bc\\[red]"
+    assert show.clean("line\nline\ttab") == "line\nline\ttab"
+
+
+def test_a_summary_lists_what_failed_and_the_log_about_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = (CheckpointId("m", step=step) for step in (1, 2))
+    summary = Summary(Plan((), checkpoints=2, queries=1, prompts=1))
+    summary.failed = [
+        CheckpointFailed(first, "m step 1: it died", log_tail=("Segmentation fault",)),
+        CheckpointFailed(second, "m step 2: no weights"),
+    ]
+    text = printed(lambda: show.print_summary(summary, bank="b.zarr", dry_run=False), capsys)
+    assert text.splitlines() == [
+        "failed m step 1: it died",
+        "failed m step 2: no weights",
+        "The last lines of b.zarr.log about m step 1:",
+        "  Segmentation fault",
+        "0 of 0 checkpoints done, 0 rows in 0.0 s (0 a second) → b.zarr",
+        "the same command tries again what failed; leave it out with --steps",
+    ]
+
+
+def test_help_is_plain_in_a_narrow_pipe_and_loads_no_engine() -> None:
+    code = (
+        "import sys, atexit; from logitbank.cli.main import run; sys.argv = ['logitbank', "
+        "'extract', '--help']; atexit.register(lambda: print([m for m in "
+        "('torch', 'transformers', 'vllm', 'polars') if m in sys.modules])); run()"
+    )
+    environment = os.environ | {"COLUMNS": "60", "NO_COLOR": "1"}
+    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS"):
+        environment.pop(name, None)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    assert "\x1b" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 60
+    assert result.stdout.splitlines()[-1] == "[]"

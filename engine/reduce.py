@@ -16,11 +16,8 @@ class ReducingSink:
     step would leave that engine unusable for the next checkpoint.
     """
 
-    def __init__(self, reducer: BlockReducer, *, k: int, vocab_entries: int, dtype: str) -> None:
+    def __init__(self, reducer: BlockReducer) -> None:
         self._reducer = reducer
-        self._k = k
-        self._vocab_entries = vocab_entries
-        self._dtype = dtype
         self._failed: dict[int, EngineError] = {}
 
     def __call__(self, indices: Sequence[int], logits: torch.Tensor) -> None:
@@ -40,6 +37,7 @@ class ReducingSink:
             raise self._failed[min(self._failed)]
 
     def _on_device(self, indices: Sequence[int], logits: torch.Tensor) -> None:
+        layout, entries = self._reducer.layout, self._reducer.vocab_entries
         finite = torch.isfinite(logits).all(dim=1)
         logsumexp = torch.logsumexp(logits, dim=1)
         logprobs = logits - logsumexp[:, None]
@@ -48,13 +46,13 @@ class ReducingSink:
         padded = np.zeros((len(indices), width), np.int64)
         for row, own in zip(padded, tokens, strict=True):
             row[: len(own)] = own
-        options = batch_entries(
-            logits, torch.from_numpy(padded).to(logits.device), self._vocab_entries
-        )
-        top = torch.topk(logits, min(self._k, logits.shape[1]), dim=1).indices
-        tops = batch_entries(logits, top, self._vocab_entries)
-        fits = (logprobs.amin(dim=1) >= FLOAT16_MIN) | (self._dtype != "float16")
-        stored = logprobs.to(getattr(torch, self._dtype)).cpu().numpy()
+        options = batch_entries(logits, torch.from_numpy(padded).to(logits.device), entries)
+        top = torch.topk(logits, min(layout.keep.k, logits.shape[1]), dim=1).indices
+        tops = batch_entries(logits, top, entries)
+        full = layout.keep.level == "full"
+        rounds = full and layout.dtype == "float16"
+        fits = (logprobs.amin(dim=1) >= FLOAT16_MIN) | (not rounds)
+        stored = logprobs.to(getattr(torch, layout.dtype)).cpu().numpy() if full else None
         lse, ok, fit = logsumexp.cpu().numpy(), finite.cpu().numpy(), fits.cpu().numpy()
         for j, i in enumerate(indices):
             if not (ok[j] and fit[j]):
@@ -68,7 +66,9 @@ class ReducingSink:
             self._failed.pop(i, None)
             listed = Entries(*(f[j, : len(tokens[j])] for f in options))
             best = Entries(*(f[j] for f in tops))
-            self._reducer.put_reduced(i, ReducedRow(float(lse[j]), listed, best), stored[j])
+            self._reducer.put_reduced(
+                i, ReducedRow(float(lse[j]), listed, best), None if stored is None else stored[j]
+            )
 
 
 def normalise(row: np.ndarray, out: np.ndarray | None) -> np.float32:

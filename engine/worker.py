@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import torch
 
     from logitbank.engine.canary import Canary
-    from logitbank.engine.reduce import ReducingSink
 
 
 class Worker:
@@ -87,25 +86,27 @@ class Worker:
             job.checkpoint, plan.query_set, plan.layout, job.vocab_entries, provenance
         )
         with self._bank.begin(spec) as writer, BlockWriter(writer, self._written) as blocks:
-            for block in sorted(set(writer.missing()) & set(plan.blocks)):
+            # Another run may have made the deposit meanwhile, with blocks of another size.
+            layout = writer.layout
+            wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
+            for block in sorted(wanted.intersection(writer.missing())):
                 reducer = BlockReducer(
-                    plan.layout,
+                    layout,
                     block,
                     options=options,
                     vocab_entries=job.vocab_entries,
                     normalise=normalise,
                 )
-                wanted = [queries[row] for row in reducer.rows]
-                self._score(reducer, wanted, plan, job.vocab_entries)
+                self._score(reducer, [queries[row] for row in reducer.rows], plan)
                 blocks.put(block, reducer.finish())
             blocks.drain()
             writer.seal()
 
-    def _score(
-        self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan, vocab_entries: int
-    ) -> None:
+    def _score(self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan) -> None:
+        from logitbank.engine.reduce import ReducingSink
+
         assert self._backend is not None
-        sink = _sink(reducer, plan, vocab_entries)
+        sink = ReducingSink(reducer)
         counter = _Counter(self._emit, plan.checkpoint)
 
         def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
@@ -184,10 +185,3 @@ class _Counter:
         if self._pending:
             self._emit(RowsScored(self._checkpoint, self._pending))
         self._pending, self._last = 0, time.monotonic()
-
-
-def _sink(reducer: BlockReducer, plan: DepositPlan, vocab_entries: int) -> "ReducingSink":
-    from logitbank.engine.reduce import ReducingSink
-
-    layout = plan.layout
-    return ReducingSink(reducer, k=layout.keep.k, vocab_entries=vocab_entries, dtype=layout.dtype)

@@ -82,7 +82,7 @@ def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
     Raises
     ------
     BankError
-        Weights, tokenizer, dtype, vocabulary, number of queries or run seed differ.
+        Weights, tokenizer, dtypes, vocabulary, number of queries or run seed differ.
     KeepLevelError
         It keeps less than is asked.
     """
@@ -94,7 +94,9 @@ def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
                 f"{where} was made with {name} digest {there}, not {here}:"
                 f" not the same {name}; {other}"
             )
+    computed = (spec.provenance.get("compute_dtype") for spec in (stored, asked))
     pairs = {
+        "compute_dtype": tuple(computed),
         "dtype": (stored.layout.dtype, asked.layout.dtype),
         "vocab": (stored.layout.vocab, asked.layout.vocab),
         "vocab_entries": (stored.vocab_entries, asked.vocab_entries),

@@ -187,12 +187,12 @@ class Bank:
         UsageError
             The spec is not about a query set of this bank as it is.
         BankError
-            The deposit is there with other weights, tokenizer, vocabulary or dtype.
+            The deposit is there with other weights, tokenizer, vocabulary, dtype or compute_dtype.
         KeepLevelError
             It is there and keeps less.
         """
         deposit = places.open_or_create(self.path, spec)
-        return DepositWriter(deposit)
+        return DepositWriter(deposit, engine=spec.provenance.get("engine"))
 
     def deposit(
         self,

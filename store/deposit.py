@@ -188,7 +188,7 @@ class Deposit:
         if not parts:
             return pl.LazyFrame(schema=SCORES_SCHEMA)
         if state.sealed:
-            scan = pl.scan_parquet(parts, schema=SCORES_SCHEMA, glob=False)
+            scan = pl.concat([_scan_scores(part) for part in parts])
         else:  # read now: a seal may remove these parts before the frame is collected
             scan = pl.concat([read_scores(part) for part in parts]).lazy()
         return _one_per_token(scan) if state.options else scan
@@ -212,6 +212,13 @@ class Deposit:
 
 
 VERIFY = "run `logitbank verify`"
+
+
+def _scan_scores(part: Path) -> pl.LazyFrame:
+    """A part as it is read later; other writers may have left `kind` a plain string."""
+    return pl.scan_parquet(part, glob=False).select(
+        pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
+    )
 
 
 def read_scores(part: Path) -> pl.DataFrame:

@@ -118,9 +118,9 @@ class BlockReducer:
         normalise: Callable[[np.ndarray, np.ndarray | None], np.float32] = normalise,
     ) -> None:
         self.rows = layout.rows(block)
-        self._layout = layout
+        self.layout = layout
         self._options = options
-        self._vocab_entries = vocab_entries
+        self.vocab_entries = vocab_entries
         self._reduced: list[ReducedRow | None] = [None] * len(self.rows)
         self._normalise = normalise
         self._logprobs = (
@@ -137,7 +137,7 @@ class BlockReducer:
         EngineError
             If a logit is not finite, or a log-probability does not fit in float16.
         """
-        top = top_entries(row, self._layout.keep.k, self._vocab_entries)
+        top = top_entries(row, self.layout.keep.k, self.vocab_entries)
         lowest, highest = float(row.min()), float(top.logit[0])
         if not (np.isfinite(lowest) and np.isfinite(highest)):
             bad = int(np.count_nonzero(~np.isfinite(row)))
@@ -152,7 +152,7 @@ class BlockReducer:
             )
         tokens = self._options.of(self.rows[i])
         self._reduced[i] = ReducedRow(
-            float(logsumexp), option_entries(row, tokens, self._vocab_entries), top
+            float(logsumexp), option_entries(row, tokens, self.vocab_entries), top
         )
 
     def put_reduced(self, i: int, reduced: ReducedRow, logprobs: np.ndarray | None) -> None:

@@ -26,6 +26,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 TARGET_BLOCK_BYTES = 128 * 2**20
 MAX_BLOCK_ROWS = 4096
+MAX_NAME = 200  # of a folder, quoted; file systems take 255
 
 SCORES_SCHEMA = pl.Schema(
     {
@@ -155,6 +156,11 @@ class CheckpointId:
         for field, value in (("model", self.model), ("run", self.run)):
             if not value or value != value.strip() or "\0" in value:
                 raise UsageError(f"{field} {value!r} is no name; give a non-blank one")
+            if value == "zarr.json" or len(folder_name(value)) > MAX_NAME:
+                raise UsageError(
+                    f"{field} {value[:40]!r} cannot be a folder's name; give another, of at most"
+                    f" {MAX_NAME} letters"
+                )
         if self.step is not None and self.step < 0:
             raise UsageError(f"step {self.step} is negative; training steps start at 0")
 

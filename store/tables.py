@@ -26,7 +26,12 @@ TOKENIZER_KEY = "logitbank.tokenizer"
 PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
-_NULLABLE = ("order_seed", "answer")
+_NULLABLE = ("order_seed", "answer", "option", "continuation", "token", "is_answer")
+_OPTION = ("option", "continuation", "token")
+_OWN_TYPES = (
+    *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+    *(pl.Float32, pl.Float64, pl.String, pl.Boolean),
+)
 
 
 class PromptFile(NamedTuple):
@@ -166,6 +171,7 @@ def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
         pl.scan_parquet(f.path, glob=False)
         .filter(pl.col("query_set") == query_set)
         .select("row", "token")
+        .drop_nulls()  # prompts without options
         for f in prompt_files(root)
     ]
     empty = pl.LazyFrame(schema={n: PROMPTS_SCHEMA[n] for n in ("row", "token")})
@@ -194,13 +200,23 @@ def check_prompts(root: Path, table: pl.DataFrame) -> None:
     for name in (n for n in PROMPTS_SCHEMA if n not in _NULLABLE):
         if table[name].null_count():
             raise UsageError(f"prompts column {name!r} holds nulls; give every row a value")
+    partial = table.filter(
+        pl.any_horizontal(pl.col(_OPTION).is_null())
+        & pl.any_horizontal(pl.col(_OPTION).is_not_null())
+    )
+    if not partial.is_empty():
+        raise UsageError(
+            f"prompt {partial['prompt_id'][0]!r} has an option with only some of"
+            f" {', '.join(_OPTION)}; give all three, or none for a prompt without options"
+        )
     repeated = table.filter(pl.struct(PROMPT_KEY).is_duplicated())
     if not repeated.is_empty():
         first = dict(zip(PROMPT_KEY, repeated.select(PROMPT_KEY).row(0), strict=True))
         raise UsageError(f"prompts hold {first} twice; each goes in once")
     for (query_set,), part in table.group_by("query_set"):
         count = query_count(root, str(query_set))
-        outside = part.filter(~pl.col("row").is_between(0, count - 1) | (pl.col("token") < 0))
+        token_outside = (pl.col("token") < 0).fill_null(False)
+        outside = part.filter(~pl.col("row").is_between(0, count - 1) | token_outside)
         if not outside.is_empty():
             row, token = outside.select("row", "token").row(0)
             raise UsageError(
@@ -223,7 +239,7 @@ def _check_columns(table: pl.DataFrame) -> None:
         dtype = schema[name]
         if name in RESERVED_COLUMNS:
             raise UsageError(f"prompts column {name!r} has a reserved name; rename it")
-        if not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean)):
+        if dtype not in _OWN_TYPES:
             raise UsageError(f"prompts column {name!r} is {dtype}; use text, numbers or booleans")
 
 

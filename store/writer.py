@@ -20,7 +20,7 @@ from logitbank.store.block import check_block
 from logitbank.store.commits import SEAL, Committed
 from logitbank.store.deposit import VERIFY, Deposit, read_scores
 from logitbank.store.objects import Digest
-from logitbank.store.schema import BlockData, Layout
+from logitbank.store.schema import BlockData, Json, Layout
 from logitbank.store.staging import Staging, remove_dead_staging
 
 _ORDER = ("query", "kind", "rank", "token")
@@ -36,8 +36,9 @@ class DepositWriter:
         in keeping more; go by this one.
     """
 
-    def __init__(self, deposit: Deposit) -> None:
+    def __init__(self, deposit: Deposit, *, engine: Json = None) -> None:
         self.deposit = deposit
+        self._engine = engine
         self._staging: Staging | None = None
 
     @property
@@ -144,7 +145,7 @@ class DepositWriter:
                 objects_=digests,
                 block=block,
                 rows=[rows.start, rows.stop],
-                engine=self.deposit.spec.provenance.get("engine"),
+                engine=self._engine,
             )
 
     def _write_seal(self, state: Committed, folder: Path) -> None:
@@ -169,7 +170,7 @@ class DepositWriter:
             objects_=kept | made | described,
             blocks=deposit.layout.blocks,
             rows=[0, deposit.layout.queries],
-            engine=deposit.spec.provenance.get("engine"),
+            engine=self._engine,
         )
 
 

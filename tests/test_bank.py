@@ -9,6 +9,7 @@ import pytest
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet
+from logitbank.store.schema import PROMPTS_SCHEMA
 from tests.small_banks import (
     QUERIES,
     QUERY_SET,
@@ -118,7 +119,15 @@ def test_unknown_prompt_set_lists_the_known(tmp_path: Path) -> None:
         (prompt_table().with_columns(token=pl.lit(-1, pl.Int32)), "token -1"),
         (
             prompt_table().with_columns(option=pl.lit(None, pl.String)),
-            "column 'option' holds nulls; give every row a value",
+            "prompt 'p0' has an option with only some of option, continuation, token",
+        ),
+        (
+            prompt_table().with_columns(text=pl.lit(None, pl.String)),
+            "column 'text' holds nulls; give every row a value",
+        ),
+        (
+            prompt_table().with_columns(weight=pl.lit(1).cast(pl.Decimal(5, 2))),
+            "column 'weight' is Decimal.*use text, numbers or booleans",
         ),
     ],
 )
@@ -132,6 +141,20 @@ def test_prompts_that_are_refused(tmp_path: Path, table: pl.DataFrame, message: 
 def test_prompt_set_needs_a_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="prompt set '' is no name"):
         new_bank(tmp_path / "b").add_prompts("", prompt_table())
+
+
+def test_prompts_without_options_or_answers_are_kept(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bare = prompt_table().unique("prompt_id", maintain_order=True)
+    nulls = {n: pl.lit(None, PROMPTS_SCHEMA[n]) for n in ("answer", "is_answer")}
+    bank.add_prompts("unanswered", prompt_table().with_columns(**nulls))
+    nulls |= {n: pl.lit(None, PROMPTS_SCHEMA[n]) for n in ("option", "continuation", "token")}
+    bank.add_prompts("bare", bare.with_columns(**nulls))
+    assert bank.option_tokens(QUERY_SET.name).of(0).tolist() == [1, 4]
+    bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
+    assert bank.scan("unanswered").collect().height == 2 * QUERIES
+    assert bank.scan("bare").collect().is_empty()
+    assert bank.prompts("bare").collect()["text"][0] == "Is 0 even?"
 
 
 def test_option_tokens_are_the_union_over_prompts(tmp_path: Path) -> None:
@@ -213,6 +236,7 @@ def test_begin_checks_the_spec(tmp_path: Path) -> None:
     [
         (spec(weights="cd" * 32), f"weights digest {'ab' * 32}, not {'cd' * 32}"),
         (spec(dtype="float16"), "has dtype float32, not float16"),
+        (spec(compute_dtype="bfloat16"), "has compute_dtype None, not bfloat16"),
         (spec(vocab=7), "has vocab 6, not 7"),
     ],
 )

@@ -1,5 +1,6 @@
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -205,6 +206,24 @@ def test_block_written_after_the_seal_is_dropped(tmp_path: Path) -> None:
         slow.seal()
     assert only_deposit(bank).committed() == {0, 1, 2}
     assert verify(bank) == ()
+
+
+def test_each_block_names_the_engine_that_computed_it(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for block, engine in enumerate(("vllm", "transformers")):
+        with bank.begin(spec(engine=engine)) as writer:
+            writer.write(block, block_data(writer.layout, block))
+    commits = only_deposit(bank).path / "commits"
+    found = [json.loads((commits / f"{block}.json").read_text())["engine"] for block in (0, 1)]
+    assert found == ["vllm", "transformers"]
+
+
+def test_kinds_written_as_plain_text_are_read(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2, seal=True))
+    before = deposit.scores().collect()
+    part = deposit.path / "scores" / "all.parquet"
+    pl.read_parquet(part).cast({"kind": pl.String}).write_parquet(part)
+    assert deposit.scores().collect().equals(before)
 
 
 @pytest.mark.parametrize("step", ["all.parquet", "logsumexp", "seal.json", "some unlinked"])

@@ -1,17 +1,23 @@
 """Reduction of vocabulary rows: hand-worked ranks, ties and padding; NumPy against torch."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logitbank.engine import reduce
 from logitbank.engine.reduce import ReducingSink, batch_entries
 from logitbank.errors import EngineError
+from logitbank.store import reduce as store_reduce
 from logitbank.store.reduce import BlockReducer, option_entries, top_entries
 from logitbank.store.schema import Keep, Layout, OptionTokens
+
+Normalise = Callable[[np.ndarray, np.ndarray | None], np.float32]
 
 # entries:     0    1    2    3    4    5 | padding: 6    7
 ROW = np.array([1.0, 3.0, 2.0, 3.0, 0.0, -1.0, 3.0, 2.5], np.float32)
@@ -111,7 +117,7 @@ def test_a_logprob_beyond_float16_is_refused() -> None:
 
 def test_a_sink_raises_the_first_bad_row_only_when_asked() -> None:
     block = reducer()
-    sink = ReducingSink(block, k=1, vocab_entries=6, dtype="float32")
+    sink = ReducingSink(block)
     bad = torch.tensor(ROW).index_fill(0, torch.tensor([0]), float("nan"))
     sink([0, 1], torch.stack([bad, torch.tensor(ROW)]))
     with pytest.raises(EngineError, match="not finite"):
@@ -132,11 +138,30 @@ def test_the_batched_reduction_equals_the_one_by_rows(row: list[float], tokens: 
         assert getattr(batch, field)[0].tolist() == getattr(one, field).tolist()
 
 
+@given(st.lists(values, min_size=8, max_size=8))
+def test_the_best_entry_is_the_first_of_several(row: list[float]) -> None:
+    logits = np.array(row, np.float32)
+    best, several = top_entries(logits, 1, 6), top_entries(logits, 3, 6)
+    for field in best._fields:
+        assert getattr(best, field).tolist() == getattr(several, field)[:1].tolist()
+
+
+@pytest.mark.parametrize("function", [reduce.normalise, store_reduce.normalise])
+@pytest.mark.parametrize("offset", [0, -1e4, 1e4])
+def test_rows_are_normalised_without_overflow(function: Normalise, offset: float) -> None:
+    row = np.random.default_rng(0).normal(offset, 3, 50_304).astype(np.float32)
+    out = np.empty(len(row), np.float16)
+    expected = scipy.special.logsumexp(row.astype(np.float64))
+    assert function(row, out) == pytest.approx(expected, rel=1e-6)
+    assert function(row, None) == function(row, out)
+    np.testing.assert_allclose(out, row - expected, rtol=2**-10, atol=2e-3)
+
+
 def test_rows_reduced_on_a_device_give_the_same_block() -> None:
     rows = torch.tensor(np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32))
     on_host, on_device = reducer("full"), reducer("full")
-    ReducingSink(on_host, k=1, vocab_entries=6, dtype="float32")([0, 1], rows)
-    ReducingSink(on_device, k=1, vocab_entries=6, dtype="float32")._on_device([0, 1], rows)
+    ReducingSink(on_host)([0, 1], rows)
+    ReducingSink(on_device)._on_device([0, 1], rows)
     a, b = on_host.finish(), on_device.finish()
     exact = ["query", "token", "kind", "rank", "ties", "padding_above", "padding_ties"]
     assert a.scores.select(exact).equals(b.scores.select(exact))

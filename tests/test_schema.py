@@ -84,6 +84,14 @@ def test_checkpoint_path() -> None:
     assert CheckpointId("gpt2").path == "gpt2/main/release"
 
 
+@pytest.mark.parametrize("name", ["zarr.json", "m" * 201, "ü" * 40])
+def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be a folder's name"):
+        CheckpointId(name)
+    with pytest.raises(UsageError, match="run .* cannot be a folder's name"):
+        CheckpointId("model", run=name)
+
+
 @pytest.mark.parametrize("text", ["", "topk", "topk:0", "topk:-1", "Full", "options:2"])
 def test_keep_refuses_other_levels(text: str) -> None:
     with pytest.raises(UsageError, match="is unknown; use full, topk:K"):

@@ -10,7 +10,6 @@ from logitbank.engine.backend import EngineName, EngineSettings
 from logitbank.engine.events import OnEvent, Planned, Summary
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
-from logitbank.engine.plan import placed
 from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
@@ -192,15 +191,8 @@ def record_prompts(bank: Bank, prepared: Prepared) -> None:
     """Put the new query set and the prompt tables, pointing at their queries, into the bank."""
     if prepared.placement.new is not None:
         bank.add_query_set(prepared.placement.new)
-    places = dict(
-        zip(
-            dict.fromkeys(q for prompts in prepared.tokenized for q in prompts.queries),
-            prepared.placement.places,
-            strict=True,
-        )
-    )
-    for prompts in prepared.tokenized:
-        bank.add_prompts(prompts.name, placed(prompts.table, [places[q] for q in prompts.queries]))
+    for name, table in prepared.tables:
+        bank.add_prompts(name, table)
 
 
 def _rescore(bank: Bank, suite: Suite) -> None:

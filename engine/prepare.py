@@ -1,9 +1,11 @@
 """Turn an extraction into a plan: tokenise, look into the bank, refuse what cannot work."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import polars as pl
 
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.config import ModelConfig
@@ -14,6 +16,7 @@ from logitbank.engine.plan import (
     fitting_levels,
     needed_blocks,
     place,
+    placed,
     readable_bytes,
 )
 from logitbank.engine.prompts import PromptSet, TokenizedPrompts, tokenize
@@ -54,7 +57,8 @@ class Prepared:
 
     plan: Plan
     placement: Placement
-    tokenized: tuple[TokenizedPrompts, ...]
+    tables: tuple[tuple[str, pl.DataFrame], ...]
+    """Each prompt set's name and its table, which points at queries as the bank will have them."""
     tokenizer: Tokenizer
     config: ModelConfig
     query_sets: Mapping[str, QuerySet]
@@ -72,6 +76,12 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     query_sets = dict(stored)
     if placement.new is not None:
         query_sets[placement.new.name] = placement.new
+    places = dict(zip(queries, placement.places, strict=True))
+    tables = tuple(
+        (p.name, placed(p.table, [places[query] for query in p.queries])) for p in tokenized
+    )
+    if bank is not None:
+        _check_options(bank, extraction, tables)
     deposits = tuple(_deposits(bank, extraction, placement, query_sets, config))
     plan = Plan(
         deposits,
@@ -79,7 +89,37 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
         queries=len(queries),
         prompts=sum(_count(prompts) for prompts in tokenized),
     )
-    return Prepared(plan, placement, tokenized, tokenizer, config, query_sets)
+    return Prepared(plan, placement, tables, tokenizer, config, query_sets)
+
+
+def _check_options(
+    bank: Bank, extraction: Extraction, tables: Sequence[tuple[str, pl.DataFrame]]
+) -> None:
+    """Refuse new options on stored queries whose full rows were not kept."""
+    named = [table.select("query_set", "row", "token", "option") for _, table in tables]
+    asked = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
+    lacking: dict[str, str] = {}
+    stored = bank.query_sets()
+    for (name,), part in asked.group_by("query_set"):
+        if name not in stored:
+            continue
+        known = bank.option_tokens(str(name))
+        new = [
+            o
+            for row, t, o in part.select("row", "token", "option").rows()
+            if t not in known.of(row)
+        ]
+        lacking |= {str(name): new[0]} if new else {}
+    if not lacking:
+        return
+    for checkpoint in extraction.suite.checkpoints:
+        for deposit in bank.deposits(checkpoint.id):
+            option = lacking.get(deposit.query_set)
+            if option is not None and deposit.layout.keep.level != "full" and deposit.committed():
+                raise KeepLevelError(
+                    f"option {option!r} is new, and {checkpoint.id} keeps {deposit.layout.keep}, "
+                    "not the full rows that it could be read from; extract into a new bank"
+                )
 
 
 def _deposits(

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,19 @@ def test_asking_for_more_than_was_kept_is_refused(
     go(tmp_path / "b.zarr", series, questions(*TEXTS), keep=Keep("options"))
     with pytest.raises(KeepLevelError, match="at keep level options, less than the full asked for"):
         go(tmp_path / "b.zarr", series, questions(*TEXTS))
+
+
+def test_new_options_without_full_rows_are_refused_before_anything_is_written(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS), keep=Keep("options"))
+    before = sorted((tmp_path / "b.zarr" / "prompts").iterdir())
+    other = [
+        replace(p, options=(*p.options, Option("this", " this"))) for p in questions(*TEXTS).prompts
+    ]
+    with pytest.raises(KeepLevelError, match="option 'this' is new, and .* keeps options"):
+        go(tmp_path / "b.zarr", series, PromptSet("more", tuple(other)), keep=Keep("options"))
+    assert sorted((tmp_path / "b.zarr" / "prompts").iterdir()) == before
 
 
 def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, series: Path) -> None:

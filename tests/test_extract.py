@@ -250,9 +250,9 @@ def test_new_options_without_full_rows_are_refused_before_anything_is_written(
     go(tmp_path / "b.zarr", series, questions(*TEXTS), keep=Keep("options"))
     before = sorted((tmp_path / "b.zarr" / "prompts").iterdir())
     other = [
-        replace(p, options=(*p.options, Option("this", " this"))) for p in questions(*TEXTS).prompts
+        replace(p, options=(*p.options, Option("the", " the"))) for p in questions(*TEXTS).prompts
     ]
-    with pytest.raises(KeepLevelError, match="option 'this' is new, and .* keeps options"):
+    with pytest.raises(KeepLevelError, match="option 'the' is new, and .* keeps options"):
         go(tmp_path / "b.zarr", series, PromptSet("more", tuple(other)), keep=Keep("options"))
     assert sorted((tmp_path / "b.zarr" / "prompts").iterdir()) == before
 

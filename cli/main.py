@@ -70,7 +70,9 @@ def extract(
     bank: BankPath,
     suite: Annotated[str, typer.Option(help="Known suite, owner/repo, or folder of checkpoints.")],
     prompts: Annotated[list[str], typer.Option(help="winobias, or a JSONL, CSV or Parquet file.")],
-    steps: Annotated[str, typer.Option(help="all, log, A:B:C, a list, or release.")] = "all",
+    steps: Annotated[
+        str, typer.Option(help="all, log, first:last:stride, a list, or release.")
+    ] = "all",
     orders: Orders = "5",
     splits: Splits = "dev,test",
     data: Data = None,

@@ -53,7 +53,7 @@ def extract(
     prompts
         `winobias`, a JSONL, CSV or Parquet file, a PromptSet, or several of these.
     steps
-        `all`, `log`, `A:B:C`, a list such as `0,512,last`, or `release`.
+        `all`, `log`, `first:last:stride`, a list such as `0,512,last`, or `release`.
     orders
         Option orders of WinoBias: a number of seeds, or `all` six.
     splits

@@ -39,9 +39,10 @@ def load_prompts(
 
     `options` is a list of continuations, a mapping from label to continuation, or a list of
     `{"label": ..., "text": ...}`; in CSV any of these as JSON, or continuations between `|`. The
-    label of a bare continuation is the continuation without the space around it. `id` defaults
-    to the number of the row, from 1. In CSV, empty cells are null, and a further column whose
-    cells are all whole numbers, numbers or true/false becomes one of that kind.
+    label of a bare continuation is the continuation without the space around it. `answer` is the
+    label or the continuation of an option. `id` defaults to the number of the row, from 1. In CSV,
+    empty cells are null, and a further column whose cells are all whole numbers, numbers or
+    true/false becomes one of that kind.
 
     Parameters
     ----------
@@ -86,11 +87,12 @@ def load_prompts(
 def _prompt(row: _Row, *, default_id: str) -> Prompt:
     values = row.values
     try:
+        options = tuple(_options(values.get("options")))
         return Prompt(
             id=_text(values.get("id", default_id), "id"),
             text=_text(values.get("text"), "text"),
-            options=tuple(_options(values.get("options"))),
-            answer=None if values.get("answer") is None else _text(values["answer"], "answer"),
+            options=options,
+            answer=_answer(values.get("answer"), options),
             order_seed=_order_seed(values.get("order_seed")),
             columns={k: _scalar(v, k) for k, v in values.items() if k not in _FIELDS},
         )
@@ -106,6 +108,16 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise PromptError(f"{name} is {_shown(value)}; it must be a text")
     return value
+
+
+def _answer(value: Any, options: tuple[Option, ...]) -> str | None:
+    """The label of the answer, which may be written as the option's continuation too."""
+    if value is None:
+        return None
+    answer = _text(value, "answer")
+    labels = [option.label for option in options]
+    written = [option.label for option in options if option.text == answer]
+    return written[0] if answer not in labels and len(written) == 1 else answer
 
 
 def _order_seed(value: Any) -> int | None:

@@ -13,7 +13,7 @@ from logitbank.errors import SuiteError, UsageError
 Step = int | None
 """A training step; None is the release, which has none."""
 
-_ALLOWED = "use all, log, A:B:C, release, or a list like 0,512,last"
+_ALLOWED = "use all, log, first:last:stride, release, or a list like 0,512,last"
 # The prefix is tried last (`??`), so that `global_step10` is no run called "global".
 _STEP_NAME = re.compile(
     r"(?:(?P<run>.+?)[-_])??"
@@ -68,7 +68,7 @@ class StepSelector:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `all`, `log`, `A:B:C`, `release` or a list.
+        """Read `all`, `log`, `first:last:stride`, `release` or a list.
 
         Raises
         ------
@@ -149,11 +149,11 @@ class StepSelector:
 
 
 def parse_steps(text: str) -> StepSelector:
-    """Read a choice of steps: `all`, `log`, `A:B:C`, `release`, or a list like `0,512,last`.
+    """Read `all`, `log`, `first:last:stride`, `release`, or a list like `0,512,last`.
 
     `log` is step 0, for each power of two the available step nearest on a log scale, and the
-    last. `A:B:C` is every step from A to B, both included, whose distance from A is a multiple
-    of C; any part may be empty.
+    last. `first:last:stride` is every step of that range, both ends included, whose distance from
+    the first is a multiple of the stride; any part may be empty.
 
     Raises
     ------

@@ -167,8 +167,8 @@ def naming_full_disk(path: Path, needed: int) -> Iterator[None]:
     """Turn "no space left" into an error that says where, how much, and what to do."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
-        # zarrs and Polars report the system's error number in the text only.
+    except Exception as error:
+        # zarrs (RuntimeError) and Polars (ComputeError) give the system's number in the text only.
         full = getattr(error, "errno", None) in _FULL or "os error 28" in str(error)
         if not full:
             raise

@@ -78,6 +78,8 @@ class InProcess:
         yield from events
 
     def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
         self._worker = None
 
     kill = stop

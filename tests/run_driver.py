@@ -1,0 +1,58 @@
+"""One extraction in a process of its own: `python -m tests.run_driver BANK SERIES`.
+
+It goes as the command line's does, in blocks so small that a signal meets it between two.
+"""
+
+import sys
+from pathlib import Path
+
+from logitbank.cli.show import print_summary
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.events import Event, Summary
+from logitbank.engine.extract import run
+from logitbank.engine.prepare import Extraction
+from logitbank.engine.prompts import Option, Prompt, PromptSet
+from logitbank.engine.suites import resolve_suite
+from tests.checkpoints import WORDS
+
+BLOCK_ROWS = 8
+PROMPTS = 280
+OPTIONS = (Option("male", " male"), Option("female", " female"))
+
+
+def questions() -> PromptSet:
+    """Distinct texts of many lengths."""
+    texts = [
+        "".join(f" {WORDS[(i * 7 + j * j) % 31]}" for j in range(12 + i % 9))
+        + f" {WORDS[i % 31]} {WORDS[i // 31]}"
+        for i in range(PROMPTS)
+    ]
+    prompts = (Prompt(f"p{i}", text, OPTIONS, "male") for i, text in enumerate(texts))
+    return PromptSet("mine", tuple(prompts))
+
+
+def extraction(series: Path, *, canary_every: int = 0) -> Extraction:
+    return Extraction(
+        resolve_suite(str(series)),
+        (questions(),),
+        EngineSettings("transformers", canary_every=canary_every),
+        dtype="float32",
+        block_rows=BLOCK_ROWS,
+    )
+
+
+def go(bank: Path, series: Path, *, on_event: object = None, canary_every: int = 0) -> Summary:
+    def ignore(_: Event) -> None:
+        pass
+
+    return run(
+        bank,
+        extraction(series, canary_every=canary_every),
+        on_event=on_event or ignore,  # type: ignore[arg-type]
+    )
+
+
+if __name__ == "__main__":
+    summary = go(Path(sys.argv[1]), Path(sys.argv[2]))
+    print_summary(summary, bank=sys.argv[1], dry_run=False)
+    sys.exit(0 if summary.complete else 1)

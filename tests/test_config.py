@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from logitbank.engine.config import ModelConfig
+from logitbank.errors import SuiteError
+
+NEOX = {
+    "model_type": "gpt_neox",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 640,
+    "max_position_embeddings": 256,
+}
+
+
+def read(folder: Path, **config: object) -> ModelConfig:
+    (folder / "config.json").write_text(json.dumps(config))
+    return ModelConfig.read(folder)
+
+
+def test_sizes_are_found_under_every_architectures_names(tmp_path: Path) -> None:
+    assert read(tmp_path, **NEOX) == ModelConfig(640, 256, ("gpt_neox", 64, 2, 4, 640))
+    gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 640}
+    assert read(tmp_path, **gpt2, n_positions=128, n_ctx=100) == ModelConfig(
+        640, 100, ("gpt2", 64, 2, 4, 640)
+    )
+    assert read(tmp_path, vocab_size=5) == ModelConfig(5, None, (None, None, None, None, 5))
+
+
+def test_a_difference_names_what_differs_and_both_values(tmp_path: Path) -> None:
+    first = read(tmp_path, **NEOX)
+    assert read(tmp_path, **NEOX, torch_dtype="float16").difference(first) == ""
+    other = read(tmp_path, **(NEOX | {"vocab_size": 704, "hidden_size": 128}))
+    assert other.difference(first) == (
+        "hidden_size is 128, the first checkpoint's 64, "
+        "vocab_size is 704, the first checkpoint's 640"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "config.json is no JSON"),
+        ("[1]", "gives vocab_size None; a positive number is needed"),
+        ('{"vocab_size": 0}', "gives vocab_size 0"),
+        ('{"vocab_size": "640"}', "gives vocab_size '640'"),
+    ],
+)
+def test_a_config_that_says_nothing_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(SuiteError, match=message):
+        ModelConfig.read(tmp_path)
+
+
+def test_a_folder_without_config_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="has no config.json, so it is no checkpoint"):
+        ModelConfig.read(tmp_path)

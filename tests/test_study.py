@@ -1,0 +1,95 @@
+"""From banks to tables, sentences and a report, on banks made from arrays."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.study import fairness_study
+from logitbank.cli.show import print_study
+from logitbank.errors import LogitbankError, UsageError
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store.schema import PROMPTS_SCHEMA
+
+LABELS = {"male": 1, "female": 2, "not specified": 3}
+GOLD = ("male", "female", "not specified", "not specified")
+SENTENCES, VOCAB = 12, 8
+
+
+def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2) -> Path:
+    """Steps 0, 1, 2, 3; from `skew_from` on, answers are "male" whatever is asked."""
+    prompts = SENTENCES * len(GOLD)
+    queries = QuerySet("ab" * 32, tuple(Query((i, 7), 1) for i in range(prompts)))
+    rows = [
+        (f"p{i}", 0, 0, f"prompt {i}", GOLD[i % 4], label, f" {label}", token,
+         label == GOLD[i % 4], queries.name, i)
+        for i in range(prompts)
+        for label, token in LABELS.items()
+    ]  # fmt: skip
+    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row").with_columns(
+        sentence_id=pl.lit("dev-") + (pl.col("row") // 4).cast(pl.String), paired=pl.lit(True)
+    )
+    bank = Bank.create(path)
+    bank.add_query_set(queries)
+    bank.add_prompts("winobias", table)
+    for step in range(4):
+        logits = np.random.default_rng(step).normal(size=(prompts, VOCAB)).astype(np.float32)
+        if step >= skew_from:
+            logits[:, LABELS["male"]] += 4
+        bank.deposit(logits, checkpoint=CheckpointId(model, step=step), query_set=queries.name)
+    return path
+
+
+def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr")
+    study = fairness_study([bank], out=tmp_path / "out", bootstrap=200, change=(1, 3))
+    gap = dict(study.result.gap.select("step", "delta_scaled").iter_rows())
+    assert min(gap[2], gap[3]) > 0.2 > max(abs(gap[0]), abs(gap[1]))
+    assert study.summary[0].startswith("From step 1 to 3, fairness -")
+    assert study.report == tmp_path / "out" / "report.html"
+    page = study.report.read_text()
+    assert "Fairness during training: toy on winobias" in page
+    assert "first excludes zero at step 2" in page
+    written = pl.read_csv(tmp_path / "out" / "tables" / "gap.csv")
+    assert written["step"].to_list() == [0, 1, 2, 3]
+    names = {p.stem for p in (tmp_path / "out" / "figures").glob("*.png")}
+    assert names
+    assert names == {p.stem for p in (tmp_path / "out" / "figures").glob("*.svg")}
+
+
+def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
+    banks = [
+        make_bank(tmp_path / f"{m}.zarr", model=m, skew_from=s) for m, s in (("a", 2), ("b", 4))
+    ]
+    study = fairness_study(banks, bootstrap=0, compare=("a", "b"))
+    assert study.report is None
+    assert study.result.checkpoints["model"].unique().sort().to_list() == ["a", "b"]
+    assert any("On neutral prompts, a and b differ" in line for line in study.summary)
+
+
+def test_what_is_not_in_the_bank_is_named(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr")
+    with pytest.raises(LogitbankError, match="'other'.*winobias"):
+        fairness_study([bank], prompts="other")
+    with pytest.raises(LogitbankError, match="nobody"):
+        fairness_study([bank], models=["nobody"])
+
+
+def test_a_study_is_printed_as_table_csv_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = fairness_study([make_bank(tmp_path / "b.zarr")], bootstrap=0)
+    print_study(study, table=None, form="table")
+    text = capsys.readouterr().out
+    assert "average_rank" in text
+    assert "4 checkpoints, steps 0 to 3; 48 prompts in 1 option order." in text
+    print_study(study, table="gap", form="csv")
+    assert pl.read_csv(capsys.readouterr().out.encode())["step"].to_list() == [0, 1, 2, 3]
+    print_study(study, table=None, form="json")
+    assert set(json.loads(capsys.readouterr().out)) == set(study.result.tables())
+    with pytest.raises(UsageError, match="there is no table 'x'; there are .*gap"):
+        print_study(study, table="x", form="table")
+    with pytest.raises(UsageError, match="name one table for CSV with --table; there are .*gap"):
+        print_study(study, table=None, form="csv")

@@ -63,8 +63,8 @@ def _onset(onset: pl.DataFrame) -> Iterator[str]:
             yield f"At the last step, {row['last_step']:,}, the gap's interval contains zero."
         else:
             yield (
-                f"The gap first excludes zero at step {row['onset_step']:,} and stays so until the "
-                f"last step, {row['last_step']:,}."
+                f"The gap's interval excludes zero at every checkpoint from step "
+                f"{row['onset_step']:,} to the last, {row['last_step']:,}."
             )
 
 

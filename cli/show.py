@@ -44,15 +44,33 @@ def clean(text: object) -> str:
 
 
 def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> None:
-    """Rounded, at most `limit` rows; what is left out is said."""
+    """Rounded, at most `limit` rows; what is left out is said.
+
+    In a narrow terminal, what is the same in every row is told once above the table. One that is
+    too wide even so is left to the terminal to wrap: cut numbers would be wrong ones.
+    """
+    table = _table(frame.head(limit), title)
+    width = out.measure(table, options=out.options.update(max_width=_UNLIMITED)).maximum
+    if width > out.width and len(frame) > 1:
+        same = [name for name in frame.columns if frame[name].n_unique() == 1]
+        print_lines([", ".join(f"{name} {frame[name][0]}" for name in same)] if same else [])
+        table = _table(frame.head(limit).drop(same), title)
+        width = out.measure(table, options=out.options.update(max_width=_UNLIMITED)).maximum
+    out.print(table, width=max(width, out.width), crop=False, no_wrap=True)
+    if len(frame) > limit:
+        out.print(f"… {len(frame) - limit:,} more rows; --format csv prints all of them")
+
+
+_UNLIMITED = 10_000
+
+
+def _table(frame: "pl.DataFrame", title: str) -> Table:
     table = Table(title=title or None, title_justify="left", header_style="bold", box=None)
     for name, dtype in frame.schema.items():
         table.add_column(name, justify="right" if dtype.is_numeric() else "left")
-    for row in frame.head(limit).iter_rows():
+    for row in frame.iter_rows():
         table.add_row(*(_cell(value) for value in row))
-    out.print(table)
-    if len(frame) > limit:
-        out.print(f"… {len(frame) - limit:,} more rows; --format csv prints all of them")
+    return table
 
 
 def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
@@ -207,7 +225,8 @@ def print_study(study: "Study", *, table: str | None, form: str) -> None:
     elif form == "csv":
         raise UsageError("name one table for CSV with --table; there are " + ", ".join(tables))
     else:
-        for name, columns in BRIEF.items():
+        # With a report the tables are files, and the sentences are what is read here.
+        for name, columns in BRIEF.items() if study.report is None else ():
             shown = [c for c in ("model", "run", "step", *columns) if c in tables[name].columns]
             print_table(tables[name].select(shown), title=name)
         print_lines(study.summary)

@@ -153,7 +153,8 @@ def test_summary_gives_gap_interval_onset_and_cautions():
         f"At step 16 the gap is {gap['delta_scaled']:+.3f} (95 % interval "
         f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
     ) in summary
-    assert "The gap first excludes zero at step 4 and stays so until the last step, 16." in summary
+    lasting = "The gap's interval excludes zero at every checkpoint from step 4 to the last, 16."
+    assert lasting in summary
     assert summary[-len(CAUTIONS) :] == list(CAUTIONS)
 
 

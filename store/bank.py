@@ -173,7 +173,7 @@ class Bank:
         return None if pairs.is_empty() else tables.option_tokens(pairs, queries=layout.queries)
 
     def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
-        """All deposits, or those of one checkpoint, by path."""
+        """All deposits, or those of one checkpoint, by model, run and training step."""
         return places.deposits(self.path, checkpoint)
 
     def begin(self, spec: DepositSpec) -> DepositWriter:
@@ -297,7 +297,7 @@ class Bank:
         return side_by_side([d for d in self.deposits() if d.query_set == query_set], query_set)
 
     def info(self) -> pl.DataFrame:
-        """One row per deposit.
+        """One row per deposit, by model, run and training step.
 
         Returns
         -------

@@ -1,5 +1,6 @@
 """Where deposits lie: found by walking `<model>/<run>/<step>/<query set>`, or created there."""
 
+import math
 from pathlib import Path
 
 from logitbank.errors import BankError, UsageError
@@ -34,9 +35,14 @@ def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[
 
 
 def deposits(root: Path, checkpoint: CheckpointId | None = None) -> list[Deposit]:
-    """All deposits, or those of one checkpoint, by path."""
+    """All deposits, or those of one checkpoint, in the order of training; releases come last."""
     found = (_open_or_none(root, folder) for folder in deposit_folders(root, checkpoint))
-    return [deposit for deposit in found if deposit is not None]
+    return sorted((deposit for deposit in found if deposit is not None), key=_training_order)
+
+
+def _training_order(deposit: Deposit) -> tuple[str, str, float, str]:
+    c = deposit.checkpoint
+    return c.model, c.run, math.inf if c.step is None else c.step, deposit.query_set
 
 
 def open_or_create(root: Path, spec: DepositSpec) -> Deposit:

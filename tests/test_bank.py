@@ -166,6 +166,14 @@ def test_option_tokens_are_the_union_over_prompts(tmp_path: Path) -> None:
     assert options.of(9).tolist() == [1, 4]
 
 
+def test_deposits_come_in_the_order_of_training(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in (None, 16, 128, 2):
+        checkpoint = CheckpointId("org/model", step=step)
+        bank.deposit(logits(), checkpoint=checkpoint, query_set=QUERY_SET.name)
+    assert bank.info()["step"].to_list() == [2, 16, 128, None]
+
+
 def test_deposited_array_reads_back(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     rows = np.zeros((QUERIES, VOCAB), np.float32)

@@ -56,7 +56,9 @@ def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> N
         print_lines([", ".join(f"{name} {frame[name][0]}" for name in same)] if same else [])
         table = _table(frame.head(limit).drop(same), title)
         width = out.measure(table, options=out.options.update(max_width=_UNLIMITED)).maximum
-    out.print(table, width=max(width, out.width), crop=False, no_wrap=True)
+    if width > out.width:
+        table.width = width
+    out.print(table, crop=False)
     if len(frame) > limit:
         out.print(f"… {len(frame) - limit:,} more rows; --format csv prints all of them")
 

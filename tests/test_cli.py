@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import typer.main
+from rich.console import Console
 
 import logitbank
 from logitbank.cli import show
@@ -217,6 +218,21 @@ def test_a_table_says_how_much_it_left_out(capsys: pytest.CaptureFixture[str]) -
     assert "– " in text
     assert "0.3333" in text
     assert "… 10 more rows; --format csv prints all of them" in text
+
+
+def test_a_narrow_terminal_is_told_once_what_is_the_same_in_every_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "out", Console(highlight=False, width=25))
+    frame = pl.DataFrame({"step": [1, 2], "engine": ["transformers"] * 2, "bytes": [123456, 7]})
+    assert printed(lambda: show.print_table(frame), capsys).splitlines() == [
+        "engine transformers",
+        " step   bytes ",
+        "    1  123456 ",
+        "    2       7 ",
+    ]
+    wide = pl.DataFrame({"text": ["a" * 40, "b" * 40]})
+    assert "a" * 40 in printed(lambda: show.print_table(wide), capsys)
 
 
 def test_what_a_bank_holds_cannot_move_the_cursor_or_style_the_terminal() -> None:

@@ -51,7 +51,7 @@ def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
     assert study.report == tmp_path / "out" / "report.html"
     page = study.report.read_text()
     assert "Fairness during training: toy on winobias" in page
-    assert "first excludes zero at step 2" in page
+    assert "from step 2 to the last, 3" in page
     written = pl.read_csv(tmp_path / "out" / "tables" / "gap.csv")
     assert written["step"].to_list() == [0, 1, 2, 3]
     names = {p.stem for p in (tmp_path / "out" / "figures").glob("*.png")}

@@ -1,12 +1,13 @@
 """Both engines against plain transformers in float32: the same suite for each."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from logitbank.engine.backend import EngineName, EngineSettings
-from tests.checkpoints import ARCHITECTURES, VOCAB, Architecture, make_series
+from tests.checkpoints import ARCHITECTURES, VOCAB, make_series
 from tests.engine_driver import drive
 
 TOLERANCE = 1e-3
@@ -23,21 +24,33 @@ def sequences() -> list[tuple[int, ...]]:
     return [*drawn, *shared, begin]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+class Case(NamedTuple):
+    """Checkpoints in the order they are swapped in, and what plain transformers makes of them."""
+
+    folders: list[Path]
+    expected: list[np.ndarray]
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    tmp = tmp_path_factory.mktemp(request.param)
+    series = make_series(tmp / "series", steps=(0, 1, 2), architecture=request.param)
+    folders = [series / f"step{step}" for step in (0, 1, 2, 0)]
+    expected = drive(tmp, None, folders, sequences())
+    assert np.abs(expected[0] - expected[1]).max() > 1, "the checkpoints must differ"
+    return Case(folders, expected)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
-    tmp_path: Path, engine: EngineName, architecture: Architecture
+    tmp_path: Path, case: Case, engine: EngineName
 ) -> None:
     if engine == "vllm":
         pytest.importorskip("vllm", reason="vLLM is not installed")
-    series = make_series(tmp_path / "series", steps=(0, 1, 2), architecture=architecture)
-    folders = [series / f"step{step}" for step in (0, 1, 2, 0)]
     # 96 tokens a step: the longer sequences are prefilled in chunks, whose last rows alone count.
     settings = EngineSettings(engine, max_batch_tokens=96, max_sequences=8, max_length=256)
-    expected = drive(tmp_path, None, folders, sequences())
-    found = drive(tmp_path, settings, folders, sequences())
-    assert np.abs(expected[0] - expected[1]).max() > 1, "the checkpoints must differ"
-    for want, got in zip(expected, found, strict=True):
+    found = drive(tmp_path, settings, case.folders, sequences())
+    for want, got in zip(case.expected, found, strict=True):
         assert got.shape == (len(sequences()), VOCAB)
         np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE)
         assert_same_ranks(want, got)

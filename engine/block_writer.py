@@ -4,13 +4,18 @@ import queue
 import threading
 from collections.abc import Callable
 
-from logitbank.store import BlockData, DepositWriter
+import numpy as np
+
+from logitbank.store import BlockData, DepositWriter, Layout
 
 
 class BlockWriter:
-    """A thread that takes blocks one ahead; what fails there surfaces at the next call here."""
+    """A thread that takes blocks one ahead; what fails there surfaces at the next call here.
 
-    def __init__(self, writer: DepositWriter, written: Callable[[int, int], None]) -> None:
+    `written` is called in that thread with each block that is durable.
+    """
+
+    def __init__(self, writer: DepositWriter, written: Callable[[int, BlockData], None]) -> None:
         self._writer = writer
         self._written = written
         self._queue: queue.Queue[tuple[int, BlockData] | None] = queue.Queue(maxsize=1)
@@ -42,10 +47,38 @@ class BlockWriter:
             block, data = item
             try:
                 self._writer.write(block, data)
-                self._written(block, 0 if data.logprobs is None else data.logprobs.nbytes)
+                self._written(block, data)
             except BaseException as error:  # handed to the scoring thread
                 self._error = error
 
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
+
+
+class RowBuffers:
+    """Arrays for the rows of a block, used again and again.
+
+    The first touch of new memory costs more than what is written to it: 230 to 350 µs against 14
+    for a row of 50,304 float16 values.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[np.ndarray] = []
+
+    def take(self, layout: Layout) -> np.ndarray | None:
+        """An array (block_rows, v) of the layout's dtype; None where no full rows are kept."""
+        if layout.keep.level != "full":
+            return None
+        shape = (min(layout.block_rows, layout.queries), layout.vocab)
+        while self._free:
+            array = self._free.pop()
+            if array.shape == shape and array.dtype == layout.dtype:
+                return array
+        return np.empty(shape, layout.dtype)
+
+    def give_back(self, data: BlockData) -> None:
+        """Take the array behind a block that nobody needs any more."""
+        if data.logprobs is not None:
+            whole = data.logprobs.base
+            self._free.append(data.logprobs if whole is None else whole)

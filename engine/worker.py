@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.engine.backend import Backend, EngineSettings, open_backend
-from logitbank.engine.block_writer import BlockWriter
+from logitbank.engine.block_writer import BlockWriter, RowBuffers
 from logitbank.engine.events import (
     BlockCommitted,
     CheckpointDone,
@@ -23,7 +23,7 @@ from logitbank.engine.events import (
 from logitbank.engine.job import Job
 from logitbank.engine.plan import DepositPlan
 from logitbank.errors import EngineError, SuiteError
-from logitbank.store import Bank, DepositSpec
+from logitbank.store import Bank, BlockData, DepositSpec
 from logitbank.store.reduce import BlockReducer
 from logitbank.store.schema import CheckpointId, Json, Query
 
@@ -45,6 +45,7 @@ class Worker:
         self._emit = emit
         self._backend: Backend | None = None
         self._canary: Canary | None = None
+        self._buffers = RowBuffers()
         self._loads = 0
 
     def run(self, job: Job) -> None:
@@ -95,6 +96,7 @@ class Worker:
                     block,
                     options=options,
                     vocab_entries=job.vocab_entries,
+                    buffer=self._buffers.take(layout),
                     normalise=normalise,
                 )
                 self._score(reducer, [queries[row] for row in reducer.rows], plan)
@@ -131,8 +133,9 @@ class Worker:
                 return f"prompt {prompts.item(0, 0)!r} of {name!r}: {error}"
         return f"query {error.query} of {plan.query_set}: {error}"
 
-    def _written(self, block: int, plan_bytes: int) -> None:
-        self._emit(BlockCommitted(block, plan_bytes))
+    def _written(self, block: int, data: BlockData) -> None:
+        self._emit(BlockCommitted(block, 0 if data.logprobs is None else data.logprobs.nbytes))
+        self._buffers.give_back(data)
 
     def _canary_query(self, job: Job) -> Query | None:
         every = self._settings.canary_every

@@ -10,13 +10,16 @@ from logitbank.store.schema import SCORES_SCHEMA, BlockData, Layout
 def finite_rows(values: np.ndarray) -> np.ndarray:
     """For each row of (q, v): are all its values finite? Shape (q,).
 
-    float16 by its exponent bits: NumPy's isfinite converts each value (0.7 against 0.1 s for
-    100 MB).
+    float16 by its bits, a row at a time: for 50 MB NumPy's isfinite takes 0.35 s, bits of all rows
+    at once 0.02 to 0.3 (new memory is slow), these 0.01.
     """
-    if values.dtype == np.float16:
-        exponent = np.uint16(0x7C00)
-        return np.asarray(((values.view(np.uint16) & exponent) != exponent).all(axis=1))
-    return np.asarray(np.isfinite(values).all(axis=1))
+    if values.dtype != np.float16:
+        return np.asarray(np.isfinite(values).all(axis=1))
+    magnitude = np.empty(values.shape[1], np.uint16)
+    finite = np.empty(len(values), bool)
+    for i, row in enumerate(values.view(np.uint16)):
+        finite[i] = np.bitwise_and(row, 0x7FFF, out=magnitude).max() < 0x7C00
+    return finite
 
 
 def check_block(layout: Layout, block: int, data: BlockData) -> None:

@@ -104,6 +104,8 @@ class BlockReducer:
         Tokens that prompts name, for every query of the query set.
     vocab_entries
         Entries of the tokenizer; outputs from here on are padding.
+    buffer
+        (≥ rows of the block, v) in the layout's dtype, to be filled instead of a new array.
     normalise
         As the function of that name; an engine brings a faster one.
     """
@@ -115,6 +117,7 @@ class BlockReducer:
         *,
         options: OptionTokens,
         vocab_entries: int,
+        buffer: np.ndarray | None = None,
         normalise: Callable[[np.ndarray, np.ndarray | None], np.float32] = normalise,
     ) -> None:
         self.rows = layout.rows(block)
@@ -123,11 +126,11 @@ class BlockReducer:
         self.vocab_entries = vocab_entries
         self._reduced: list[ReducedRow | None] = [None] * len(self.rows)
         self._normalise = normalise
-        self._logprobs = (
-            np.empty((len(self.rows), layout.vocab), layout.dtype)
-            if layout.keep.level == "full"
-            else None
-        )
+        self._logprobs: np.ndarray | None = None
+        if layout.keep.level == "full":
+            if buffer is None:
+                buffer = np.empty((len(self.rows), layout.vocab), layout.dtype)
+            self._logprobs = buffer[: len(self.rows)]
 
     def put(self, i: int, row: np.ndarray) -> None:
         """Reduce the logits (v,) float32 of the block's `i`-th query.

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.block_writer import BlockWriter
+from logitbank.engine.block_writer import BlockWriter, RowBuffers
 from logitbank.errors import DiskSpaceError
-from logitbank.store import BlockData
+from logitbank.store import BlockData, Keep
 from tests import small_banks
 
 
@@ -39,8 +39,11 @@ def test_blocks_are_written_in_order_in_another_thread_and_told_with_their_size(
             blocks.put(block, data(block))
         blocks.drain()
         assert writer.written == [0, 1, 2]
-    # 4, 4 and 2 rows of 6 float32.
-    assert told == [(0, 96), (1, 96), (2, 48)]
+    assert [(block, len(block_data.logprobs)) for block, block_data in told] == [
+        (0, 4),
+        (1, 4),
+        (2, 2),
+    ]
     assert threading.get_ident() not in writer.threads
 
 
@@ -74,3 +77,18 @@ def test_blocks_reach_a_bank(tmp_path: Path) -> None:
     (deposit,) = bank.deposits()
     assert deposit.sealed
     assert deposit.rows_committed == small_banks.QUERIES
+
+
+def test_buffers_are_used_again_where_they_fit() -> None:
+    buffers, layout = RowBuffers(), small_banks.spec().layout
+    first = buffers.take(layout)
+    assert first is not None
+    assert first.shape == (small_banks.BLOCK_ROWS, small_banks.VOCAB)
+    assert buffers.take(layout) is not first
+    buffers.give_back(BlockData(first[:2], data(0).scores))
+    assert buffers.take(layout) is first
+    buffers.give_back(BlockData(first, data(0).scores))
+    other = buffers.take(small_banks.spec(dtype="float16").layout)
+    assert other is not None
+    assert other.dtype == "float16"
+    assert buffers.take(small_banks.spec(keep=Keep("options")).layout) is None

@@ -12,6 +12,7 @@ from logitbank.analysis.fairness_summary import fairness_summary
 from logitbank.analysis.fairness_tests import Unit
 from logitbank.analysis.figures import figures
 from logitbank.analysis.report import write_report, write_tables
+from logitbank.errors import BankError
 from logitbank.store import Bank
 
 
@@ -55,7 +56,7 @@ def fairness_study(
         A bank or prompt set that is not there, or what `fairness` refuses.
     """
     opened = [Bank.open(path) for path in banks]
-    frames = [bank.scan(prompts, models=models) for bank in opened]
+    frames = [bank.scan(prompts, models=own) for bank, own in _having(opened, models)]
     result = fairness(
         pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0],
         vocab_limit=vocab_limit,
@@ -70,6 +71,21 @@ def fairness_study(
         summary.insert(0, f"From step {change[0]} to {change[1]}, fairness {percent:+.1f} %.")
     report = None if out is None else _write(out, result, summary, prompts, opened)
     return Study(result, tuple(summary), report)
+
+
+def _having(
+    banks: Sequence[Bank], models: Sequence[str] | None
+) -> list[tuple[Bank, Sequence[str] | None]]:
+    """The banks that hold any of `models`, each with those that it holds."""
+    if models is None:
+        return [(bank, None) for bank in banks]
+    held = [bank.info()["model"].unique() for bank in banks]
+    for model in models:
+        if not any(model in names for names in held):
+            there = ", ".join(sorted({name for names in held for name in names})) or "none"
+            raise BankError(f"no bank has a model {model!r}; there are {there}")
+    shared = [[m for m in models if m in names] for names in held]
+    return [(bank, own) for bank, own in zip(banks, shared, strict=True) if own]
 
 
 def _write(

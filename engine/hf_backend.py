@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
@@ -92,7 +93,7 @@ class TransformersBackend:
                 use_safetensors=not self._settings.legacy_weights,
                 trust_remote_code=self._settings.trust_remote_code,
             )
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise WeightsError(f"{checkpoint}: {folder} cannot be loaded: {error}") from error
         return model
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from logitbank.errors import EngineError
-from logitbank.store.reduce import FLOAT16_MIN, BlockReducer, Entries, ReducedRow
+from logitbank.store.reduce import FLOAT16_MIN, NOT_FINITE, BlockReducer, Entries, ReducedRow
 
 
 class ReducingSink:
@@ -57,7 +57,7 @@ class ReducingSink:
         for j, i in enumerate(indices):
             if not (ok[j] and fit[j]):
                 what = (
-                    "logits that are not finite"
+                    f"logits that are not finite; {NOT_FINITE}"
                     if not ok[j]
                     else "a log-probability under float16's range; store float32 (--dtype float32)"
                 )

@@ -13,6 +13,7 @@ import polars as pl
 from logitbank.errors import EngineError
 from logitbank.store.schema import SCORES_SCHEMA, BlockData, Layout, OptionTokens
 
+NOT_FINITE = "check the checkpoint's weights, or use --compute-dtype float32"
 FLOAT16_MIN = float(np.finfo(np.float16).min)
 
 
@@ -144,7 +145,9 @@ class BlockReducer:
         lowest, highest = float(row.min()), float(top.logit[0])
         if not (np.isfinite(lowest) and np.isfinite(highest)):
             bad = int(np.count_nonzero(~np.isfinite(row)))
-            raise EngineError(f"{bad} of {len(row)} logits are not finite", query=self.rows[i])
+            raise EngineError(
+                f"{bad} of {len(row)} logits are not finite; {NOT_FINITE}", query=self.rows[i]
+            )
         stored = None if self._logprobs is None else self._logprobs[i]
         logsumexp = self._normalise(row, stored)
         if stored is not None and stored.dtype == np.float16 and lowest - logsumexp < FLOAT16_MIN:

@@ -56,7 +56,10 @@ def test_release_is_chosen_where_nothing_else_is_there(text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("every", r"steps 'every' are unknown at 'every'; use all, log, first:last:stride, release, or a list"),
+        (
+            "every",
+            "steps 'every' are unknown at 'every'; use all, log, first:last:stride, release, or a",
+        ),
         ("", r"steps '' are unknown at ''"),
         ("1,,2", r"steps '1,,2' are unknown at ''"),
         ("1.5", r"unknown at '1\.5'"),

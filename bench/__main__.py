@@ -18,10 +18,10 @@ Benchmark = Callable[[Path], list[Figure]]
 def bare(tmp: Path) -> list[Figure]:
     name = "70M, full float16 bank on disk, against bare vLLM"
     return [
-        against(f"{name}, 38 tokens", 0.85, "bare_vllm", tmp=tmp, shape="70m", count=1024, rounds=7),
+        against(f"{name}, 38 tokens", 0.85, "bare_vllm", tmp=tmp, shape="70m", count=1024),
         against(
             f"{name}, 110 tokens", 0.95, "bare_vllm",
-            tmp=tmp, shape="70m", count=256, long=True, rounds=7,
+            tmp=tmp, shape="70m", count=256, long=True,
         ),
     ]  # fmt: skip
 

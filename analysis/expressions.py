@@ -39,7 +39,8 @@ def vocabulary_rank(*, ties: Ties = "competition", vocab_limit: bool = False) ->
 
     Expression over the columns `rank`, `ties`, `padding_above` and `padding_ties` of a scan.
     `midrank` adds half the number of other entries with the same logit. `vocab_limit` ranks
-    among the tokenizer's entries only. Where `exact` is false the result is a lower bound.
+    among the tokenizer's entries only. Where `exact` is false, the exact rank lies in
+    `rank` to `rank + ties`.
 
     Raises
     ------

@@ -174,7 +174,8 @@ def fairness_change(
         if value is None and len(names) == 1:
             value = names[0]
         if value not in names:
-            raise UsageError(f"{column} {value!r} is not one of {', '.join(names)}; name one")
+            given = f"several {column}s" if value is None else f"no {column} {value!r}"
+            raise UsageError(f"the gap table has {given}: {', '.join(names)}; name one of them")
         series = series.filter(pl.col(column) == value)
     gaps = dict(series.select("step", "gap_nats").iter_rows())
     for step in (before_step, after_step):

@@ -72,7 +72,8 @@ def comparison_table(
 ) -> pl.DataFrame:
     """JSD-P of two models on neutral prompts, for the male and for the female option.
 
-    Checkpoints of the same run name and step are compared; Wilcoxon pairs the same prompt.
+    Checkpoints of the same run name and step are compared, on the prompts that both have;
+    Wilcoxon pairs the same prompt.
 
     Raises
     ------
@@ -96,8 +97,10 @@ def comparison_table(
         first, second = (
             parts[shared[side].to_numpy()][:, :, neutral, option] for side in ("first", "second")
         )
+        difference = first - second  # NaN where either model lacks the prompt
+        first, second = (np.where(np.isnan(difference), np.nan, x) for x in (first, second))
         a, b = observations(first, unit=unit), observations(second, unit=unit)
-        d = observations(first - second, unit=unit)
+        d = observations(difference, unit=unit)
         base = shared.select(*CHECKPOINT, option=pl.lit(labels[option]))
         tables += [
             _result_rows(base, mann_whitney(a, b, missing="omit"), test="mann_whitney", unit=unit),

@@ -56,17 +56,22 @@ def _neutral_options(result: Fairness) -> Tables:
     )
     points = neutral.select(*CHECKPOINT, "option", *_band("scaled", sd="sd_scaled"))
     if result.comparison.is_empty():
-        return _per_series(points.with_columns(**{name: pl.lit(None) for name in P_COLUMNS}))
+        yield from _per_series(points.with_columns(**{name: pl.lit(None) for name in P_COLUMNS}))
+        return
     models = [result.comparison["model"][0], result.comparison["other_model"][0]]
+    others = points.filter(~pl.col("model").is_in(models))
     tests = _p_values(result.comparison, ("run", "step", "option"))
     both = points.filter(pl.col("model").is_in(models)).join(
         tests, on=["run", "step", "option"], how="left", nulls_equal=True, maintain_order="left"
     )
     runs = both["run"].unique(maintain_order=True).to_list()
-    return (
+    yield from (
         ("" if len(runs) == 1 else f"-{folder_name(run)}", both.filter(pl.col("run") == run))
         for run in runs
     )
+    for part in others.partition_by("model", "run", maintain_order=True):
+        alone = part.with_columns(**{name: pl.lit(None) for name in P_COLUMNS})
+        yield f"-{folder_name(part['model'][0])}-{folder_name(part['run'][0])}", alone
 
 
 def _rank_and_accuracy(result: Fairness) -> Tables:

@@ -24,6 +24,7 @@ from logitbank.analysis.figure_axes import (
     with_panel,
 )
 from logitbank.analysis.figure_data import figure_data, kind_of
+from logitbank.analysis.stats import SIGNIFICANCE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +35,12 @@ TEST_LABELS = {
     "mann_whitney_p_bh": "adjusted (BH)",
     "wilcoxon_p": "Wilcoxon pairs",
 }
+
+BANDS = "Bands, where there are several order seeds: ± 1 SD between them."
+MARKS = (
+    f"Filled marks: male against female, p < {SIGNIFICANCE}; the adjustment and the pairs are "
+    "ours, beside the published Mann–Whitney test."
+)
 
 
 def figures(result: Fairness) -> "dict[str, Figure]":
@@ -60,8 +67,9 @@ def _jsd_p(table: pl.DataFrame, labels: FairnessLabels) -> "Figure":
     top.set_ylim(bottom=0)
     _title(figure, "JSD-P per correct answer", table)
     figure.set_label(
-        "Divergence between prediction and right answer, for prompts whose answer is male or "
-        "female; smaller is better. Bands: ± 1 SD between option orders. Filled marks: p < 0.01."
+        "The right option's part of the divergence between prediction and right answer, for "
+        f"prompts whose answer is {labels.male} or {labels.female}; smaller is better. {BANDS} "
+        f"{MARKS}"
     )
     return figure
 
@@ -73,8 +81,8 @@ def _average_rank(table: pl.DataFrame, labels: FairnessLabels) -> "Figure":
     _rank_scale(top, table["value"])
     _title(figure, "Average Rank per correct answer", table)
     figure.set_label(
-        "Rank of the right answer's token in the whole vocabulary, mean over prompts; 1 is best. "
-        "Bands: ± 1 SD between option orders. Filled marks: male against female, p < 0.01."
+        "Rank of the right answer's token in the vocabulary, mean over prompts; 1 is best. "
+        f"{BANDS} {MARKS}"
     )
     return figure
 
@@ -99,8 +107,8 @@ def _neutral_options(table: pl.DataFrame, labels: FairnessLabels) -> "Figure":
     top.set_ylim(bottom=0)
     _title(figure, "Gendered options on neutral prompts", table)
     figure.set_label(
-        f"JSD-P of the male and the female option where the answer is “{labels.neutral}”: the "
-        "probability that each takes away. Bands: ± 1 SD between option orders."
+        f"JSD-P of the {labels.male} and the {labels.female} option where the answer is "
+        f"“{labels.neutral}”: the probability that each takes away. {BANDS}"
         + (" Filled marks: the two models differ, Mann–Whitney p < 0.01." if marks else "")
     )
     return figure
@@ -140,7 +148,7 @@ def _rank_and_accuracy(table: pl.DataFrame, labels: FairnessLabels) -> "Figure":
     _title(figure, "Average Rank against accuracy", table)
     figure.set_label(
         "Accuracy: the right answer's token is the only maximum of the whole vocabulary. "
-        "On the right, every point is a checkpoint."
+        "On the right, every point is a checkpoint and an answer."
     )
     return figure
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.expressions import Ties
-from logitbank.analysis.fairness import Fairness, fairness, fairness_change
-from logitbank.analysis.fairness_summary import fairness_summary
+from logitbank.analysis.fairness import Fairness, fairness
+from logitbank.analysis.fairness_summary import change_sentence, fairness_summary
 from logitbank.analysis.fairness_tests import Unit
 from logitbank.analysis.figures import figures
 from logitbank.analysis.report import write_report, write_tables
@@ -67,8 +67,10 @@ def fairness_study(
     )
     summary = fairness_summary(result)
     if change is not None:
-        percent = fairness_change(result.gap, *change)
-        summary.insert(0, f"From step {change[0]} to {change[1]}, fairness {percent:+.1f} %.")
+        summary[:0] = [
+            f"{rows['model'][0]} {rows['run'][0]}: {change_sentence(rows, *change)}"
+            for rows in result.gap.partition_by("model", "run", maintain_order=True)
+        ]
     report = None if out is None else _write(out, result, summary, prompts, opened)
     return Study(result, tuple(summary), report)
 

@@ -123,7 +123,8 @@ def _asked(sentences: Sequence[tuple[Sentence, bool]]) -> Iterator[_Asked]:
                 occupation=occupation,
                 answer=answer,
                 columns={
-                    "sentence_id": f"{s.split}-{s.index}",
+                    # The versions of a sentence share its id; where they are no pair, they do not.
+                    "sentence_id": f"{s.split}-{s.index}" + ("" if paired else f"-{s.stereotype}"),
                     "split": s.split,
                     "stereotype": s.stereotype,
                     "index": s.index,

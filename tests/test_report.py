@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.fairness import fairness
-from logitbank.analysis.fairness_summary import CAUTIONS, fairness_summary
+from logitbank.analysis.fairness_summary import CAUTIONS, INTERVALS, _change, fairness_summary
 from logitbank.analysis.figures import figures
 from logitbank.analysis.report import write_report, write_tables
 from logitbank.errors import UsageError
@@ -150,12 +150,12 @@ def test_summary_gives_gap_interval_onset_and_cautions():
     summary = fairness_summary(result)
     gap = result.gap.row(-1, named=True)
     assert (
-        f"At step 16 the gap is {gap['delta_scaled']:+.3f} (95 % interval "
+        f"At step 16 the gap is Δ = {gap['delta_scaled']:+.3f} (95 % interval "
         f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
     ) in summary
     lasting = "The gap's interval excludes zero at every checkpoint from step 4 to the last, 16."
     assert lasting in summary
-    assert summary[-len(CAUTIONS) :] == list(CAUTIONS)
+    assert summary[-len(CAUTIONS) - 1 :] == [*CAUTIONS, INTERVALS]
 
 
 def test_summary_says_that_there_is_no_lasting_gap():
@@ -171,9 +171,37 @@ def test_summary_counts_what_weakens_the_numbers():
         exact=pl.col("step") == 1, ties=(pl.col("step") == 1).cast(pl.Int32)
     )
     text = "\n".join(fairness_summary(fairness(weak, bootstrap=20)))
-    assert "3 scores of a prompt in an option order are missing at 1 checkpoint" in text
-    assert "48 right answers' tokens were tied with another token (competition ranks)." in text
-    assert "45 ranks were read from rounded scores and are lower bounds." in text
+    assert "3 scores of a prompt under an order seed are missing at 1 checkpoint" in text
+    assert "48 times (checkpoint, prompt and order seed) the right answer shared its logit" in text
+    assert "45 ranks were counted among rounded scores: the exact rank is there or up" in text
+
+
+def test_summary_without_intervals_speaks_of_none():
+    frame = random_frame(sentences=6, checkpoints=3)
+    text = "\n".join(fairness_summary(fairness(frame, bootstrap=0)))
+    assert "nan" not in text
+    assert "interval" not in text
+    assert "%" not in text
+
+
+def test_summary_gives_no_direction_where_the_interval_holds_zero():
+    result = fairness(random_frame(sentences=6, checkpoints=1), bootstrap=200)
+    (gap,) = result.gap.iter_rows(named=True)
+    assert gap["low_scaled"] < 0 < gap["high_scaled"]
+    (sentence,) = (s for s in fairness_summary(result) if "the gap is" in s)
+    assert "worse" not in sentence
+
+
+def test_summary_says_that_the_gap_turned():
+    columns = ("gap_scaled", "delta_scaled", "low_scaled", "high_scaled", "gap_nats")
+    values = [(0.5, 0.5, 0.4, 0.6, 0.2), (0.25, -0.25, -0.3, -0.2, 0.1)]
+    gap = pl.DataFrame(values, schema=columns, orient="row").with_columns(
+        model=pl.lit("m"), run=pl.lit("main"), step=pl.Series([1, 2])
+    )
+    assert _change(gap) == (
+        "From step 1 to step 2 the gap became 50.0 % smaller: a fairness change of +50.0 %. "
+        "It is the other way round."
+    )
 
 
 def test_summary_names_the_models_where_there_are_two():

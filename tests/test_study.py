@@ -47,7 +47,8 @@ def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
     study = fairness_study([bank], out=tmp_path / "out", bootstrap=200, change=(1, 3))
     gap = dict(study.result.gap.select("step", "delta_scaled").iter_rows())
     assert min(gap[2], gap[3]) > 0.2 > max(abs(gap[0]), abs(gap[1]))
-    assert study.summary[0].startswith("From step 1 to 3, fairness -")
+    assert study.summary[0].startswith("toy main: From step 1 to step 3 the gap became ")
+    assert " % larger: a fairness change of -" in study.summary[0]
     assert study.report == tmp_path / "out" / "report.html"
     page = study.report.read_text()
     assert "Fairness during training: toy on winobias" in page
@@ -88,7 +89,7 @@ def test_a_study_is_printed_as_table_csv_and_json(
     print_study(study, table=None, form="table")
     text = capsys.readouterr().out
     assert "average_rank" in text
-    assert "4 checkpoints, steps 0 to 3; 48 prompts in 1 option order." in text
+    assert "4 checkpoints, steps 0 to 3; 48 prompts." in text
     print_study(study, table="gap", form="csv")
     assert pl.read_csv(capsys.readouterr().out.encode())["step"].to_list() == [0, 1, 2, 3]
     print_study(study, table=None, form="json")

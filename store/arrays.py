@@ -1,11 +1,13 @@
 """Deposit logits that were computed elsewhere and are in one array."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from logitbank.errors import UsageError
+from logitbank.store.attributes import ARRAY
 from logitbank.store.deposit import Deposit
 from logitbank.store.reduce import BlockReducer
 from logitbank.store.schema import CheckpointId, DepositSpec, Dtype, Json, Keep, Layout
@@ -33,13 +35,15 @@ def deposit_array(
     vocab = logits.shape[1]
     entries = vocab if vocab_entries is None else vocab_entries
     layout = Layout.plan(queries=len(query_rows), vocab=vocab, dtype=dtype, keep=keep)
-    made = {"engine": "arrays", "tokenizer": query_rows.tokenizer, **provenance}
     options = bank.option_tokens(query_set)
     if len(options.tokens) and options.tokens.max() >= vocab:
         raise UsageError(
             f"prompts name token {options.tokens.max()}, but logits have {vocab} columns;"
             " give one column per output of the head"
         )
+    made = {"engine": "arrays", "tokenizer": query_rows.tokenizer, **provenance}
+    if made.get("weights") is None:  # with nothing to compare, any other array would pass for this
+        made[ARRAY] = _digest(logits, layout)
     with bank.begin(DepositSpec(checkpoint, query_set, layout, entries, made)) as writer:
         for block in writer.missing():
             reducer = BlockReducer(writer.layout, block, options=options, vocab_entries=entries)
@@ -57,6 +61,15 @@ def _check_array(logits: np.ndarray, *, queries: int) -> None:
         )
     if logits.dtype.name not in DTYPES:
         raise UsageError(f"logits are {logits.dtype}; convert them to one of {', '.join(DTYPES)}")
+
+
+def _digest(logits: np.ndarray, layout: Layout) -> str:
+    """SHA-256 (hex) of the logits as a float32 tensor, by the recipe for tensors of weights."""
+    digest = hashlib.sha256(f"float32 {list(logits.shape)}\n".encode())
+    for block in range(layout.blocks):
+        values = _float32_rows(logits, layout.rows(block))
+        digest.update(np.ascontiguousarray(values, "<f4").data)
+    return digest.hexdigest()
 
 
 def _float32_rows(logits: np.ndarray, rows: range) -> np.ndarray:

@@ -9,6 +9,8 @@ from logitbank.store.schema import CheckpointId, DepositSpec, Keep, Layout
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 DIGESTS = ("weights", "tokenizer")
+ARRAY = "array"
+"""Digest of the logits themselves, where nobody named the weights that they are of."""
 
 
 def to_attributes(spec: DepositSpec) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
     Raises
     ------
     BankError
-        Weights, tokenizer, dtypes, vocabulary, number of queries or run seed differ.
+        Weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed differ.
     KeepLevelError
         It keeps less than is asked.
     """
@@ -94,6 +96,12 @@ def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
                 f"{where} was made with {name} digest {there}, not {here}:"
                 f" not the same {name}; {other}"
             )
+    arrays = [spec.provenance.get(ARRAY) for spec in (stored, asked)]
+    if arrays[0] != arrays[1]:
+        raise BankError(
+            f"{where} holds other logits (array digest {arrays[0]}, not {arrays[1]}); deposit these"
+            " as another step, run or model, or in another bank"
+        )
     computed = (spec.provenance.get("compute_dtype") for spec in (stored, asked))
     pairs = {
         "compute_dtype": tuple(computed),

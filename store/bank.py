@@ -205,7 +205,7 @@ class Bank:
         vocab_entries: int | None = None,
         provenance: Mapping[str, Json] | None = None,
     ) -> Deposit:
-        """Deposit logits that were computed elsewhere, and seal.
+        """Deposit logits that were computed elsewhere, and seal; the same again changes nothing.
 
         Parameters
         ----------
@@ -217,12 +217,17 @@ class Bank:
         vocab_entries
             Entries of the tokenizer where fewer than the outputs.
         provenance
-            How they were made: digests `weights` and `tokenizer`, `engine`, anything else.
+            How they were made: digests `weights` and `tokenizer`, `engine`, anything else. Without
+            `weights`, the digest of the array tells it from another of the same checkpoint.
 
         Raises
         ------
         UsageError
             Shape or dtype is another, or a logit is not finite; names the query row.
+        BankError
+            Other logits of this checkpoint and query set are there, whole or in part.
+        KeepLevelError
+            They are there and keep less.
         """
         from logitbank.store.arrays import deposit_array
 

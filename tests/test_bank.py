@@ -1,3 +1,4 @@
+import hashlib
 import json
 import re
 import warnings
@@ -213,6 +214,55 @@ def test_arrays_that_are_refused(tmp_path: Path, values: np.ndarray, message: st
     bank = new_bank(tmp_path / "b")
     with pytest.raises(UsageError, match=message):
         bank.deposit(values, checkpoint=STEP0, query_set=QUERY_SET.name)
+
+
+def test_the_same_array_again_changes_nothing(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    values = logits().astype("float16")
+    first = bank.deposit(values, checkpoint=STEP0, query_set=QUERY_SET.name)
+    before = {p: p.stat().st_mtime_ns for p in first.path.rglob("*") if p.is_file()}
+    same = np.asfortranarray(values.astype("float64"))
+    bank.deposit(same, checkpoint=STEP0, query_set=QUERY_SET.name)
+    assert {p: p.stat().st_mtime_ns for p in first.path.rglob("*") if p.is_file()} == before
+
+
+def test_another_array_of_the_same_checkpoint_is_refused(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    first = bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
+    expected = first.logprobs()
+    message = r"holds other logits \(array digest .*, not .*deposit these as another step"
+    with pytest.raises(BankError, match=message):
+        bank.deposit(logits(1), checkpoint=STEP0, query_set=QUERY_SET.name)
+    np.testing.assert_array_equal(first.logprobs(), expected)
+
+
+def test_a_half_done_deposit_is_not_finished_from_another_array(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    first = bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
+    (first.path / "commits" / "seal.json").unlink()  # as if killed before the first commit
+    with pytest.raises(BankError, match="holds other logits"):
+        bank.deposit(logits(1), checkpoint=STEP0, query_set=QUERY_SET.name)
+    assert bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name).sealed
+
+
+def test_an_array_is_named_by_the_documented_digest(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    values = logits()
+    tensor = b"float32 [10, 6]\n" + values.astype("<f4").tobytes()
+    deposit = bank.deposit(values, checkpoint=STEP0, query_set=QUERY_SET.name)
+    assert deposit.spec.provenance["array"] == hashlib.sha256(tensor).hexdigest()
+    named = bank.deposit(
+        values, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name, provenance={"weights": "w"}
+    )
+    assert "array" not in named.spec.provenance
+
+
+def test_a_checkpoint_has_arrays_of_several_query_sets(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    other = bank.add_query_set(QuerySet(TOKENIZER, (Query((1,), 0),)))
+    bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
+    bank.deposit(logits(queries=1), checkpoint=STEP0, query_set=other)
+    assert len(bank.deposits(STEP0)) == 2
 
 
 def test_deposits_of_one_checkpoint(tmp_path: Path) -> None:

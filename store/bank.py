@@ -135,7 +135,8 @@ class Bank:
         Raises
         ------
         UsageError
-            The table is not one of prompts, or points outside its query sets.
+            The table is not one of prompts, or points outside its query sets. Or a prompt in it is
+            stored under this name with another text, answer, token or column of its own.
         """
         if not name or name != name.strip():
             raise UsageError(f"prompt set {name!r} is no name; give a non-blank one")

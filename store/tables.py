@@ -26,6 +26,7 @@ TOKENIZER_KEY = "logitbank.tokenizer"
 PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
+_PROMPT = ("prompt_id", "order_seed", "piece")
 _NULLABLE = ("order_seed", "answer", "option", "continuation", "token", "is_answer")
 _OPTION = ("option", "continuation", "token")
 _OWN_TYPES = (
@@ -123,6 +124,9 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
     digest = prompts_digest(table)
     path = objects.plain_path(root, f"prompts/{folder_name(name)}-{digest}.parquet")
     if not path.exists():
+        for file in prompt_files(root):
+            if file.name == name:
+                _check_unchanged(name, table, pl.read_parquet(file.path, glob=False))
         _write_parquet(root, path, table, {})
     return digest
 
@@ -223,6 +227,29 @@ def check_prompts(root: Path, table: pl.DataFrame) -> None:
                 f"prompts point at row {row}, token {token} of {query_set};"
                 f" rows are 0 to {count - 1} and tokens start at 0"
             )
+
+
+def _check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:
+    """Refuse other content of a prompt that is stored: a union would mix the two.
+
+    Text and answer are compared whatever the tokenizer, as a changed text has other queries; the
+    other columns that both tables have where query set and option are the same.
+    """
+    shared = [c for c in table.columns if c in stored.columns]
+    parts = [stored.select(shared), table.select(shared)]
+    both = pl.concat(parts, how="vertical_relaxed")  # whole numbers may have become broken ones
+    old, new = both.head(len(stored)), both.tail(len(table))
+    for key, columns in ((_PROMPT, ("text", "answer")), (PROMPT_KEY, shared)):
+        known = new.join(old, on=key, how="semi", nulls_equal=True)
+        for column in [c for c in columns if c not in key]:
+            other = known.join(old, on=[*key, column], how="anti", nulls_equal=True)
+            if not other.is_empty():
+                prompt, order = other.select("prompt_id", "order_seed").row(0)
+                raise UsageError(
+                    f"prompt {prompt!r}{'' if order is None else f' (order {order})'} is in the"
+                    f" bank's {name!r} with another {column!r}; give the changed prompts other ids,"
+                    " or store them under another name"
+                )
 
 
 def _check_columns(table: pl.DataFrame) -> None:

@@ -101,6 +101,66 @@ def test_prompts_are_a_union_of_their_tables(tmp_path: Path) -> None:
     assert table["split"].value_counts().sort("split").rows() == [(None, 20), ("dev", 20)]
 
 
+OTHER_QUERIES = QuerySet("other", tuple(Query((row, 7), 1) for row in range(QUERIES)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (prompt_table(text="Odd?"), "prompt 'p0' is in the bank's 'own' with another 'text'; give"),
+        (prompt_table(OTHER_QUERIES, text="Odd?"), "prompt 'p0' .* another 'text'; .* other ids"),
+        (prompt_table(answer="no"), "another 'answer'"),
+        (prompt_table(OTHER_QUERIES, answer="no"), "another 'answer'"),
+        (prompt_table().with_columns(token=pl.col("token") + 1), "another 'token'"),
+        (prompt_table().with_columns(row=(pl.col("row") + 1) % 10), "another 'row'"),
+        (prompt_table(continuation="yes"), "'continuation'; .* or store them under another name"),
+        (prompt_table(split="test"), "another 'split'"),
+        (prompt_table().with_columns(split=pl.lit(None, pl.String)), "another 'split'"),
+        (prompt_table(weight=0.25), "another 'weight'"),
+    ],
+)
+def test_stored_prompts_cannot_change(tmp_path: Path, changed: pl.DataFrame, message: str) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.add_query_set(OTHER_QUERIES)
+    bank.add_prompts("own", prompt_table(split="dev", weight=1))
+    for table in (changed, changed.tail(3)):
+        with pytest.raises(UsageError, match=message.replace("'p0'", "'p[08]'")):
+            bank.add_prompts("own", table)
+    assert bank.prompts("own").collect().height == 20
+    bank.add_prompts("changed", changed)
+
+
+def test_a_changed_order_is_named(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for seed in (0, 1):
+        table = prompt_table(text=f"Order {seed}?").with_columns(order_seed=pl.lit(seed, pl.Int32))
+        bank.add_prompts("orders", table)
+    other = table.with_columns(text=pl.lit("Order 0?"))
+    with pytest.raises(UsageError, match=r"prompt 'p0' \(order 1\) is in .* another 'text'"):
+        bank.add_prompts("orders", other)
+
+
+@pytest.mark.parametrize(
+    "wider",
+    [
+        prompt_table().head(4),
+        prompt_table(split="dev"),
+        prompt_table(weight=1.0),
+        prompt_table(OTHER_QUERIES, weight=2),
+        prompt_table().with_columns(order_seed=pl.lit(1, pl.Int32), text=pl.lit("Odd?")),
+        prompt_table().with_columns(prompt_id="x" + pl.col("prompt_id"), text=pl.lit("Odd?")),
+        prompt_table().with_columns(option=pl.lit("x") + pl.col("option")),
+    ],
+    ids=["rows", "column", "type", "tokenizer", "order", "prompts", "options"],
+)
+def test_stored_prompts_can_be_added_to(tmp_path: Path, wider: pl.DataFrame) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.add_query_set(OTHER_QUERIES)
+    bank.add_prompts("own", prompt_table(weight=1))
+    bank.add_prompts("own", wider)
+    assert bank.prompts("own").filter(prompt_id="p0", option="yes").collect()["weight"][0] == 1
+
+
 def test_unknown_prompt_set_lists_the_known(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with pytest.raises(BankError, match="prompt set 'x' is not in .*; it has parity"):

@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -169,8 +170,8 @@ def naming_full_disk(path: Path, needed: int) -> Iterator[None]:
         yield
     except Exception as error:
         # zarrs (RuntimeError) and Polars (ComputeError) give the system's number in the text only.
-        full = getattr(error, "errno", None) in _FULL or "os error 28" in str(error)
-        if not full:
+        in_text = {int(number) for number in re.findall(r"\bos error (\d+)", str(error))}
+        if getattr(error, "errno", None) not in _FULL and in_text.isdisjoint(_FULL):
             raise
         raise DiskSpaceError(
             f"the disk of {path} is full: {needed:,} more bytes are needed; free some and run the"

@@ -331,7 +331,7 @@ def test_full_disk_says_what_to_do(tmp_path: Path) -> None:
                 raise RuntimeError(f"{os.strerror(number)} (os error {number})")
     with pytest.raises(RuntimeError, match="os error 2801"):
         with objects.naming_full_disk(tmp_path / "x", 4096):
-            raise RuntimeError("No space left on device (os error 28)")
+            raise RuntimeError("os error 2801")
     with pytest.raises(OSError, match="Permission"):
         with objects.naming_full_disk(tmp_path / "x", 4096):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))

@@ -77,6 +77,10 @@ class EngineError(LogitbankError, RuntimeError):
         """Row in the query set that the error is about, where it is about one."""
 
 
+class CanaryError(EngineError):
+    """An engine that disagrees with plain transformers; nothing that it gives is kept."""
+
+
 class DiskSpaceError(LogitbankError, OSError):
     """A plan or a write larger than the free disk."""
 

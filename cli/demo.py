@@ -19,7 +19,7 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     Parameters
     ----------
     out
-        Folder to work in; what an earlier demo left in it is replaced.
+        New or empty folder to work in.
     engine
         As in `extract`.
 
@@ -29,13 +29,15 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         The exit code: 0, or 1 if a checkpoint failed.
     """
     from logitbank.analysis.study import fairness_study
+    from logitbank.engine.extract import choose_engine, extract
+
+    choose_engine(engine)  # before torch is imported, and minutes of training
     from logitbank.engine.demo import STEPS, train_series
     from logitbank.engine.demo_corpus import SWITCH_STEP, demo_prompts
-    from logitbank.engine.extract import extract
 
     bank, results = out / "demo.zarr", out / "results"
-    if bank.exists():
-        raise UsageError(f"{bank} exists already; remove {out} or name another folder")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is not empty; remove it or name another folder")
     err.print(
         f"1 of 3  training a tiny GPT-NeoX for {STEPS} steps; its bias changes at "
         f"step {SWITCH_STEP}"

@@ -311,5 +311,7 @@ def _refuse(error: typer.TyperException) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"logitbank: {message}", file=sys.stderr)
+    from logitbank.cli.show import CONTROL
+
+    print(f"logitbank: {message.translate(CONTROL)}", file=sys.stderr)
     sys.exit(code)

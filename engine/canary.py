@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from logitbank.errors import EngineError
+from logitbank.errors import CanaryError, EngineError
 
 # Largest difference to plain transformers in float32, in logits. float32: sums in another order
 # differ by about 3e-6 at 70M; reduced precision moves logits by some of its own spacing.
@@ -74,13 +74,13 @@ def compare(
 
     Raises
     ------
-    EngineError
+    CanaryError
         If it exceeds the tolerance of the compute dtype, or other logits are finite. Where both
         have the same that are not, scoring refuses them and names the prompt.
     """
     otherwise = "use --engine transformers" if engine == "vllm" else "report this architecture"
     if reference.shape != logits.shape:
-        raise EngineError(
+        raise CanaryError(
             f"{checkpoint}: the engine gives {len(logits)} logits, plain transformers "
             f"{len(reference)}; {otherwise}"
         )
@@ -88,7 +88,7 @@ def compare(
     alike = np.array_equal(finite, np.isfinite(logits))
     worst = float(np.abs(reference - logits)[finite].max(initial=0)) if alike else np.inf
     if worst > TOLERANCE[dtype]:
-        raise EngineError(
+        raise CanaryError(
             f"{checkpoint}: the canary's logits differ from plain transformers by {worst:.3g} "
             f"(allowed in {dtype}: {TOLERANCE[dtype]:g}); the engine is not to be trusted with "
             f"this model: {otherwise}"

@@ -132,7 +132,7 @@ def run(
             runner = Runner(bank, extraction, prepared, fetcher, summary, on_event)
             try:
                 runner.run()
-                _rescore(bank, extraction.suite)
+                _finish(bank, extraction.suite)
             except KeyboardInterrupt:
                 summary.interrupted = True
             finally:
@@ -195,9 +195,14 @@ def record_prompts(bank: Bank, prepared: Prepared) -> None:
         bank.add_prompts(name, table)
 
 
-def _rescore(bank: Bank, suite: Suite) -> None:
-    """Read options that prompts name but no pass listed from the stored rows."""
+def _finish(bank: Bank, suite: Suite) -> None:
+    """Seal what was interrupted before its seal; read options that no pass listed from the rows."""
     for checkpoint in suite.checkpoints:
         for deposit in bank.deposits(checkpoint.id):
-            if deposit.complete and (options := bank.lacking_options(deposit)) is not None:
+            if deposit.complete and not deposit.sealed:
+                with bank.begin(deposit.spec) as writer:
+                    writer.seal()
+            # Options that other calls named for lower keep levels were refused when planning.
+            full = deposit.layout.keep.level == "full"
+            if full and (options := bank.lacking_options(deposit)) is not None:
                 rescore(deposit, options)

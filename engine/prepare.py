@@ -20,7 +20,7 @@ from logitbank.engine.plan import (
     readable_bytes,
 )
 from logitbank.engine.prompts import PromptSet, TokenizedPrompts, tokenize
-from logitbank.engine.suites import Suite
+from logitbank.engine.suites import Checkpoint, Suite
 from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import (
     DiskSpaceError,
@@ -29,7 +29,7 @@ from logitbank.errors import (
     SuiteError,
     UsageError,
 )
-from logitbank.store import Bank
+from logitbank.store import Bank, Deposit
 from logitbank.store.schema import Dtype, Keep, Layout, QuerySet
 
 
@@ -49,6 +49,9 @@ class Extraction:
             raise SuiteError(f"suite {self.suite.name!r} has no checkpoints")
         if not self.prompt_sets:
             raise UsageError("no prompt set was given; name one with --prompts")
+        names = [prompts.name for prompts in self.prompt_sets]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"two prompt sets are called {twice[0]!r}; rename a file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ def _deposits(
         rows.setdefault(name, set()).add(row)
     for checkpoint in extraction.suite.checkpoints:
         stored = {d.query_set: d for d in bank.deposits(checkpoint.id)} if bank is not None else {}
+        for deposit in stored.values():
+            _check_source(deposit, checkpoint)
         for name, wanted in rows.items():
             deposit = stored.get(name)
             if deposit is None:
@@ -147,14 +152,44 @@ def _deposits(
                 )
                 committed: frozenset[int] = frozenset()
             else:
+                _check_stored(deposit, extraction)
                 layout, committed = deposit.layout, deposit.committed()
-                if not layout.keep.covers(extraction.keep):
-                    raise KeepLevelError(
-                        f"{checkpoint.id} is in the bank at keep level {layout.keep}, less than "
-                        f"the {extraction.keep} asked for; use --keep {layout.keep} or a new bank"
-                    )
             if blocks := needed_blocks(wanted, layout, committed):
                 yield DepositPlan(checkpoint.id, name, layout, blocks)
+
+
+def _check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
+    """Refuse to take another model's deposit for this one's because their names are the same."""
+    stored = deposit.spec.provenance.get("source")
+    asked = checkpoint.source.describe()
+    if not isinstance(stored, dict):
+        return
+    for key in ("repo", "sample"):
+        if key in stored and key in asked and stored[key] != asked[key]:
+            raise SuiteError(
+                f"the bank has {checkpoint.id} from another source ({key} {stored[key]}, not "
+                f"{asked[key]}); store this suite under another name with --model"
+            )
+
+
+def _check_stored(deposit: Deposit, extraction: Extraction) -> None:
+    """Refuse to go on with a deposit that is stored otherwise than asked."""
+    layout, made = deposit.layout, deposit.spec.provenance
+    if not layout.keep.covers(extraction.keep):
+        raise KeepLevelError(
+            f"{deposit.checkpoint} is in the bank at keep level {layout.keep}, less than "
+            f"the {extraction.keep} asked for; use --keep {layout.keep} or a new bank"
+        )
+    computed = made.get("compute_dtype", extraction.settings.compute_dtype)
+    for option, there, asked in (
+        ("dtype", layout.dtype, extraction.dtype),
+        ("compute-dtype", computed, extraction.settings.compute_dtype),
+    ):
+        if there != asked:
+            raise UsageError(
+                f"{deposit.checkpoint} is in the bank with --{option} {there}, not {asked}; ask "
+                f"for that, or extract into a new bank"
+            )
 
 
 def _count(prompts: TokenizedPrompts) -> int:
@@ -173,7 +208,9 @@ def _check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
                 f"tokens, the model takes at most {config.max_length}; queries over "
                 f"it: {len(long)}. Nothing is cut: shorten or remove them"
             )
+    tokens = prompts.table["token"].max()
     beyond = max(max(q.ids) for q in prompts.queries)
+    beyond = max(beyond, tokens if isinstance(tokens, int) else 0)
     if beyond >= config.vocab:
         raise SuiteError(
             f"the tokenizer gives id {beyond}, but the model has {config.vocab} entries; the "

@@ -35,6 +35,8 @@ def prompt_set(
 
         return winobias(data, orders=orders, splits=cast("Sequence[Split]", splits))
     if Path(spec).suffix.lower() in _SUFFIXES:
+        if Path(spec).stem in KNOWN_PROMPTS:
+            raise UsageError(f"{spec}: {Path(spec).stem!r} is the name of a known set; rename it")
         return load_prompts(Path(spec), first_token=first_token)
     raise UsageError(
         f"{spec!r} is neither a known prompt set ({', '.join(KNOWN_PROMPTS)}) nor a "

@@ -83,7 +83,7 @@ class Runner:
                 checkpoint,
                 folder,
                 deposits,
-                self._prepared.tokenizer.entries,
+                min(self._prepared.tokenizer.entries, self._prepared.config.vocab),
                 _provenance(source, self._prepared.tokenizer, self._extraction.settings),
             )
             for event in self._tried_twice(job):
@@ -158,13 +158,8 @@ class Runner:
 def _provenance(
     source: LocalSource | HubSource, tokenizer: Tokenizer, settings: EngineSettings
 ) -> dict[str, Json]:
-    origin: dict[str, Json] = (
-        {"repo": source.repo, "revision": source.revision}
-        if isinstance(source, HubSource)
-        else {"folder": source.path.name}
-    )
     return {
-        "source": origin,
+        "source": source.describe(),
         "tokenizer": tokenizer.digest,
         "logitbank_version": __version__,
         "host": socket.gethostname(),

@@ -14,7 +14,7 @@ from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import CheckpointFailed, Event
 from logitbank.engine.job import Job
 from logitbank.engine.worker import Worker
-from logitbank.errors import DiskSpaceError, LogitbankError, SuiteError
+from logitbank.errors import CanaryError, DiskSpaceError, LogitbankError, SuiteError
 
 
 def main(descriptor: int, bank: Path, log: Path) -> None:
@@ -43,15 +43,7 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
             worker.run(job)
         except LogitbankError as error:
             _log_exception()
-            # After a failed load the engine may hold half a model: only a new process is clean.
-            emit(
-                CheckpointFailed(
-                    job.checkpoint,
-                    str(error),
-                    fatal=isinstance(error, DiskSpaceError),
-                    restart=isinstance(error, SuiteError),
-                )
-            )
+            emit(failure(job, error))
         except Exception as error:  # an engine's own failure; the log has the traceback
             _log_exception()
             first = str(error).strip().splitlines()
@@ -60,6 +52,17 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
             emit(CheckpointFailed(job.checkpoint, message, restart=True))
     if worker is not None:
         worker.close()
+
+
+def failure(job: Job, error: LogitbankError) -> CheckpointFailed:
+    """What an error of our own means for the run."""
+    return CheckpointFailed(
+        job.checkpoint,
+        str(error),
+        fatal=isinstance(error, DiskSpaceError | CanaryError),
+        # After a failed load the engine may hold half a model: only a new process is clean.
+        restart=isinstance(error, SuiteError),
+    )
 
 
 def _end_with(parent: int) -> None:

@@ -15,8 +15,9 @@ from logitbank.engine.catalogue import KnownSuite, known_suites
 from logitbank.engine.folders import scan_folder
 from logitbank.engine.hub import Hub
 from logitbank.engine.steps import StepSelector, parse_name, parse_steps, run_seed
+from logitbank.engine.weights import sample_digest
 from logitbank.errors import SuiteError
-from logitbank.store.schema import CheckpointId
+from logitbank.store.schema import CheckpointId, Json
 
 __all__ = [
     "Checkpoint",
@@ -36,6 +37,11 @@ class LocalSource:
 
     path: Path
 
+    def describe(self) -> dict[str, Json]:
+        """For the provenance: the folder's name, never its path, and a sample of its weights."""
+        sample = sample_digest(self.path)
+        return {"folder": self.path.name} | ({} if sample is None else {"sample": sample})
+
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
@@ -43,6 +49,10 @@ class HubSource:
 
     repo: str
     revision: str
+
+    def describe(self) -> dict[str, Json]:
+        """For the provenance."""
+        return {"repo": self.repo, "revision": self.revision}
 
 
 @dataclass(frozen=True, slots=True)

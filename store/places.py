@@ -61,7 +61,20 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
     if deposit is None or not (deposit.path / "commits").is_dir():
         deposit = _create(root, folder, spec)
     check_same(deposit.spec, spec, where=deposit.path)
+    _check_siblings(root, deposit)
     return deposit
+
+
+def _check_siblings(root: Path, deposit: Deposit) -> None:
+    """One checkpoint has one set of weights, whatever it was asked."""
+    weights = deposit.spec.provenance.get("weights")
+    for other in deposits(root, deposit.checkpoint):
+        stored = other.spec.provenance.get("weights")
+        if None not in (weights, stored) and stored != weights:
+            raise BankError(
+                f"{other.path} holds {deposit.checkpoint} with weights digest {stored}, not"
+                f" {weights}: not the same weights; store these under another model or run name"
+            )
 
 
 def _open_or_none(root: Path, folder: str) -> Deposit | None:

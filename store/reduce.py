@@ -141,13 +141,13 @@ class BlockReducer:
         EngineError
             If a logit is not finite, or a log-probability does not fit in float16.
         """
-        top = top_entries(row, self.layout.keep.k, self.vocab_entries)
-        lowest, highest = float(row.min()), float(top.logit[0])
+        lowest, highest = float(row.min()), float(row.max())
         if not (np.isfinite(lowest) and np.isfinite(highest)):
             bad = int(np.count_nonzero(~np.isfinite(row)))
             raise EngineError(
                 f"{bad} of {len(row)} logits are not finite; {NOT_FINITE}", query=self.rows[i]
             )
+        top = top_entries(row, self.layout.keep.k, self.vocab_entries)
         stored = None if self._logprobs is None else self._logprobs[i]
         logsumexp = self._normalise(row, stored)
         if stored is not None and stored.dtype == np.float16 and lowest - logsumexp < FLOAT16_MIN:

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from logitbank.errors import BankError, KeepLevelError, UsageError
+from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store import commits, objects
 from logitbank.store.deposit import Deposit
 from logitbank.store.schema import SCORES_SCHEMA, OptionTokens, json_digest
@@ -12,7 +12,7 @@ from logitbank.store.writer import move_into_place, write_scores
 
 
 def rescore(deposit: Deposit, options: OptionTokens) -> None:
-    """Add another part of scores to a complete deposit; nothing happens where it is there.
+    """Add another part of scores to a deposit; nothing happens where it is there.
 
     Ranks and ties are counted among the stored values, after rounding, so the rows are marked
     `exact` = False: the true rank lies in rank … rank + ties.
@@ -20,16 +20,17 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     Parameters
     ----------
     deposit
-        A complete deposit with full rows.
+        A deposit with full rows.
     options
-        Tokens for each query of its query set; see `Bank.lacking_options`.
+        Tokens for each query of its query set, none where the query is not committed; see
+        `Bank.lacking_options`.
 
     Raises
     ------
     KeepLevelError
         The deposit keeps no full rows.
     BankError
-        It is not complete.
+        A query with options is not committed.
     UsageError
         `options` is for another number of queries, empty, or names a token outside the vocabulary.
     """
@@ -57,13 +58,12 @@ def _check(deposit: Deposit, options: OptionTokens) -> None:
             f"{deposit} keeps {layout.keep}, not full vocabulary rows, so new options cannot be"
             " read from it; extract again into another bank"
         )
-    if not deposit.complete:
-        raise BankError(f"{deposit} is not complete; finish it with `logitbank extract` first")
     if len(options.offsets) != layout.queries + 1 or not len(options.tokens):
         raise UsageError(
             f"options are for {len(options.offsets) - 1} queries with {len(options.tokens)} tokens;"
             f" give at least one token for the {layout.queries} queries of {deposit.query_set}"
         )
+    deposit.require(np.flatnonzero(np.diff(options.offsets)))
     outside = options.tokens[(options.tokens < 0) | (options.tokens >= layout.vocab)]
     if len(outside):
         raise UsageError(f"token {outside[0]} is not in the deposit; use 0 to {layout.vocab - 1:,}")

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
-from logitbank.engine.events import CheckpointFailed, Event
+from logitbank.engine.events import Event
 from logitbank.engine.job import Job
+from logitbank.engine.serve import failure
 from logitbank.engine.worker import Worker
 from logitbank.errors import LogitbankError, WeightsError
 from logitbank.store.schema import Json, Query
@@ -74,7 +75,7 @@ class InProcess:
         try:
             self._worker.run(job)
         except LogitbankError as error:
-            events.append(CheckpointFailed(job.checkpoint, str(error)))
+            events.append(failure(job, error))
         yield from events
 
     def stop(self) -> None:

@@ -413,10 +413,13 @@ def test_options_that_are_refused(tmp_path: Path, options: list[list[int]], mess
         rescore(deposit, OptionTokens.build(options))
 
 
-def test_rescoring_waits_for_all_blocks(tmp_path: Path) -> None:
+def test_rescoring_goes_by_committed_blocks(tmp_path: Path) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0))
-    with pytest.raises(BankError, match="is not complete; finish it with `logitbank extract`"):
+    with pytest.raises(BankError, match="6 of 10 rows asked for are not there yet"):
         rescore(deposit, OptionTokens.build([[0]] * 10))
+    rescore(deposit, OptionTokens.build([[0]] * 4 + [[]] * 6))
+    new = deposit.scores().filter(kind="option", token=0).collect()
+    assert new["query"].to_list() == [0, 1, 2, 3]
 
 
 def test_provenance_must_be_plain(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from logitbank.engine import extract as extract_module
-from logitbank.engine.backend import EngineSettings
+from logitbank.engine.backend import EngineSettings, Loaded
 from logitbank.engine.events import Summary
 from logitbank.engine.extract import extract, run
 from logitbank.engine.prepare import Extraction
@@ -27,7 +27,7 @@ from logitbank.errors import (
     SuiteError,
     UsageError,
 )
-from logitbank.store import Bank, Keep, Query
+from logitbank.store import Bank, DepositWriter, Keep, Query
 from tests.checkpoints import VOCAB, write_tokenizer
 from tests.fakes import FakeBackend, InProcess
 
@@ -255,6 +255,57 @@ def test_new_options_without_full_rows_are_refused_before_anything_is_written(
     with pytest.raises(KeepLevelError, match="option 'the' is new, and .* keeps options"):
         go(tmp_path / "b.zarr", series, PromptSet("more", tuple(other)), keep=Keep("options"))
     assert sorted((tmp_path / "b.zarr" / "prompts").iterdir()) == before
+
+
+def test_a_suite_of_the_same_name_is_not_taken_for_the_one_in_the_bank(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    other = write_series(tmp_path / "elsewhere" / series.name, "step0", "step1", "step2")
+    assert go(tmp_path / "b.zarr", other, questions(*TEXTS)).plan.rows == 0, "a copy is the same"
+    save_file({"w": np.ones(3, np.float32)}, other / "step1" / "model.safetensors")
+    with pytest.raises(SuiteError, match=r"has tiny step 1 from another source .*--model"):
+        go(tmp_path / "b.zarr", other, questions(*TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"), [({"dtype": "float16"}, "--dtype float32, not float16")]
+)
+def test_a_bank_made_with_other_dtypes_is_not_taken_for_what_is_asked(
+    tmp_path: Path, series: Path, backend: FakeBackend, changes: dict[str, str], option: str
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    with pytest.raises(UsageError, match=f"tiny step 0 is in the bank with {option}"):
+        go(tmp_path / "b.zarr", series, questions(*TEXTS), **changes)
+
+
+def test_two_prompt_sets_of_one_name_are_refused(series: Path) -> None:
+    twice = (questions(TEXTS[0]), questions(TEXTS[1]))
+    with pytest.raises(UsageError, match="two prompt sets are called 'mine'; rename a file"):
+        Extraction(resolve_suite(str(series)), twice, EngineSettings("transformers"))
+
+
+def test_a_run_that_ended_before_its_seal_is_sealed_by_the_next(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(DepositWriter, "seal", lambda _: None)
+        go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert not Bank.open(tmp_path / "b.zarr").info()["sealed"].any()
+    assert go(tmp_path / "b.zarr", series, questions(*TEXTS)).plan.rows == 0
+    assert Bank.open(tmp_path / "b.zarr").info()["sealed"].all()
+
+
+def test_other_weights_under_one_checkpoint_are_refused(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(TEXTS[0]))
+    monkeypatch.setattr(
+        FakeBackend, "load", lambda self, *_, **__: Loaded("other weights", self.vocab, 0.0)
+    )
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert summary.done == []
+    assert "not the same weights; store these under another model" in summary.failed[0].message
 
 
 def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, series: Path) -> None:

@@ -108,6 +108,11 @@ def test_logits_that_are_not_finite_are_refused_with_their_query(bad: float) -> 
     assert caught.value.query == 1
 
 
+def test_rows_of_nan_are_refused_at_every_keep_level() -> None:
+    with pytest.raises(EngineError, match="8 of 8 logits are not finite"):
+        reducer("topk:3").put(0, np.full(8, np.nan, np.float32))
+
+
 def test_a_logprob_beyond_float16_is_refused() -> None:
     row = np.array([0, -70_000, 0, 0, 0, 0, 0, 0], np.float32)
     with pytest.raises(EngineError, match=r"-70002 does not fit in float16; .*--dtype float32"):

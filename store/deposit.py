@@ -215,10 +215,18 @@ VERIFY = "run `logitbank verify`"
 
 
 def _scan_scores(part: Path) -> pl.LazyFrame:
-    """A part as it is read later; other writers may have left `kind` a plain string."""
-    return pl.scan_parquet(part, glob=False).select(
+    """A part as it is read later; other writers may have left `kind` a plain string.
+
+    Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
+    """
+    frame = pl.scan_parquet(part, glob=False).select(
         pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
     )
+    try:
+        frame.collect_schema()
+    except pl.exceptions.PolarsError as error:
+        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+    return frame
 
 
 def read_scores(part: Path) -> pl.DataFrame:

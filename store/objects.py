@@ -53,7 +53,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # lists in lists, thousands deep
         raise DamagedError(f"{path} is not JSON ({error}); run `logitbank verify`") from error
     if not isinstance(value, dict):
         raise DamagedError(f"{path} is JSON but no object; run `logitbank verify`")

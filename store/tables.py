@@ -84,7 +84,7 @@ def read_query_set(root: Path, name: str) -> QuerySet:
     try:
         frame = pl.read_parquet(path, glob=False).cast(QUERIES_SCHEMA)
         query_set = QuerySet.from_frame(tokenizer_of(root, name), frame)
-    except (pl.exceptions.PolarsError, UsageError, OSError) as error:
+    except (pl.exceptions.PolarsError, UsageError, OSError, TypeError) as error:
         raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
     if query_set.name != name:
         raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
@@ -93,7 +93,7 @@ def read_query_set(root: Path, name: str) -> QuerySet:
 
 def query_count(root: Path, name: str) -> int:
     """Number of queries, without reading them."""
-    frame = pl.scan_parquet(_present(root, name), glob=False)
+    frame = _scan(_present(root, name), QUERIES_SCHEMA, what="query set")
     return int(frame.select(pl.len()).collect().item())
 
 
@@ -102,6 +102,8 @@ def tokenizer_of(root: Path, name: str) -> str:
     path = _present(root, name)
     try:
         return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
+    except pl.exceptions.PolarsError as error:
+        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
     except KeyError as error:
         raise DamagedError(
             f"{path} lacks the metadata {TOKENIZER_KEY}; run `logitbank verify`"
@@ -126,7 +128,7 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
     if not path.exists():
         for file in prompt_files(root):
             if file.name == name:
-                _check_unchanged(name, table, pl.read_parquet(file.path, glob=False))
+                _check_unchanged(name, table, _scan_prompts(file.path).collect())
         _write_parquet(root, path, table, {})
     return digest
 
@@ -153,9 +155,11 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     ------
     BankError
         There is none of this name.
+    DamagedError
+        One is no such table.
     """
     files = prompt_files(root)
-    tables = [pl.scan_parquet(f.path, glob=False) for f in files if f.name == name]
+    tables = [_scan_prompts(f.path) for f in files if f.name == name]
     if not tables:
         names = sorted({f.name for f in files})
         raise BankError(
@@ -169,10 +173,26 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
 
 
+def _scan_prompts(path: Path) -> pl.LazyFrame:
+    return _scan(path, PROMPTS_SCHEMA, what="table of prompts")
+
+
+def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
+    """A table that is read later. Its footer is read now: a file cut short lacks it."""
+    frame = pl.scan_parquet(path, glob=False)
+    try:
+        there = frame.collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
+    if lacking := [column for column in schema if column not in there]:
+        raise DamagedError(f"{path} is no {what}: it has no {lacking[0]}; run `logitbank verify`")
+    return frame
+
+
 def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
     """Tokens that prompts name for the queries of a query set: distinct (row, token), sorted."""
     tables = [
-        pl.scan_parquet(f.path, glob=False)
+        _scan_prompts(f.path)
         .filter(pl.col("query_set") == query_set)
         .select("row", "token")
         .drop_nulls()  # prompts without options

@@ -87,7 +87,7 @@ def _tables(root: Path, say: Callable[[str], None]) -> list[Damage]:
         say(path)
         try:
             digest = tables.prompts_digest(pl.read_parquet(file.path, glob=False))
-        except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
             found.append(Damage(path, "unreadable", str(error)))
             continue
         if digest != file.digest:

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import re
 import warnings
 from pathlib import Path
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, KeepLevelError, UsageError
-from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet
+from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, tables
 from logitbank.store.schema import PROMPTS_SCHEMA
 from tests.small_banks import (
     QUERIES,
@@ -87,6 +88,28 @@ def test_query_set_with_other_content_is_damage(tmp_path: Path) -> None:
     (folder / f"{other.name}.parquet").replace(folder / f"{QUERY_SET.name}.parquet")
     with pytest.raises(DamagedError, match=f"holds the queries of {other.name}"):
         bank.query_set(QUERY_SET.name)
+
+
+def test_a_query_set_cut_short_is_damage(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    (path,) = bank.path.glob("queries/*")
+    os.truncate(path, 100)
+    for use in (
+        lambda: bank.query_set(QUERY_SET.name),
+        lambda: bank.option_tokens(QUERY_SET.name),
+        lambda: bank.begin(spec()),
+        lambda: tables.tokenizer_of(bank.path, QUERY_SET.name),
+    ):
+        with pytest.raises(DamagedError, match=r"parquet is no query set \(.*logitbank verify"):
+            use()
+
+
+def test_json_nested_thousands_deep_is_damage(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    deposit = bank.begin(spec()).deposit
+    (deposit.path / "zarr.json").write_text("[" * 200_000 + "]" * 200_000)
+    with pytest.raises(DamagedError, match=r"zarr.json is not JSON \(.*recursion"):
+        bank.deposits()
 
 
 def test_prompts_are_a_union_of_their_tables(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
+import os
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.errors import BankError
+from logitbank.errors import BankError, DamagedError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, rescore
 from logitbank.store.schema import PROMPTS_SCHEMA
 from tests.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
@@ -129,6 +130,34 @@ def test_rescored_options_join_the_others(tmp_path: Path) -> None:
     assert found.select("token", "rank", "exact").rows() == [(3, 3, False), (0, 6, False)]
     np.testing.assert_allclose(found["logit"], [3, 0], atol=1e-5)
     assert bank.scan("parity").collect()["exact"].all()
+
+
+@pytest.mark.parametrize("left", [0, 100, -1])
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("prompts/parity-*.parquet", r"parity-\w+.parquet is no table of prompts \(.*verify"),
+        ("m/main/0/q-*/scores/all.parquet", r"all.parquet is no table of scores \(.*verify"),
+    ],
+)
+def test_a_file_cut_short_is_damage_before_anything_is_collected(
+    tmp_path: Path, file: str, message: str, left: int
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    deposit(bank, logits(), step=0)
+    (path,) = bank.path.glob(file)
+    os.truncate(path, left % path.stat().st_size)
+    with pytest.raises(DamagedError, match=message):
+        bank.scan("parity")
+
+
+def test_another_table_in_the_place_of_prompts_is_damage(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    (path,) = bank.path.glob("prompts/*")
+    prompt_table().drop("text").write_parquet(path)
+    for read in (lambda: bank.scan("parity"), lambda: bank.option_tokens(QUERY_SET.name)):
+        with pytest.raises(DamagedError, match="is no table of prompts: it has no text; run"):
+            read()
 
 
 def test_only_needed_columns_are_read(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@ import json
 import os
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from logitbank.store import Bank, Query, QuerySet, verify
+from logitbank.store.tables import TOKENIZER_KEY
 from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, spec
 
 
@@ -116,6 +118,19 @@ def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None
     assert [damage.problem for damage in found] == ["unreadable", "unreadable"]
     assert "does not describe a deposit" in found[0].detail
     assert "it was moved or swapped" in found[1].detail
+
+
+def test_tables_of_other_types_are_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    (prompts,), (queries,) = bank.path.glob("prompts/*"), bank.path.glob("queries/*")
+    pl.read_parquet(prompts).cast({"text": pl.Binary}).write_parquet(prompts)
+    tokenizer = pl.read_parquet_metadata(queries)
+    nulls = pl.read_parquet(queries).with_columns(ids=pl.lit(None, pl.List(pl.Int32)))
+    nulls.write_parquet(queries, metadata={TOKENIZER_KEY: tokenizer[TOKENIZER_KEY]})
+    assert sorted(problems(bank)) == [
+        (f"prompts/{prompts.name}", "unreadable"),
+        (f"queries/{queries.name}", "changed"),
+    ]
 
 
 def test_damaged_tables_are_named(tmp_path: Path) -> None:

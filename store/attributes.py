@@ -8,6 +8,7 @@ from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankE
 from logitbank.store.schema import CheckpointId, DepositSpec, Keep, Layout
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
+MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
 DIGESTS = ("weights", "tokenizer")
 ARRAY = "array"
 """Digest of the logits themselves, where nobody named the weights that they are of."""
@@ -53,7 +54,7 @@ def _parse(a: Any) -> DepositSpec:
     sizes = {name: a[name] for name in ("queries", "vocab", "vocab_entries", "block_rows")}
     sizes["keep_k"] = a["keep_k"]
     for name, value in sizes.items():
-        if type(value) is not int or value < 1:
+        if type(value) is not int or not 1 <= value <= MAX_SIZE:
             raise ValueError(f"{name} is {value!r}")
     for name in ("run_seed", "step"):
         if a[name] is not None and type(a[name]) is not int:

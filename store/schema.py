@@ -26,6 +26,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 TARGET_BLOCK_BYTES = 128 * 2**20
 MAX_BLOCK_ROWS = 4096
+MAX_BLOCKS = 10**6  # 134 TB of the usual ones; a reader makes a set of them, in 0.1 s and 65 MB
 MAX_NAME = 200  # of a folder, quoted; file systems take 255
 
 SCORES_SCHEMA = pl.Schema(
@@ -214,6 +215,13 @@ class Layout:
     dtype: Dtype
     keep: Keep
     block_rows: int
+
+    def __post_init__(self) -> None:
+        if self.queries > MAX_BLOCKS * self.block_rows:
+            raise UsageError(
+                f"{self.queries:,} queries in blocks of {self.block_rows:,} are more than"
+                f" {MAX_BLOCKS:,} blocks; use larger blocks"
+            )
 
     @classmethod
     def plan(

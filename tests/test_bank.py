@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, KeepLevelError, UsageError
-from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, tables
+from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, tables
 from logitbank.store.schema import PROMPTS_SCHEMA
 from tests.small_banks import (
     QUERIES,
@@ -357,6 +357,13 @@ def test_deposits_of_one_checkpoint(tmp_path: Path) -> None:
     assert bank.deposits(CheckpointId("org/other")) == []
 
 
+def test_layouts_of_too_many_blocks_are_refused() -> None:
+    assert Layout(10**6 + 1, 6, "float32", Keep("full"), 2).blocks == 500_001
+    message = "1,000,001 queries in blocks of 1 are more than 1,000,000 blocks; use larger blocks"
+    with pytest.raises(UsageError, match=message):
+        Layout(10**6 + 1, 6, "float32", Keep("full"), 1)
+
+
 def test_begin_checks_the_spec(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with pytest.raises(BankError, match=f"made with tokenizer {TOKENIZER}, not 00"):
@@ -437,6 +444,8 @@ def test_swapped_deposit_is_named(tmp_path: Path) -> None:
         ({"model": 3}, "model is 3"),
         ({"provenance": []}, r"provenance is \[\]"),
         ({"dtype": "object"}, "dtype is 'object'"),
+        ({"queries": 2**31}, "queries is 2147483648"),
+        ({"queries": 4 * 10**8, "block_rows": 1}, "400,000,000 queries in blocks of 1 are more"),
     ],
 )
 def test_attributes_from_strangers_are_checked(

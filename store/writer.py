@@ -177,7 +177,7 @@ class DepositWriter:
 def _remove_sealed_parts(deposit: Deposit) -> None:
     for block in range(deposit.layout.blocks):
         for relative in (f"scores/{block}.parquet", f"commits/{block}.json"):
-            (deposit.path / relative).unlink(missing_ok=True)
+            objects.plain_path(deposit.path, relative).unlink(missing_ok=True)
 
 
 def move_into_place(deposit: Path, staged: Mapping[str, Path]) -> None:

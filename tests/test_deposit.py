@@ -301,6 +301,17 @@ def test_seal_refuses_damaged_parts(tmp_path: Path) -> None:
     assert not only_deposit(bank).sealed
 
 
+def test_seal_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2, seal=True)
+    scores = only_deposit(bank).path / "scores"
+    scores.rename(tmp_path / "elsewhere")
+    scores.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "1.parquet").write_text("mine")
+    with pytest.raises(BankError, match="scores is a symbolic link; a bank holds plain files"):
+        bank.begin(spec()).seal()
+    assert (tmp_path / "elsewhere" / "1.parquet").read_text() == "mine"
+
+
 def test_closing_a_writer_removes_its_staging(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0)
     assert not list(only_deposit(bank).path.glob(".*"))

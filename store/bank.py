@@ -201,7 +201,7 @@ class Bank:
         *,
         checkpoint: CheckpointId,
         query_set: str,
-        keep: Keep = Keep("full"),  # noqa: B008 (a frozen value)
+        keep: Keep | str = "full",
         dtype: Dtype = "float32",
         vocab_entries: int | None = None,
         provenance: Mapping[str, Json] | None = None,
@@ -214,7 +214,7 @@ class Bank:
             (q, v) of float16, float32 or float64: one row per query of the query set, one column
             per output of the head, padding included. Raw, natural units; float64 is rounded.
         checkpoint, query_set, keep, dtype
-            What they are of, how much to keep and in which precision.
+            What they are of, how much to keep (full, topk:K or options) and in which precision.
         vocab_entries
             Entries of the tokenizer where fewer than the outputs.
         provenance
@@ -224,7 +224,8 @@ class Bank:
         Raises
         ------
         UsageError
-            Shape or dtype is another, or a logit is not finite; names the query row.
+            Shape or dtype is another, or a logit is not finite; names the query row. Or `keep` is
+            no keep level.
         BankError
             Other logits of this checkpoint and query set are there, whole or in part.
         KeepLevelError
@@ -237,7 +238,7 @@ class Bank:
             logits,
             checkpoint=checkpoint,
             query_set=query_set,
-            keep=keep,
+            keep=Keep.parse(keep) if isinstance(keep, str) else keep,
             dtype=dtype,
             vocab_entries=vocab_entries,
             provenance=provenance or {},

@@ -299,6 +299,17 @@ def test_arrays_that_are_refused(tmp_path: Path, values: np.ndarray, message: st
         bank.deposit(values, checkpoint=STEP0, query_set=QUERY_SET.name)
 
 
+def test_keep_levels_may_be_text(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step, keep in enumerate(("full", "topk:2", "options", Keep("topk", 3))):
+        made = bank.deposit(
+            logits(), checkpoint=CheckpointId("m", step=step), query_set=QUERY_SET.name, keep=keep
+        )
+        assert str(made.layout.keep) == str(keep)
+    with pytest.raises(UsageError, match="keep level 'half' is unknown; use full, topk:K"):
+        bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name, keep="half")
+
+
 def test_the_same_array_again_changes_nothing(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     values = logits().astype("float16")

@@ -23,6 +23,7 @@ def bare(tmp: Path) -> list[Figure]:
             f"{name}, 110 tokens", 0.95, "bare_vllm",
             tmp=tmp, shape="70m", count=256, long=True,
         ),
+        against("toy, against bare vLLM", None, "bare_vllm", tmp=tmp, shape="toy", count=2048),
     ]  # fmt: skip
 
 

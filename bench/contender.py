@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,7 +20,9 @@ Round = Callable[[], float]
 class Contender:
     """The caller's side of one process."""
 
-    def __init__(self, kind: str, log: Path, **request: Any) -> None:
+    def __init__(
+        self, kind: str, log: Path, *, environment: Mapping[str, str] = {}, **request: Any
+    ) -> None:
         self._log, start = log, time.perf_counter()
         path = log.with_suffix(".json")
         path.write_text(json.dumps(request, default=str))
@@ -31,6 +33,7 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                env=os.environ | environment,
             )
         self._line()  # ready
         self.setup_s = time.perf_counter() - start

@@ -1,14 +1,13 @@
 """Scoring with a bank against what its users would run instead."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 from bench.contender import Contender
 from bench.figures import Figure
 from bench.models import series
-
-Say = Iterator[str]
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.worker_process import worker_environment
 
 
 def paired(
@@ -57,6 +56,7 @@ def against(
     ours = Contender(
         "bank",
         tmp / "bank.log",
+        environment=worker_environment(EngineSettings("vllm")),  # as workers are started
         checkpoint=model,
         count=count,
         long=long,

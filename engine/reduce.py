@@ -6,7 +6,14 @@ import numpy as np
 import torch
 
 from logitbank.errors import EngineError
-from logitbank.store.reduce import FLOAT16_MIN, NOT_FINITE, BlockReducer, Entries, ReducedRow
+from logitbank.store.reduce import (
+    FLOAT16_MIN,
+    NOT_FINITE,
+    BlockReducer,
+    Entries,
+    Normalised,
+    ReducedRow,
+)
 
 
 class ReducingSink:
@@ -22,14 +29,23 @@ class ReducingSink:
 
     def __call__(self, indices: Sequence[int], logits: torch.Tensor) -> None:
         if logits.device.type == "cpu":
-            for i, row in zip(indices, logits.float().numpy(), strict=True):
-                try:
-                    self._reducer.put(i, row)
-                    self._failed.pop(i, None)
-                except EngineError as error:
-                    self._failed[i] = error
+            self._on_cpu(indices, logits.float())
         else:
             self._on_device(indices, logits.float())
+
+    def _on_cpu(self, indices: Sequence[int], logits: torch.Tensor) -> None:
+        """Softmax and rounding for the batch: one parallel step instead of thousands a second."""
+        layout = self._reducer.layout
+        logsumexp = torch.logsumexp(logits, dim=1)
+        full = layout.keep.level == "full"
+        logprobs = (logits - logsumexp[:, None]).to(getattr(torch, layout.dtype)) if full else None
+        for j, (i, row) in enumerate(zip(indices, logits.numpy(), strict=True)):
+            stored = None if logprobs is None else logprobs[j].numpy()
+            try:
+                self._reducer.put(i, row, Normalised(np.float32(logsumexp[j].item()), stored))
+                self._failed.pop(i, None)
+            except EngineError as error:
+                self._failed[i] = error
 
     def raise_pending(self) -> None:
         """Raise the first row's error, if the last logits of any row were unusable."""
@@ -69,18 +85,6 @@ class ReducingSink:
             self._reducer.put_reduced(
                 i, ReducedRow(float(lse[j]), listed, best), None if stored is None else stored[j]
             )
-
-
-def normalise(row: np.ndarray, out: np.ndarray | None) -> np.float32:
-    """`store.reduce.normalise` by torch, whose exponentials and rounding take a third of the time.
-
-    NumPy 150 + 155 µs, torch 94 + 16 for 50,304 outputs on one core.
-    """
-    logits = torch.from_numpy(row)
-    logsumexp = torch.logsumexp(logits, dim=0)
-    if out is not None:
-        torch.from_numpy(out).copy_(logits - logsumexp)
-    return np.float32(logsumexp.item())
 
 
 def batch_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Entries:

@@ -89,8 +89,6 @@ class Worker:
             self._backend.close()
 
     def _run_deposit(self, job: Job, plan: DepositPlan, provenance: dict[str, Json]) -> None:
-        from logitbank.engine.reduce import normalise
-
         queries = self._bank.query_set(plan.query_set).queries
         options = self._bank.option_tokens(plan.query_set)
         spec = DepositSpec(
@@ -107,7 +105,6 @@ class Worker:
                     options=options,
                     vocab_entries=job.vocab_entries,
                     buffer=self._buffers.take(layout),
-                    normalise=normalise,
                 )
                 self._score(reducer, [queries[row] for row in reducer.rows], plan)
                 blocks.put(block, reducer.finish())

@@ -90,7 +90,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | _environment(self._settings),
+                env=os.environ | worker_environment(self._settings),
             )
         theirs.close()
         self._connection.send(self._settings)
@@ -102,8 +102,8 @@ class WorkerProcess:
         return event
 
 
-def _environment(settings: EngineSettings) -> dict[str, str]:
-    """What a worker needs set before Python starts: nothing is asked of or sent to any network."""
+def worker_environment(settings: EngineSettings) -> dict[str, str]:
+    """What a worker needs set before it starts: nothing is asked of or sent to any network."""
     return {
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")
         if settings.trust_remote_code
@@ -111,5 +111,9 @@ def _environment(settings: EngineSettings) -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # glibc keeps freed memory: the first touch of new pages costs more than what goes there.
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(2**34),
+        "MALLOC_ARENA_MAX": "1",
         "PYTHONUNBUFFERED": "1",
     }

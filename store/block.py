@@ -10,15 +10,17 @@ from logitbank.store.schema import SCORES_SCHEMA, BlockData, Layout
 def finite_rows(values: np.ndarray) -> np.ndarray:
     """For each row of (q, v): are all its values finite? Shape (q,).
 
-    float16 by its bits, a row at a time: for 50 MB NumPy's isfinite takes 0.35 s, bits of all rows
-    at once 0.02 to 0.3 (new memory is slow), these 0.01.
+    float16 by its bits, 32 rows at a time: for 50 MB NumPy's isfinite takes 0.35 s, bits of all
+    rows at once 0.02 to 0.3 (new memory is slow), these 0.01.
     """
     if values.dtype != np.float16:
         return np.asarray(np.isfinite(values).all(axis=1))
-    magnitude = np.empty(values.shape[1], np.uint16)
-    finite = np.empty(len(values), bool)
-    for i, row in enumerate(values.view(np.uint16)):
-        finite[i] = np.bitwise_and(row, 0x7FFF, out=magnitude).max() < 0x7C00
+    bits, finite = values.view(np.uint16), np.empty(len(values), bool)
+    magnitude = np.empty((32, values.shape[1]), np.uint16)
+    for start in range(0, len(values), 32):
+        some = bits[start : start + 32]
+        part = np.bitwise_and(some, 0x7FFF, out=magnitude[: len(some)])
+        finite[start : start + 32] = part.max(axis=1) < 0x7C00
     return finite
 
 

@@ -4,7 +4,6 @@ Row by row in NumPy, float32, before anything is rounded. On a CPU this is the f
 in a row of 50,304 take about 90 µs here and more than 1 ms as one batched comparison in torch.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -81,15 +80,21 @@ def _best_entry(row: np.ndarray, vocab_entries: int) -> Entries:
     return Entries(np.array([token], np.int32), np.array([z]), *counts)
 
 
-def normalise(row: np.ndarray, out: np.ndarray | None) -> np.float32:
-    """Log-sum-exp of `row` (v,) float32; the row minus it goes into `out` (v,), rounded."""
+class Normalised(NamedTuple):
+    """The softmax of one row, where it has been computed already."""
+
+    logsumexp: np.float32
+    logprobs: np.ndarray | None
+    """(v,) in the layout's dtype; None where no full rows are kept."""
+
+
+def normalise(row: np.ndarray, dtype: str) -> Normalised:
+    """Log-sum-exp of `row` (v,) float32, and the row minus it, rounded."""
     highest = row.max()
     shifted = np.subtract(row, highest)
-    logsumexp = highest + np.log(np.exp(shifted, out=shifted).sum(dtype=np.float32))
-    if out is not None:
-        with np.errstate(over="ignore"):  # the reducer refuses what does not fit
-            out[:] = np.subtract(row, logsumexp, out=shifted)
-    return np.float32(logsumexp)
+    logsumexp = np.float32(highest + np.log(np.exp(shifted, out=shifted).sum(dtype=np.float32)))
+    with np.errstate(over="ignore"):  # the reducer refuses what does not fit
+        return Normalised(logsumexp, np.subtract(row, logsumexp, out=shifted).astype(dtype))
 
 
 class BlockReducer:
@@ -107,8 +112,6 @@ class BlockReducer:
         Entries of the tokenizer; outputs from here on are padding.
     buffer
         (≥ rows of the block, v) in the layout's dtype, to be filled instead of a new array.
-    normalise
-        As the function of that name; an engine brings a faster one.
     """
 
     def __init__(
@@ -119,22 +122,22 @@ class BlockReducer:
         options: OptionTokens,
         vocab_entries: int,
         buffer: np.ndarray | None = None,
-        normalise: Callable[[np.ndarray, np.ndarray | None], np.float32] = normalise,
     ) -> None:
         self.rows = layout.rows(block)
         self.layout = layout
         self._options = options
         self.vocab_entries = vocab_entries
         self._reduced: list[ReducedRow | None] = [None] * len(self.rows)
-        self._normalise = normalise
         self._logprobs: np.ndarray | None = None
         if layout.keep.level == "full":
             if buffer is None:
                 buffer = np.empty((len(self.rows), layout.vocab), layout.dtype)
             self._logprobs = buffer[: len(self.rows)]
 
-    def put(self, i: int, row: np.ndarray) -> None:
+    def put(self, i: int, row: np.ndarray, normalised: Normalised | None = None) -> None:
         """Reduce the logits (v,) float32 of the block's `i`-th query.
+
+        `normalised` is given by engines, which compute the softmax of whole batches faster.
 
         Raises
         ------
@@ -148,14 +151,15 @@ class BlockReducer:
                 f"{bad} of {len(row)} logits are not finite; {NOT_FINITE}", query=self.rows[i]
             )
         top = top_entries(row, self.layout.keep.k, self.vocab_entries)
-        stored = None if self._logprobs is None else self._logprobs[i]
-        logsumexp = self._normalise(row, stored)
-        if stored is not None and stored.dtype == np.float16 and lowest - logsumexp < FLOAT16_MIN:
-            raise EngineError(
-                f"a log-probability of {lowest - logsumexp:.0f} does not fit in float16; "
-                "store float32 (--dtype float32)",
-                query=self.rows[i],
-            )
+        logsumexp, logprobs = normalised or normalise(row, self.layout.dtype)
+        if self._logprobs is not None:
+            if self.layout.dtype == "float16" and lowest - logsumexp < FLOAT16_MIN:
+                raise EngineError(
+                    f"a log-probability of {lowest - logsumexp:.0f} does not fit in float16; "
+                    "store float32 (--dtype float32)",
+                    query=self.rows[i],
+                )
+            self._logprobs[i] = logprobs
         tokens = self._options.of(self.rows[i])
         self._reduced[i] = ReducedRow(
             float(logsumexp), option_entries(row, tokens, self.vocab_entries), top

@@ -1,7 +1,6 @@
 """Reduction of vocabulary rows: hand-worked ranks, ties and padding; NumPy against torch."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,14 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine import reduce
 from logitbank.engine.reduce import ReducingSink, batch_entries
 from logitbank.errors import EngineError
-from logitbank.store import reduce as store_reduce
-from logitbank.store.reduce import BlockReducer, option_entries, top_entries
+from logitbank.store.reduce import BlockReducer, normalise, option_entries, top_entries
 from logitbank.store.schema import Keep, Layout, OptionTokens
-
-Normalise = Callable[[np.ndarray, np.ndarray | None], np.float32]
 
 # entries:     0    1    2    3    4    5 | padding: 6    7
 ROW = np.array([1.0, 3.0, 2.0, 3.0, 0.0, -1.0, 3.0, 2.5], np.float32)
@@ -151,15 +146,30 @@ def test_the_best_entry_is_the_first_of_several(row: list[float]) -> None:
         assert getattr(best, field).tolist() == getattr(several, field)[:1].tolist()
 
 
-@pytest.mark.parametrize("function", [reduce.normalise, store_reduce.normalise])
 @pytest.mark.parametrize("offset", [0, -1e4, 1e4])
-def test_rows_are_normalised_without_overflow(function: Normalise, offset: float) -> None:
+def test_rows_are_normalised_without_overflow(offset: float) -> None:
     row = np.random.default_rng(0).normal(offset, 3, 50_304).astype(np.float32)
-    out = np.empty(len(row), np.float16)
     expected = scipy.special.logsumexp(row.astype(np.float64))
-    assert function(row, out) == pytest.approx(expected, rel=1e-6)
-    assert function(row, None) == function(row, out)
-    np.testing.assert_allclose(out, row - expected, rtol=2**-10, atol=2e-3)
+    logsumexp, logprobs = normalise(row, "float16")
+    assert logsumexp == pytest.approx(expected, rel=1e-6)
+    assert logprobs is not None
+    np.testing.assert_allclose(logprobs, row - expected, rtol=2**-10, atol=2e-3)
+
+
+@pytest.mark.parametrize("level", ["full", "options"])
+def test_a_batch_of_an_engine_gives_the_block_of_its_rows(level: str) -> None:
+    rows = np.random.default_rng(0).normal(0, 3, (2, 8)).astype(np.float32)
+    one_by_one, batch = reducer(level, "float16"), reducer(level, "float16")
+    for i, row in enumerate(rows):
+        one_by_one.put(i, row)
+    ReducingSink(batch)([1, 0], torch.from_numpy(rows[::-1].copy()))
+    a, b = one_by_one.finish(), batch.finish()
+    assert a.scores.drop("logsumexp").equals(b.scores.drop("logsumexp"))
+    np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], rtol=1e-6)
+    if level == "full":
+        np.testing.assert_allclose(a.logprobs, b.logprobs, rtol=2**-10)  # type: ignore[arg-type]
+    else:
+        assert b.logprobs is None
 
 
 def test_rows_reduced_on_a_device_give_the_same_block() -> None:

@@ -138,8 +138,8 @@ def _deposits(
         rows.setdefault(name, set()).add(row)
     for checkpoint in extraction.suite.checkpoints:
         stored = {d.query_set: d for d in bank.deposits(checkpoint.id)} if bank is not None else {}
-        for deposit in stored.values():
-            _check_source(deposit, checkpoint)
+        for other in stored.values():
+            _check_source(other, checkpoint)
         for name, wanted in rows.items():
             deposit = stored.get(name)
             if deposit is None:

@@ -39,8 +39,10 @@ class LocalSource:
 
     def describe(self) -> dict[str, Json]:
         """For the provenance: the folder's name, never its path, and a sample of its weights."""
-        sample = sample_digest(self.path)
-        return {"folder": self.path.name} | ({} if sample is None else {"sample": sample})
+        found: dict[str, Json] = {"folder": self.path.name}
+        if (sample := sample_digest(self.path)) is not None:
+            found["sample"] = sample
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -24,6 +24,10 @@ class Figure:
     """Whether the target is reached; None where there is none."""
     rounds: list[float] = field(default_factory=list)
     detail: str = ""
+
+    def line(self) -> str:
+        """For the terminal."""
+        return f"{self.name}: {self.value:.3g} {self.unit} {self.detail}".rstrip()
 
 
 def hardware() -> dict[str, str]:
@@ -46,18 +50,19 @@ def hardware() -> dict[str, str]:
     return found
 
 
-def save(figures: list[Figure], folder: Path) -> Path:
-    """The JSON file of one run."""
-    now = datetime.now(UTC)
-    path = folder / f"{now:%Y-%m-%d-%H%M}.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "time": now.isoformat(timespec="seconds"),
+def content_of(figures: list[Figure], started: datetime) -> dict[str, object]:
+    """The JSON value of one run."""
+    return {
+        "time": started.isoformat(timespec="seconds"),
         "hardware": hardware(),
         "figures": [asdict(f) for f in figures],
     }
+
+
+def save(content: dict[str, object], path: Path) -> None:
+    """The JSON file of one run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    return path
 
 
 def markdown(content: dict[str, object]) -> str:

@@ -219,14 +219,15 @@ def _scan_scores(part: Path) -> pl.LazyFrame:
 
     Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
     """
-    frame = pl.scan_parquet(part, glob=False).select(
-        pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
-    )
+    frame = pl.scan_parquet(part, glob=False)
     try:
-        frame.collect_schema()
+        if frame.collect_schema() == SCORES_SCHEMA:
+            return frame
+        cast = frame.select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
+        cast.collect_schema()
     except pl.exceptions.PolarsError as error:
         raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
-    return frame
+    return cast
 
 
 def read_scores(part: Path) -> pl.DataFrame:

@@ -17,6 +17,7 @@ from logitbank.engine.runner import Runner
 from logitbank.engine.suites import HubSource, Suite, duplicate_notes, resolve_suite
 from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store import Bank, rescore
+from logitbank.store.objects import holds_something
 from logitbank.store.schema import Dtype, Keep
 
 
@@ -118,7 +119,7 @@ def run(
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
     with Fetcher(checkpoints, hub, legacy_weights=legacy) as fetcher:
-        bank = Bank.open(path) if _holds_something(path) else None
+        bank = Bank.open(path) if holds_something(path) else None
         prepared = _prepare(bank, extraction, fetcher)
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
@@ -139,13 +140,6 @@ def run(
                 runner.stop()
     summary.seconds = time.monotonic() - start
     return summary
-
-
-def _holds_something(path: Path) -> bool:
-    """False for a folder that is empty, or was left so by a process killed while it made a bank."""
-    if not path.is_dir():
-        return path.exists()
-    return any(not entry.name.startswith(".") for entry in path.iterdir())
 
 
 def _prepare(bank: Bank | None, extraction: Extraction, fetcher: Fetcher) -> Prepared:

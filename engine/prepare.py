@@ -99,29 +99,24 @@ def _check_options(
     bank: Bank, extraction: Extraction, tables: Sequence[tuple[str, pl.DataFrame]]
 ) -> None:
     """Refuse new options on stored queries whose full rows were not kept."""
-    named = [table.select("query_set", "row", "token", "option") for _, table in tables]
-    asked = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
-    lacking: dict[str, str] = {}
-    stored = bank.query_sets()
-    for (name,), part in asked.group_by("query_set"):
-        if name not in stored:
-            continue
-        known = bank.option_tokens(str(name))
-        new = [
-            o
-            for row, t, o in part.select("row", "token", "option").rows()
-            if t not in known.of(row)
-        ]
-        lacking |= {str(name): new[0]} if new else {}
-    if not lacking:
-        return
+    lower: dict[str, Deposit] = {}
     for checkpoint in extraction.suite.checkpoints:
         for deposit in bank.deposits(checkpoint.id):
-            option = lacking.get(deposit.query_set)
-            if option is not None and deposit.layout.keep.level != "full" and deposit.committed():
+            if deposit.layout.keep.level != "full" and deposit.committed():
+                lower.setdefault(deposit.query_set, deposit)
+    if not lower:
+        return
+    named = [table.select("query_set", "row", "token", "option") for _, table in tables]
+    asked = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
+    for name, deposit in lower.items():
+        known = bank.option_tokens(name)
+        part = asked.filter(query_set=name).select("row", "token", "option")
+        for row, token, option in part.iter_rows():
+            if token not in known.of(row):
                 raise KeepLevelError(
-                    f"option {option!r} is new, and {checkpoint.id} keeps {deposit.layout.keep}, "
-                    "not the full rows that it could be read from; extract into a new bank"
+                    f"option {option!r} is new, and {deposit.checkpoint} keeps "
+                    f"{deposit.layout.keep}, not the full rows that it could be read from; "
+                    "extract into a new bank"
                 )
 
 

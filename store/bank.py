@@ -66,10 +66,7 @@ class Bank:
         """
         path = Path(path)
         taken = f"{path} is there already; open it with Bank.open, or choose another folder"
-        if path.exists() and (
-            # Hidden files are what a process killed in the middle of this left.
-            not path.is_dir() or any(not p.name.startswith(".") for p in path.iterdir())
-        ):
+        if objects.holds_something(path):
             raise UsageError(taken)
         path.mkdir(parents=True, exist_ok=True)
         about = {"title": title, "licence": licence, "citation": citation}

@@ -163,6 +163,13 @@ def try_lock(path: Path, *, create: bool) -> int | None:
     return handle
 
 
+def holds_something(path: Path) -> bool:
+    """False for a folder that is empty, or was left so by a process killed while it made a bank."""
+    if not path.is_dir():
+        return path.exists()
+    return any(not entry.name.startswith(".") for entry in path.iterdir())
+
+
 @contextmanager
 def naming_full_disk(path: Path, needed: int) -> Iterator[None]:
     """Turn "no space left" into an error that says where, how much, and what to do."""

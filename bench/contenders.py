@@ -76,14 +76,12 @@ def bank(checkpoint: str, count: int, long: bool, engine: str, folder: str) -> R
             loaded.append(time.perf_counter())
 
     longest = max(map(len, token_ids(workload(count, long=long), source)))
-    worker = Worker(
-        path, replace(settings, max_length=longest), log=Path(folder) / "canary.log", emit=notice
-    )
+    worker = Worker(path, settings, log=Path(folder) / "canary.log", emit=notice)
 
     def once() -> float:
         checkpoint = replace(suite.checkpoints[0].id, step=len(loaded))
         deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
-        worker.run(Job(checkpoint, source, deposits, prepared.tokenizer.entries, {}))
+        worker.run(Job(checkpoint, source, deposits, prepared.tokenizer.entries, {}, longest))
         return time.perf_counter() - loaded[-1]
 
     return once

@@ -1,6 +1,6 @@
 """The protocol of an engine: load a checkpoint, prove it, score queries into a sink."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -24,7 +24,7 @@ class EngineSettings:
     max_batch_tokens: int = 4096
     max_sequences: int = 64
     max_length: int = 512
-    """Longest sequence that will be asked for."""
+    """Longest sequence that will be asked for; a worker learns it from its first job."""
     block_size: int = 32
     """Of vLLM's prefix cache; 128, its CPU default, is longer than most prompts' shared part."""
     canary_every: int = 50
@@ -70,10 +70,15 @@ class Backend(Protocol):
 
 def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     """Start the engine that the settings name, on the architecture of `folder`."""
+    return import_engine(settings)(folder, settings)
+
+
+def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:
+    """The class of the engine that the settings name; its packages take seconds to import."""
     if settings.engine == "vllm":
         from logitbank.engine.vllm_backend import VllmBackend
 
-        return VllmBackend(folder, settings)
+        return VllmBackend
     from logitbank.engine.hf_backend import TransformersBackend
 
-    return TransformersBackend(folder, settings)
+    return TransformersBackend

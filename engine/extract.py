@@ -15,6 +15,7 @@ from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
 from logitbank.engine.runner import Runner
 from logitbank.engine.suites import HubSource, Suite, duplicate_notes, resolve_suite
+from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store import Bank, rescore
 from logitbank.store.objects import holds_something
@@ -118,7 +119,12 @@ def run(
     path, start = Path(path), time.monotonic()
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
-    with Fetcher(checkpoints, hub, legacy_weights=legacy) as fetcher:
+    with (
+        Fetcher(checkpoints, hub, legacy_weights=legacy) as fetcher,
+        WorkerProcess(path, extraction.settings) as worker,
+    ):
+        if not dry_run:
+            worker.start()  # its imports take as long as planning
         bank = Bank.open(path) if holds_something(path) else None
         prepared = _prepare(bank, extraction, fetcher)
         notes = [*extraction.suite.notes]
@@ -130,14 +136,13 @@ def run(
         if not dry_run:
             bank = bank or Bank.create(path)
             record_prompts(bank, prepared)
-            runner = Runner(bank, extraction, prepared, fetcher, summary, on_event)
             try:
-                runner.run()
+                Runner(extraction, prepared, fetcher, worker, summary, on_event).run()
                 _finish(bank, extraction.suite)
             except KeyboardInterrupt:
                 summary.interrupted = True
-            finally:
-                runner.stop()
+            else:
+                worker.stop()
     summary.seconds = time.monotonic() - start
     return summary
 

@@ -16,3 +16,5 @@ class Job:
     deposits: tuple[DepositPlan, ...]
     vocab_entries: int
     provenance: dict[str, Json]
+    max_length: int
+    """Longest sequence of the whole run, for which the engine is sized."""

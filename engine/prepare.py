@@ -65,6 +65,8 @@ class Prepared:
     tokenizer: Tokenizer
     config: ModelConfig
     query_sets: Mapping[str, QuerySet]
+    first: Path
+    """Folder of the checkpoint that tokenizer and config are from."""
 
 
 def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
@@ -92,7 +94,7 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
         queries=len(queries),
         prompts=sum(_count(prompts) for prompts in tokenized),
     )
-    return Prepared(plan, placement, tables, tokenizer, config, query_sets)
+    return Prepared(plan, placement, tables, tokenizer, config, query_sets, first)
 
 
 def _check_options(

@@ -3,7 +3,6 @@
 import platform
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,11 +25,10 @@ from logitbank.engine.job import Job
 from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
 from logitbank.engine.suites import HubSource, LocalSource
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.tokenizer import Tokenizer, files_digest
 from logitbank.engine.weights import check_weights
 from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import LogitbankError, SuiteError
-from logitbank.store import Bank
 from logitbank.store.schema import CheckpointId, Json
 
 
@@ -39,27 +37,24 @@ class Runner:
 
     def __init__(
         self,
-        bank: Bank,
         extraction: Extraction,
         prepared: Prepared,
         fetcher: Fetcher,
+        worker: WorkerProcess,
         summary: Summary,
         on_event: OnEvent,
     ) -> None:
-        self._bank, self._extraction, self._prepared = bank, extraction, prepared
-        self._fetcher, self._summary, self._on_event = fetcher, summary, on_event
+        self._extraction, self._prepared = extraction, prepared
+        self._fetcher, self._worker = fetcher, worker
+        self._summary, self._on_event = summary, on_event
         self._weights: dict[str, CheckpointId] = {}
+        self._same_tokenizer = {files_digest(tokenizer_folder(prepared.first))}
         lengths = [
             len(query.ids)
             for name in {d.query_set for d in prepared.plan.deposits}
             for query in prepared.query_sets[name].queries
         ]
-        longest = max(lengths, default=1)
-        where = bank.path.resolve()  # "." has no name
-        self.log = where.with_name(where.name + ".log")
-        self._worker = WorkerProcess(
-            bank.path, replace(extraction.settings, max_length=longest), log=self.log
-        )
+        self._longest = max(lengths, default=1)
 
     def run(self) -> None:
         work: dict[CheckpointId, list[DepositPlan]] = {}
@@ -85,6 +80,7 @@ class Runner:
                 deposits,
                 min(self._prepared.tokenizer.entries, self._prepared.config.vocab),
                 _provenance(source, self._prepared.tokenizer, self._extraction.settings),
+                self._longest,
             )
             for event in self._tried_twice(job):
                 self._handle(event)
@@ -112,12 +108,6 @@ class Runner:
             return False
         return failed[-1].fatal or (not self._summary.done and sum(f.crash for f in failed) >= 2)
 
-    def stop(self) -> None:
-        if self._summary.interrupted:
-            self._worker.kill()
-        else:
-            self._worker.stop()
-
     def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
         """Architecture, vocabulary and tokenizer must be the first's; weights must be there.
 
@@ -129,14 +119,20 @@ class Runner:
                 f"its {difference}; a suite has one architecture and vocabulary: extract it on "
                 "its own"
             )
-        tokenizer = Tokenizer.load(tokenizer_folder(folder))
-        if tokenizer.digest != self._prepared.tokenizer.digest:
+        self._check_tokenizer(tokenizer_folder(folder))
+        check_weights(folder, legacy_weights=self._extraction.settings.legacy_weights)
+
+    def _check_tokenizer(self, folder: Path) -> None:
+        if (files := files_digest(folder)) in self._same_tokenizer:
+            return  # a second is saved: most suites have the same files at every step
+        tokenizer, first = Tokenizer.load(folder), self._prepared.tokenizer
+        if tokenizer.digest != first.digest:
             raise SuiteError(
                 f"its tokenizer ({tokenizer.entries} entries, digest {tokenizer.digest[:12]}) "
-                f"differs from the first checkpoint's ({self._prepared.tokenizer.entries} "
-                f"entries, digest {self._prepared.tokenizer.digest[:12]}); extract it on its own"
+                f"differs from the first checkpoint's ({first.entries} "
+                f"entries, digest {first.digest[:12]}); extract it on its own"
             )
-        check_weights(folder, legacy_weights=self._extraction.settings.legacy_weights)
+        self._same_tokenizer.add(files)
 
     def _handle(self, event: Event) -> None:
         match event:

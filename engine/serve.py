@@ -10,7 +10,7 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from logitbank.engine.backend import EngineSettings
+from logitbank.engine.backend import EngineSettings, import_engine
 from logitbank.engine.events import CheckpointFailed, Event
 from logitbank.engine.job import Job
 from logitbank.engine.worker import Worker
@@ -30,6 +30,8 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
 
     settings = connection.recv()
     assert isinstance(settings, EngineSettings)
+    with contextlib.suppress(Exception):  # the first job meets it again, and reports it
+        import_engine(settings)
     worker: Worker | None = None
     while True:
         try:

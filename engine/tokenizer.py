@@ -3,6 +3,7 @@
 It knows transformers and nothing of prompts, models or the bank.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,23 @@ VOCABULARY_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+_OTHER_FILES = (
+    "config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "merges.txt",
+)
+
+
+def files_digest(folder: Path) -> str:
+    """SHA-256 of every file in `folder` that a tokenizer is read from: equal files, equal ids."""
+    total = hashlib.sha256()
+    for name in sorted(VOCABULARY_FILES + _OTHER_FILES):
+        if (folder / name).is_file():
+            content = (folder / name).read_bytes()
+            total.update(f"{name} {len(content)}\n".encode() + content)
+    return total.hexdigest()
 
 
 class Tokenizer:

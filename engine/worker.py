@@ -6,6 +6,7 @@ events do.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,8 @@ class Worker:
         if canary is not None:
             self._ask_canary(job, canary)
         if self._backend is None:
-            self._backend = open_backend(job.folder, self._settings)
+            settings = replace(self._settings, max_length=job.max_length)
+            self._backend = open_backend(job.folder, settings)
         loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
         vocab = job.deposits[0].layout.vocab
         if loaded.vocab != vocab:

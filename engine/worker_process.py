@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Self
 
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import CheckpointDone, CheckpointFailed, Event
@@ -17,16 +18,30 @@ LOG_TAIL_LINES = 12
 
 
 class WorkerProcess:
-    """A worker in a process of its own; started at the first job and again after a crash."""
+    """A worker in a process of its own; started at the first job at the latest, and after a crash.
 
-    def __init__(self, bank: Path, settings: EngineSettings, *, log: Path) -> None:
-        self._bank, self._settings, self._log = bank, settings, log
+    A context manager: leaving it kills what has not been stopped. Its log is `<bank>.log`, beside
+    the bank.
+    """
+
+    def __init__(self, bank: Path, settings: EngineSettings) -> None:
+        where = bank.resolve()  # "." has no name
+        self._bank, self._settings = bank, settings
+        self._log = where.with_name(where.name + ".log")
+        self._own_log = not self._log.exists()
+        self._idle = True
         self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, which imports its engine and waits for a job."""
+        if self._log.parent.is_dir():  # else there is no bank yet, and may never be
+            self._start()
 
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
         if self._process is None:
             self._start()
+        self._idle = False
         try:
             self._connection.send(job)
             while True:
@@ -55,8 +70,11 @@ class WorkerProcess:
             )
 
     def stop(self) -> None:
-        """End the process at once. The bank is whole whatever it was doing."""
+        """End the process: at once where it waits for a job, and the bank is whole in any case."""
         if self._process is None:
+            return
+        if self._idle:
+            self.kill()  # it may be in the middle of its imports
             return
         with contextlib.suppress(OSError):
             self._connection.close()
@@ -72,6 +90,14 @@ class WorkerProcess:
             self._process.kill()
             self._process.wait()
             self._process = None
+        if self._idle and self._own_log:
+            self._log.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def _start(self) -> None:
         self._connection, theirs = Pipe()

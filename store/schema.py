@@ -24,9 +24,9 @@ Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32"]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
-TARGET_BLOCK_BYTES = 128 * 2**20
+TARGET_BLOCK_BYTES = 64 * 2**20
 MAX_BLOCK_ROWS = 4096
-MAX_BLOCKS = 10**6  # 134 TB of the usual ones; a reader makes a set of them, in 0.1 s and 65 MB
+MAX_BLOCKS = 10**6  # 67 TB of the usual ones; a reader makes a set of them, in 0.1 s and 65 MB
 MAX_NAME = 200  # of a folder, quoted; file systems take 255
 
 SCORES_SCHEMA = pl.Schema(

@@ -61,9 +61,18 @@ class InProcess:
 
     backend = FakeBackend()
 
-    def __init__(self, bank: Path, settings: EngineSettings, *, log: Path) -> None:
-        self._arguments = (bank, settings, log)
+    def __init__(self, bank: Path, settings: EngineSettings) -> None:
+        self._arguments = (bank, settings, bank.with_suffix(".log"))
         self._worker: Worker | None = None
+
+    def __enter__(self) -> "InProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        pass
 
     def run(self, job: Job) -> Iterator[Event]:
         bank, settings, log = self._arguments

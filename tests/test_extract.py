@@ -38,7 +38,7 @@ Usage = namedtuple("Usage", "total used free")
 def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     fake = FakeBackend(VOCAB)
     monkeypatch.setattr(InProcess, "backend", fake)
-    monkeypatch.setattr("logitbank.engine.runner.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
     return fake
 
 
@@ -189,6 +189,20 @@ def test_a_checkpoint_with_another_tokenizer_is_refused_alone(
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert [c.step for c in summary.done] == [0, 1]
     assert "its tokenizer" in summary.failed[0].message
+
+
+def test_tokenizer_files_that_differ_in_what_decides_no_id_are_the_same_tokenizer(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    path = series / "step2" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "left"}))
+    assert go(tmp_path / "b.zarr", series, questions(*TEXTS)).complete
+
+
+def test_a_refused_plan_leaves_no_worker_and_no_log(tmp_path: Path, series: Path) -> None:
+    with pytest.raises(PromptError, match="is 65 tokens"):
+        go(tmp_path / "b.zarr", series, questions(" the" * 65))
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny"}
 
 
 def test_a_first_checkpoint_that_cannot_be_read_does_not_stop_the_others(

@@ -111,11 +111,11 @@ def test_keep_levels_cover_weaker_ones() -> None:
 
 def test_layout_of_pythia() -> None:
     layout = Layout.plan(queries=15840, vocab=50304, dtype="float32", keep=Keep("full"))
-    assert layout.block_rows == 512
-    assert layout.blocks == 31
-    assert layout.rows(30) == range(15360, 15840)
+    assert layout.block_rows == 256
+    assert layout.blocks == 62
+    assert layout.rows(61) == range(15616, 15840)
     assert layout.chunk_shape == (128, 3870)
-    assert layout.shard_shape == (512, 50310)
+    assert layout.shard_shape == (256, 50310)
 
 
 def test_option_tokens_are_sorted_and_distinct() -> None:

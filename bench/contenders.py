@@ -75,13 +75,14 @@ def bank(checkpoint: str, count: int, long: bool, engine: str, folder: str) -> R
         if isinstance(event, WeightsLoaded):
             loaded.append(time.perf_counter())
 
-    longest = max(map(len, token_ids(workload(count, long=long), source)))
-    worker = Worker(path, settings, log=Path(folder) / "canary.log", emit=notice)
+    worker = Worker(path, log=Path(folder) / "canary.log", emit=notice)
 
     def once() -> float:
         checkpoint = replace(suite.checkpoints[0].id, step=len(loaded))
         deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
-        worker.run(Job(checkpoint, source, deposits, prepared.tokenizer.entries, {}, longest))
+        worker.run(
+            Job(checkpoint, source, deposits, prepared.tokenizer.entries, {}, prepared.settings)
+        )
         return time.perf_counter() - loaded[-1]
 
     return once

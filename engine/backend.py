@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import torch
 
 EngineName = Literal["vllm", "transformers"]
+Task = Literal["causal", "masked"]
+"""What a model predicts: the next token, or what stands under a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +20,23 @@ class EngineSettings:
     """How an engine runs. Written into every deposit's provenance as it was used."""
 
     engine: EngineName
+    task: Task = "causal"
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the model's body; the output head and all reductions are float32."""
     device: str = "auto"
     max_batch_tokens: int = 4096
     max_sequences: int = 64
     max_length: int = 512
-    """Longest sequence that will be asked for; a worker learns it from its first job."""
+    """Longest sequence that will be asked for."""
     block_size: int = 32
     """Of vLLM's prefix cache; 128, its CPU default, is longer than most prompts' shared part."""
     canary_every: int = 50
     legacy_weights: bool = False
     trust_remote_code: bool = False
+    adapter_from: Path | None = None
+    """Folder of the checkpoint whose language adapters are put into models that lack them."""
+    adapter_languages: tuple[str, ...] = ()
+    """Which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,10 @@ def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], 
     if settings.engine == "vllm":
         from logitbank.engine.vllm_backend import VllmBackend
 
+        if settings.task == "masked":
+            from logitbank.engine.vllm_masked import VllmMaskedBackend
+
+            return VllmMaskedBackend
         return VllmBackend
     from logitbank.engine.hf_backend import TransformersBackend
 

@@ -10,11 +10,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
+from logitbank.engine.backend import EngineSettings
 from logitbank.errors import CanaryError, EngineError
+from logitbank.store.schema import Query
 
 # Largest difference to plain transformers in float32, in logits. float32: sums in another order
 # differ by about 3e-6 at 70M; reduced precision moves logits by some of its own spacing.
@@ -24,8 +27,8 @@ TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.75}
 class Canary:
     """A child process that evaluates sequences with plain transformers in float32."""
 
-    def __init__(self, *, legacy_weights: bool, trust_remote_code: bool, log: Path) -> None:
-        self._flags = {"legacy": legacy_weights, "trust": trust_remote_code}
+    def __init__(self, settings: EngineSettings, *, log: Path) -> None:
+        self._settings = asdict(replace(settings, compute_dtype="float32"))
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -37,12 +40,12 @@ class Canary:
                 env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
             )
 
-    def ask(self, folder: Path, ids: tuple[int, ...], position: int) -> None:
+    def ask(self, folder: Path, query: Query) -> None:
         """Start an evaluation; `answer` collects it."""
-        request = {"folder": str(folder), "ids": ids, "position": position} | self._flags
+        request = {"folder": folder, "query": asdict(query), "settings": self._settings}
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.write(json.dumps(request, default=str) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise EngineError(f"the canary process ended; see the end of {self._log}") from None
@@ -98,21 +101,23 @@ def compare(
 
 def _serve() -> None:
     import torch
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
+
+    from logitbank.engine.hf_model import read_model
 
     logging.disable_progress_bar()
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            model = AutoModelForCausalLM.from_pretrained(
-                request["folder"],
-                dtype=torch.float32,
-                use_safetensors=not request["legacy"],
-                trust_remote_code=request["trust"],
-            ).eval()
+            query, settings = Query(**request["query"]), EngineSettings(**request["settings"])
+            model = read_model(Path(request["folder"]), settings).eval()
+            inputs = {"input_ids": torch.tensor([query.ids])}
+            if query.segments:
+                inputs["token_type_ids"] = torch.tensor([query.segments])
+            if query.language:
+                inputs["lang_ids"] = torch.tensor([model.config.languages.index(query.language)])
             with torch.inference_mode():
-                logits = model(torch.tensor([request["ids"]])).logits[0, request["position"]]
+                logits = model(**inputs).logits[0, query.position]
             reply = {"logits": base64.b64encode(logits.float().numpy().tobytes()).decode()}
             del model, logits
         except Exception as error:  # the parent decides; this process only reports

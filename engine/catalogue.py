@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 PYTHIA_STEPS = (0, *(2**n for n in range(10)), *range(1000, 144_000, 1000))
 """The 154 steps at which each Pythia and PolyPythias run was saved."""
@@ -12,6 +13,19 @@ _DEDUPED = _PYTHIA[2:]
 _SEEDED = _PYTHIA[:5]
 _OLMO = ("OLMo-1B-hf", "OLMo-7B-hf")
 _OLMO2 = ("OLMo-2-0425-1B", "OLMo-2-1124-7B", "OLMo-2-1124-13B")
+
+
+MULTIBERTS_STEPS = (*range(0, 200_001, 20_000), *range(300_000, 2_000_001, 100_000))
+"""The 29 steps at which five of the MultiBERTs' runs were saved."""
+
+
+class Member(NamedTuple):
+    """One checkpoint that has a repository of its own."""
+
+    repo: str
+    run: str
+    run_seed: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +41,14 @@ class KnownSuite:
     run_seed: int | None = None
     expected: tuple[int, ...] | None = None
     """Steps that its authors list, or None where they list none."""
+    members: tuple[Member, ...] = ()
+    """Its checkpoints, where each has a repository of its own."""
 
 
 @cache
 def known_suites() -> tuple[KnownSuite, ...]:
-    """All suites known by name: Pythia, its deduplicated twins, PolyPythias' runs, and OLMo."""
-    return (*_pythia(), *_polypythias(), *_olmo())
+    """All suites known by name: Pythia and its variants, OLMo, and MultiBERTs."""
+    return (*_pythia(), *_polypythias(), *_olmo(), _multiberts())
 
 
 def _pythia() -> Iterator[KnownSuite]:
@@ -68,3 +84,20 @@ def _olmo() -> Iterator[KnownSuite]:
         yield KnownSuite(name, f"allenai/{name}", "OLMo, first generation", name)
     for name in _OLMO2:
         yield KnownSuite(name, f"allenai/{name}", "OLMo 2; each stage is a run", name)
+
+
+def _multiberts() -> KnownSuite:
+    members = (
+        Member(f"google/multiberts-seed_{seed}-step_{step // 1000}k", f"seed{seed}", seed, step)
+        for seed in range(5)
+        for step in MULTIBERTS_STEPS
+    )
+    text = "MultiBERTs, 5 runs of BERT base (uncased), 29 steps each"
+    return KnownSuite(
+        "multiberts",
+        "google/multiberts-seed_*-step_*",
+        text,
+        "multiberts",
+        expected=MULTIBERTS_STEPS,
+        members=tuple(members),
+    )

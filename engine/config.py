@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from logitbank.engine.backend import Task
 from logitbank.errors import SuiteError
 
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
@@ -16,6 +17,8 @@ _SHAPE_KEYS = (
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
+_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xmod", "camembert"})
+"""Positions count from the padding's id on, so that many of the embeddings are never used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,20 @@ class ModelConfig:
     """Longest sequence in tokens, or None where the config does not say."""
     shape: tuple[object, ...]
     """Model type and sizes: equal within a suite."""
+    model_type: str = ""
+    architectures: tuple[str, ...] = ()
+    """Classes that its authors name."""
+    languages: tuple[str, ...] = ()
+    """Language adapters, where the model has such."""
+
+    @property
+    def task(self) -> Task | None:
+        """What its head predicts, or None where the config does not say."""
+        if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in self.architectures):
+            return "masked"
+        if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in self.architectures):
+            return "causal"
+        return None
 
     def difference(self, first: "ModelConfig") -> str:
         """What keeps this config out of the suite of `first`; empty where nothing does."""
@@ -59,5 +76,21 @@ class ModelConfig:
         if not isinstance(vocab, int) or vocab < 1:
             raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
         lengths = [config[k] for k in _LENGTH_KEYS if isinstance(config.get(k), int)]
+        model_type = str(config.get("model_type", ""))
+        if model_type in _OFFSET_POSITIONS and isinstance(
+            pad := config.get("pad_token_id", 1), int
+        ):
+            lengths = [length - pad - 1 for length in lengths]
         shape = tuple(next((config[k] for k in keys if k in config), None) for keys in _SHAPE_KEYS)
-        return cls(vocab, min(lengths) if lengths else None, shape)
+        return cls(
+            vocab,
+            min(lengths) if lengths else None,
+            shape,
+            model_type,
+            _names(config.get("architectures")),
+            _names(config.get("languages")),
+        )
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()

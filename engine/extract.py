@@ -1,8 +1,10 @@
 """Extraction: plan what the bank lacks, run it, and say what happened."""
 
 import importlib.util
+import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +16,13 @@ from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
 from logitbank.engine.runner import Runner
-from logitbank.engine.suites import HubSource, Suite, duplicate_notes, resolve_suite
+from logitbank.engine.suites import (
+    HubSource,
+    LocalSource,
+    Suite,
+    duplicate_notes,
+    resolve_suite,
+)
 from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store import Bank, rescore
@@ -32,6 +40,8 @@ def extract(
     splits: Sequence[str] = ("dev", "test"),
     data: Path | None = None,
     first_token: bool = False,
+    language: str = "",
+    adapter_from: str | Path | None = None,
     model: str | None = None,
     engine: Literal["auto", "vllm", "transformers"] = "auto",
     keep: str = "full",
@@ -64,6 +74,11 @@ def extract(
         Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
     first_token
         Score the first token of options that are several tokens.
+    language
+        Language adapter that the prompts go through, for models that have such.
+    adapter_from
+        Checkpoint whose adapter for `language` is put into models that lack it: a folder, or
+        `owner/repo` on the hub.
     model
         Name to store the model under; otherwise that of the suite.
     keep
@@ -85,12 +100,16 @@ def extract(
     LogitbankError
         Whatever is wrong before anything runs. A checkpoint that fails later is in the summary.
     """
+    adapters, adapter_folder = None, None
+    if adapter_from is not None:
+        adapters, adapter_folder = _adapters(str(adapter_from), hub, legacy_weights)
     settings = EngineSettings(
         choose_engine(engine),
         compute_dtype=compute_dtype,
         canary_every=canary_every,
         legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
+        adapter_from=adapter_folder,
     )
     level = Keep.parse(keep)
     wanted = [prompts] if isinstance(prompts, str | PromptSet) else prompts
@@ -100,10 +119,20 @@ def extract(
         else prompt_set(p, data=data, orders=orders, splits=splits, first_token=first_token)
         for p in wanted
     )
+    if language:
+        sets = tuple(replace(prompts, language=language) for prompts in sets)
     if isinstance(suite, str):
         hub = hub or Hub()
         suite = resolve_suite(suite, steps=steps, hub=hub, model=model)
-    extraction = Extraction(suite, sets, settings, level, dtype)
+    extraction = Extraction(
+        suite,
+        sets,
+        settings,
+        any_engine=engine == "auto",
+        adapters=adapters,
+        keep=level,
+        dtype=dtype,
+    )
     return run(bank, extraction, dry_run=dry_run, hub=hub, on_event=on_event)
 
 
@@ -130,12 +159,14 @@ def run(
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
             notes += duplicate_notes(extraction.suite, hub)
-        on_event(Planned(prepared.plan, extraction.settings.engine, tuple(notes)))
+        notes += prepared.notes
+        on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
         summary = Summary(prepared.plan, notes=notes)
         check_space(path, prepared, extraction)
         if not dry_run:
             bank = bank or Bank.create(path)
             record_prompts(bank, prepared)
+            worker.use(prepared.settings)
             try:
                 Runner(extraction, prepared, fetcher, worker, summary, on_event).run()
                 _finish(bank, extraction.suite)
@@ -158,6 +189,18 @@ def _prepare(bank: Bank | None, extraction: Extraction, fetcher: Fetcher) -> Pre
             refused = refused or error
     assert refused is not None
     raise refused
+
+
+def _adapters(
+    spec: str, hub: Hub | None, legacy_weights: bool
+) -> tuple[LocalSource | HubSource, Path]:
+    """The checkpoint that adapters are taken from, and its folder here."""
+    if (folder := Path(spec).expanduser()).is_dir():
+        return LocalSource(folder), folder
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
+        raise SuiteError(f"--adapter-from {spec!r} is neither a folder nor owner/name on the hub")
+    fetched = (hub or Hub()).fetch(spec, "main", legacy_weights=legacy_weights)
+    return HubSource(spec, "main"), fetched
 
 
 def choose_engine(name: Literal["auto", "vllm", "transformers"]) -> EngineName:

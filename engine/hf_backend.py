@@ -1,19 +1,32 @@
-"""The transformers engine: any causal model, any device; length-sorted batches under a budget."""
+"""The transformers engine: any architecture, any device; length-sorted batches under a budget."""
 
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import transformers
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM
 
 from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
+from logitbank.engine.hf_model import read_model, stream_model
+from logitbank.engine.masked_weights import masked_weights
 from logitbank.engine.proof import Fingerprint, Ledger, add, fingerprint
-from logitbank.engine.weights import ContentDigest, stream_weights
+from logitbank.engine.weights import ContentDigest
 from logitbank.errors import WeightsError
 from logitbank.store.schema import Json, Query
+
+
+class _Sequence(NamedTuple):
+    """What one forward pass sees of a query."""
+
+    language: str
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+
+
+def _sequence(query: Query) -> _Sequence:
+    return _Sequence(query.language, query.ids, query.segments)
 
 
 class TransformersBackend:
@@ -28,24 +41,29 @@ class TransformersBackend:
         if wanted == "auto":
             wanted = "cuda" if torch.cuda.is_available() else "cpu"
         self._device = torch.device(wanted)
-        self._model: torch.nn.Module | None = None
+        self._model: transformers.PreTrainedModel | None = None
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
-        fresh = self._read(folder, checkpoint)
+        try:
+            fresh = read_model(folder, self._settings)
+        except WeightsError as error:
+            raise WeightsError(f"{checkpoint}: {error}") from error
         if self._model is None:
             self._model = fresh.to(self._device).eval()
-            self._head = _SelectingHead(self._model)
+            self._head = SelectingHead(self._model)
         else:
             _copy_weights(fresh, self._model, checkpoint)
         model = self._model
-        ledger = Ledger(self._dtype, bool(getattr(fresh.config, "tie_word_embeddings", False)))
+        tied = bool(getattr(fresh.config, "tie_word_embeddings", False))
         digest = ContentDigest()
-        for name, tensor in ledger.record(self._stream(folder, digest)):
+        stream = digest.watch(stream_model(folder, self._settings))
+        masked = self._settings.task == "masked"
+        ledger = Ledger(self._dtype, tied and not masked)
+        for name, tensor in ledger.record(masked_weights(stream, tied=tied) if masked else stream):
             del name, tensor
-        ledger.check(_held(model, self._dtype), checkpoint=checkpoint)
-        vocab = int(model.get_output_embeddings().weight.shape[0])  # type: ignore[operator]
-        return Loaded(digest.hexdigest(), vocab, time.perf_counter() - start)
+        ledger.check(_held(model, self._dtype, once=masked), checkpoint=checkpoint)
+        return Loaded(digest.hexdigest(), self._head.outputs, time.perf_counter() - start)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> None:
@@ -53,24 +71,15 @@ class TransformersBackend:
         for batch in batches(
             queries, self._settings.max_batch_tokens, self._settings.max_sequences
         ):
-            sequences = list(dict.fromkeys((queries[i].ids) for i in batch))
-            place = {ids: row for row, ids in enumerate(sequences)}
-            width = max(map(len, sequences))
-            ids = torch.zeros((len(sequences), width), dtype=torch.long)
-            mask = torch.zeros_like(ids)
-            for row, sequence in enumerate(sequences):
-                ids[row, : len(sequence)] = torch.tensor(sequence)
-                mask[row, : len(sequence)] = 1
-            self._head.select(
-                rows=torch.tensor([place[queries[i].ids] for i in batch]),
-                positions=torch.tensor([queries[i].position for i in batch]),
-            )
-            output = self._model(
-                input_ids=ids.to(self._device),
-                attention_mask=mask.to(self._device),
-                use_cache=False,
-            )
-            sink(batch, output.logits.float())
+            place = {
+                s: row for row, s in enumerate(dict.fromkeys(_sequence(queries[i]) for i in batch))
+            }
+            rows = torch.tensor([place[_sequence(queries[i])] for i in batch])
+            positions = torch.tensor([queries[i].position for i in batch])
+            self._head.select(rows=rows, positions=positions)
+            logits = self._model(**self._inputs([*place])).logits
+            # A model whose head could not be told apart has run it on every position.
+            sink(batch, (logits if logits.dim() == 2 else logits[rows, positions]).float())
 
     def describe(self) -> dict[str, Json]:
         return {
@@ -80,40 +89,51 @@ class TransformersBackend:
             "device": str(self._device),
             "compute_dtype": self._settings.compute_dtype,
             "head_dtype": "float32",
+            **(
+                {"adapter_languages": [*borrowed]}
+                if (borrowed := self._settings.adapter_languages)
+                else {}
+            ),
         }
 
     def close(self) -> None:
         self._model = None
 
-    def _read(self, folder: Path, checkpoint: str) -> transformers.PreTrainedModel:
-        try:
-            model: transformers.PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=self._dtype,
-                use_safetensors=not self._settings.legacy_weights,
-                trust_remote_code=self._settings.trust_remote_code,
-            )
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise WeightsError(f"{checkpoint}: {folder} cannot be loaded: {error}") from error
-        return model
+    def _inputs(self, sequences: list[_Sequence]) -> dict[str, Any]:
+        """What the model is called with, padded on the right."""
+        assert self._model is not None
+        shape = (len(sequences), max(len(s.ids) for s in sequences))
+        ids = torch.zeros(shape, dtype=torch.long)
+        mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
+        for row, sequence in enumerate(sequences):
+            ids[row, : len(sequence.ids)] = torch.tensor(sequence.ids)
+            mask[row, : len(sequence.ids)] = 1
+            segments[row, : len(sequence.segments)] = torch.tensor(sequence.segments)
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if any(s.segments for s in sequences):
+            inputs["token_type_ids"] = segments
+        if language := sequences[0].language:
+            index = self._model.config.languages.index(language)
+            inputs["lang_ids"] = torch.full(shape[:1], index)
+        on_device: dict[str, Any] = {k: v.to(self._device) for k, v in inputs.items()}
+        return on_device | ({"use_cache": False} if self._settings.task == "causal" else {})
 
-    def _stream(self, folder: Path, digest: ContentDigest) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in stream_weights(folder, legacy_weights=self._settings.legacy_weights):
-            digest.update(name, tensor)
-            yield name, tensor
 
-
-class _SelectingHead:
+class SelectingHead:
     """Makes a model's own forward apply its output head, in float32, to chosen positions only.
 
     The head's input is replaced by the chosen rows, so what the model does to its logits afterwards
-    (scaling, soft caps) still happens.
+    (scaling, soft caps) still happens. A model that names no linear head is left as it is.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._head = model.get_output_embeddings()  # type: ignore[operator]
+    def __init__(self, model: transformers.PreTrainedModel) -> None:
+        head = model.get_output_embeddings()
+        self._head: Any = head if isinstance(head, torch.nn.Linear) else None
         self._rows = self._positions = torch.empty(0, dtype=torch.long)
-        self._head.forward = self._forward
+        self.outputs: int = int(model.config.vocab_size)
+        if self._head is not None:
+            self.outputs = int(self._head.weight.shape[0])
+            self._head.forward = self._forward
 
     def select(self, *, rows: torch.Tensor, positions: torch.Tensor) -> None:
         self._rows, self._positions = rows, positions
@@ -129,19 +149,24 @@ class _SelectingHead:
 def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> Iterator[list[int]]:
     """Indices of `queries`, length-sorted, cut so that no padded batch exceeds the budget.
 
-    Queries of one sequence stay together, so that it is run once.
+    Queries of one sequence stay together, so that it is run once, and those of one language.
     """
-    order = sorted(range(len(queries)), key=lambda i: (len(queries[i].ids), queries[i].ids))
+
+    def place(i: int) -> tuple[str, int, _Sequence]:
+        return queries[i].language, len(queries[i].ids), _sequence(queries[i])
+
     batch: list[int] = []
-    sequences: set[tuple[int, ...]] = set()
-    for i in order:
-        ids = queries[i].ids
-        grown = len(sequences | {ids})
-        if batch and (grown * len(ids) > max_tokens or grown > max_sequences):
+    sequences: set[_Sequence] = set()
+    for i in sorted(range(len(queries)), key=place):
+        own = _sequence(queries[i])
+        grown = len(sequences) + 1
+        full = grown * len(own.ids) > max_tokens or grown > max_sequences
+        other = bool(batch) and queries[batch[0]].language != own.language
+        if batch and own not in sequences and (full or other):
             yield batch
             batch, sequences = [], set()
         batch.append(i)
-        sequences.add(ids)
+        sequences.add(own)
     if batch:
         yield batch
 
@@ -162,9 +187,9 @@ def _copy_weights(source: torch.nn.Module, target: torch.nn.Module, checkpoint: 
         buffer.copy_(source.get_buffer(name))
 
 
-def _held(model: torch.nn.Module, dtype: torch.dtype) -> Fingerprint:
-    """Fingerprint of every parameter, counted under each of its names."""
+def _held(model: torch.nn.Module, dtype: torch.dtype, *, once: bool) -> Fingerprint:
+    """Fingerprint of every parameter, counted under each of its names, or once."""
     total = (0, 0)
-    for _, parameter in model.named_parameters(remove_duplicate=False):
+    for _, parameter in model.named_parameters(remove_duplicate=once):
         total = add(total, fingerprint(parameter.to(dtype)))
     return total

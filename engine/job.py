@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from logitbank.engine.backend import EngineSettings
 from logitbank.engine.plan import DepositPlan
 from logitbank.store.schema import CheckpointId, Json
 
@@ -16,5 +17,5 @@ class Job:
     deposits: tuple[DepositPlan, ...]
     vocab_entries: int
     provenance: dict[str, Json]
-    max_length: int
-    """Longest sequence of the whole run, for which the engine is sized."""
+    settings: EngineSettings
+    """The same in all jobs of a run."""

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +20,8 @@ from logitbank.engine.plan import (
     readable_bytes,
 )
 from logitbank.engine.prompts import PromptSet, TokenizedPrompts, tokenize
-from logitbank.engine.suites import Checkpoint, Suite
+from logitbank.engine.suites import Checkpoint, HubSource, LocalSource, Suite
+from logitbank.engine.task import fitted_settings
 from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import (
     DiskSpaceError,
@@ -40,6 +41,10 @@ class Extraction:
     suite: Suite
     prompt_sets: tuple[PromptSet, ...]
     settings: EngineSettings
+    any_engine: bool = False
+    """Another engine than the settings' may be taken where that has no class for the model."""
+    adapters: LocalSource | HubSource | None = None
+    """Where language adapters that the suite lacks are from; the folder is in the settings."""
     keep: Keep = Keep("full")  # noqa: RUF009 (frozen)
     dtype: Dtype = "float16"
     block_rows: int | None = None
@@ -67,6 +72,10 @@ class Prepared:
     query_sets: Mapping[str, QuerySet]
     first: Path
     """Folder of the checkpoint that tokenizer and config are from."""
+    settings: EngineSettings
+    """Those of the extraction, with what the prompts and the model decide."""
+    notes: tuple[str, ...]
+    """What the user should know, one line each."""
 
 
 def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
@@ -75,6 +84,7 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     tokenized = tuple(tokenize(prompts, tokenizer) for prompts in extraction.prompt_sets)
     for prompts in tokenized:
         _check_tokens(prompts, config)
+    settings, notes = fitted_settings(extraction, tokenized, config)
     stored = bank.query_sets() if bank is not None else {}
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
     placement = place(queries, tokenizer.digest, stored)
@@ -94,7 +104,10 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
         queries=len(queries),
         prompts=sum(_count(prompts) for prompts in tokenized),
     )
-    return Prepared(plan, placement, tables, tokenizer, config, query_sets, first)
+    needed = {query_sets[d.query_set] for d in deposits}
+    longest = max((len(q.ids) for s in needed for q in s.queries), default=1)
+    settings = replace(settings, max_length=longest)
+    return Prepared(plan, placement, tables, tokenizer, config, query_sets, first, settings, notes)
 
 
 def _check_options(

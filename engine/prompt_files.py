@@ -1,7 +1,7 @@
 """Prompt sets that users bring: JSON Lines, CSV and Parquet.
 
-One prompt a row: `text`, and optionally `id`, `options`, `answer` and `order_seed`; every further
-column is kept for grouping. It reads files and knows no tokenizer.
+One prompt a row: `text`, and optionally `id`, `options`, `answer`, `order_seed` and `mask`; every
+further column is kept for grouping. It reads files and knows no tokenizer.
 """
 
 import csv
@@ -19,7 +19,7 @@ _KINDS: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
     (r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", float),
     (r"[Tt]rue|[Ff]alse", lambda cell: cell.lower() == "true"),
 )
-_FIELDS = ("id", "text", "options", "answer", "order_seed")
+_FIELDS = ("id", "text", "options", "answer", "order_seed", "mask")
 
 
 class _Row(NamedTuple):
@@ -40,7 +40,8 @@ def load_prompts(
     `options` is a list of continuations, a mapping from label to continuation, or a list of
     `{"label": ..., "text": ...}`; in CSV any of these as JSON, or continuations between `|`. The
     label of a bare continuation is the continuation without the space around it. `answer` is the
-    label or the continuation of an option. `id` defaults to the number of the row, from 1. In CSV,
+    label or the continuation of an option. `id` defaults to the number of the row, from 1. A text
+    with `[MASK]` is scored at that mask, or at the one of them that `mask` counts from 0. In CSV,
     empty cells are null, and a further column whose cells are all whole numbers, numbers or
     true/false becomes one of that kind.
 
@@ -93,7 +94,8 @@ def _prompt(row: _Row, *, default_id: str) -> Prompt:
             text=_text(values.get("text"), "text"),
             options=options,
             answer=_answer(values.get("answer"), options),
-            order_seed=_order_seed(values.get("order_seed")),
+            order_seed=_whole(values.get("order_seed"), "order_seed"),
+            mask=_whole(values.get("mask"), "mask"),
             columns={k: _scalar(v, k) for k, v in values.items() if k not in _FIELDS},
         )
     except PromptError as error:
@@ -120,10 +122,10 @@ def _answer(value: Any, options: tuple[Option, ...]) -> str | None:
     return written[0] if answer not in labels and len(written) == 1 else answer
 
 
-def _order_seed(value: Any) -> int | None:
+def _whole(value: Any, name: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise PromptError(f"order_seed is {_shown(value)}; it must be a whole number")
+    raise PromptError(f"{name} is {_shown(value)}; it must be a whole number")
 
 
 def _scalar(value: Any, name: str) -> Scalar:

@@ -1,6 +1,7 @@
 """Prompts with their options and answers, as values that are checked when they are built.
 
-Text is literal throughout: an option is the exact continuation, leading space included.
+Text is literal throughout: an option is the exact continuation, leading space included. Only
+`[MASK]` stands for something else: the mask token of whatever tokenizer meets it.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,9 @@ from logitbank.errors import PromptError
 from logitbank.store.schema import RESERVED_COLUMNS
 
 Scalar = str | int | float | bool | None
+
+MASK = "[MASK]"
+"""A masked position in a prompt's text, whatever the model calls its mask token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One text whose continuation is scored, checked when it is built."""
+    """One text whose continuation, or one of whose masks, is scored; checked when it is built."""
 
     id: str
     text: str
+    """May hold `[MASK]`; then a mask is scored instead of the continuation."""
     options: tuple[Option, ...] = ()
     answer: str | None = None
     """Label of the right option, where there is one."""
@@ -35,6 +40,13 @@ class Prompt:
     """Tells orders of the same options apart; None where they have no order."""
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     """Further columns, kept for grouping."""
+    mask: int | None = None
+    """Which `[MASK]` of the text is scored, counted from 0; None for the first, if there is any."""
+
+    @property
+    def masks(self) -> int:
+        """Number of masks in the text; 0 for a prompt whose continuation is scored."""
+        return self.text.count(MASK)
 
     def __post_init__(self) -> None:
         if not self.id.strip():
@@ -43,6 +55,9 @@ class Prompt:
             )
         if not self.text.strip():
             raise PromptError(f"{self} has no text; remove it or give it one")
+        if self.mask is not None and not 0 <= self.mask < self.masks:
+            there = f"has {self.masks} ({MASK})" if self.masks else f"has no {MASK}"
+            raise PromptError(f"{self}: mask {self.mask} is to be scored, but its text {there}")
         _check_options(self)
         if self.order_seed is not None and not 0 <= self.order_seed < 2**31:
             raise PromptError(f"{self}: an order seed is a whole number from 0 to 2147483647")
@@ -65,6 +80,8 @@ class PromptSet:
     """Whether special tokens are put around each text; None leaves it to the tokenizer."""
     first_token: bool = False
     """Whether an option of several tokens is represented by its first."""
+    language: str = ""
+    """Language adapter that its texts go through, for models that have such; else empty."""
 
     def __post_init__(self) -> None:
         if not self.name or self.name != self.name.strip():

@@ -9,7 +9,8 @@ from logitbank.engine.prompt_set import PromptSet
 from logitbank.errors import UsageError
 
 KNOWN_PROMPTS = {
-    "winobias": "3,168 gender questions on the WinoBias Type 2 sentences, in several option orders"
+    "winobias": "3,168 gender questions on the WinoBias Type 2 sentences, in several option orders",
+    "professions": "he or she before 923 professions, and the priors, for masked models",
 }
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -34,6 +35,10 @@ def prompt_set(
         from logitbank.engine.winobias_files import Split
 
         return winobias(data, orders=orders, splits=cast("Sequence[Split]", splits))
+    if spec == "professions":
+        from logitbank.engine.professions import professions
+
+        return professions(data)
     if Path(spec).suffix.lower() in _SUFFIXES:
         if Path(spec).stem in KNOWN_PROMPTS:
             raise UsageError(f"{spec}: {Path(spec).stem!r} is the name of a known set; rename it")

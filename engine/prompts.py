@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from logitbank.engine.prompt_files import load_prompts
-from logitbank.engine.prompt_set import Option, Prompt, PromptSet, Scalar, quote
+from logitbank.engine.prompt_set import MASK, Option, Prompt, PromptSet, Scalar, quote
 from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.schema import PROMPTS_SCHEMA, Query
@@ -68,28 +68,39 @@ class _Texts(NamedTuple):
 def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     """Turn prompts into distinct queries and the table that points at them.
 
-    The query of a prompt is the next token after its last one. An option's token is the one
-    token of its continuation, encoded by itself, or the first one where the set allows that.
+    The query of a prompt is its mask, or the next token after its last one where it has none. An
+    option's token is the one token of its continuation, encoded by itself, or the first one where
+    the set allows that.
 
     Raises
     ------
     PromptError
-        A text without tokens, an option of several tokens where one is needed, two options
-        with the same token, or a column with values of different kinds.
+        A text without tokens, a mask that the tokenizer does not have, an option of several tokens
+        where one is needed, two options with the same token, or a column with values of different
+        kinds.
     """
     ids = _encode(prompt_set, tokenizer)
     for problem in _problems(prompt_set, ids, tokenizer):
         raise PromptError(f"{problem.prompt}: {problem.message}")
-    sequences: dict[tuple[int, ...], int] = {}
-    query_of = {
-        text: sequences.setdefault(tuple(row), len(sequences)) for text, row in ids.prompts.items()
-    }
+    places: dict[Query, int] = {}
+    queries = [
+        places.setdefault(_query(prompt, ids, tokenizer, prompt_set.language), len(places))
+        for prompt in prompt_set.prompts
+    ]
     return TokenizedPrompts(
         name=prompt_set.name,
         tokenizer_digest=tokenizer.digest,
-        queries=tuple(Query(sequence, len(sequence) - 1) for sequence in sequences),
-        table=_table(prompt_set.prompts, query_of=query_of, option_ids=ids.options),
+        queries=tuple(places),
+        table=_table(prompt_set.prompts, queries=queries, option_ids=ids.options),
     )
+
+
+def _query(prompt: Prompt, ids: _Texts, tokenizer: Tokenizer, language: str) -> Query:
+    row = tuple(ids.prompts[prompt.text])
+    if not prompt.masks:
+        return Query(row, len(row) - 1, language=language)
+    masks = [position for position, token in enumerate(row) if token == tokenizer.mask_id]
+    return Query(row, masks[prompt.mask or 0], "mask", language=language)
 
 
 def check_prompts(prompt_set: PromptSet, tokenizer: Tokenizer | None) -> list[Finding]:
@@ -104,6 +115,7 @@ def check_prompts(prompt_set: PromptSet, tokenizer: Tokenizer | None) -> list[Fi
         remarks += _problems(prompt_set, ids, tokenizer)
         remarks += _special_remarks(prompt_set, ids, tokenizer)
         remarks += _boundary_remarks(prompt_set, ids, tokenizer)
+        remarks += _mask_remarks(prompt_set, ids, tokenizer)
     remarks += _space_remarks(prompt_set)
     count = Counter((r.level, r.about) for r in remarks)
     first = {(r.level, r.about): r for r in reversed(remarks)}
@@ -124,10 +136,11 @@ class _Remark(NamedTuple):
 def _encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> _Texts:
     """Encode each distinct text and each distinct continuation once, in two batches."""
     texts = list(dict.fromkeys(p.text for p in prompt_set.prompts))
+    masked = [text.replace(MASK, tokenizer.mask_token or MASK) for text in texts]
     options = list(dict.fromkeys(o.text for p in prompt_set.prompts for o in p.options))
     special = prompt_set.add_special_tokens
     return _Texts(
-        dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=special), strict=True)),
+        dict(zip(texts, tokenizer.encode_many(masked, add_special_tokens=special), strict=True)),
         dict(zip(options, tokenizer.encode_many(options, add_special_tokens=False), strict=True)),
     )
 
@@ -138,6 +151,15 @@ def _problems(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> Itera
         if not ids.prompts[prompt.text]:
             message = "the text has no tokens in this vocabulary; change it"
             yield _Remark("error", "no tokens", prompt, message)
+        if prompt.masks and tokenizer.mask_id is None:
+            message = f"the text has a {MASK}, but this tokenizer has no mask token"
+            yield _Remark("error", "no mask token", prompt, message)
+        elif not _has_its_masks(prompt, ids, tokenizer):
+            message = (
+                f"its {prompt.masks} {MASK} are not its mask tokens ({tokenizer.mask_token}); "
+                f"write {MASK} for a mask, and the token itself nowhere"
+            )
+            yield _Remark("error", "masks", prompt, message)
         label_of: dict[int, str] = {}
         for option in prompt.options:
             tokens = ids.options[option.text]
@@ -169,6 +191,8 @@ def _others(count: int) -> str:
 
 def _space_remarks(prompt_set: PromptSet) -> Iterator[_Remark]:
     for prompt in prompt_set.prompts:
+        if prompt.masks:
+            continue
         last = prompt.text[-1]
         if last in " \t":
             message = (
@@ -190,6 +214,8 @@ def _space_remarks(prompt_set: PromptSet) -> Iterator[_Remark]:
 
 def _special_remarks(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> Iterator[_Remark]:
     prompt = prompt_set.prompts[0]
+    if prompt.masks:
+        return
     scored = ids.prompts[prompt.text][-1:]
     plain = tokenizer.encode(prompt.text, add_special_tokens=False)[-1:]
     if scored != plain:
@@ -204,9 +230,11 @@ def _boundary_remarks(
     prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer
 ) -> Iterator[_Remark]:
     """Options that text and option together do not split as text and option apart."""
-    texts = list(ids.prompts)
+    texts = list(dict.fromkeys(p.text for p in prompt_set.prompts if not p.masks))
     plain = dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=False), strict=True))
-    pairs = dict.fromkeys((p.text, o.text) for p in prompt_set.prompts for o in p.options)
+    pairs = dict.fromkeys(
+        (p.text, o.text) for p in prompt_set.prompts if not p.masks for o in p.options
+    )
     joined = tokenizer.encode_many([t + o for t, o in pairs], add_special_tokens=False)
     tails: dict[tuple[str, str], str] = {}
     for (text, continuation), together in zip(pairs, joined, strict=True):
@@ -224,6 +252,45 @@ def _boundary_remarks(
                 yield _Remark("warning", "boundary " + option.text, prompt, message)
 
 
+def _mask_remarks(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> Iterator[_Remark]:
+    """Options whose token is not the one that stands there where the option fills the mask."""
+    masked = [p for p in prompt_set.prompts if p.masks and _has_its_masks(p, ids, tokenizer)]
+    cases = [(prompt, option) for prompt in masked for option in prompt.options]
+    texts = [_filled(*case).replace(MASK, tokenizer.mask_token or MASK) for case in cases]
+    encoded = tokenizer.encode_many(texts, add_special_tokens=prompt_set.add_special_tokens)
+    for prompt in masked:
+        before = ids.prompts[prompt.text][: _query(prompt, ids, tokenizer, "").position]
+        if before and tokenizer.pieces(before[-1:]) == [" "]:
+            message = (
+                f"a token for the space alone stands before the {MASK}; mask tokens usually take "
+                "that space (lstrip): check the tokenizer's files"
+            )
+            yield _Remark("warning", "space before mask", prompt, message)
+    for (prompt, option), row in zip(cases, encoded, strict=True):
+        position = _query(prompt, ids, tokenizer, "").position
+        if row[position : position + 1] != ids.options[option.text]:
+            found = tokenizer.pieces(row[position : position + 1])
+            message = (
+                f"option {option.label!r} ({quote(option.text)}) is another token when it stands "
+                f"in the text ({', '.join(map(quote, found))}); check the space before it"
+            )
+            yield _Remark("warning", "fills " + option.text, prompt, message)
+
+
+def _has_its_masks(prompt: Prompt, ids: _Texts, tokenizer: Tokenizer) -> bool:
+    found = sum(token == tokenizer.mask_id for token in ids.prompts[prompt.text])
+    return found == prompt.masks
+
+
+def _filled(prompt: Prompt, option: Option) -> str:
+    """The text with the option in place of the scored mask."""
+    parts = prompt.text.split(MASK)
+    at = (prompt.mask or 0) + 1
+    before, after = MASK.join(parts[:at]), MASK.join(parts[at:])
+    # The space before a mask is the mask token's where the option brings its own.
+    return (before.rstrip(" ") if option.text.startswith(" ") else before) + option.text + after
+
+
 def _tail(tokenizer: Tokenizer, together: Sequence[int], apart: Sequence[int]) -> str:
     """The pieces of `together` from where it differs."""
     same = 0
@@ -235,7 +302,7 @@ def _tail(tokenizer: Tokenizer, together: Sequence[int], apart: Sequence[int]) -
 def _table(
     prompts: Sequence[Prompt],
     *,
-    query_of: Mapping[str, int],
+    queries: Sequence[int],
     option_ids: Mapping[str, Sequence[int]],
 ) -> pl.DataFrame:
     schema = dict(PROMPTS_SCHEMA.items()) | {"query": pl.Int32()}
@@ -246,7 +313,7 @@ def _table(
             "piece": [0] * len(prompts),
             "text": [p.text for p in prompts],
             "answer": [p.answer for p in prompts],
-            "query": [query_of[p.text] for p in prompts],
+            "query": queries,
         },
         schema_overrides=schema,
     ).with_columns(_own_columns(prompts))

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from logitbank import __version__
-from logitbank.engine.backend import EngineSettings
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.events import (
     CheckpointDone,
@@ -49,12 +48,6 @@ class Runner:
         self._summary, self._on_event = summary, on_event
         self._weights: dict[str, CheckpointId] = {}
         self._same_tokenizer = {files_digest(tokenizer_folder(prepared.first))}
-        lengths = [
-            len(query.ids)
-            for name in {d.query_set for d in prepared.plan.deposits}
-            for query in prepared.query_sets[name].queries
-        ]
-        self._longest = max(lengths, default=1)
 
     def run(self) -> None:
         work: dict[CheckpointId, list[DepositPlan]] = {}
@@ -79,8 +72,8 @@ class Runner:
                 folder,
                 deposits,
                 min(self._prepared.tokenizer.entries, self._prepared.config.vocab),
-                _provenance(source, self._prepared.tokenizer, self._extraction.settings),
-                self._longest,
+                _provenance(source, self._prepared.tokenizer, self._extraction),
+                self._prepared.settings,
             )
             for event in self._tried_twice(job):
                 self._handle(event)
@@ -152,9 +145,11 @@ class Runner:
 
 
 def _provenance(
-    source: LocalSource | HubSource, tokenizer: Tokenizer, settings: EngineSettings
+    source: LocalSource | HubSource, tokenizer: Tokenizer, extraction: Extraction
 ) -> dict[str, Json]:
-    return {
+    settings, adapters = extraction.settings, extraction.adapters
+    borrowed: dict[str, Json] = {"adapter_from": adapters.describe()} if adapters else {}
+    return borrowed | {
         "source": source.describe(),
         "tokenizer": tokenizer.digest,
         "logitbank_version": __version__,

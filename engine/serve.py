@@ -41,7 +41,7 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
         assert isinstance(job, Job)
         try:
             if worker is None:
-                worker = Worker(bank, settings, log=log, emit=emit)
+                worker = Worker(bank, log=log, emit=emit)
             worker.run(job)
         except LogitbankError as error:
             _log_exception()

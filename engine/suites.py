@@ -127,18 +127,22 @@ def duplicate_notes(suite: Suite, hub: Hub) -> tuple[str, ...]:
     sources = [c.source for c in suite.checkpoints if isinstance(c.source, HubSource)]
     with ThreadPoolExecutor(max_workers=8) as pool:
         answers = list(pool.map(lambda source: _digest(source, hub), sources))
-    same: dict[tuple[str, str], list[str]] = {}
+    same: dict[str, list[HubSource]] = {}
     for source, (digest, _) in zip(sources, answers, strict=True):
         if digest:
-            same.setdefault((source.repo, digest), []).append(source.revision)
+            same.setdefault(digest, []).append(source)
     return (
-        *(
-            f"{repo}: revisions {' and '.join(revisions)} hold the same weights"
-            for (repo, _), revisions in same.items()
-            if len(revisions) > 1
-        ),
+        *(_same_weights(twins) for twins in same.values() if len(twins) > 1),
         *(f"duplicates unknown: {problem}" for _, problem in answers if problem),
     )
+
+
+def _same_weights(twins: Sequence[HubSource]) -> str:
+    repos = list(dict.fromkeys(source.repo for source in twins))
+    if len(repos) == 1:
+        revisions = " and ".join(source.revision for source in twins)
+        return f"{repos[0]}: revisions {revisions} hold the same weights"
+    return f"{' and '.join(repos)} hold the same weights"
 
 
 def _digest(source: HubSource, hub: Hub) -> tuple[str | None, str]:
@@ -183,6 +187,8 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
 
 
 def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
+    if suite.members:
+        return _from_members(suite, model)
     found: dict[tuple[str, int | None], Checkpoint] = {}
     notes = []
     for revision in sorted(hub.revisions(suite.repo), key=_natural):
@@ -203,6 +209,18 @@ def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
         )
     notes += _completeness(suite, {step for _, step in found}, offline=hub.offline)
     return Suite(suite.name, tuple(found.values()), tuple(notes))
+
+
+def _from_members(suite: KnownSuite, model: str | None) -> Suite:
+    """A series of one repository a checkpoint; what is not there fails when it is asked for."""
+    name = model or suite.model
+    return Suite(
+        suite.name,
+        tuple(
+            Checkpoint(CheckpointId(name, m.run, m.step, m.run_seed), HubSource(m.repo, "main"))
+            for m in suite.members
+        ),
+    )
 
 
 def _completeness(suite: KnownSuite, there: set[int | None], *, offline: bool) -> Iterator[str]:

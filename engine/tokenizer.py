@@ -45,11 +45,13 @@ class Tokenizer:
     `digest` is the SHA-256 of what decides the ids of a text: vocabulary, merges, added tokens,
     normalisation and the special tokens put around a text. Decoding, truncation and padding are
     left out. `entries` is the number of vocabulary entries, added tokens included; a model may
-    have more outputs.
+    have more outputs. `mask_token` and `mask_id` are None where it has no mask.
     """
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
+        self.mask_token: str | None = backend.mask_token
+        self.mask_id: int | None = None if self.mask_token is None else backend.mask_token_id
         self.entries: int = len(backend)
         self.digest: str = json_digest(_mapping(backend))
 

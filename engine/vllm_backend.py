@@ -6,7 +6,7 @@ patches transformers where it is loaded.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,44 +34,29 @@ from logitbank.engine.weights import ContentDigest, stream_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.schema import Json, Query
 
+Weights = Iterator[tuple[str, torch.Tensor]]
 
-class VllmBackend:
-    """vLLM with one architecture loaded."""
+
+class VllmEngine:
+    """vLLM with one architecture loaded: swaps and proof, the same for every kind of model."""
 
     name: EngineName = "vllm"
 
-    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
         self._settings = settings
-        arguments = _arguments(folder, settings)
-        config = EngineArgs(**arguments).create_engine_config()
-        self._slots = bool(config.use_v2_model_runner)
-        self._llm = LLM(**arguments, logits_processors=[SlotTap if self._slots else BatchTap])
+        self._llm = LLM(**arguments)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
         self._packed: dict[str, Fingerprint] = {}
         self._llm.apply_model(self._watch_packing)
 
-    @property
-    def _vocab(self) -> int:
-        return int(self._model_config.get_vocab_size())
-
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
-        tied = bool(getattr(self._model_config.hf_text_config, "tie_word_embeddings", False))
-        ledger = Ledger(self._model_config.dtype, tied)
         digest = ContentDigest()
         self._packed.clear()
-
-        def weights() -> Any:
-            for name, tensor in stream_weights(
-                folder, legacy_weights=self._settings.legacy_weights
-            ):
-                digest.update(name, tensor)
-                yield name, tensor
-
+        weights = stream_weights(folder, legacy_weights=self._settings.legacy_weights)
+        ledger, recorded = self._recorded(digest.watch(weights))
         try:
-            self._llm.collective_rpc(
-                "reload_weights", kwargs={"weights_iterator": ledger.record(weights())}
-            )
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": recorded})
         except LogitbankError:
             raise
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
@@ -85,30 +70,26 @@ class VllmBackend:
             )
         held = self._llm.apply_model(self._held)
         ledger.check(held[0], checkpoint=checkpoint)
-        return Loaded(digest.hexdigest(), self._vocab, time.perf_counter() - start)
+        vocab = int(self._model_config.get_vocab_size())
+        return Loaded(digest.hexdigest(), vocab, time.perf_counter() - start)
 
-    def score(self, queries: Sequence[Query], sink: Sink) -> None:
-        prompts = [{"prompt_token_ids": list(q.ids)} for q in queries]
-        params = [
-            SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={ROW: i})
-            for i in range(len(queries))
-        ]
-        set_sink(sink)
-        try:
-            self._llm.generate(prompts, params, use_tqdm=False)
-        finally:
-            set_sink(None)
+    @property
+    def _tied(self) -> bool:
+        return bool(getattr(self._model_config.hf_text_config, "tie_word_embeddings", False))
+
+    def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
+        """What goes into the engine, and the account of it."""
+        ledger = Ledger(self._model_config.dtype, self._tied)
+        return ledger, ledger.record(weights)
 
     def describe(self) -> dict[str, Json]:
         return {
             "engine": "vllm",
             "engine_version": vllm.__version__,
             "torch_version": torch.__version__,
-            "model_runner": "v2" if self._slots else "v1",
             "device": self._llm.llm_engine.vllm_config.device_config.device_type,
             "compute_dtype": str(self._model_config.dtype).removeprefix("torch."),
-            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
-            "block_size": self._settings.block_size,
+            "head_dtype": "float32",
         }
 
     def close(self) -> None:
@@ -145,13 +126,52 @@ class VllmBackend:
         return total
 
 
-def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+class VllmBackend(VllmEngine):
+    """Causal models: the next token's logits, tapped where vLLM samples."""
+
+    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+        arguments = _arguments(folder, settings)
+        config = EngineArgs(**arguments).create_engine_config()
+        self._slots = bool(config.use_v2_model_runner)
+        tap = SlotTap if self._slots else BatchTap
+        super().__init__(settings, arguments | {"logits_processors": [tap]})
+
+    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+        prompts = [{"prompt_token_ids": list(q.ids)} for q in queries]
+        params = [
+            SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={ROW: i})
+            for i in range(len(queries))
+        ]
+        set_sink(sink)
+        try:
+            self._llm.generate(prompts, params, use_tqdm=False)
+        finally:
+            set_sink(None)
+
+    def describe(self) -> dict[str, Json]:
+        return super().describe() | {
+            "model_runner": "v2" if self._slots else "v1",
+            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
+            "block_size": self._settings.block_size,
+        }
+
+
+def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     """Arguments of `vllm.LLM`. Dummy weights: every checkpoint, the first too, comes by a swap."""
-    arguments: dict[str, Any] = {
+    return {
         "model": str(folder),
         "load_format": "dummy",
         "skip_tokenizer_init": True,
         "dtype": settings.compute_dtype,
+        "enforce_eager": True,
+        "trust_remote_code": settings.trust_remote_code,
+        "disable_log_stats": True,
+        "seed": 0,
+    }
+
+
+def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+    arguments: dict[str, Any] = common_arguments(folder, settings) | {
         "hf_overrides": {"head_dtype": "float32"},
         "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
         "max_num_batched_tokens": max(settings.max_batch_tokens, settings.block_size),
@@ -159,10 +179,6 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
         "block_size": settings.block_size,
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
-        "enforce_eager": True,
-        "trust_remote_code": settings.trust_remote_code,
-        "disable_log_stats": True,
-        "seed": 0,
     }
     if not torch.cuda.is_available():
         arguments["kv_cache_memory_bytes"] = _cpu_cache_bytes(folder, settings)

@@ -6,7 +6,7 @@ It knows file formats and no model. No file is ever unpickled by running what it
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +173,14 @@ class ContentDigest:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
         self._digests[name] = digest.hexdigest()
+
+    def watch(
+        self, weights: "Iterable[tuple[str, torch.Tensor]]"
+    ) -> "Iterator[tuple[str, torch.Tensor]]":
+        """Pass tensors on and add each."""
+        for name, tensor in weights:
+            self.update(name, tensor)
+            yield name, tensor
 
     def hexdigest(self) -> str:
         """64 hex digits for the tensors added so far."""

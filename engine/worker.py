@@ -6,13 +6,12 @@ events do.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from logitbank.engine.backend import Backend, EngineSettings, open_backend
+from logitbank.engine.backend import Backend, open_backend
 from logitbank.engine.block_writer import BlockWriter, RowBuffers
 from logitbank.engine.events import (
     BlockCommitted,
@@ -37,11 +36,8 @@ if TYPE_CHECKING:
 class Worker:
     """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
 
-    def __init__(
-        self, bank: Path, settings: EngineSettings, *, log: Path, emit: Callable[[Event], None]
-    ) -> None:
+    def __init__(self, bank: Path, *, log: Path, emit: Callable[[Event], None]) -> None:
         self._bank = Bank.open(bank)
-        self._settings = settings
         self._log = log
         self._emit = emit
         self._backend: Backend | None = None
@@ -66,8 +62,7 @@ class Worker:
         if canary is not None:
             self._ask_canary(job, canary)
         if self._backend is None:
-            settings = replace(self._settings, max_length=job.max_length)
-            self._backend = open_backend(job.folder, settings)
+            self._backend = open_backend(job.folder, job.settings)
         loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
         vocab = job.deposits[0].layout.vocab
         if loaded.vocab != vocab:
@@ -147,22 +142,18 @@ class Worker:
         self._buffers.give_back(data)
 
     def _canary_query(self, job: Job) -> Query | None:
-        every = self._settings.canary_every
+        every = job.settings.canary_every
         if every == 0 or self._loads % every:
             return None
         queries = self._bank.query_set(job.deposits[0].query_set).queries
-        return next((q for q in queries if q.head == "next_token"), None)
+        return next((q for q in queries if q.head in ("next_token", "mask")), None)
 
     def _ask_canary(self, job: Job, query: Query) -> None:
         from logitbank.engine.canary import Canary
 
         if self._canary is None:
-            self._canary = Canary(
-                legacy_weights=self._settings.legacy_weights,
-                trust_remote_code=self._settings.trust_remote_code,
-                log=self._log,
-            )
-        self._canary.ask(job.folder, query.ids, query.position)
+            self._canary = Canary(job.settings, log=self._log)
+        self._canary.ask(job.folder, query)
 
     def _check_canary(self, job: Job, query: Query) -> float:
         from logitbank.engine.canary import compare
@@ -174,9 +165,9 @@ class Worker:
         difference = compare(
             self._canary.answer(),
             rows[-1].numpy(),
-            dtype=self._settings.compute_dtype,
+            dtype=job.settings.compute_dtype,
             checkpoint=str(job.checkpoint),
-            engine=self._settings.engine,
+            engine=job.settings.engine,
         )
         return float(f"{difference:.3g}")
 

@@ -37,6 +37,12 @@ class WorkerProcess:
         if self._log.parent.is_dir():  # else there is no bank yet, and may never be
             self._start()
 
+    def use(self, settings: EngineSettings) -> None:
+        """Take other settings; a process that has imported another engine is replaced."""
+        if settings.engine != self._settings.engine:
+            self.kill()
+        self._settings = settings
+
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
         if self._process is None:

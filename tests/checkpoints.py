@@ -8,9 +8,18 @@ import json
 from pathlib import Path
 from typing import Literal
 
-Architecture = Literal["gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied"]
+Architecture = Literal[
+    *("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied"),
+    *("bert", "bert_untied", "roberta", "xmod", "distilbert"),
+]
 ARCHITECTURES: tuple[Architecture, ...] = ("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied")
+MASKED_ARCHITECTURES: tuple[Architecture, ...] = (
+    *("bert", "bert_untied", "roberta", "xmod", "distilbert"),
+)
 VOCAB = 640
+MASK_ID = 4
+LANGUAGES = ("de_CH", "fr_CH")
+"""Adapters of the X-MOD checkpoints."""
 WORDS = [
     "the",
     "a",
@@ -51,12 +60,14 @@ def make_checkpoint(
 ) -> Path:
     """Save one random checkpoint with a tokenizer in the Hugging Face layout."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(_config(architecture, vocab))
+    masked = architecture in MASKED_ARCHITECTURES
+    kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+    model = kind.from_config(_config(architecture, vocab))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
@@ -64,7 +75,10 @@ def make_checkpoint(
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
-    write_tokenizer(folder)
+    if masked:
+        write_masked_tokenizer(folder)
+    else:
+        write_tokenizer(folder)
     return folder
 
 
@@ -98,9 +112,24 @@ def write_tokenizer(folder: Path) -> None:
     )
 
 
+def write_masked_tokenizer(folder: Path) -> None:
+    """A WordPiece tokenizer as BERT's, in which each of WORDS is one token."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert special.index("[MASK]") == MASK_ID
+    letters = [*"abcdefghijklmnopqrstuvwxyz.,?'"]
+    pieces = [*special, *letters, *(f"##{x}" for x in letters), *map(str.lower, WORDS)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)) + "\n")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True})
+    )
+
+
 def _config(architecture: Architecture, vocab: int) -> object:
     from transformers import GPT2Config, GPTNeoXConfig, LlamaConfig
 
+    if architecture in MASKED_ARCHITECTURES:
+        return _masked_config(architecture, vocab)
     if architecture.startswith("gpt_neox"):
         return GPTNeoXConfig(
             vocab_size=vocab,
@@ -123,3 +152,26 @@ def _config(architecture: Architecture, vocab: int) -> object:
         max_position_embeddings=256,
         tie_word_embeddings=True,
     )
+
+
+def _masked_config(architecture: Architecture, vocab: int) -> object:
+    from transformers import BertConfig, DistilBertConfig, RobertaConfig, XmodConfig
+
+    if architecture == "distilbert":
+        return DistilBertConfig(
+            vocab_size=vocab, dim=64, n_layers=2, n_heads=2, hidden_dim=128, pad_token_id=0
+        )
+    sizes = {
+        "vocab_size": vocab,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+        "max_position_embeddings": 128,
+    }
+    if architecture.startswith("bert"):
+        return BertConfig(**sizes, tie_word_embeddings=architecture == "bert")
+    offset = sizes | {"max_position_embeddings": 130, "type_vocab_size": 1, "pad_token_id": 1}
+    if architecture == "roberta":
+        return RobertaConfig(**offset)
+    return XmodConfig(**offset, languages=list(LANGUAGES), adapter_reduction_factor=2)

@@ -1,8 +1,8 @@
 """Run one engine over checkpoints in a process of its own: `python -m tests.engine_driver`.
 
-Arguments: a pickle of (settings or None, folders, sequences) and the .npz to write, one array
-(sequences, v) a folder. Without settings it is the reference: plain transformers, one sequence at
-a time, in a process that never imports vLLM.
+Arguments: a pickle of (settings or None, folders, queries) and the .npz to write, one array
+(queries, v) a folder. Without settings it is the reference: plain transformers, one query at a
+time, in a process that never imports vLLM.
 """
 
 import os
@@ -10,16 +10,19 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from logitbank.store.schema import Query
+
 
 def drive(
-    tmp: Path, settings: object, folders: list[Path], sequences: list[tuple[int, ...]]
+    tmp: Path, settings: object, folders: list[Path], queries: list[Query]
 ) -> list[np.ndarray]:
-    """Logits (sequences, v) of each folder, made in another process."""
+    """Logits (queries, v) of each folder, made in another process."""
     request, reply = tmp / "request.pickle", tmp / "reply.npz"
-    request.write_bytes(pickle.dumps((settings, folders, sequences)))
+    request.write_bytes(pickle.dumps((settings, folders, queries)))
     result = subprocess.run(
         [sys.executable, "-m", "tests.engine_driver", str(request), str(reply)],
         capture_output=True,
@@ -32,29 +35,35 @@ def drive(
         return [arrays[str(i)] for i in range(len(folders))]
 
 
-def reference(folders: list[Path], sequences: list[tuple[int, ...]]) -> list[np.ndarray]:
+def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+    masked = queries[0].head == "mask"
+    read = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_pretrained
     results = []
     for folder in folders:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        model = read(folder, dtype=torch.float32).eval()
+
+        def logits(query: Query, model: Any = model) -> np.ndarray:
+            inputs = {"input_ids": torch.tensor([query.ids])}
+            if query.segments:
+                inputs["token_type_ids"] = torch.tensor([query.segments])
+            if query.language:
+                model.set_default_language(query.language)
+            found: np.ndarray = model(**inputs).logits[0, query.position].numpy()
+            return found
+
         with torch.inference_mode():
-            results.append(
-                np.stack([model(torch.tensor([s])).logits[0, -1].numpy() for s in sequences])
-            )
+            results.append(np.stack([logits(query) for query in queries]))
     return results
 
 
-def engine(
-    settings: object, folders: list[Path], sequences: list[tuple[int, ...]]
-) -> list[np.ndarray]:
+def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
     from logitbank.engine.backend import EngineSettings, open_backend
-    from logitbank.store.schema import Query
 
     assert isinstance(settings, EngineSettings)
     backend = open_backend(folders[0], settings)
-    queries = [Query(s, len(s) - 1) for s in sequences]
     results = []
     for folder in folders:
         loaded = backend.load(folder, checkpoint=folder.name)
@@ -69,9 +78,9 @@ def engine(
 
 
 if __name__ == "__main__":
-    settings, folders, sequences = pickle.loads(Path(sys.argv[1]).read_bytes())
+    settings, folders, queries = pickle.loads(Path(sys.argv[1]).read_bytes())
     make = reference if settings is None else lambda *a: engine(settings, *a)
-    arrays = make(folders, sequences)
+    arrays = make(folders, queries)
     np.savez(sys.argv[2], **{str(i): a for i, a in enumerate(arrays)})
     sys.stdout.flush()
     os._exit(0)

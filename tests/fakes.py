@@ -62,7 +62,7 @@ class InProcess:
     backend = FakeBackend()
 
     def __init__(self, bank: Path, settings: EngineSettings) -> None:
-        self._arguments = (bank, settings, bank.with_suffix(".log"))
+        self._bank = bank
         self._worker: Worker | None = None
 
     def __enter__(self) -> "InProcess":
@@ -74,11 +74,14 @@ class InProcess:
     def start(self) -> None:
         pass
 
+    def use(self, settings: EngineSettings) -> None:
+        pass
+
     def run(self, job: Job) -> Iterator[Event]:
-        bank, settings, log = self._arguments
         events: list[Event] = []
         if self._worker is None:
-            self._worker = Worker(bank, settings, log=log, emit=events.append)
+            log = self._bank.with_suffix(".log")
+            self._worker = Worker(self._bank, log=log, emit=events.append)
             self._worker._backend = self.backend
         self._worker._emit = events.append
         try:

@@ -7,27 +7,52 @@ import numpy as np
 import pytest
 
 from logitbank.engine.backend import EngineName, EngineSettings
-from tests.checkpoints import ARCHITECTURES, VOCAB, make_series
+from logitbank.engine.task import VLLM_MASKED
+from logitbank.store.schema import Query
+from tests.checkpoints import (
+    ARCHITECTURES,
+    LANGUAGES,
+    MASK_ID,
+    MASKED_ARCHITECTURES,
+    VOCAB,
+    make_series,
+)
 from tests.engine_driver import drive
 
 TOLERANCE = 1e-3
 ENGINES = ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)]
 
 
-def sequences() -> list[tuple[int, ...]]:
+def queries() -> list[Query]:
     """Short, one token, repeated beginnings longer than a cache block, and longer than a chunk."""
     rng = np.random.default_rng(0)
     begin = tuple(int(t) for t in rng.integers(1, 600, 70))
     lengths = [1, 2, 7, 31, 32, 33, 64, 65, 129, 200, 255]
     drawn = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in lengths]
     shared = [(*begin, *(int(t) for t in rng.integers(1, 600, n))) for n in (1, 5, 40, 100)]
-    return [*drawn, *shared, begin]
+    return [Query(ids, len(ids) - 1) for ids in (*drawn, *shared, begin)]
+
+
+def masked_queries(*, segments: bool = False, languages: tuple[str, ...] = ("",)) -> list[Query]:
+    """Masks at either end and several in a sequence; short ones and as long as the model takes."""
+    rng = np.random.default_rng(1)
+    found = []
+    for at, length in enumerate((3, 4, 7, 12, 12, 60, 126)):
+        ids = [int(t) for t in rng.integers(5, 500, length)]
+        masks = sorted({0, length // 2, length - 1} if at % 2 else {1})
+        for position in masks:
+            ids[position] = MASK_ID
+        second = (0,) * (length // 2) + (1,) * (length - length // 2) if segments and at > 2 else ()
+        language = languages[at % len(languages)]
+        found += [Query(tuple(ids), p, "mask", second, language) for p in reversed(masks)]
+    return found
 
 
 class Case(NamedTuple):
     """Checkpoints in the order they are swapped in, and what plain transformers makes of them."""
 
     folders: list[Path]
+    queries: list[Query]
     expected: list[np.ndarray]
 
 
@@ -36,9 +61,24 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     tmp = tmp_path_factory.mktemp(request.param)
     series = make_series(tmp / "series", steps=(0, 1, 2), architecture=request.param)
     folders = [series / f"step{step}" for step in (0, 1, 2, 0)]
-    expected = drive(tmp, None, folders, sequences())
+    asked = queries()
+    expected = drive(tmp, None, folders, asked)
     assert np.abs(expected[0] - expected[1]).max() > 1, "the checkpoints must differ"
-    return Case(folders, expected)
+    return Case(folders, asked, expected)
+
+
+@pytest.fixture(scope="module")
+def masked_case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    tmp = tmp_path_factory.mktemp(request.param)
+    series = make_series(tmp / "series", steps=(0, 1), architecture=request.param)
+    folders = [series / f"step{step}" for step in (0, 1, 0)]
+    asked = masked_queries(
+        segments=request.param.startswith("bert"),
+        languages=LANGUAGES if request.param == "xmod" else ("",),
+    )
+    expected = drive(tmp, None, folders, asked)
+    assert np.abs(expected[0] - expected[1]).max() > 1, "the checkpoints must differ"
+    return Case(folders, asked, expected)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -49,9 +89,36 @@ def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
         pytest.importorskip("vllm", reason="vLLM is not installed")
     # 96 tokens a step: the longer sequences are prefilled in chunks, whose last rows alone count.
     settings = EngineSettings(engine, max_batch_tokens=96, max_sequences=8, max_length=256)
-    found = drive(tmp_path, settings, case.folders, sequences())
+    assert_same(case, drive(tmp_path, settings, case.folders, case.queries))
+
+
+@pytest.mark.parametrize(
+    ("masked_case", "engine"),
+    [
+        *((name, "transformers") for name in MASKED_ARCHITECTURES),
+        *(
+            pytest.param(name, "vllm", marks=pytest.mark.vllm)
+            for name in MASKED_ARCHITECTURES
+            if name.startswith(VLLM_MASKED)
+        ),
+    ],
+    indirect=["masked_case"],
+)
+def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
+    tmp_path: Path, masked_case: Case, engine: EngineName
+) -> None:
+    case = masked_case
+    if engine == "vllm":
+        pytest.importorskip("vllm", reason="vLLM is not installed")
+    settings = EngineSettings(
+        engine, "masked", max_batch_tokens=160, max_sequences=8, max_length=126
+    )
+    assert_same(case, drive(tmp_path, settings, case.folders, case.queries))
+
+
+def assert_same(case: Case, found: list[np.ndarray]) -> None:
     for want, got in zip(case.expected, found, strict=True):
-        assert got.shape == (len(sequences()), VOCAB)
+        assert got.shape == (len(case.queries), VOCAB)
         np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE)
         assert_same_ranks(want, got)
 

@@ -1,0 +1,196 @@
+"""Masked models on vLLM: its BERT encoder, and a pooler of ours that runs the head on masks only.
+
+vLLM's own `BertForMaskedLM` runs the head on every token, and RoBERTa has none there. To be
+imported after `vllm_backend`, which sets what vLLM reads from the environment.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import gelu, layer_norm, linear
+from transformers.activations import ACT2FN
+from vllm import ModelRegistry, PoolingParams
+from vllm.config import VllmConfig
+from vllm.model_executor.layers.pooler import Pooler
+from vllm.model_executor.models.bert import BertEmbedding, BertModel, _encode_token_type_ids
+from vllm.model_executor.models.interfaces_base import attn_type, default_pooling_type
+from vllm.model_executor.models.roberta import RobertaEmbedding
+from vllm.model_executor.models.utils import AutoWeightsLoader
+from vllm.v1.pool.metadata import PoolingMetadata
+
+from logitbank.engine.backend import EngineSettings, Sink
+from logitbank.engine.masked_weights import SPARE_BIAS, masked_weights
+from logitbank.engine.proof import Ledger
+from logitbank.engine.vllm_backend import VllmEngine, Weights, common_arguments
+from logitbank.store.schema import Query
+
+ROWS = "logitbank_rows"
+POSITIONS = "logitbank_positions"
+_SEGMENTS = "compressed_token_type_ids"  # vLLM's own: where segment 1 begins
+_TASK = "token_classify"
+_sinks: list[Sink] = []  # the engine builds the model itself, so the sink is handed over here
+_CLASSES = {"bert": "LogitbankBertForMaskedLM", "roberta": "LogitbankRobertaForMaskedLM"}
+
+
+class VllmMaskedBackend(VllmEngine):
+    """BERT and RoBERTa: logits at masks, every sequence run once."""
+
+    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+        ModelRegistry.register_model(_CLASSES["bert"], BertForMasks)
+        ModelRegistry.register_model(_CLASSES["roberta"], RobertaForMasks)
+        super().__init__(settings, _arguments(folder, settings))
+
+    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+        order = sorted(range(len(queries)), key=lambda i: (queries[i].ids, queries[i].segments))
+        prompts, params = [], []
+        for (ids, segments), group in groupby(
+            order, key=lambda i: (queries[i].ids, queries[i].segments)
+        ):
+            rows = list(group)
+            extra: dict[str, Any] = {ROWS: rows, POSITIONS: [queries[i].position for i in rows]}
+            if any(segments):
+                extra[_SEGMENTS] = _second_segment(segments)
+            prompts.append({"prompt_token_ids": list(ids)})
+            params.append(PoolingParams(use_activation=False, extra_kwargs=extra))
+        _sinks[:] = [sink]
+        try:
+            self._llm.encode(prompts, params, pooling_task=_TASK, use_tqdm=False)
+        finally:
+            _sinks.clear()
+
+    def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
+        # The head multiplies by the embedding itself, so a tied one cannot be stale.
+        ledger = Ledger(self._model_config.dtype, tied=False)
+        used = (pair for pair in masked_weights(weights, tied=self._tied) if pair[0] != SPARE_BIAS)
+        return ledger, ledger.record(used)
+
+
+def _second_segment(segments: Sequence[int]) -> int:
+    """Where segment 1 begins; vLLM knows no other order than 0 … 0 1 … 1."""
+    first = segments.index(1)
+    if any(s != int(i >= first) for i, s in enumerate(segments)):
+        raise ValueError("segment ids other than 0 … 0 1 … 1 need --engine transformers")
+    return first
+
+
+def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+    from transformers import AutoConfig
+
+    kind = AutoConfig.from_pretrained(folder).model_type
+    return common_arguments(folder, settings) | {
+        "runner": "pooling",
+        "hf_overrides": {"architectures": [_CLASSES[kind]]},
+        "max_model_len": settings.max_length,
+        "max_num_batched_tokens": max(settings.max_batch_tokens, settings.max_length),
+        "max_num_seqs": 4 * settings.max_sequences,
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": False,
+        # An encoder keeps none; without it, vLLM on a CPU wants most of the machine's memory.
+        **({} if torch.cuda.is_available() else {"kv_cache_memory_bytes": 2**26}),
+    }
+
+
+class _Head(nn.Module):
+    """Transform and output layer of BERT's and RoBERTa's masked models, in float32."""
+
+    def __init__(self, config: Any, embedding: nn.Module) -> None:
+        super().__init__()
+        width, self._vocab, self._eps = config.hidden_size, config.vocab_size, config.layer_norm_eps
+        self.dense = nn.Linear(width, width)
+        self.layer_norm = nn.LayerNorm(width, eps=self._eps)
+        self.bias = nn.Parameter(torch.zeros(self._vocab))
+        self.decoder = None
+        if not config.tie_word_embeddings:
+            self.decoder = nn.Parameter(torch.zeros(self._vocab, width))
+        self._embedding = [embedding]  # in a list, so that it has no second name here
+        self._activation = gelu if config.model_type == "roberta" else ACT2FN[config.hidden_act]
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states (n, width) to logits (n, v), float32."""
+        x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float())
+        shape, norm = (hidden.shape[1],), self.layer_norm
+        x = layer_norm(
+            self._activation(x), shape, norm.weight.float(), norm.bias.float(), self._eps
+        )
+        output = self.decoder
+        if output is None:
+            output = self._embedding[0].weight[: self._vocab]  # vLLM pads it
+        return linear(x, output.float(), self.bias.float())
+
+
+class _MaskPooler(Pooler):
+    """Gathers the asked positions of a batch, runs the head once, hands the logits over."""
+
+    def __init__(self, head: _Head) -> None:
+        super().__init__()
+        self._head = [head]
+
+    def get_supported_tasks(self) -> set[Any]:
+        return {_TASK}
+
+    def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> Any:
+        starts = pooling_metadata.get_pooling_cursor().first_token_indices_gpu.tolist()
+        rows: list[int] = []
+        places: list[int] = []
+        for start, params in zip(starts, pooling_metadata.pooling_params, strict=True):
+            extra = params.extra_kwargs or {}
+            rows += extra.get(ROWS, [])
+            places += [start + position for position in extra.get(POSITIONS, [])]
+        if rows and _sinks:
+            chosen = hidden_states[torch.tensor(places, device=hidden_states.device)]
+            _sinks[0](rows, self._head[0](chosen))
+        nothing = torch.zeros(1, 1)
+        return [nothing] * len(starts)
+
+
+@attn_type("encoder_only")
+@default_pooling_type(tok_pooling_type="ALL")
+class BertForMasks(nn.Module):
+    """vLLM's BERT encoder with a head for chosen positions."""
+
+    is_pooling_model = True
+    embedding_class: type[nn.Module] = BertEmbedding
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__()
+        self.body = BertModel(
+            vllm_config=vllm_config,
+            prefix=f"{prefix}.body" if prefix else "body",
+            embedding_class=self.embedding_class,
+        )
+        config = vllm_config.model_config.hf_config
+        self.head = _Head(config, self.body.embeddings.word_embeddings)
+        self.pooler = _MaskPooler(self.head)
+
+    def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.body.embed_input_ids(input_ids)
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        return AutoWeightsLoader(self).load_weights(weights)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None,
+        positions: torch.Tensor,
+        intermediate_tensors: Any = None,
+        inputs_embeds: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if token_type_ids is not None:
+            _encode_token_type_ids(input_ids, token_type_ids)
+        return self.body(
+            input_ids=input_ids,
+            positions=positions,
+            inputs_embeds=inputs_embeds,
+            intermediate_tensors=intermediate_tensors,
+        )
+
+
+class RobertaForMasks(BertForMasks):
+    """The same with RoBERTa's embedding, whose positions begin after the padding's id."""
+
+    embedding_class: type[nn.Module] = RobertaEmbedding

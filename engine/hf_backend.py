@@ -127,18 +127,19 @@ class SelectingHead:
     """
 
     def __init__(self, model: transformers.PreTrainedModel) -> None:
-        head = model.get_output_embeddings()
-        self._head: Any = head if isinstance(head, torch.nn.Linear) else None
+        head: Any = model.get_output_embeddings()
+        self._head = head if isinstance(head, torch.nn.Linear) else None
         self._rows = self._positions = torch.empty(0, dtype=torch.long)
         self.outputs: int = int(model.config.vocab_size)
         if self._head is not None:
-            self.outputs = int(self._head.weight.shape[0])
-            self._head.forward = self._forward
+            self.outputs = self._head.weight.shape[0]
+            head.forward = self._forward
 
     def select(self, *, rows: torch.Tensor, positions: torch.Tensor) -> None:
         self._rows, self._positions = rows, positions
 
     def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        assert self._head is not None
         chosen = hidden[self._rows, self._positions].float()
         bias = self._head.bias
         return torch.nn.functional.linear(

@@ -106,7 +106,7 @@ class _Head(nn.Module):
         self.decoder = None
         if not config.tie_word_embeddings:
             self.decoder = nn.Parameter(torch.zeros(self._vocab, width))
-        self._embedding = [embedding]  # in a list, so that it has no second name here
+        self._embedding: list[Any] = [embedding]  # in a list, so that it has no second name here
         self._activation = gelu if config.model_type == "roberta" else ACT2FN[config.hidden_act]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -116,13 +116,12 @@ class _Head(nn.Module):
         x = layer_norm(
             self._activation(x), shape, norm.weight.float(), norm.bias.float(), self._eps
         )
-        output = self.decoder
-        if output is None:
-            output = self._embedding[0].weight[: self._vocab]  # vLLM pads it
+        embedding = self._embedding[0].weight[: self._vocab]  # vLLM pads it
+        output = embedding if self.decoder is None else self.decoder
         return linear(x, output.float(), self.bias.float())
 
 
-class _MaskPooler(Pooler):
+class _MaskPooler(Pooler):  # type: ignore[misc]
     """Gathers the asked positions of a batch, runs the head once, hands the logits over."""
 
     def __init__(self, head: _Head) -> None:
@@ -167,10 +166,12 @@ class BertForMasks(nn.Module):
         self.pooler = _MaskPooler(self.head)
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.body.embed_input_ids(input_ids)
+        embedded: torch.Tensor = self.body.embed_input_ids(input_ids)
+        return embedded
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        return AutoWeightsLoader(self).load_weights(weights)
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(weights)
+        return loaded
 
     def forward(
         self,
@@ -182,12 +183,13 @@ class BertForMasks(nn.Module):
     ) -> torch.Tensor:
         if token_type_ids is not None:
             _encode_token_type_ids(input_ids, token_type_ids)
-        return self.body(
+        hidden: torch.Tensor = self.body(
             input_ids=input_ids,
             positions=positions,
             inputs_embeds=inputs_embeds,
             intermediate_tensors=intermediate_tensors,
         )
+        return hidden
 
 
 class RobertaForMasks(BertForMasks):

@@ -1,5 +1,6 @@
 """Metrics, tests, figures and reports from the frames of a bank. Knows no model and no engine."""
 
+from logitbank.analysis.correlation import pearson, pearson_matrix, variation
 from logitbank.analysis.expressions import (
     jsd_parts,
     scaled,
@@ -12,7 +13,13 @@ from logitbank.analysis.fairness_cube import FairnessLabels
 from logitbank.analysis.fairness_summary import fairness_summary
 from logitbank.analysis.figure_data import figure_data
 from logitbank.analysis.figures import figures
+from logitbank.analysis.fluctuation import Fluctuation, fluctuation
+from logitbank.analysis.fluctuation_data import fluctuation_figure_data
+from logitbank.analysis.fluctuation_figures import fluctuation_figures
+from logitbank.analysis.fluctuation_summary import fluctuation_summary
+from logitbank.analysis.frequencies import corpus_frequencies
 from logitbank.analysis.report import write_report, write_tables
+from logitbank.analysis.score_table import as_scores, published_table, write_scores
 from logitbank.analysis.stats import (
     benjamini_hochberg,
     mann_whitney,
@@ -23,20 +30,32 @@ from logitbank.analysis.stats import (
 __all__ = [
     "Fairness",
     "FairnessLabels",
+    "Fluctuation",
+    "as_scores",
     "benjamini_hochberg",
+    "corpus_frequencies",
     "fairness",
     "fairness_change",
     "fairness_summary",
     "figure_data",
     "figures",
+    "fluctuation",
+    "fluctuation_figure_data",
+    "fluctuation_figures",
+    "fluctuation_summary",
     "jsd_parts",
     "mann_whitney",
+    "pearson",
+    "pearson_matrix",
+    "published_table",
     "scaled",
     "seed_mean",
     "three_way_correct",
     "unique_maximum",
+    "variation",
     "vocabulary_rank",
     "wilcoxon",
     "write_report",
+    "write_scores",
     "write_tables",
 ]

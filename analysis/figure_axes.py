@@ -196,6 +196,22 @@ def legend(axes: "Axes") -> None:
         axes.legend(handles, texts, loc="lower left", bbox_to_anchor=(0.0, 1.015), ncols=columns)
 
 
+def kind_of(name: str) -> str:
+    """The kind of figure that a name from `figure_data` stands for.
+
+    >>> kind_of("gap-pythia-seed1")
+    'gap'
+    """
+    return name.split("-", maxsplit=1)[0]
+
+
+def headline(figure: "Figure", title: str, names: Sequence[str]) -> None:
+    """What the figure shows, and of what, in one line; long names are shortened."""
+    short_names = (name if len(name) <= 32 else name[:31] + "…" for name in names)
+    text = " · ".join([title, *short_names])
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+
+
 def plain_log(axis: "Axis", values: pl.Series) -> None:
     """Decade ticks in plain numbers, and 1, 2, 5 where there are fewer than three decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -218,3 +234,13 @@ def short(number: float) -> str:
         if abs(number) >= size:
             return f"{number / size:g}{letter}"
     return f"{number:g}"
+
+
+def signed(number: float) -> str:
+    """Two decimals with a sign, and none for what rounds to zero.
+
+    >>> signed(0.314), signed(-0.314), signed(-0.001)
+    ('+0.31', '−0.31', '0.00')
+    """
+    text = f"{number:+.2f}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")

@@ -19,11 +19,15 @@ from logitbank.analysis.figure_axes import (
     Marks,
     StepAxis,
     draw_curve,
+    headline,
+    kind_of,
     legend,
     plain_log,
     with_panel,
 )
-from logitbank.analysis.figure_data import figure_data, kind_of
+from logitbank.analysis.figure_data import figure_data
+from logitbank.analysis.fluctuation import Fluctuation
+from logitbank.analysis.fluctuation_figures import fluctuation_figures
 from logitbank.analysis.stats import SIGNIFICANCE
 
 if TYPE_CHECKING:
@@ -43,8 +47,10 @@ MARKS = (
 )
 
 
-def figures(result: Fairness) -> "dict[str, Figure]":
-    """Every figure of a fairness result, under the names of `figure_data`.
+def figures(result: Fairness | Fluctuation) -> "dict[str, Figure]":
+    """Every figure of a result, under the names of `figure_data`.
+
+    Of fairness, here; `fluctuation_figures` tells of the other family.
 
     JSD-P and Average Rank per correct answer, gendered options on neutral prompts, Average Rank
     against accuracy, and the gap with its onset. Filled marks beneath a figure are tests with
@@ -52,6 +58,8 @@ def figures(result: Fairness) -> "dict[str, Figure]":
     """
     from matplotlib import rc_context
 
+    if isinstance(result, Fluctuation):
+        return fluctuation_figures(result)
     with rc_context(STYLE):  # type: ignore[arg-type]
         return {
             name: _DRAW[kind_of(name)](table, result.labels)
@@ -242,5 +250,4 @@ def _title(figure: "Figure", title: str, table: pl.DataFrame) -> None:
     run = table["run"][0]
     # The legend names two models; a title holds one, shortened to the width of the figure.
     where = [*models[: len(models) == 1], *([] if run == "main" else [run])]
-    text = " · ".join([title, *(name if len(name) <= 32 else name[:31] + "…" for name in where)])
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+    headline(figure, title, where)

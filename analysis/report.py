@@ -12,12 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import polars as pl
 
 from logitbank.analysis.expressions import check_choice
-from logitbank.analysis.fairness import Fairness
 from logitbank.analysis.figure_axes import INK
 
 if TYPE_CHECKING:
@@ -25,6 +24,13 @@ if TYPE_CHECKING:
 
 Format = Literal["csv", "parquet", "json"]
 MAX_ROWS = 20
+
+
+class Result(Protocol):
+    """What a family of metrics found."""
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
 
 
 class _Figure(NamedTuple):
@@ -82,10 +88,10 @@ def write_report(
         tables=[_table(name, table, max_rows=max_rows) for name, table in tables.items()],
         provenance=None if provenance is None else _table("", provenance, max_rows=max_rows),
     )
-    _replace(Path(path), page.encode())
+    replace_file(Path(path), page.encode())
 
 
-def write_tables(result: Fairness, folder: Path | str, format: Format = "csv") -> list[Path]:
+def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> list[Path]:
     """Write every table at full precision, one file each, and return the paths.
 
     CSV writes NaN as `NaN` and null as nothing; JSON is a list of records in which both are null.
@@ -110,7 +116,7 @@ def write_tables(result: Fairness, folder: Path | str, format: Format = "csv") -
             rows = [[_json(value) for value in row] for row in table.iter_rows()]
             records = [dict(zip(table.columns, row, strict=True)) for row in rows]
             buffer.write(json.dumps(records, ensure_ascii=False, indent=1).encode())
-        _replace(path, buffer.getvalue())
+        replace_file(path, buffer.getvalue())
         paths.append(path)
     return paths
 
@@ -167,7 +173,7 @@ def _json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write beside the file, then move into place, so that no half of it is ever seen."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

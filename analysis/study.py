@@ -1,7 +1,6 @@
 """From banks to everything that a family of metrics has to say: one call per command."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -11,19 +10,18 @@ from logitbank.analysis.fairness import Fairness, fairness
 from logitbank.analysis.fairness_summary import change_sentence, fairness_summary
 from logitbank.analysis.fairness_tests import Unit
 from logitbank.analysis.figures import figures
-from logitbank.analysis.report import write_report, write_tables
-from logitbank.errors import BankError
+from logitbank.analysis.fluctuation import Fluctuation, fluctuation
+from logitbank.analysis.fluctuation_data import figures_of_report
+from logitbank.analysis.fluctuation_summary import fluctuation_summary
+from logitbank.analysis.frequencies import corpus_frequencies
+from logitbank.analysis.result import Study, write_study
+from logitbank.analysis.score_table import check_target, write_scores
+from logitbank.analysis.sources import all_scores, bank_frames
+from logitbank.analysis.table_files import read_table
+from logitbank.errors import UsageError
 from logitbank.store import Bank
 
-
-@dataclass(frozen=True, slots=True)
-class Study:
-    """A result with its sentences and what was written."""
-
-    result: Fairness
-    summary: tuple[str, ...]
-    report: Path | None
-    """The HTML page, where a folder was given."""
+__all__ = ["Study", "fairness_study", "fluctuation_study"]
 
 
 def fairness_study(
@@ -38,7 +36,7 @@ def fairness_study(
     bootstrap: int = 1000,
     compare: tuple[str, str] | None = None,
     change: tuple[int, int] | None = None,
-) -> Study:
+) -> Study[Fairness]:
     """Analyse fairness in one or several banks and, with `out`, write tables, figures and report.
 
     Parameters
@@ -56,7 +54,7 @@ def fairness_study(
         A bank or prompt set that is not there, or what `fairness` refuses.
     """
     opened = [Bank.open(path) for path in banks]
-    frames = [bank.scan(prompts, models=own) for bank, own in _having(opened, models)]
+    frames = bank_frames(opened, prompts, models)
     result = fairness(
         pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0],
         vocab_limit=vocab_limit,
@@ -71,45 +69,83 @@ def fairness_study(
             f"{rows['model'][0]} {rows['run'][0]}: {change_sentence(rows, *change)}"
             for rows in result.gap.partition_by("model", "run", maintain_order=True)
         ]
-    report = None if out is None else _write(out, result, summary, prompts, opened)
+    report = None
+    if out is not None:
+        named = ", ".join(result.checkpoints["model"].unique().sort().to_list())
+        report = write_study(
+            out,
+            result,
+            title=f"Fairness during training: {named} on {prompts}",
+            summary=summary,
+            figures=figures(result),
+            provenance=pl.concat([bank.info() for bank in opened], how="diagonal_relaxed"),
+        )
     return Study(result, tuple(summary), report)
 
 
-def _having(
-    banks: Sequence[Bank], models: Sequence[str] | None
-) -> list[tuple[Bank, Sequence[str] | None]]:
-    """The banks that hold any of `models`, each with those that it holds."""
-    if models is None:
-        return [(bank, None) for bank in banks]
-    held = [bank.info()["model"].unique() for bank in banks]
-    for model in models:
-        if not any(model in names for names in held):
-            there = ", ".join(sorted({name for names in held for name in names})) or "none"
-            raise BankError(f"no bank has a model {model!r}; there are {there}")
-    shared = [[m for m in models if m in names] for names in held]
-    return [(bank, own) for bank, own in zip(banks, shared, strict=True) if own]
+def fluctuation_study(
+    sources: Sequence[Path],
+    *,
+    prompts: str = "professions",
+    models: Sequence[str] | None = None,
+    out: Path | None = None,
+    plateaus: Sequence[int] | None = None,
+    frequencies: Path | None = None,
+    corpus_sizes: Path | None = None,
+    professions: Sequence[str] | None = None,
+    save_scores: Path | None = None,
+) -> Study[Fluctuation]:
+    """Analyse fluctuation in banks and tables of scores and, with `out`, write what is found.
+
+    Parameters
+    ----------
+    sources
+        Folders of banks, and score tables in the published format (.csv or .parquet); all are
+        analysed together.
+    frequencies, corpus_sizes
+        Tables for the frequency correlation, as `corpus_frequencies` reads them.
+    save_scores
+        File to write the scores to, in the published format.
+
+    `docs/tables.md` documents these tables. Other parameters are those of
+    `logitbank.analysis.fluctuation.fluctuation`.
+
+    Raises
+    ------
+    LogitbankError
+        A source that is not there, or what `fluctuation` refuses.
+    """
+    if save_scores is not None:
+        check_target(save_scores)
+    counted = _frequencies(frequencies, corpus_sizes)
+    scores, provenance = all_scores(sources, prompts, models)
+    result = fluctuation(scores, plateaus=plateaus, frequencies=counted, professions=professions)
+    if save_scores is not None:
+        write_scores(scores, save_scores)
+    summary = fluctuation_summary(result)
+    report = None
+    if out is not None:
+        named = ", ".join(result.checkpoints["model"].unique().sort().to_list())
+        shown, note = figures_of_report(result)
+        report = write_study(
+            out,
+            result,
+            title=f"Fluctuation during pre-training: {named}",
+            summary=[*summary, *note],
+            figures=figures(result),
+            provenance=provenance,
+            in_report=shown.__contains__,
+        )
+    return Study(result, tuple(summary), report)
 
 
-def _write(
-    out: Path, result: Fairness, summary: Sequence[str], prompts: str, banks: Sequence[Bank]
-) -> Path:
-    """Tables as CSV, figures as PNG and SVG, and the report."""
-    out.mkdir(parents=True, exist_ok=True)
-    write_tables(result, out / "tables", "csv")
-    drawn = figures(result)
-    folder = out / "figures"
-    folder.mkdir(exist_ok=True)
-    for name, figure in drawn.items():
-        for suffix in ("png", "svg"):
-            figure.savefig(folder / f"{name}.{suffix}", dpi=200)
-    report = out / "report.html"
-    models = ", ".join(result.checkpoints["model"].unique().sort().to_list())
-    write_report(
-        report,
-        title=f"Fairness during training: {models} on {prompts}",
-        summary=summary,
-        figures=drawn,
-        tables=result.tables(),
-        provenance=pl.concat([bank.info() for bank in banks], how="diagonal_relaxed"),
-    )
-    return report
+def _frequencies(table: Path | None, sizes: Path | None) -> pl.DataFrame | None:
+    if table is None:
+        if sizes is not None:
+            raise UsageError(f"corpus sizes {sizes} weigh frequencies; give --frequencies too")
+        return None
+    rows, words = read_table(table), None if sizes is None else read_table(sizes)
+    try:
+        return corpus_frequencies(rows, words)
+    except UsageError as error:
+        raise UsageError(f"{table}: {error}") from error

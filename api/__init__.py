@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from logitbank.analysis.fairness import Fairness, fairness, fairness_change
     from logitbank.analysis.figures import figures
+    from logitbank.analysis.fluctuation import Fluctuation, fluctuation
     from logitbank.cli.demo import demo
     from logitbank.engine.extract import extract
     from logitbank.engine.prompts import Option, Prompt, PromptSet, load_prompts
@@ -24,6 +25,7 @@ _HOMES = {
     "Checkpoint": "engine.suites",
     "CheckpointId": "store.schema",
     "Fairness": "analysis.fairness",
+    "Fluctuation": "analysis.fluctuation",
     "Keep": "store.schema",
     "LogitbankError": "errors",
     "Option": "engine.prompts",
@@ -37,6 +39,7 @@ _HOMES = {
     "fairness": "analysis.fairness",
     "fairness_change": "analysis.fairness",
     "figures": "analysis.figures",
+    "fluctuation": "analysis.fluctuation",
     "known_suites": "engine.suites",
     "load_prompts": "engine.prompts",
     "resolve_suite": "engine.suites",
@@ -51,6 +54,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "Checkpoint",
     "CheckpointId",
     "Fairness",
+    "Fluctuation",
     "Keep",
     "LogitbankError",
     "Option",
@@ -64,6 +68,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "fairness",
     "fairness_change",
     "figures",
+    "fluctuation",
     "known_suites",
     "load_prompts",
     "resolve_suite",

@@ -256,6 +256,63 @@ def demo(
 
     raise typer.Exit(run_demo(out, engine=engine.value))
 
+@analyze_app.command("fluctuation")
+def analyze_fluctuation(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Banks, and score tables in the published format (.csv, .parquet).",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tables, figures and the report.")
+    ] = None,
+    prompts: Annotated[str, typer.Option(help="Prompt set of banks.")] = "professions",
+    model: Annotated[list[str] | None, typer.Option(help="Only these models.")] = None,
+    plateau: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Step from which on to measure; several give results side by side. "
+            "Else half of the last step."
+        ),
+    ] = None,
+    frequencies: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with occupation, case, year, frequency; or occupation, case, total."
+        ),
+    ] = None,
+    corpus_sizes: Annotated[
+        Path | None, typer.Option(help="Table with year, total_words, for yearly frequencies.")
+    ] = None,
+    profession: Annotated[
+        list[str] | None, typer.Option(help="Show the trajectories of these professions.")
+    ] = None,
+    save_scores: Annotated[
+        Path | None, typer.Option(help="Write the scores in the published format.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Print this table instead of all.")] = None,
+    form: Format = Form.table,
+) -> None:
+    """Pronoun ratios of masked models, their variation over a plateau, and correlations."""
+    from logitbank.analysis.study import fluctuation_study
+    from logitbank.cli.show import print_study
+
+    study = fluctuation_study(
+        sources,
+        prompts=prompts,
+        models=model,
+        out=out,
+        plateaus=plateau,
+        frequencies=frequencies,
+        corpus_sizes=corpus_sizes,
+        professions=profession,
+        save_scores=save_scores,
+    )
+    print_study(study, table=table, form=form)
+
+
 
 @app.callback(invoke_without_command=True)
 def _version(

@@ -22,7 +22,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     import polars as pl
 
-    from logitbank.analysis.study import Study
+    from logitbank.analysis.result import Study
     from logitbank.engine.events import Event, Planned, Summary
 
 # No emoji: a prompt's ":cat:" is shown as it is written.
@@ -32,6 +32,11 @@ BRIEF = {
     "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
     "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),
     "tests": ("measure", "test", "statistic", "p", "p_bh", "effect", "significant"),
+    "plateaus": ("first_step", "checkpoints", "prior_cv", "prior_certainty"),
+    "spread": ("measure", "min", "max", "mean", "median", "n", "excluded"),
+    "correlations": ("x", "y", "case", "r", "n", "excluded"),
+    "run_pairs": ("measure", "run_a", "run_b", "r", "n", "excluded"),
+    "frequent": ("case", "rank", "occupation", "frequency"),
 }
 """Columns for people; --table and --out give all of them."""
 
@@ -211,7 +216,7 @@ class TrainingProgress:
         self._progress.update(self._task, completed=step, total=total)
 
 
-def print_study(study: "Study", *, table: str | None, form: str) -> None:
+def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
     """The sentences and main tables for people, or the tables as data."""
     from logitbank.errors import UsageError
 
@@ -229,8 +234,10 @@ def print_study(study: "Study", *, table: str | None, form: str) -> None:
     else:
         # With a report the tables are files, and the sentences are what is read here.
         for name, columns in BRIEF.items() if study.report is None else ():
-            shown = [c for c in ("model", "run", "step", *columns) if c in tables[name].columns]
-            print_table(tables[name].select(shown), title=name)
+            if name in tables and len(tables[name]):
+                keys = ("model", "run", "verb", "plateau", "step")
+                shown = [c for c in (*keys, *columns) if c in tables[name].columns]
+                print_table(tables[name].select(shown), title=name)
         print_lines(study.summary)
     if study.report is not None:
         err.print(f"Report: {clean(study.report)}")

@@ -1,0 +1,83 @@
+"""Where the scores of a study come from: banks, and tables of others."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.score_table import as_scores, published_columns
+from logitbank.analysis.table_files import is_table_path, read_table
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank
+
+
+def bank_frames(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
+) -> list[pl.LazyFrame]:
+    """Scans of a prompt set from the banks that hold any of `models`."""
+    held = [bank.info()["model"].unique().to_list() for bank in banks]
+    return [
+        bank.scan(prompts, models=own)
+        for bank, own in zip(banks, _held_of(held, models, "bank"), strict=True)
+        if own is None or own
+    ]
+
+
+def all_scores(
+    sources: Sequence[Path], prompts: str, models: Sequence[str] | None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Scores of pronouns in banks and published tables; and a frame about where they come from.
+
+    Raises
+    ------
+    UsageError
+        A table that is not there or is none; its path is named.
+    BankError
+        No source has one of the models, or a bank lacks the prompts.
+    """
+    tables = {path: _table(path) for path in sources if is_table_path(path)}
+    banks = [Bank.open(path) for path in sources if path not in tables]
+    held = [bank.info()["model"].unique().to_list() for bank in banks]
+    rows = None
+    if tables:
+        # Together, since the lone seed of one file may be one of several.
+        rows = pl.concat(list(tables.values()), how="diagonal")
+        held.append(rows["model"].drop_nulls().unique().to_list())
+    chosen = _held_of(held, models, "bank or table")
+    parts = [
+        as_scores(bank.scan(prompts, models=own))
+        for bank, own in zip(banks, chosen[: len(banks)], strict=True)
+        if own is None or own
+    ]
+    if rows is not None:
+        own = chosen[-1]
+        parts.append(as_scores(rows if own is None else rows.filter(pl.col("model").is_in(own))))
+    about = [bank.info() for bank in banks]
+    about += [
+        pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
+    ]
+    provenance = pl.concat(about, how="diagonal_relaxed")
+    if len(parts) == 1:
+        return parts[0], provenance
+    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance
+
+
+def _table(path: Path) -> pl.DataFrame:
+    table = read_table(path)
+    try:
+        return published_columns(table)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _held_of(
+    held: Sequence[Collection[str]], models: Sequence[str] | None, kind: str
+) -> list[list[str] | None]:
+    """Of each source, those of `models` that it holds; None for all where none are named."""
+    if models is None:
+        return [None] * len(held)
+    for model in models:
+        if not any(model in names for names in held):
+            there = ", ".join(sorted({name for names in held for name in names})) or "none"
+            raise BankError(f"no {kind} has a model {model!r}; there are {there}")
+    return [[model for model in models if model in names] for names in held]

@@ -69,7 +69,9 @@ FirstToken = Annotated[
 def extract(
     bank: BankPath,
     suite: Annotated[str, typer.Option(help="Known suite, owner/repo, or folder of checkpoints.")],
-    prompts: Annotated[list[str], typer.Option(help="winobias, or a JSONL, CSV or Parquet file.")],
+    prompts: Annotated[
+        list[str], typer.Option(help="winobias, professions, or a JSONL, CSV or Parquet file.")
+    ],
     steps: Annotated[
         str, typer.Option(help="all, log, first:last:stride, a list, or release.")
     ] = "all",
@@ -77,6 +79,12 @@ def extract(
     splits: Splits = "dev,test",
     data: Data = None,
     first_token: FirstToken = False,
+    language: Annotated[
+        str, typer.Option(help="Language adapter of the prompts, for models that have such.")
+    ] = "",
+    adapter_from: Annotated[
+        str | None, typer.Option(help="Take that adapter from this folder or owner/repo.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Name to store the model under.")] = None,
     engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = Engine.auto,
     keep: Annotated[str, typer.Option(help="full, topk:K or options.")] = "full",
@@ -111,6 +119,8 @@ def extract(
             splits=splits.split(","),
             data=data,
             first_token=first_token,
+            language=language,
+            adapter_from=adapter_from,
             model=model,
             engine=engine.value,
             keep=keep,
@@ -163,7 +173,7 @@ def suites(form: Format = Form.table) -> None:
 
 @prompts_app.command("show")
 def prompts_show(
-    prompts: Annotated[str, typer.Argument(help="winobias, or a JSONL, CSV or Parquet file.")],
+    prompts: Annotated[str, typer.Argument(help="winobias, professions, or a prompt file.")],
     limit: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
     orders: Orders = "5",
     splits: Splits = "dev,test",
@@ -179,7 +189,7 @@ def prompts_show(
 
 @prompts_app.command("check")
 def prompts_check(
-    prompts: Annotated[str, typer.Argument(help="winobias, or a JSONL, CSV or Parquet file.")],
+    prompts: Annotated[str, typer.Argument(help="winobias, professions, or a prompt file.")],
     tokenizer: Annotated[
         Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")
     ] = None,
@@ -246,16 +256,6 @@ def analyze_fairness(
     print_study(study, table=table, form=form)
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Argument(help="Folder to work in.")] = Path("demo"),
-    engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = Engine.auto,
-) -> None:
-    """Train a tiny model series whose bias changes at a known step, bank it, and report."""
-    from logitbank.cli.demo import demo as run_demo
-
-    raise typer.Exit(run_demo(out, engine=engine.value))
-
 @analyze_app.command("fluctuation")
 def analyze_fluctuation(
     sources: Annotated[
@@ -313,6 +313,16 @@ def analyze_fluctuation(
     print_study(study, table=table, form=form)
 
 
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Argument(help="Folder to work in.")] = Path("demo"),
+    engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = Engine.auto,
+) -> None:
+    """Train a tiny model series whose bias changes at a known step, bank it, and report."""
+    from logitbank.cli.demo import demo as run_demo
+
+    raise typer.Exit(run_demo(out, engine=engine.value))
+
 
 @app.callback(invoke_without_command=True)
 def _version(
@@ -360,11 +370,12 @@ _INTERRUPTED = 130
 
 def _refuse(error: typer.TyperException) -> NoReturn:
     """End a call that does not parse, naming the help of the command that it was for."""
-    context = getattr(error, "ctx", None)
-    if context is None or type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
         sys.exit(2)
+    context = getattr(error, "ctx", None)  # absent where an option lacks a value
+    command = "logitbank" if context is None else context.command_path
     message = error.format_message().strip().rstrip(".")
-    _fail(f"{message}; see `{context.command_path} --help`", 2)
+    _fail(f"{message}; see `{command} --help`", 2)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -87,8 +87,18 @@ def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
     elif form == "csv":
         sys.stdout.write(frame.write_csv())
     else:
-        json.dump(frame.to_dicts(), sys.stdout, default=str, indent=1)
+        json.dump(_records(frame), sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
+
+
+def _records(frame: "pl.DataFrame") -> list[dict[str, Any]]:
+    """Rows for JSON, which has no NaN and no infinity: both are null."""
+    from polars import Float64, col
+
+    floats = [name for name, dtype in frame.schema.items() if dtype == Float64]
+    return frame.with_columns(
+        col(name).replace([float("nan"), float("inf"), float("-inf")], None) for name in floats
+    ).to_dicts()
 
 
 def _cell(value: Any) -> str:
@@ -118,6 +128,7 @@ class ExtractProgress:
             console=err,
             disable=not err.is_terminal,
         )
+        self._committed = self._pending = 0
 
     def __enter__(self) -> "ExtractProgress":
         self._progress.start()
@@ -133,24 +144,37 @@ class ExtractProgress:
             case events.Planned():
                 self._plan(event)
             case events.CheckpointStarted(checkpoint=checkpoint):
+                self._pending = 0
                 self._say(f"{checkpoint}: loading")
             case events.WeightsLoaded(checkpoint=checkpoint):
                 self._say(f"{checkpoint}")
             case events.RowsScored(rows=rows):
-                self._progress.advance(self._task, rows)
+                self._count(pending=rows)
+            case events.BlockCommitted(rows=rows):
+                self._count(committed=rows, pending=-rows)
             case events.CheckpointFailed(message=message) if err.is_terminal:
                 self._progress.print(f"[red]failed[/red] {clean(message)}")
             case events.Note(text=text):
+                self._count(pending=-self._pending)  # such as a worker that died and is replaced
                 self._progress.print(f"[yellow]note[/yellow] {clean(text)}")
+
+    def _count(self, *, committed: int = 0, pending: int = 0) -> None:
+        """Rows that are durable, and those that are scored and may still be lost."""
+        self._committed += committed
+        self._pending = max(0, self._pending + pending)
+        self._progress.update(self._task, completed=self._committed + self._pending)
 
     def _plan(self, event: "Planned") -> None:
         from logitbank.engine.plan import readable_bytes
 
         plan = event.plan
         self._progress.print(
-            f"{plan.checkpoints} checkpoints × {plan.prompts:,} prompts = {plan.queries:,} "
-            f"distinct queries; to run: {plan.rows:,} rows over {len(plan.to_run)} checkpoints, "
-            f"{readable_bytes(plan.bytes)} before compression, engine {event.engine}"
+            f"{plan.checkpoints} checkpoints × {plan.prompts:,} prompts ({plan.queries:,} "
+            f"distinct queries each); to run: {plan.rows:,} rows over {len(plan.to_run)} "
+            f"checkpoints, {readable_bytes(plan.bytes)} before compression, engine {event.engine}"
+            if plan.rows
+            else f"nothing to run: the bank has all {plan.checkpoints} checkpoints × "
+            f"{plan.prompts:,} prompts"
         )
         for note in event.notes:
             self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
@@ -173,6 +197,8 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
         err.print(f"The last lines of {clean(bank)}.log about {about.checkpoint}:", style="dim")
         for line in about.log_tail:
             err.print("  " + clean(line), style="dim")
+    if not (summary.plan.rows or summary.failed):
+        return
     rate = summary.rows / summary.seconds if summary.seconds else 0
     err.print(
         f"{len(summary.done)} of {len(summary.plan.to_run)} checkpoints done, "
@@ -181,6 +207,11 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     if summary.interrupted:
         err.print("interrupted: what was committed is kept; the same command goes on from there")
     elif summary.failed:
+        tried = len(summary.done) + len(summary.failed)
+        if (untried := len(summary.plan.to_run) - tried) > 0:
+            err.print(
+                f"{untried:,} more were not tried, as nothing says that they would fare better"
+            )
         err.print("the same command tries again what failed; leave it out with --steps")
 
 
@@ -226,7 +257,7 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
     if table is not None:
         print_frame(tables[table], form)
     elif form == "json":
-        document = {name: frame.to_dicts() for name, frame in tables.items()}
+        document = {name: _records(frame) for name, frame in tables.items()}
         json.dump(document, sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
     elif form == "csv":

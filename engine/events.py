@@ -46,6 +46,7 @@ class BlockCommitted:
     """A block is durable."""
 
     block: int
+    rows: int
     bytes: int
 
 
@@ -69,6 +70,8 @@ class CheckpointFailed:
     """The worker must be replaced before the next checkpoint."""
     crash: bool = False
     """The worker's process died."""
+    engine: bool = False
+    """The engine failed in a way that may have nothing to do with this checkpoint."""
     log_tail: tuple[str, ...] = ()
 
 
@@ -101,6 +104,7 @@ class Summary:
     plan: Plan
     seconds: float = 0.0
     rows: int = 0
+    """Committed."""
     done: list[CheckpointId] = field(default_factory=list)
     failed: list[CheckpointFailed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

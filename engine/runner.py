@@ -9,13 +9,13 @@ from pathlib import Path
 from logitbank import __version__
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.events import (
+    BlockCommitted,
     CheckpointDone,
     CheckpointFailed,
     CheckpointStarted,
     Event,
     Note,
     OnEvent,
-    RowsScored,
     Summary,
     WeightsLoaded,
 )
@@ -95,11 +95,12 @@ class Runner:
                 yield event
 
     def _hopeless(self) -> bool:
-        """True after a fatal failure, or where the engine died twice before anything was done."""
+        """True after a fatal failure, or where the engine failed twice before it did anything."""
         failed = self._summary.failed
         if not failed:
             return False
-        return failed[-1].fatal or (not self._summary.done and sum(f.crash for f in failed) >= 2)
+        engine = sum(f.crash or f.engine for f in failed)
+        return failed[-1].fatal or (not self._summary.done and engine >= 2)
 
     def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
         """Architecture, vocabulary and tokenizer must be the first's; weights must be there.
@@ -129,7 +130,7 @@ class Runner:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case RowsScored(rows=rows):
+            case BlockCommitted(rows=rows):
                 self._summary.rows += rows
             case CheckpointDone(checkpoint=checkpoint):
                 self._summary.done.append(checkpoint)

@@ -51,7 +51,9 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
             first = str(error).strip().splitlines()
             what = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
             message = f"{job.checkpoint}: the engine failed on {job.folder}: {what}"
-            emit(CheckpointFailed(job.checkpoint, message, restart=True))
+            if job.settings.engine == "vllm":
+                message += "; --engine transformers runs what vLLM does not"
+            emit(CheckpointFailed(job.checkpoint, message, restart=True, engine=True))
     if worker is not None:
         worker.close()
 

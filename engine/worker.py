@@ -138,7 +138,8 @@ class Worker:
         return f"query {error.query} of {plan.query_set}: {error}"
 
     def _written(self, block: int, data: BlockData) -> None:
-        self._emit(BlockCommitted(block, 0 if data.logprobs is None else data.logprobs.nbytes))
+        size = 0 if data.logprobs is None else data.logprobs.nbytes
+        self._emit(BlockCommitted(block, data.scores["query"].n_unique(), size))
         self._buffers.give_back(data)
 
     def _canary_query(self, job: Job) -> Query | None:

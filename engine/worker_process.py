@@ -51,6 +51,8 @@ class WorkerProcess:
         try:
             self._connection.send(job)
             while True:
+                while not self._connection.poll(0.25):
+                    pass  # a signal that another thread received is handled here, at last
                 event = self._connection.recv()
                 if isinstance(event, CheckpointFailed):
                     # An error of our own says all there is; what an engine says is in the log.

@@ -1,6 +1,7 @@
 """Where deposits lie: found by walking `<model>/<run>/<step>/<query set>`, or created there."""
 
 import math
+import shutil
 from pathlib import Path
 
 from logitbank.errors import BankError, UsageError
@@ -8,6 +9,7 @@ from logitbank.store import objects, tables, zarrays
 from logitbank.store.attributes import QUERY_SET, check_same, to_attributes
 from logitbank.store.deposit import Deposit
 from logitbank.store.schema import CheckpointId, DepositSpec
+from logitbank.store.staging import any_staging, remove_dead_staging
 
 TABLE_FOLDERS = ("prompts", "queries")
 
@@ -48,6 +50,8 @@ def _training_order(deposit: Deposit) -> tuple[str, str, float, str]:
 def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
     """The deposit of a spec, which must be what the spec says where it is there already.
 
+    One without a commit that is something else gives way: its first run may have failed.
+
     Raises
     ------
     UsageError
@@ -60,9 +64,25 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
     deposit = _open_or_none(root, folder)
     if deposit is None or not (deposit.path / "commits").is_dir():
         deposit = _create(root, folder, spec)
-    check_same(deposit.spec, spec, where=deposit.path)
+    try:
+        check_same(deposit.spec, spec, where=deposit.path)
+    except BankError:
+        if not _abandoned(deposit):
+            raise
+        deposit = _create(root, folder, spec)
+        check_same(deposit.spec, spec, where=deposit.path)
     _check_siblings(root, deposit)
     return deposit
+
+
+def _abandoned(deposit: Deposit) -> bool:
+    """Remove a deposit in which nobody has committed anything, or is about to."""
+    with objects.locked(deposit.path / ".lock"):
+        remove_dead_staging(deposit.path)
+        if deposit.committed() or any_staging(deposit.path):
+            return False
+        shutil.rmtree(deposit.path)
+        return True
 
 
 def _check_siblings(root: Path, deposit: Deposit) -> None:
@@ -70,7 +90,7 @@ def _check_siblings(root: Path, deposit: Deposit) -> None:
     weights = deposit.spec.provenance.get("weights")
     for other in deposits(root, deposit.checkpoint):
         stored = other.spec.provenance.get("weights")
-        if None not in (weights, stored) and stored != weights:
+        if None not in (weights, stored) and stored != weights and not _abandoned(other):
             raise BankError(
                 f"{other.path} holds {deposit.checkpoint} with weights digest {stored}, not"
                 f" {weights}: not the same weights; store these under another model or run name"

@@ -12,7 +12,9 @@ import polars as pl
 from logitbank.errors import EngineError
 from logitbank.store.schema import SCORES_SCHEMA, BlockData, Layout, OptionTokens
 
-NOT_FINITE = "check the checkpoint's weights, or use --compute-dtype float32"
+NOT_FINITE = (
+    "check the checkpoint's weights, or use --compute-dtype float32 where it is a lower one"
+)
 FLOAT16_MIN = float(np.finfo(np.float16).min)
 
 

@@ -25,6 +25,11 @@ class Staging:
         os.close(self._owner)
 
 
+def any_staging(deposit: Path) -> bool:
+    """Whether some writer has prepared objects, or is about to."""
+    return any(deposit.glob(f"{_PREFIX}*"))
+
+
 def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
     """Delete what killed writers left. The caller holds the deposit's lock."""
     for file in [*deposit.glob(".*.json-*"), *deposit.glob("commits/.*.json-*")]:

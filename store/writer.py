@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from logitbank.errors import DamagedError
+from logitbank.errors import BankError, DamagedError
 from logitbank.store import commits, objects, zarrays
 from logitbank.store.block import check_block
 from logitbank.store.commits import SEAL, Committed
@@ -114,9 +114,19 @@ class DepositWriter:
 
     def _open_staging(self) -> Staging:
         if self._staging is None:
-            with objects.locked(self.deposit.path / ".lock"):
-                remove_dead_staging(self.deposit.path)
-                self._staging = Staging(self.deposit.path)
+            other = BankError(
+                f"{self.deposit.path} was given other weights or settings while this ran; "
+                "run the same command again"
+            )
+            try:
+                with objects.locked(self.deposit.path / ".lock"):
+                    # Without a commit it may have given way to another; from here on it cannot.
+                    if _attributes(self.deposit) != self.deposit.attributes:
+                        raise other
+                    remove_dead_staging(self.deposit.path)
+                    self._staging = Staging(self.deposit.path)
+            except FileNotFoundError:
+                raise other from None
         return self._staging
 
     def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
@@ -172,6 +182,16 @@ class DepositWriter:
             rows=[0, deposit.layout.queries],
             engine=self._engine,
         )
+
+
+def _attributes(deposit: Deposit) -> object:
+    """Its attributes as they are now; None where it is gone."""
+    try:
+        metadata = objects.read_json(deposit.path / "zarr.json")
+    except FileNotFoundError:
+        return None
+    attributes = metadata.get("attributes")
+    return attributes.get("logitbank") if isinstance(attributes, dict) else None
 
 
 def _remove_sealed_parts(deposit: Deposit) -> None:

@@ -10,13 +10,14 @@ import polars as pl
 import pytest
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, KeepLevelError, UsageError
-from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, tables
+from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, tables, verify
 from logitbank.store.schema import PROMPTS_SCHEMA
 from tests.small_banks import (
     QUERIES,
     QUERY_SET,
     TOKENIZER,
     VOCAB,
+    block_data,
     logits,
     new_bank,
     prompt_table,
@@ -330,13 +331,27 @@ def test_another_array_of_the_same_checkpoint_is_refused(tmp_path: Path) -> None
     np.testing.assert_array_equal(first.logprobs(), expected)
 
 
-def test_a_half_done_deposit_is_not_finished_from_another_array(tmp_path: Path) -> None:
+def test_a_deposit_without_a_commit_gives_way_to_another(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     first = bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
     (first.path / "commits" / "seal.json").unlink()  # as if killed before the first commit
+    second = bank.deposit(logits(1), checkpoint=STEP0, query_set=QUERY_SET.name)
+    raw = second.logprobs() + second.logsumexp()[:, None]
+    np.testing.assert_allclose(raw, logits(1), atol=1e-5)
     with pytest.raises(BankError, match="holds other logits"):
-        bank.deposit(logits(1), checkpoint=STEP0, query_set=QUERY_SET.name)
-    assert bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name).sealed
+        bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
+    assert not verify(bank)
+
+
+def test_a_writer_whose_empty_deposit_gave_way_is_told(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    with bank.begin(spec()) as writer, bank.begin(spec(weights="cd" * 32)) as other:
+        other.write(0, block_data(other.layout, 0))
+        with pytest.raises(BankError, match=r"was given other weights .* the same command again"):
+            writer.write(1, block_data(writer.layout, 1))
+    (deposit,) = bank.deposits()
+    assert deposit.spec.provenance["weights"] == "cd" * 32
+    assert not verify(bank)
 
 
 def test_an_array_is_named_by_the_documented_digest(tmp_path: Path) -> None:
@@ -403,14 +418,16 @@ def test_begin_refuses_to_continue_something_else(
     tmp_path: Path, other: object, message: str
 ) -> None:
     bank = new_bank(tmp_path / "b")
-    bank.begin(spec())
+    with bank.begin(spec()) as writer:
+        writer.write(0, block_data(writer.layout, 0))
     with pytest.raises(BankError, match=message):
         bank.begin(other)  # type: ignore[arg-type]
 
 
 def test_begin_refuses_a_deposit_that_keeps_less(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
-    bank.begin(spec(keep=Keep("topk", 2)))
+    with bank.begin(spec(keep=Keep("topk", 2))) as writer:
+        writer.write(0, block_data(writer.layout, 0))
     with pytest.raises(KeepLevelError, match="keeps topk:2, which does not cover full"):
         bank.begin(spec())
     assert bank.begin(spec(keep=Keep("options"))).layout.keep == Keep("topk", 2)

@@ -208,8 +208,12 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     class FakeTokenizer:
         digest = "00"
 
-    settings = EngineSettings("transformers", device="cpu")
-    made = _provenance(LocalSource(Path("step0")), FakeTokenizer(), settings)  # type: ignore[arg-type]
+    class FakeExtraction:
+        settings = EngineSettings("transformers", device="cpu", adapter_languages=("en_XX",))
+        adapters = LocalSource(Path("other"))
+
+    settings, source = FakeExtraction.settings, LocalSource(Path("step0"))
+    made = _provenance(source, FakeTokenizer(), FakeExtraction())  # type: ignore[arg-type]
     made |= TransformersBackend(Path("step0"), settings).describe()
     elsewhere = {"weights", "canary_difference", "model_runner", "block_size"}
     assert set(table("Provenance")) == set(made) | elsewhere

@@ -129,6 +129,7 @@ def _colour_bar(
     bar = figure.colorbar(
         mesh, ax=axes, shrink=0.8, aspect=24, pad=0.03, extend="min" if below else "neither"
     )
+    assert bar.solids is not None
     bar.solids.set_rasterized(False)  # an embedded picture would not show in a report
     bar.outline.set_visible(False)
     bar.set_label("Pearson r")

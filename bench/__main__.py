@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save
 from bench.many_checkpoints import many_checkpoints
-from bench.offline import command_help, fairness_tables
+from bench.offline import command_help, fairness_tables, fluctuation_tables
 
 ROOT = Path(__file__).parents[1]
 Benchmark = Callable[[Path], Iterator[Figure]]
@@ -61,6 +61,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def main(names: list[str]) -> None:
+    "fluctuation": lambda _: iter(fluctuation_tables()),
     if unknown := set(names) - set(BENCHMARKS):
         sys.exit(f"no benchmark is called {unknown.pop()!r}; there are {', '.join(BENCHMARKS)}")
     found: list[Figure] = []

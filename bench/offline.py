@@ -1,4 +1,4 @@
-"""What an analyst waits for: fairness of a large bank, and the command's first word.
+"""What an analyst waits for: fairness of a large bank, fluctuation of released scores, `--help`.
 
 `python -m bench.offline BANK` times every fairness table in a fresh process.
 """
@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -46,6 +47,68 @@ def fairness_tables(tmp: Path, *, rounds: int = 5) -> list[Figure]:
         Figure(name, median(seconds), "s", "≤ 5 s", median(seconds) <= 5, seconds),
         Figure(f"{name}: peak memory", max(peaks), "GB", "< 2 GB", max(peaks) < 2, peaks),
     ]
+
+
+def fluctuation_tables(*, rounds: int = 9) -> list[Figure]:
+    """Seconds from a published table in memory to every fluctuation table, nothing drawn."""
+    from logitbank.analysis import fluctuation
+    from logitbank.analysis.fluctuation_tables import PUBLISHED
+
+    found = []
+    for name, table in (
+        ("62 checkpoints × 923 professions × 2 verbs", published_scores(PUBLISHED[0], runs=1)),
+        (
+            "5 runs × 29 checkpoints × 923 professions",
+            published_scores(PUBLISHED[1], runs=5, verbs=("is",)),
+        ),
+    ):
+        seconds = []
+        for _ in range(rounds + 1):
+            start = time.perf_counter()
+            tables = fluctuation(table).tables()
+            seconds.append(time.perf_counter() - start)
+        first, *warm = seconds
+        assert len(tables["professions"]) % 923 == 0
+        value = median(warm)
+        found.append(
+            Figure(
+                f"every fluctuation table, {name}",
+                value,
+                "s",
+                "≤ 0.2 s",
+                value <= 0.2,
+                warm,
+                f"{len(table):,} rows; the first call {first:.2f} s",
+            )
+        )
+    return found
+
+
+def published_scores(
+    steps: Sequence[int], *, runs: int, verbs: Sequence[str] = ("is", "works as")
+) -> pl.DataFrame:
+    """Drawn scores of 923 professions and the priors, in the published long format."""
+    jobs = [*(f"a profession {i}" for i in range(923)), "a [MASK]"]
+    axes = {
+        "seed": pl.Series(range(runs)),
+        "checkpoint": pl.Series(steps),
+        "verb": pl.Series(verbs),
+        "occupation": pl.Series(jobs),
+        "pronoun": pl.Series(["he", "she"]),
+    }
+    table = pl.DataFrame()
+    for name, values in axes.items():
+        axis = values.to_frame(name)
+        table = axis if table.is_empty() else table.join(axis, how="cross")
+    score = np.random.default_rng(0).uniform(0.01, 0.4, len(table))
+    return table.select(
+        *("pronoun", pl.Series("score", score), "occupation"),
+        template=pl.format("[MASK] {} {}.", "verb", "occupation"),
+        sentence=pl.format("{} {} {}.", "pronoun", "verb", "occupation"),
+        model=pl.lit("drawn"),
+        seed="seed",
+        checkpoint="checkpoint",
+    )
 
 
 def command_help(*, rounds: int = 9) -> Figure:

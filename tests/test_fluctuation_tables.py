@@ -1,5 +1,6 @@
 """The published score table: what is read, what is refused, and that what is written comes back."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -314,3 +315,13 @@ def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:
     (tmp_path / "bank.csv").mkdir()
     assert not is_table_path(tmp_path / "bank.csv")
     assert is_table_path(Path("S.CSV"))
+
+
+def test_the_documentation_names_every_table_and_every_column_that_is_written() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
+    scores, results = text.split("## Results")[0], text.split("## Results")[1]
+    named = re.findall(r"^\| `(\w+)` \|", results, re.MULTILINE)
+    tables = fluctuation(two_runs()).tables()
+    assert named == list(tables)
+    for column in published_table(canonical(("a", None), ("b", None), verb="was")).columns:
+        assert f"`{column}`" in scores

@@ -17,12 +17,12 @@ KINDS = ("jsd_p", "average_rank", "neutral_options", "rank_and_accuracy", "gap")
 def figure_data(result: Fairness | Fluctuation) -> dict[str, pl.DataFrame]:
     """The table behind each figure, by the figure's name.
 
-    Of fairness; `fluctuation_figure_data` tells of the other family. Names are `jsd_p`,
-    `average_rank`, `neutral_options`, `rank_and_accuracy` and `gap`. Where a frame has several
-    models or runs, each has its own, `gap-<model>-<run>`; two models that are compared share one
-    `neutral_options`. Every table begins with model, run and step and has one row per point drawn.
-    `low` and `high` are ± one deviation between option orders, in `gap` the 95 % bootstrap
-    interval; p values stand beside the points that they belong to.
+    `fluctuation_figure_data` tells of that family's. Those of fairness are `jsd_p`, `average_rank`,
+    `neutral_options`, `rank_and_accuracy` and `gap`. Where a frame has several models or runs, each
+    has its own, `gap-<model>-<run>`; two models that are compared share one `neutral_options`.
+    Every table begins with model, run and step and has one row per point drawn. `low` and `high`
+    are ± one deviation between option orders, in `gap` the 95 % bootstrap interval; p values stand
+    beside the points that they belong to.
     """
     if isinstance(result, Fluctuation):
         return fluctuation_figure_data(result)

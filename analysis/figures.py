@@ -50,11 +50,10 @@ MARKS = (
 def figures(result: Fairness | Fluctuation) -> "dict[str, Figure]":
     """Every figure of a result, under the names of `figure_data`.
 
-    Of fairness, here; `fluctuation_figures` tells of the other family.
-
-    JSD-P and Average Rank per correct answer, gendered options on neutral prompts, Average Rank
-    against accuracy, and the gap with its onset. Filled marks beneath a figure are tests with
-    p < 0.01. A figure's label (`get_label()`) is its caption.
+    `fluctuation_figures` tells of that family's. Those of fairness: JSD-P and Average Rank per
+    correct answer, gendered options on neutral prompts, Average Rank against accuracy, and the gap
+    with its onset. Filled marks beneath a figure are tests with p < 0.01. A figure's label
+    (`get_label()`) is its caption.
     """
     from matplotlib import rc_context
 

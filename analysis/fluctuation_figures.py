@@ -60,7 +60,7 @@ def _trajectories(table: pl.DataFrame) -> "Figure":
     from matplotlib.figure import Figure
 
     panels = table.partition_by("role", "occupation", maintain_order=True)
-    columns = min(len(panels), 3)
+    columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(2.1 + 2.2 * columns, 0.9 + 2.1 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -73,8 +73,9 @@ def _trajectories(table: pl.DataFrame) -> "Figure":
     axes[0, 0].set_ylim(-0.03, 1.06 * max(float(str(largest)) if largest else 1.0, 1.0))
     for place in axes[:, 0]:
         place.set_ylabel("Score / its maximum")
-    for place in axes[-1]:
+    for place in axes.flat[: len(panels)][-columns:]:
         place.set_xlabel("Training step")
+        place.tick_params(labelbottom=True)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="upper right", bbox_to_anchor=(0.99, 0.985), ncols=2)
     series_headline(figure, "Pronoun scores over training", table)

@@ -304,10 +304,10 @@ def analyze_fluctuation(
         prompts=prompts,
         models=model,
         out=out,
-        plateaus=plateau,
+        plateaus=plateau or None,
         frequencies=frequencies,
         corpus_sizes=corpus_sizes,
-        professions=profession,
+        professions=profession or None,
         save_scores=save_scores,
     )
     print_study(study, table=table, form=form)

@@ -53,6 +53,7 @@ def peers(tmp: Path) -> Iterator[Figure]:
 BENCHMARKS: dict[str, Benchmark] = {
     "help": lambda _: iter([command_help()]),
     "fairness": lambda tmp: iter(fairness_tables(tmp)),
+    "fluctuation": lambda _: iter(fluctuation_tables()),
     "bare": bare,
     "checkpoints": lambda tmp: iter(many_checkpoints(tmp)),
     "peers": peers,
@@ -61,7 +62,6 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def main(names: list[str]) -> None:
-    "fluctuation": lambda _: iter(fluctuation_tables()),
     if unknown := set(names) - set(BENCHMARKS):
         sys.exit(f"no benchmark is called {unknown.pop()!r}; there are {', '.join(BENCHMARKS)}")
     found: list[Figure] = []

@@ -50,6 +50,14 @@ def peers(tmp: Path) -> Iterator[Figure]:
         )  # fmt: skip
 
 
+def masked(tmp: Path) -> Iterator[Figure]:
+    for shape, target in (("bert-base", 1.2), ("bert-toy", None)):
+        yield against(
+            f"{shape}, professions, against a plain batched transformers loop", target,
+            "masked_loop", tmp=tmp, shape=shape, count=512, rounds=5,
+        )  # fmt: skip
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "help": lambda _: iter([command_help()]),
     "fairness": lambda tmp: iter(fairness_tables(tmp)),
@@ -58,6 +66,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "checkpoints": lambda tmp: iter(many_checkpoints(tmp)),
     "peers": peers,
     "logprobs": logprobs,
+    "masked": masked,
 }
 
 

@@ -51,7 +51,9 @@ def bare_vllm(checkpoint: str, count: int, long: bool, logprobs: str | None = No
     return once
 
 
-def bank(checkpoint: str, count: int, long: bool, engine: str, folder: str) -> Round:
+def bank(
+    checkpoint: str, count: int, long: bool, engine: str, folder: str, masked: bool = False
+) -> Round:
     """This product: a full float16 bank on disk, from a loaded checkpoint to the seal."""
     from logitbank.engine.backend import EngineSettings
     from logitbank.engine.events import Event, WeightsLoaded
@@ -65,7 +67,8 @@ def bank(checkpoint: str, count: int, long: bool, engine: str, folder: str) -> R
     source = Path(checkpoint)
     suite = resolve_suite(str(source.parent), steps=source.name.removeprefix("step"))
     settings = EngineSettings("vllm" if engine == "vllm" else "transformers", canary_every=0)
-    prepared = prepare(None, Extraction(suite, (workload(count, long=long),), settings), source)
+    prompts = workload(count, long=long, masked=masked)
+    prepared = prepare(None, Extraction(suite, (prompts,), settings), source)
     path = Path(folder) / "rounds.zarr"
     shutil.rmtree(path, ignore_errors=True)
     record_prompts(Bank.create(path), prepared)
@@ -112,6 +115,34 @@ def transformers_loop(checkpoint: str, count: int, long: bool) -> Round:
     return lambda: timed(loop)
 
 
+def masked_loop(checkpoint: str, count: int, long: bool) -> Round:
+    """The same for a masked model: every position's logits, the first mask's kept."""
+    import numpy as np
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    from logitbank.engine.prompts import tokenize
+    from logitbank.engine.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(Path(checkpoint))
+    queries = tokenize(workload(count, long=long, masked=True), tokenizer).queries
+    model = AutoModelForMaskedLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    kept = np.empty((len(queries), model.config.vocab_size), np.float16)
+
+    @torch.inference_mode()
+    def loop() -> None:
+        for start in range(0, len(queries), 32):
+            batch = queries[start : start + 32]
+            width = max(len(q.ids) for q in batch)
+            padded = torch.tensor([[*q.ids, *[0] * (width - len(q.ids))] for q in batch])
+            mask = torch.tensor([[1] * len(q.ids) + [0] * (width - len(q.ids)) for q in batch])
+            logits = model(input_ids=padded, attention_mask=mask).logits
+            at = logits[torch.arange(len(batch)), torch.tensor([q.position for q in batch])]
+            kept[start : start + len(batch)] = at.log_softmax(dim=1).half().numpy()
+
+    return lambda: timed(loop)
+
+
 def harness(checkpoint: str, count: int, long: bool) -> Round:
     """lm-evaluation-harness: log-likelihoods of the same options after the same prompts."""
     from lm_eval.api.instance import Instance
@@ -145,4 +176,5 @@ KINDS: dict[str, Callable[..., Round]] = {
     "bank": bank,
     "harness": harness,
     "transformers_loop": transformers_loop,
+    "masked_loop": masked_loop,
 }

@@ -44,7 +44,8 @@ def against(
     **request: object,
 ) -> Figure:
     """Prompts per second of a full bank over those of contender `kind`."""
-    model = series(tmp, shape, 8) / "step0"
+    masked = shape.startswith("bert")
+    model = series(tmp, shape, 1 if masked else 8) / "step0"
     theirs = Contender(
         kind,
         tmp / f"{kind}.log",
@@ -62,6 +63,7 @@ def against(
         long=long,
         engine="vllm",
         folder=tmp,
+        masked=masked,
     )
     try:
         ratios, detail = paired(ours, theirs, rounds=rounds, scale=count / (their_count or count))

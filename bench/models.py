@@ -1,5 +1,6 @@
 """Checkpoints with the shapes of known models and random weights, on a real tokenizer."""
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -10,14 +11,19 @@ DATA = Path(os.environ.get("LOGITBANK_DATA", "../shared/data"))
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a GPT-NeoX model with Pythia's 50,304 outputs."""
+    """Sizes of a GPT-NeoX model with Pythia's 50,304 outputs, or of BERT with its 30,522."""
 
     width: int
     layers: int
     heads: int
 
 
-SHAPES = {"70m": Shape(512, 6, 8), "toy": Shape(128, 2, 4)}
+SHAPES = {
+    "70m": Shape(512, 6, 8),
+    "toy": Shape(128, 2, 4),
+    "bert-base": Shape(768, 12, 12),
+    "bert-toy": Shape(128, 2, 4),
+}
 
 
 def series(folder: Path, shape: str, checkpoints: int) -> Path:
@@ -28,7 +34,8 @@ def series(folder: Path, shape: str, checkpoints: int) -> Path:
     part = folder / f".{whole.name}"
     shutil.rmtree(part, ignore_errors=True)
     for step in range(checkpoints):
-        _save(part / f"step{step}", SHAPES[shape], seed=step)
+        save = _save_bert if shape.startswith("bert") else _save
+        save(part / f"step{step}", SHAPES[shape], seed=step)
     part.rename(whole)
     return whole
 
@@ -58,3 +65,20 @@ def _save(folder: Path, shape: Shape, *, seed: int) -> None:
         eos_token="<|endoftext|>",
     )
     tokenizer.save_pretrained(folder)
+
+
+def _save_bert(folder: Path, shape: Shape, *, seed: int) -> None:
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.width,
+    )
+    torch.manual_seed(seed)
+    BertForMaskedLM(config).save_pretrained(folder)
+    shutil.copy(DATA / "tokenizers" / "bert-base-uncased" / "vocab.txt", folder)
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))

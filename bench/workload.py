@@ -12,8 +12,13 @@ LONG = 3
 """WinoBias prompts in one long prompt: 110 tokens and a few."""
 
 
-def workload(count: int, *, long: bool = False) -> PromptSet:
-    """`count` prompts spread over the whole set: 38 tokens on average, or about 110."""
+def workload(count: int, *, long: bool = False, masked: bool = False) -> PromptSet:
+    """`count` prompts spread over the whole set: 38 tokens on average, or about 110.
+
+    `masked` ones are professions', 9 tokens on average.
+    """
+    if masked:
+        return PromptSet("bench-masked", prompt_set("professions", data=DATA).prompts[:count])
     whole = prompt_set("winobias", data=DATA, orders=1).prompts
     stride = len(whole) // count
     chosen = whole[:: max(stride, 1)][:count]

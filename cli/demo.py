@@ -1,7 +1,7 @@
-"""`logitbank demo`: the main job from nothing, on a series whose truth is known."""
+"""`logitbank demo`: the main job from nothing, on two series whose truth is known."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from logitbank.cli.show import (
     ExtractProgress,
@@ -12,9 +12,14 @@ from logitbank.cli.show import (
 )
 from logitbank.errors import UsageError
 
+if TYPE_CHECKING:
+    import polars as pl
+
+    from logitbank.engine.prompt_set import PromptSet
+
 
 def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto") -> int:
-    """Train a tiny series, bank it, analyse it, and name the report.
+    """Train a tiny causal and a tiny masked series, bank both, analyse them, name the reports.
 
     Parameters
     ----------
@@ -28,13 +33,15 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     int
         The exit code: 0, or 1 if a checkpoint failed.
     """
-    from logitbank.analysis.study import fairness_study
-    from logitbank.engine.extract import choose_engine, extract
+    from logitbank.analysis.study import fairness_study, fluctuation_study
+    from logitbank.engine.extract import choose_engine
 
     choose_engine(engine)  # before torch is imported, and minutes of training
+    from logitbank.engine import demo_masked
     from logitbank.engine.demo import STEPS, train_series
     from logitbank.engine.demo_corpus import SWITCH_STEP, demo_prompts
 
+    masked = demo_masked.masked_demo_prompts()
     bank, results = out / "demo.zarr", out / "results"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not empty; remove it or name another folder")
@@ -44,28 +51,62 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     )
     with TrainingProgress() as training:
         train_series(out / "checkpoints", progress=training)
+    err.print(f"        and {demo_masked.RUNS} runs of a tiny BERT on known pronoun ratios")
+    with TrainingProgress() as training:
+        demo_masked.train_masked_series(out / "masked", progress=training)
     err.print(f"2 of 3  every checkpoint over every prompt, once → {bank}")
-    with ExtractProgress() as progress:
-        summary = extract(
-            bank,
-            suite=str(out / "checkpoints"),
-            prompts=demo_prompts(),
-            model="demo",
-            engine=engine,
-            on_event=progress,
-        )
-    print_summary(summary, bank=str(bank), dry_run=False)
-    if not summary.complete:
-        return 1
+    for suite, prompts, model in (
+        (out / "checkpoints", demo_prompts(), "demo"),
+        (out / "masked", masked, "demo-bert"),
+    ):
+        if not _bank(bank, suite, prompts, model, engine):
+            return 1
     err.print("3 of 3  analysis, offline, from the bank alone")
-    study = fairness_study([bank], prompts=demo_prompts().name, out=results)
-    print_lines(study.summary)
+    fair = fairness_study([bank], prompts=demo_prompts().name, out=results)
+    wander = fluctuation_study(
+        [bank],
+        prompts=masked.name,
+        plateaus=[demo_masked.PLATEAU_STEP],
+        out=results / "fluctuation",
+    )
+    print_lines([*fair.summary, "", *wander.summary])
     print_lines(
         [
             "",
-            f"The corpus changed at step {SWITCH_STEP}; that is what the gap should show.",
+            f"The corpus changed at step {SWITCH_STEP}. {_jump(fair.result.gap, SWITCH_STEP)}",
             f"Ask more:  logitbank analyze fairness {bank} --prompts {demo_prompts().name}",
-            f"Report:    {study.report}",
+            f"           logitbank analyze fluctuation {bank} --prompts {masked.name}",
+            f"Reports:   {wander.report}",
+            f"           {fair.report}",
         ]
     )
     return 0
+
+
+def _jump(gap: "pl.DataFrame", switch: int) -> str:
+    """What the gap was up to the switch, and at the checkpoint after it."""
+    sizes = dict(gap.select("step", "delta_scaled").sort("step").iter_rows())
+    after = min(step for step in sizes if step > switch)
+    before = max(abs(size) for step, size in sizes.items() if step <= switch)
+    return (
+        f"The gap, in JSD-P from 0 to 1, stayed within ±{before:.2f} up to there and was "
+        f"{sizes[after]:+.2f} at step {after}."
+    )
+
+
+def _bank(
+    bank: Path,
+    suite: Path,
+    prompts: "PromptSet",
+    model: str,
+    engine: Literal["auto", "vllm", "transformers"],
+) -> bool:
+    """Run one series into the bank; False where a checkpoint failed."""
+    from logitbank.engine.extract import extract
+
+    with ExtractProgress() as progress:
+        summary = extract(
+            bank, suite=str(suite), prompts=prompts, model=model, engine=engine, on_event=progress
+        )
+    print_summary(summary, bank=str(bank), dry_run=False)
+    return summary.complete

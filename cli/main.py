@@ -152,9 +152,14 @@ def verify(bank: BankPath) -> None:
     from logitbank.store import Bank
     from logitbank.store import verify as run_verify
 
-    damage = run_verify(Bank.open(bank))
+    opened = Bank.open(bank)
+    damage = run_verify(opened)
     print_lines(str(d) for d in damage)
     print_lines([f"{len(damage)} damaged objects in {bank}" if damage else f"{bank} is whole"])
+    if unfinished := sum(not deposit.complete for deposit in opened.deposits()):
+        print_lines(
+            [f"deposits with blocks still to be run: {unfinished}; `logitbank info {bank}`"]
+        )
     raise typer.Exit(1 if damage else 0)
 
 

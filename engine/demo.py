@@ -76,10 +76,10 @@ def train_series(
     """
     if steps < 0:
         raise UsageError(f"steps is {steps}; give 0 or more training steps")
-    _make_empty(folder)
+    make_empty(folder)
     tokenizer = _train_tokenizer()
     saved = checkpoint_steps(steps)
-    with torch.random.fork_rng(devices=[]), _no_progress_bars():
+    with torch.random.fork_rng(devices=[]), no_progress_bars():
         torch.manual_seed(seed)
         model = _new_model(tokenizer.get_vocab_size())
         average = AveragedModel(model, avg_fn=lambda old, new, _: old.lerp(new, 1 - AVERAGE_DECAY))
@@ -91,7 +91,7 @@ def train_series(
                 progress(done, steps)
 
 
-def _make_empty(folder: Path) -> None:
+def make_empty(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; give a new folder for the demo's checkpoints")
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _save(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:

@@ -4,7 +4,7 @@ Source: Tang and Jiang 2022, whose released list of 923 professions is taken as 
 follows the first letter ("an university president") and its order is that of their matrices.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from logitbank.engine.datasets import Dataset, dataset_folder
@@ -57,16 +57,23 @@ def professions(
     LogitbankError
         A failed download.
     """
+    listed = read_professions(dataset_folder(DATASET, data=data, base_url=base_url) / FILE)
+    return pronoun_prompts("professions", listed, templates=templates)
+
+
+def pronoun_prompts(
+    name: str, occupations: Sequence[str], *, templates: Mapping[str, str] = TEMPLATES
+) -> PromptSet:
+    """As `professions`, of any occupations, each with its article."""
     for template in templates.values():
         if MASK not in template or template.count("{}") != 1:
             raise PromptError(f"template {template!r} needs a {MASK} and one {{}}; add what lacks")
-    listed = read_professions(dataset_folder(DATASET, data=data, base_url=base_url) / FILE)
-    prompts = tuple(
+    prompts = (
         _prompt(verb, template, occupation)
         for verb, template in templates.items()
-        for occupation in (PRIOR, *listed)
+        for occupation in (PRIOR, *occupations)
     )
-    return PromptSet("professions", prompts)
+    return PromptSet(name, tuple(prompts))
 
 
 def read_professions(path: Path) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +78,8 @@ def load_prompts(
             prompts.append(prompt)
     except UnicodeDecodeError as error:
         raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+    if not prompts:
+        raise PromptError(f"prompt file {path} is empty; give it at least one prompt")
     return PromptSet(
         name=path.stem if name is None else name,
         prompts=tuple(prompts),
@@ -131,9 +134,13 @@ def _whole(value: Any, name: str) -> int | None:
 def _scalar(value: Any, name: str) -> Scalar:
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    raise PromptError(
-        f"column {name!r} holds {_shown(value)}; further columns hold texts, numbers or true/false"
+    near = get_close_matches(name, _FIELDS, n=1, cutoff=0.7)
+    hint = (
+        f"did you mean {near[0]!r}?"
+        if near
+        else "further columns hold texts, numbers or true/false"
     )
+    raise PromptError(f"column {name!r} holds {_shown(value)}; {hint}")
 
 
 def _options(value: Any) -> Iterator[Option]:

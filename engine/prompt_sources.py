@@ -67,11 +67,16 @@ def describe(prompts: PromptSet, *, limit: int) -> list[str]:
 
 def check(prompts: PromptSet, tokenizer_folder: Path | None) -> tuple[list[str], bool]:
     """Findings as lines, and whether one of them stops the set."""
+    from logitbank.engine.config import ModelConfig
     from logitbank.engine.prompts import check_prompts
     from logitbank.engine.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(tokenizer_folder) if tokenizer_folder is not None else None
-    findings = check_prompts(prompts, tokenizer)
+    tokenizer, longest = None, None
+    if tokenizer_folder is not None:
+        tokenizer = Tokenizer.load(tokenizer_folder)
+        if (tokenizer_folder / "config.json").is_file():
+            longest = ModelConfig.read(tokenizer_folder).max_length
+    findings = check_prompts(prompts, tokenizer, max_length=longest)
     lines = [f"{f.level}: prompt {f.prompt_id!r}: {f.message}" for f in findings]
     errors = sum(f.level == "error" for f in findings)
     lines.append(

@@ -6,6 +6,7 @@ It knows tokens, and neither files nor models; values and reading are re-exporte
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -103,16 +104,20 @@ def _query(prompt: Prompt, ids: _Texts, tokenizer: Tokenizer, language: str) -> 
     return Query(row, masks[prompt.mask or 0], "mask", language=language)
 
 
-def check_prompts(prompt_set: PromptSet, tokenizer: Tokenizer | None) -> list[Finding]:
+def check_prompts(
+    prompt_set: PromptSet, tokenizer: Tokenizer | None, *, max_length: int | None = None
+) -> list[Finding]:
     """What stops these prompts, and what their author may not have meant.
 
     Each thing is told once, for the first prompt that has it, with the number of other prompts.
-    Without a tokenizer only spaces are looked at.
+    Without a tokenizer only spaces and columns are looked at; `max_length` is the model's, in
+    tokens.
     """
-    remarks: list[_Remark] = []
+    remarks: list[_Remark] = [*_column_remarks(prompt_set)]
     if tokenizer is not None:
         ids = _encode(prompt_set, tokenizer)
         remarks += _problems(prompt_set, ids, tokenizer)
+        remarks += _length_remarks(prompt_set, ids, max_length)
         remarks += _special_remarks(prompt_set, ids, tokenizer)
         remarks += _boundary_remarks(prompt_set, ids, tokenizer)
         remarks += _mask_remarks(prompt_set, ids, tokenizer)
@@ -173,6 +178,28 @@ def _problems(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> Itera
                     f"{quote(piece)} ({tokens[0]}); use continuations that begin differently"
                 )
                 yield _Remark("error", f"same {tokens[0]}", prompt, message)
+
+
+def _length_remarks(
+    prompt_set: PromptSet, ids: _Texts, max_length: int | None
+) -> Iterator[_Remark]:
+    for prompt in prompt_set.prompts:
+        length = len(ids.prompts[prompt.text])
+        if max_length is not None and length > max_length:
+            message = f"the text is {length} tokens, the model takes at most {max_length}"
+            yield _Remark("error", "length", prompt, message)
+
+
+def _column_remarks(prompt_set: PromptSet) -> Iterator[_Remark]:
+    """Columns named almost like the fields that no prompt has."""
+    prompts = prompt_set.prompts
+    lacking = {"options": not any(p.options for p in prompts)}
+    lacking["answer"] = not any(p.answer for p in prompts)
+    for field in (name for name, lacks in lacking.items() if lacks):
+        names = dict.fromkeys(name for p in prompts for name in p.columns)
+        for name in get_close_matches(field, names, cutoff=0.7):
+            message = f"no prompt has {field!r}; is the column {name!r} meant?"
+            yield _Remark("warning", "column " + name, prompts[0], message)
 
 
 def _not_one_token(option: Option, pieces: Sequence[str]) -> str:

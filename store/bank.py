@@ -101,8 +101,8 @@ class Bank:
             ) from error
         except (DamagedError, KeyError, TypeError) as error:
             raise BankFormatError(
-                f"{path} is a folder but no bank: its zarr.json has no logitbank format"
-                f" ({error!r}); check the path"
+                f"{path} is a folder but no bank: its zarr.json has no logitbank format;"
+                " check the path"
             ) from error
         if found != FORMAT_VERSION:
             raise BankFormatError(

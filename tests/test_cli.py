@@ -98,7 +98,7 @@ def test_version_is_the_packages(call: Call) -> None:
         (["prompts", "show", "nothing"], "'nothing' is neither a known prompt set"),
         (["prompts", "show", "n.jsonl"], "prompt file n.jsonl is not there"),
         (["prompts", "show", "winobias", "--orders", "0"], "--orders '0' is neither"),
-        (["prompts", "check", "empty.jsonl"], "prompt set 'empty' is empty"),
+        (["prompts", "check", "empty.jsonl"], "prompt file empty.jsonl is empty"),
         (["prompts", "check", "odd.jsonl"], "answer 'z' is not among the options 'x', 'y'"),
         (
             ["extract", "b", "--suite", "s", "--prompts", "p.jsonl", "--engine", "foo"],

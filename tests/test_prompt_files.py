@@ -166,7 +166,7 @@ def test_a_deeply_nested_line_is_one_error(tmp_path: Path) -> None:
         ("text,options\nx,a|\n", r"mine\.csv:2: prompt '1': option '' \(\"\"\) needs a label"),
         ("text,id\nx,\n", r"mine\.csv:2: no id; give every prompt one"),
         ('text\n"a\nb"\n" "\n', r"mine\.csv:4: prompt '2' has no text"),
-        ("text\n", "prompt set 'mine' is empty; give it at least one prompt"),
+        ("text\n", "mine.csv is empty; give it at least one prompt"),
     ],
 )
 def test_a_bad_csv_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:

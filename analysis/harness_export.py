@@ -1,0 +1,110 @@
+"""Scores of a bank as result files in the layout of lm-evaluation-harness, one per checkpoint."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.harness import OWN_KEY, checked_harness, read_json
+from logitbank.analysis.pieces import CHECKPOINT
+from logitbank.analysis.report import replace_file
+from logitbank.errors import UsageError
+from logitbank.store.schema import folder_name
+
+HIGHER_IS_BETTER = {"acc": True, "perplexity": False}
+
+
+def write_harness(
+    table: pl.DataFrame, folder: Path | str, *, task: str, metrics: Mapping[str, str], samples: str
+) -> list[Path]:
+    """Write one file per checkpoint, in the new layout, and return the paths.
+
+    `read_harness` reads the same numbers, model, run and step from them. A file that is there and
+    is of the same checkpoint keeps its other tasks. A release has no step and is not written.
+
+    Parameters
+    ----------
+    table
+        model, run, step and the columns named by `metrics` and `samples`.
+    folder
+        Where to; made if it is not there.
+    task
+        Under which the metrics are written, such as `lambada_openai`.
+    metrics
+        Metric's name in the files to column; a column `<metric>_stderr` beside it is written too.
+    samples
+        Column with the number of examples.
+
+    Raises
+    ------
+    UsageError
+        Another file, of another checkpoint or no result file, has the name of one to be written;
+        nothing is written then.
+    """
+    folder = Path(folder)
+    documents = {
+        folder / _file_name(row): _document(row, task, metrics, samples)
+        for row in table.filter(pl.col("step").is_not_null()).iter_rows(named=True)
+    }
+    merged = {path: _merged(path, document) for path, document in documents.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, document in merged.items():
+        text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
+        replace_file(path, text.encode())
+    return list(merged)
+
+
+def _file_name(row: Mapping[str, Any]) -> str:
+    run = "" if row["run"] == "main" else f"-{folder_name(row['run'])}"
+    return f"{folder_name(row['model'])}{run}-step{row['step']}.json"
+
+
+def _document(
+    row: Mapping[str, Any], task: str, metrics: Mapping[str, str], samples: str
+) -> dict[str, Any]:
+    values: dict[str, Any] = {"alias": task}
+    for metric, column in metrics.items():
+        values[f"{metric},none"] = _number(row[column])
+        error = _number(row.get(f"{column}_stderr"))
+        values[f"{metric}_stderr,none"] = "N/A" if error is None else error
+    known = {name: value for name, value in values.items() if value is not None}
+    better = {name: HIGHER_IS_BETTER[name] for name in metrics if name in HIGHER_IS_BETTER}
+    revision = f"step{row['step']}"
+    return {
+        "results": {task: known},
+        "n-shot": {task: 0},
+        "higher_is_better": {task: better},
+        "n-samples": {task: {"effective": row[samples]}},
+        "config": {
+            "model": "logitbank",
+            "model_args": {"pretrained": row["model"], "revision": revision},
+        },
+        "model_name": row["model"],
+        OWN_KEY: {name: row[name] for name in CHECKPOINT},
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or value - value != 0 else float(value)
+
+
+def _merged(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """The document, with the other tasks of a file of ours that is there."""
+    if not path.exists():
+        return document
+    there = read_json(path)
+    checked_harness(there, path)
+    if there.get(OWN_KEY) != document[OWN_KEY]:
+        raise UsageError(
+            f"{path} is there and is not of this bank's checkpoint; choose another folder with "
+            "--save-results"
+        )
+    return {
+        key: {**there.get(key, {}), **value} if key in PER_TASK else value
+        for key, value in document.items()
+    }
+
+
+PER_TASK = ("results", "n-shot", "higher_is_better", "n-samples")

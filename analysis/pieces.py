@@ -1,0 +1,145 @@
+"""Prompts of several scored positions: from one row per piece to one row per prompt.
+
+A sentence or a target word owns as many queries as it has tokens. Sums over its pieces mean
+something only where all of them are there, so a prompt that a checkpoint has in part is left out.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from logitbank.errors import BankError, UsageError
+
+CHECKPOINT = ("model", "run", "step")
+PROMPT = (*CHECKPOINT, "prompt_id")
+
+
+class WholePrompts(NamedTuple):
+    """What `whole_prompts` gives."""
+
+    rows: pl.DataFrame
+    """One row per checkpoint × prompt with all its pieces, sorted by checkpoint and prompt."""
+    coverage: pl.DataFrame
+    """model, run, step, prompts (whole ones), missing (of those that the model has anywhere)."""
+
+
+def whole_prompts(
+    frame: pl.LazyFrame | pl.DataFrame,
+    *,
+    family: str,
+    own: Sequence[str] = (),
+    more: Sequence[pl.Expr] = (),
+    expected: pl.DataFrame | None = None,
+) -> WholePrompts:
+    """Sum the log-probabilities of every prompt's pieces.
+
+    Parameters
+    ----------
+    frame
+        Rows of checkpoint × prompt × piece: model, run, step, prompt_id, piece, logprob (nats).
+    family
+        Whose rows they are, for messages.
+    own
+        Columns that hold for the whole prompt and are kept.
+    more
+        Further aggregates over a prompt's pieces.
+    expected
+        Columns model, prompt_id, pieces: how many pieces each prompt has. Without it, as many as
+        any checkpoint of the model has.
+
+    Returns
+    -------
+    Rows with model, run, step, prompt_id, `pieces`, `logprob` (nats, the sum), `own`, `more`.
+
+    Raises
+    ------
+    UsageError
+        The frame lacks columns, or scores a piece twice.
+    BankError
+        No rows, or a log-probability that is not finite.
+    """
+    check_columns(frame, (*PROMPT, "piece", "logprob", *own), family=family)
+    pieces = frame.lazy().with_columns(pl.col("model", "run", "prompt_id").cast(pl.String))
+    summed = (
+        pieces.group_by(PROMPT)
+        .agg(
+            *(pl.col(name).first() for name in own),
+            *more,
+            pieces=pl.len().cast(pl.Int64),
+            distinct=pl.col("piece").n_unique().cast(pl.Int64),
+            last=pl.col("piece").max().cast(pl.Int64),
+            finite=pl.col("logprob").is_finite().fill_null(False).all(),
+            logprob=pl.col("logprob").sum(),
+        )
+        .sort(PROMPT, nulls_last=True)
+        .collect()
+    )
+    if summed.is_empty():
+        raise BankError(f"there is no {family} score; extract first, or widen the filters")
+    _check(summed, pieces)
+    if expected is None:
+        expected = summed.group_by("model", "prompt_id").agg(pieces=pl.col("last").max() + 1)
+    known = summed.join(
+        expected.select("model", "prompt_id", whole="pieces"),
+        on=["model", "prompt_id"],
+        how="left",
+        maintain_order="left",
+    )
+    rows = known.filter(pl.col("pieces") == pl.col("whole"))
+    return WholePrompts(
+        rows.drop("distinct", "last", "finite", "whole"), _coverage(rows, known, expected)
+    )
+
+
+def check_columns(
+    frame: pl.LazyFrame | pl.DataFrame, needed: Sequence[str], *, family: str
+) -> None:
+    """Raise UsageError unless the frame has the columns that a family needs."""
+    there = frame.lazy().collect_schema().names()
+    if lacking := [name for name in needed if name not in there]:
+        raise UsageError(
+            f"the frame lacks {', '.join(lacking)}, which {family} needs; scan the prompt set "
+            f'of that name, as in bank.scan("{family}")'
+        )
+
+
+def checkpoint_name(row: dict[str, object]) -> str:
+    """A checkpoint in words, from a row with model, run and step."""
+    step = "release" if row["step"] is None else f"step {row['step']}"
+    return f"{row['model']} {row['run']} {step}"
+
+
+def _check(summed: pl.DataFrame, pieces: pl.LazyFrame) -> None:
+    twice = summed.filter(pl.col("pieces") != pl.col("distinct"))
+    if len(twice):
+        row = twice.row(0, named=True)
+        raise UsageError(
+            f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a piece that is scored "
+            f"twice ({len(twice):,} such prompts); scan one prompt set, without option orders"
+        )
+    odd = summed.filter(~pl.col("finite"))
+    if len(odd):
+        row = odd.row(0, named=True)
+        value = pieces.filter(
+            *(pl.col(name).eq_missing(pl.lit(row[name])) for name in PROMPT),
+            ~pl.col("logprob").is_finite().fill_null(False),
+        ).collect()["logprob"][0]
+        raise BankError(
+            f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a log-probability of "
+            f"{value} ({len(odd):,} such prompts); extract that checkpoint again"
+        )
+
+
+def _coverage(rows: pl.DataFrame, known: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    whole = rows.group_by(CHECKPOINT).agg(prompts=pl.len().cast(pl.Int64))
+    of_model = expected.group_by("model").agg(all=pl.len().cast(pl.Int64))
+    return (
+        known.select(CHECKPOINT)
+        .unique()
+        .join(whole, on=CHECKPOINT, how="left", nulls_equal=True)
+        .join(of_model, on="model", how="left")
+        .with_columns(pl.col("prompts").fill_null(0))
+        .select(*CHECKPOINT, "prompts", missing=pl.col("all") - pl.col("prompts"))
+        .sort(CHECKPOINT, nulls_last=True)
+    )

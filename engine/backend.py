@@ -21,6 +21,8 @@ class EngineSettings:
 
     engine: EngineName
     task: Task = "causal"
+    many_positions: bool = False
+    """Other positions than the last are asked for."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the model's body; the output head and all reductions are float32."""
     device: str = "auto"
@@ -89,6 +91,10 @@ def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], 
             from logitbank.engine.vllm_masked import VllmMaskedBackend
 
             return VllmMaskedBackend
+        if settings.many_positions:
+            from logitbank.engine.vllm_positions import VllmPositionsBackend
+
+            return VllmPositionsBackend
         return VllmBackend
     from logitbank.engine.hf_backend import TransformersBackend
 

@@ -41,7 +41,14 @@ def fitted_settings(
         if not extraction.any_engine:
             raise UsageError(f"{why}; use --engine transformers")
         engine, notes = "transformers", [f"{why}: transformers is used"]
-    fitted = replace(settings, task=task, engine=engine, adapter_languages=borrowed)
+    queries = (query for each in prompts for query in each.queries)
+    fitted = replace(
+        settings,
+        task=task,
+        engine=engine,
+        many_positions=any(query.position < len(query.ids) - 1 for query in queries),
+        adapter_languages=borrowed,
+    )
     return fitted, tuple(notes)
 
 

@@ -180,13 +180,16 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
     }
-    if not torch.cuda.is_available():
-        arguments["kv_cache_memory_bytes"] = _cpu_cache_bytes(folder, settings)
-    return arguments
+    return arguments | cpu_cache_arguments(folder, settings)
 
 
-def _cpu_cache_bytes(folder: Path, settings: EngineSettings) -> int:
-    """Room for four full batches of keys and values, at least 512 MiB."""
+def cpu_cache_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+    """On a CPU, room for four full batches of keys and values, at least 512 MiB.
+
+    Without it, vLLM wants most of the machine's memory there.
+    """
+    if torch.cuda.is_available():
+        return {}
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
@@ -194,4 +197,4 @@ def _cpu_cache_bytes(folder: Path, settings: EngineSettings) -> int:
     layers = getattr(config, "num_hidden_layers", 32)
     token_bytes: int = 2 * width * layers * getattr(torch, settings.compute_dtype).itemsize
     tokens = 4 * (settings.max_batch_tokens + settings.max_length)
-    return max(512 * 2**20, token_bytes * tokens)
+    return {"kv_cache_memory_bytes": max(512 * 2**20, token_bytes * tokens)}

@@ -1,11 +1,10 @@
-"""Masked models on vLLM: its BERT encoder, and a pooler of ours that runs the head on masks only.
+"""Masked models on vLLM: its BERT encoder, with a head of ours that is run on masks only.
 
 vLLM's own `BertForMaskedLM` runs the head on every token, and RoBERTa has none there. To be
 imported after `vllm_backend`, which sets what vLLM reads from the environment.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,54 +12,29 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, layer_norm, linear
 from transformers.activations import ACT2FN
-from vllm import ModelRegistry, PoolingParams
+from vllm import ModelRegistry
 from vllm.config import VllmConfig
-from vllm.model_executor.layers.pooler import Pooler
 from vllm.model_executor.models.bert import BertEmbedding, BertModel, _encode_token_type_ids
 from vllm.model_executor.models.interfaces_base import attn_type, default_pooling_type
 from vllm.model_executor.models.roberta import RobertaEmbedding
 from vllm.model_executor.models.utils import AutoWeightsLoader
-from vllm.v1.pool.metadata import PoolingMetadata
 
-from logitbank.engine.backend import EngineSettings, Sink
+from logitbank.engine.backend import EngineSettings
 from logitbank.engine.masked_weights import SPARE_BIAS, masked_weights
 from logitbank.engine.proof import Ledger
-from logitbank.engine.vllm_backend import VllmEngine, Weights, common_arguments
-from logitbank.store.schema import Query
+from logitbank.engine.vllm_backend import Weights, common_arguments, cpu_cache_arguments
+from logitbank.engine.vllm_pooled import PooledEngine, PositionPooler, pooling_arguments
 
-ROWS = "logitbank_rows"
-POSITIONS = "logitbank_positions"
-_SEGMENTS = "compressed_token_type_ids"  # vLLM's own: where segment 1 begins
-_TASK = "token_classify"
-_sinks: list[Sink] = []  # the engine builds the model itself, so the sink is handed over here
 _CLASSES = {"bert": "LogitbankBertForMaskedLM", "roberta": "LogitbankRobertaForMaskedLM"}
 
 
-class VllmMaskedBackend(VllmEngine):
+class VllmMaskedBackend(PooledEngine):
     """BERT and RoBERTa: logits at masks, every sequence run once."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         ModelRegistry.register_model(_CLASSES["bert"], BertForMasks)
         ModelRegistry.register_model(_CLASSES["roberta"], RobertaForMasks)
         super().__init__(settings, _arguments(folder, settings))
-
-    def score(self, queries: Sequence[Query], sink: Sink) -> None:
-        order = sorted(range(len(queries)), key=lambda i: (queries[i].ids, queries[i].segments))
-        prompts, params = [], []
-        for (ids, segments), group in groupby(
-            order, key=lambda i: (queries[i].ids, queries[i].segments)
-        ):
-            rows = list(group)
-            extra: dict[str, Any] = {ROWS: rows, POSITIONS: [queries[i].position for i in rows]}
-            if any(segments):
-                extra[_SEGMENTS] = _second_segment(segments)
-            prompts.append({"prompt_token_ids": list(ids)})
-            params.append(PoolingParams(use_activation=False, extra_kwargs=extra))
-        _sinks[:] = [sink]
-        try:
-            self._llm.encode(prompts, params, pooling_task=_TASK, use_tqdm=False)
-        finally:
-            _sinks.clear()
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         # The head multiplies by the embedding itself, so a tied one cannot be stale.
@@ -69,29 +43,16 @@ class VllmMaskedBackend(VllmEngine):
         return ledger, ledger.record(used)
 
 
-def _second_segment(segments: Sequence[int]) -> int:
-    """Where segment 1 begins; vLLM knows no other order than 0 … 0 1 … 1."""
-    first = segments.index(1)
-    if any(s != int(i >= first) for i, s in enumerate(segments)):
-        raise ValueError("segment ids other than 0 … 0 1 … 1 need --engine transformers")
-    return first
-
-
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     from transformers import AutoConfig
 
     kind = AutoConfig.from_pretrained(folder).model_type
-    return common_arguments(folder, settings) | {
-        "runner": "pooling",
-        "hf_overrides": {"architectures": [_CLASSES[kind]]},
-        "max_model_len": settings.max_length,
-        "max_num_batched_tokens": max(settings.max_batch_tokens, settings.max_length),
-        "max_num_seqs": 4 * settings.max_sequences,
-        "enable_prefix_caching": False,
-        "enable_chunked_prefill": False,
-        # An encoder keeps none; without it, vLLM on a CPU wants most of the machine's memory.
-        **({} if torch.cuda.is_available() else {"kv_cache_memory_bytes": 2**26}),
-    }
+    return (
+        common_arguments(folder, settings)
+        | pooling_arguments(settings)
+        | cpu_cache_arguments(folder, settings)
+        | {"hf_overrides": {"architectures": [_CLASSES[kind]]}}
+    )
 
 
 class _Head(nn.Module):
@@ -121,31 +82,6 @@ class _Head(nn.Module):
         return linear(x, output.float(), self.bias.float())
 
 
-class _MaskPooler(Pooler):  # type: ignore[misc]
-    """Gathers the asked positions of a batch, runs the head once, hands the logits over."""
-
-    def __init__(self, head: _Head) -> None:
-        super().__init__()
-        self._head = [head]
-
-    def get_supported_tasks(self) -> set[Any]:
-        return {_TASK}
-
-    def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> Any:
-        starts = pooling_metadata.get_pooling_cursor().first_token_indices_gpu.tolist()
-        rows: list[int] = []
-        places: list[int] = []
-        for start, params in zip(starts, pooling_metadata.pooling_params, strict=True):
-            extra = params.extra_kwargs or {}
-            rows += extra.get(ROWS, [])
-            places += [start + position for position in extra.get(POSITIONS, [])]
-        if rows and _sinks:
-            chosen = hidden_states[torch.tensor(places, device=hidden_states.device)]
-            _sinks[0](rows, self._head[0](chosen))
-        nothing = torch.zeros(1, 1)
-        return [nothing] * len(starts)
-
-
 @attn_type("encoder_only")
 @default_pooling_type(tok_pooling_type="ALL")
 class BertForMasks(nn.Module):
@@ -163,7 +99,7 @@ class BertForMasks(nn.Module):
         )
         config = vllm_config.model_config.hf_config
         self.head = _Head(config, self.body.embeddings.word_embeddings)
-        self.pooler = _MaskPooler(self.head)
+        self.pooler = PositionPooler(self.head)
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
         embedded: torch.Tensor = self.body.embed_input_ids(input_ids)

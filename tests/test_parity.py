@@ -15,6 +15,7 @@ from tests.checkpoints import (
     MASK_ID,
     MASKED_ARCHITECTURES,
     VOCAB,
+    Architecture,
     make_series,
 )
 from tests.engine_driver import drive
@@ -90,6 +91,25 @@ def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
     # 96 tokens a step: the longer sequences are prefilled in chunks, whose last rows alone count.
     settings = EngineSettings(engine, max_batch_tokens=96, max_sequences=8, max_length=256)
     assert_same(case, drive(tmp_path, settings, case.folders, case.queries))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("architecture", ["gpt_neox", "gpt2"])
+def test_every_position_of_a_sequence_comes_from_one_pass(
+    tmp_path: Path, architecture: Architecture, engine: EngineName
+) -> None:
+    """One class that vLLM has itself, and one that it runs through transformers."""
+    if engine == "vllm":
+        pytest.importorskip("vllm", reason="vLLM is not installed")
+    series = make_series(tmp_path / "series", steps=(0, 1), architecture=architecture)
+    folders = [series / f"step{step}" for step in (0, 1, 0)]
+    sequences = [q.ids for q in queries() if len(q.ids) in (1, 7, 33, 129, 255)]
+    asked = [Query(ids, i) for ids in sequences for i in range(0, len(ids), 1 + len(ids) // 9)]
+    case = Case(folders, asked, drive(tmp_path, None, folders, asked))
+    settings = EngineSettings(
+        engine, many_positions=True, max_batch_tokens=96, max_sequences=8, max_length=256
+    )
+    assert_same(case, drive(tmp_path, settings, folders, asked))
 
 
 @pytest.mark.parametrize(

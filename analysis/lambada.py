@@ -113,7 +113,8 @@ def lambada_examples(
 ) -> WholePrompts:
     """One row per checkpoint and example.
 
-    Columns pieces, logprob (their sum, nats), correct, tied, inexact. `tied`: every token has the largest logit, and one shares it.
+    Columns pieces, logprob (their sum, nats), correct, tied, inexact. `tied`: every token
+    has the largest logit, and one shares it.
     """
     check_columns(frame, NEEDED, family=FAMILY)
     first = unique_maximum()

@@ -1,0 +1,233 @@
+"""Stereotype accuracy: does a model give an occupation the pronoun of its stereotype.
+
+Frames in, frames out. Two quantities that must not be confused, each under its own name: `sa`
+compares pronouns under a question about the pronoun, `sa_gender` compares the options *male* and
+*female* of the gender-prediction prompts. A third, the referent-based figure of the Pythia case
+study, needs other prompts and is not computed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from logitbank.analysis.fairness_cube import FairnessLabels
+from logitbank.analysis.pieces import CHECKPOINT, check_columns, checkpoint_name
+from logitbank.analysis.result_tables import tables_of
+from logitbank.analysis.shares import standard_error, with_wilson
+from logitbank.errors import BankError, UsageError
+
+FAMILY = "stereotype-accuracy"
+NEEDED = (*CHECKPOINT, "prompt_id", "option", "is_answer")
+OWN = ("sentence_id", "order", "type")
+SCHEMA = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "measure": pl.String,
+    "type": pl.Int64,
+    "accuracy": pl.Float64,
+    "accuracy_stderr": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "sd": pl.Float64,
+    "sentences": pl.Int64,
+    "orders": pl.Int64,
+    "tied": pl.Int64,
+    "missing": pl.Int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StereotypeAccuracy:
+    """What `stereotype_accuracy` found. 0.5 is no stereotype, 1 a stereotype always."""
+
+    stereotype_accuracy: pl.DataFrame
+    """Per checkpoint, measure (`sa`, `sa_gender`) and WinoBias type: share of sentences with
+    standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; `missing`
+    sentences that a checkpoint lacks or has in part. `sd`, of `sa_gender` only, is the deviation
+    between option orders (ddof 1)."""
+    settings: Mapping[str, str | int | float | bool | None]
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+def stereotype_accuracy(
+    frame: pl.LazyFrame | pl.DataFrame | None = None,
+    winobias: pl.LazyFrame | pl.DataFrame | None = None,
+    *,
+    labels: FairnessLabels = FairnessLabels(),  # noqa: B008
+) -> StereotypeAccuracy:
+    """`sa` from its own prompts and `sa_gender` from those of WinoBias; either may be absent.
+
+    `sa`: the log-probabilities of the two pronouns behind the question are averaged over the two
+    orders in which it names them; share of sentences where the original pronoun has the greater
+    mean. `sa_gender`: on pro-stereotyped sentences and the occupation that the pronoun refers to,
+    share where the logit of the right gender is greater than that of the other one, averaged over
+    option orders. In both an exact tie counts ½ and is reported.
+
+    Parameters
+    ----------
+    frame
+        `Bank.scan("stereotype-accuracy")`: options are the two pronouns, the answer is the
+        original one; own columns sentence_id, order (the pronoun named first), type (1, 2).
+    winobias
+        `Bank.scan("winobias")`.
+    labels
+        Labels of the options *male* and *female* in `winobias`.
+
+    Raises
+    ------
+    UsageError
+        Columns are lacking, no frame is given, or a sentence has another number of options.
+    BankError
+        No rows, or a score that is not finite.
+
+    References
+    ----------
+    Biderman et al. 2023, §3.1, and arXiv 2506.01709, App. C.2. The prompt was not released; its
+    wording, both orders, and the half counted for ties are ours.
+
+    Examples
+    --------
+    >>> rows = {
+    ...     "model": "m", "run": "main", "step": 8, "type": 2, "sentence_id": "dev-1",
+    ...     "prompt_id": ["a", "a", "b", "b"], "order": ["he", "he", "she", "she"],
+    ...     "option": ["he", "she"] * 2, "is_answer": [True, False] * 2,
+    ...     "logprob": [-1.0, -3.0, -3.0, -2.0],
+    ... }
+    >>> found = stereotype_accuracy(pl.DataFrame(rows)).stereotype_accuracy
+    >>> found.select("measure", "accuracy", "orders").row(0)  # −2 against −2½
+    ('sa', 1.0, 2)
+    """
+    parts = []
+    if frame is not None:
+        check_columns(frame, (*NEEDED, *OWN, "logprob"), family=FAMILY)
+        rows = frame.lazy().select(
+            *NEEDED, "sentence_id", type=pl.col("type").cast(pl.Int64, strict=False),
+            order=pl.col("order").cast(pl.String), score="logprob",
+        )  # fmt: skip
+        parts.append(_table(_averaged(_comparisons(rows, FAMILY)), "sa"))
+    if winobias is not None:
+        parts.append(_table(_by_order(_gender(winobias, labels)), "sa_gender"))
+    if not parts:
+        raise UsageError(
+            "there is nothing to compute stereotype accuracy from; give the scan of "
+            f'"{FAMILY}", of "winobias", or both'
+        )
+    table = pl.concat(parts).sort(
+        *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
+    )
+    return StereotypeAccuracy(table, {"intervals": "Wilson, 95 %"})
+
+
+def _gender(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.DataFrame:
+    needed = (*NEEDED, "sentence_id", "order_seed", "stereotype", "asked", "logit")
+    check_columns(winobias, needed, family="winobias")
+    gendered = winobias.lazy().filter(
+        (pl.col("stereotype") == "pro")
+        & (pl.col("asked") == "referred")
+        & pl.col("option").cast(pl.String).is_in(labels[:2])
+    )
+    rows = gendered.select(
+        *NEEDED, "sentence_id", type=pl.lit(2, pl.Int64),
+        order=pl.col("order_seed").cast(pl.String), score="logit",
+    )  # fmt: skip
+    return _comparisons(rows, "winobias")
+
+
+def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
+    """One row per checkpoint, type, sentence and order: score of the answer and of the other."""
+    key = [*CHECKPOINT, "type", "sentence_id", "order"]
+    score = pl.col("score").cast(pl.Float64)
+    answer = pl.col("is_answer").fill_null(False)
+    found = (
+        rows.with_columns(pl.col("model", "run", "prompt_id", "sentence_id").cast(pl.String))
+        .group_by(key)
+        .agg(
+            own=score.filter(answer).sum(),
+            other=score.filter(~answer).sum(),
+            answers=answer.sum(),
+            options=pl.len(),
+            finite=score.is_finite().fill_null(False).all(),
+            prompt_id=pl.col("prompt_id").min(),
+        )
+        .sort(key, nulls_last=True)
+        .collect()
+    )
+    if found.is_empty():
+        raise BankError(f"there is no score of {family} to compare; extract its prompts first")
+    for odd, what, then in (
+        (
+            found.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
+            "does not have two options, one of them the answer",
+            "scan one prompt set with both options of each prompt",
+        ),
+        (
+            found.filter(~pl.col("finite")),
+            "has a score that is not finite",
+            "extract that checkpoint again",
+        ),
+    ):
+        if len(odd):
+            row = odd.row(0, named=True)
+            raise BankError(
+                f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
+                f"({len(odd):,} such prompts); {then}"
+            )
+    return found
+
+
+def _averaged(found: pl.DataFrame) -> pl.DataFrame:
+    """Orders averaged before the comparison; only sentences with all the orders of the model."""
+    sentence = [*CHECKPOINT, "type", "sentence_id"]
+    means = found.group_by(sentence).agg(pl.col("own", "other").mean(), orders=pl.len())
+    full = pl.col("orders") == pl.col("orders").max().over("model", "type", "sentence_id")
+    return means.filter(full).with_columns(
+        hit=_hit(), tied=(pl.col("own") == pl.col("other")), sd=pl.lit(float("nan"))
+    )
+
+
+def _by_order(found: pl.DataFrame) -> pl.DataFrame:
+    """Each order compared by itself, then averaged within the sentence."""
+    sentence = [*CHECKPOINT, "type", "sentence_id"]
+    hits = found.with_columns(hit=_hit(), tied=pl.col("own") == pl.col("other"))
+    per_order = hits.group_by(*CHECKPOINT, "type", "order").agg(pl.col("hit").mean())
+    spread = per_order.group_by(*CHECKPOINT, "type").agg(
+        sd=pl.col("hit").std(ddof=1).fill_null(float("nan"))
+    )
+    means = hits.group_by(sentence).agg(pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len())
+    full = pl.col("orders") == pl.col("orders").max().over("model", "type", "sentence_id")
+    return means.filter(full).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
+
+
+def _hit() -> pl.Expr:
+    """1, 0, or ½ for a tie."""
+    greater = (pl.col("own") > pl.col("other")).cast(pl.Float64)
+    return pl.when(pl.col("own") == pl.col("other")).then(0.5).otherwise(greater)
+
+
+def _table(sentences: pl.DataFrame, measure: str) -> pl.DataFrame:
+    keys = [*CHECKPOINT, "type"]
+    anywhere = sentences.group_by("model", "type").agg(all=pl.col("sentence_id").n_unique())
+    table = (
+        sentences.group_by(keys)
+        .agg(
+            accuracy=pl.col("hit").mean(),
+            sd=pl.col("sd").first(),
+            sentences=pl.len().cast(pl.Int64),
+            orders=pl.col("orders").max().cast(pl.Int64),
+            tied=pl.col("tied").sum().cast(pl.Int64),
+        )
+        .join(anywhere, on=["model", "type"], nulls_equal=True)
+        .with_columns(
+            measure=pl.lit(measure),
+            missing=(pl.col("all") - pl.col("sentences")).cast(pl.Int64),
+            accuracy_stderr=standard_error(pl.col("accuracy"), pl.col("sentences")),
+        )
+    )
+    return with_wilson(table, "accuracy", "sentences").select(
+        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()
+    )

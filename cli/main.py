@@ -52,6 +52,14 @@ class Ties(StrEnum):
     midrank = "midrank"
 
 
+class Score(StrEnum):
+    reference = "reference"
+    mean_prob = "mean_prob"
+    sum_logprob = "sum_logprob"
+    mean_logprob = "mean_logprob"
+    geometric = "geometric"
+
+
 BankPath = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
 Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
 Orders = Annotated[str, typer.Option(help="Option orders of WinoBias: a number of seeds, or all.")]
@@ -70,7 +78,8 @@ def extract(
     bank: BankPath,
     suite: Annotated[str, typer.Option(help="Known suite, owner/repo, or folder of checkpoints.")],
     prompts: Annotated[
-        list[str], typer.Option(help="winobias, professions, or a JSONL, CSV or Parquet file.")
+        list[str],
+        typer.Option(help="A known set, such as winobias, or a JSONL, CSV, Parquet file."),
     ],
     steps: Annotated[
         str, typer.Option(help="all, log, first:last:stride, a list, or release.")
@@ -178,7 +187,9 @@ def suites(form: Format = Form.table) -> None:
 
 @prompts_app.command("show")
 def prompts_show(
-    prompts: Annotated[str, typer.Argument(help="winobias, professions, or a prompt file.")],
+    prompts: Annotated[
+        str, typer.Argument(help="A known set, such as winobias, or a prompt file.")
+    ],
     limit: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
     orders: Orders = "5",
     splits: Splits = "dev,test",
@@ -194,7 +205,9 @@ def prompts_show(
 
 @prompts_app.command("check")
 def prompts_check(
-    prompts: Annotated[str, typer.Argument(help="winobias, professions, or a prompt file.")],
+    prompts: Annotated[
+        str, typer.Argument(help="A known set, such as winobias, or a prompt file.")
+    ],
     tokenizer: Annotated[
         Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")
     ] = None,
@@ -318,6 +331,58 @@ def analyze_fluctuation(
         corpus_sizes=corpus_sizes,
         professions=profession or None,
         save_scores=save_scores,
+    )
+    print_study(study, table=table, form=form)
+
+
+@analyze_app.command("stereoset")
+def analyze_stereoset(
+    banks: Annotated[
+        list[Path] | None, typer.Argument(help="Banks, if any.", show_default=False)
+    ] = None,
+    predictions: Annotated[
+        list[str] | None,
+        typer.Option(help="Prediction file of a model named like it, or NAME=PATH; with --gold."),
+    ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="StereoSet's file with the labels, such as dev.json.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tables, figures and the report.")
+    ] = None,
+    prompts: Annotated[
+        list[str] | None, typer.Option(help="Only these prompt sets of banks.")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only these models of banks.")] = None,
+    step: Annotated[
+        list[str] | None, typer.Option(help="Only these steps of banks; a number, or release.")
+    ] = None,
+    score: Annotated[
+        list[Score], typer.Option(help="How pieces become a score; several side by side.")
+    ] = [Score.reference],  # noqa: B006
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the target terms.")] = 1000,
+    save_predictions: Annotated[
+        Path | None,
+        typer.Option(help="Write the scores of banks as prediction files: a .json, or a folder."),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Print this table instead of all.")] = None,
+    form: Format = Form.table,
+) -> None:
+    """StereoSet's lms, ss and iCAT of banks and of prediction files, by domain and term."""
+    from logitbank.analysis.stereoset_study import stereoset_study
+    from logitbank.cli.show import print_study
+
+    study = stereoset_study(
+        banks or (),
+        predictions=predictions or (),
+        gold=gold,
+        prompts=prompts or None,
+        models=model or None,
+        steps=step or None,
+        out=out,
+        score=[rule.value for rule in score],
+        bootstrap=bootstrap,
+        save_predictions=save_predictions,
     )
     print_study(study, table=table, form=form)
 

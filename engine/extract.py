@@ -16,6 +16,7 @@ from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
 from logitbank.engine.runner import Runner
+from logitbank.engine.sequences import SequenceSet
 from logitbank.engine.suites import (
     HubSource,
     LocalSource,
@@ -34,7 +35,7 @@ def extract(
     bank: str | Path,
     *,
     suite: str | Suite,
-    prompts: str | PromptSet | Sequence[str | PromptSet],
+    prompts: str | PromptSet | SequenceSet | Sequence[str | PromptSet | SequenceSet],
     steps: str = "all",
     orders: int | Literal["all"] = 5,
     splits: Sequence[str] = ("dev", "test"),
@@ -63,7 +64,8 @@ def extract(
     suite
         A known name, `owner/repo` on the hub, a local folder, or a Suite.
     prompts
-        `winobias`, a JSONL, CSV or Parquet file, a PromptSet, or several of these.
+        A known set, such as `winobias`; a JSONL, CSV or Parquet file; a PromptSet or SequenceSet;
+        or several of these.
     steps
         `all`, `log`, `first:last:stride`, a list such as `0,512,last`, or `release`.
     orders
@@ -112,10 +114,10 @@ def extract(
         adapter_from=adapter_folder,
     )
     level = Keep.parse(keep)
-    wanted = [prompts] if isinstance(prompts, str | PromptSet) else prompts
+    wanted = [prompts] if isinstance(prompts, str | PromptSet | SequenceSet) else prompts
     sets = tuple(
         p
-        if isinstance(p, PromptSet)
+        if isinstance(p, PromptSet | SequenceSet)
         else prompt_set(p, data=data, orders=orders, splits=splits, first_token=first_token)
         for p in wanted
     )

@@ -19,7 +19,8 @@ from logitbank.engine.plan import (
     placed,
     readable_bytes,
 )
-from logitbank.engine.prompts import PromptSet, TokenizedPrompts, tokenize
+from logitbank.engine.prompts import PromptSet, TokenizedPrompts, tokenize, tokenize_sequences
+from logitbank.engine.sequences import SequenceSet
 from logitbank.engine.suites import Checkpoint, HubSource, LocalSource, Suite
 from logitbank.engine.task import fitted_settings
 from logitbank.engine.tokenizer import Tokenizer
@@ -39,7 +40,7 @@ class Extraction:
     """Everything that defines one extraction, checked when built."""
 
     suite: Suite
-    prompt_sets: tuple[PromptSet, ...]
+    prompt_sets: tuple[PromptSet | SequenceSet, ...]
     settings: EngineSettings
     any_engine: bool = False
     """Another engine than the settings' may be taken where that has no class for the model."""
@@ -81,7 +82,12 @@ class Prepared:
 def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
     tokenizer, config = Tokenizer.load(tokenizer_folder(first)), ModelConfig.read(first)
-    tokenized = tuple(tokenize(prompts, tokenizer) for prompts in extraction.prompt_sets)
+    tokenized = tuple(
+        tokenize(prompts, tokenizer)
+        if isinstance(prompts, PromptSet)
+        else tokenize_sequences(prompts, tokenizer)
+        for prompts in extraction.prompt_sets
+    )
     for prompts in tokenized:
         _check_tokens(prompts, config)
     settings, notes = fitted_settings(extraction, tokenized, config)

@@ -1,16 +1,24 @@
 """From what a user names to a prompt set: a known family, or a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from logitbank.engine.prompt_files import load_prompts
-from logitbank.engine.prompt_set import PromptSet
-from logitbank.errors import UsageError
+from logitbank.engine.prompt_set import Prompt, PromptSet
+from logitbank.engine.sequences import SequenceSet
+from logitbank.errors import PromptError, UsageError
+
+if TYPE_CHECKING:
+    from logitbank.engine.tokenizer import Tokenizer
 
 KNOWN_PROMPTS = {
     "winobias": "3,168 gender questions on the WinoBias Type 2 sentences, in several option orders",
     "professions": "he or she before 923 professions, and the priors, for masked models",
+    "lambada": "the last words of LAMBADA's 5,153 passages, for causal models",
+    "crows-pairs": "both sentences of CrowS-Pairs' 1,508 pairs",
+    "stereoset-intra": "StereoSet's 6,318 intra-sentence candidates",
+    "stereoset-intra-de": "the same in German",
 }
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -22,7 +30,7 @@ def prompt_set(
     orders: int | Literal["all"] = 5,
     splits: Sequence[str] = ("dev", "test"),
     first_token: bool = False,
-) -> PromptSet:
+) -> PromptSet | SequenceSet:
     """The prompt set that `spec` names; the other arguments as in `extract`.
 
     Raises
@@ -39,6 +47,16 @@ def prompt_set(
         from logitbank.engine.professions import professions
 
         return professions(data)
+    if spec in KNOWN_PROMPTS:
+        from logitbank.engine import sequence_sources
+
+        made: dict[str, Callable[[], SequenceSet]] = {
+            "lambada": lambda: sequence_sources.lambada(data),
+            "crows-pairs": lambda: sequence_sources.crows_pairs(data),
+            "stereoset-intra": lambda: sequence_sources.stereoset_intra(data),
+            "stereoset-intra-de": lambda: sequence_sources.stereoset_intra(data, language="de"),
+        }
+        return made[spec]()
     if Path(spec).suffix.lower() in _SUFFIXES:
         if Path(spec).stem in KNOWN_PROMPTS:
             raise UsageError(f"{spec}: {Path(spec).stem!r} is the name of a known set; rename it")
@@ -49,23 +67,29 @@ def prompt_set(
     )
 
 
-def describe(prompts: PromptSet, *, limit: int) -> list[str]:
+def describe(prompts: PromptSet | SequenceSet, *, limit: int) -> list[str]:
     """The first `limit` prompts as they would be scored, for people to read."""
     total = len(prompts.prompts)
     lines = [f"{prompts.name}: {total:,} prompts, {min(limit, total)} shown"]
     for prompt in prompts.prompts[:limit]:
-        order = "" if prompt.order_seed is None else f", order {prompt.order_seed}"
         columns = ", ".join(f"{k}={v}" for k, v in prompt.columns.items())
-        lines += ["", f"── {prompt.id}{order}", *prompt.text.split("\n")]
-        lines += [
-            f"   {'→' if option.label == prompt.answer else ' '} {option.text!r} ({option.label})"
-            for option in prompt.options
-        ]
+        if isinstance(prompt, Prompt):
+            order = "" if prompt.order_seed is None else f", order {prompt.order_seed}"
+            lines += ["", f"── {prompt.id}{order}", *prompt.text.split("\n")]
+            lines += [
+                f"   {'→' if option.label == prompt.answer else ' '} {option.text!r} "
+                f"({option.label})"
+                for option in prompt.options
+            ]
+        else:
+            lines += ["", f"── {prompt.id}", *prompt.text.split("\n")]
         lines += [f"   {columns}"] if columns else []
     return lines
 
 
-def check(prompts: PromptSet, tokenizer_folder: Path | None) -> tuple[list[str], bool]:
+def check(
+    prompts: PromptSet | SequenceSet, tokenizer_folder: Path | None
+) -> tuple[list[str], bool]:
     """Findings as lines, and whether one of them stops the set."""
     from logitbank.engine.config import ModelConfig
     from logitbank.engine.prompts import check_prompts
@@ -76,6 +100,8 @@ def check(prompts: PromptSet, tokenizer_folder: Path | None) -> tuple[list[str],
         tokenizer = Tokenizer.load(tokenizer_folder)
         if (tokenizer_folder / "config.json").is_file():
             longest = ModelConfig.read(tokenizer_folder).max_length
+    if not isinstance(prompts, PromptSet):
+        return _check_sequences(prompts, tokenizer)
     findings = check_prompts(prompts, tokenizer, max_length=longest)
     lines = [f"{f.level}: prompt {f.prompt_id!r}: {f.message}" for f in findings]
     errors = sum(f.level == "error" for f in findings)
@@ -86,3 +112,20 @@ def check(prompts: PromptSet, tokenizer_folder: Path | None) -> tuple[list[str],
     if tokenizer is None:
         lines.append("tokens were not checked: name a checkpoint folder with --tokenizer")
     return lines, errors > 0
+
+
+def _check_sequences(prompts: SequenceSet, tokenizer: "Tokenizer | None") -> tuple[list[str], bool]:
+    from logitbank.engine.prompts import tokenize_sequences
+
+    count = f"{prompts.name}: {len(prompts.prompts):,} prompts"
+    if tokenizer is None:
+        return [f"{count}; name a checkpoint folder with --tokenizer to count their tokens"], False
+    try:
+        found = tokenize_sequences(prompts, tokenizer)
+    except PromptError as error:
+        return [f"error: {error}"], True
+    sequences = len({query.ids for query in found.queries})
+    return [
+        f"{count}, {len(found.table):,} scored tokens, {len(found.queries):,} distinct queries in "
+        f"{sequences:,} sequences"
+    ], False

@@ -13,6 +13,7 @@ import polars as pl
 
 from logitbank.engine.prompt_files import load_prompts
 from logitbank.engine.prompt_set import MASK, Option, Prompt, PromptSet, Scalar, quote
+from logitbank.engine.sequences import SequencePrompt, SequenceSet
 from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.schema import PROMPTS_SCHEMA, Query
@@ -93,6 +94,43 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
         tokenizer_digest=tokenizer.digest,
         queries=tuple(places),
         table=_table(prompt_set.prompts, queries=queries, option_ids=ids.options),
+    )
+
+
+def tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> TokenizedPrompts:
+    """Turn prompts of many queries into distinct queries and the table that points at them.
+
+    The table has a row per piece, whose option is `target`, and a column `score_kind`.
+
+    Raises
+    ------
+    PromptError
+        A text that has no tokens where some are needed, or a tokenizer without a mask.
+    """
+    places: dict[Query, int] = {}
+    rows: list[tuple[object, ...]] = []
+    for at, prompt in enumerate(prompt_set.prompts):
+        for i, piece in enumerate(prompt.pieces(tokenizer, prompt_set.language)):
+            query = places.setdefault(piece.query, len(places))
+            rows.append((at, i, piece.text, piece.token, query, piece.kind))
+    schema = {"at": pl.Int64, "piece": pl.Int32, "continuation": pl.String}
+    schema |= {"token": pl.Int32, "query": pl.Int32, "score_kind": pl.String}
+    listed = pl.DataFrame(rows, schema=schema, orient="row")
+    prompts = prompt_set.prompts
+    own = pl.DataFrame({"prompt_id": [p.id for p in prompts], "text": [p.text for p in prompts]})
+    wide = own.with_columns(_own_columns(prompts))[listed["at"]].with_columns(listed.drop("at"))
+    table = wide.with_columns(
+        order_seed=pl.lit(None, pl.Int32),
+        answer=pl.lit(None, pl.String),
+        option=pl.lit("target"),
+        is_answer=pl.lit(None, pl.Boolean),
+    )
+    head = [name for name in PROMPTS_SCHEMA if name not in ("query_set", "row")]
+    return TokenizedPrompts(
+        name=prompt_set.name,
+        tokenizer_digest=tokenizer.digest,
+        queries=tuple(places),
+        table=table.select(*head, "query", pl.exclude(*head, "query")),
     )
 
 
@@ -361,7 +399,7 @@ def _table(
     return wide.select(*head, "query", pl.exclude(*head, "query"))
 
 
-def _own_columns(prompts: Sequence[Prompt]) -> list[pl.Series]:
+def _own_columns(prompts: Sequence[Prompt | SequencePrompt]) -> list[pl.Series]:
     """The prompts' own columns, in the order of their first appearance; null where absent."""
     names = dict.fromkeys(name for p in prompts for name in p.columns)
     return [_column(name, [p.columns.get(name) for p in prompts]) for name in names]

@@ -45,13 +45,16 @@ class Tokenizer:
     `digest` is the SHA-256 of what decides the ids of a text: vocabulary, merges, added tokens,
     normalisation and the special tokens put around a text. Decoding, truncation and padding are
     left out. `entries` is the number of vocabulary entries, added tokens included; a model may
-    have more outputs. `mask_token` and `mask_id` are None where it has no mask.
+    have more outputs. `mask_token` and `mask_id` are None where it has no mask, and so is
+    `begin_id`, of the begin-of-text token.
     """
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
         self.mask_token: str | None = backend.mask_token
         self.mask_id: int | None = None if self.mask_token is None else backend.mask_token_id
+        self.begin_id: int | None = backend.bos_token_id
+        self.special_ids = frozenset(backend.all_special_ids)
         self.entries: int = len(backend)
         self.digest: str = json_digest(_mapping(backend))
 
@@ -102,6 +105,11 @@ class Tokenizer:
         )
         ids: list[list[int]] = batch["input_ids"]
         return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids together."""
+        text: str = self._backend.decode(list(ids), clean_up_tokenization_spaces=False)
+        return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The text of each id by itself; empty for a padding output."""

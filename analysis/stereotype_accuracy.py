@@ -9,9 +9,12 @@ study, needs other prompts and is not computed.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from logitbank.analysis.fairness_cube import FairnessLabels
+from logitbank.analysis.expressions import jsd_parts
+from logitbank.analysis.fairness_cube import FairnessLabels, cube
+from logitbank.analysis.fairness_tables import jsd_table
 from logitbank.analysis.pieces import CHECKPOINT, check_columns, checkpoint_name
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import standard_error, with_wilson
@@ -37,6 +40,15 @@ SCHEMA = {
     "missing": pl.Int64,
 }
 
+JSD_SCHEMA = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "gold": pl.String,
+    "jsd_p": pl.Float64,
+    "sd": pl.Float64,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class StereotypeAccuracy:
@@ -47,6 +59,9 @@ class StereotypeAccuracy:
     standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; `missing`
     sentences that a checkpoint lacks or has in part. `sd`, of `sa_gender` only, is the deviation
     between option orders (ddof 1)."""
+    jsd_p: pl.DataFrame
+    """JSD-P of the right answer, scaled, for prompts whose answer is male and female, to be set
+    against both; no rows without the prompts of WinoBias. `sd` as above."""
     settings: Mapping[str, str | int | float | bool | None]
 
     def tables(self) -> dict[str, pl.DataFrame]:
@@ -120,7 +135,19 @@ def stereotype_accuracy(
     table = pl.concat(parts).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
-    return StereotypeAccuracy(table, {"intervals": "Wilson, 95 %"})
+    divergence = pl.DataFrame(schema=JSD_SCHEMA) if winobias is None else _jsd_p(winobias, labels)
+    return StereotypeAccuracy(table, divergence, {"intervals": "Wilson, 95 %"})
+
+
+def _jsd_p(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.DataFrame:
+    """As the table `jsd_parts` of fairness has it, without intervals."""
+    data = cube(winobias.lazy(), labels=labels, ties="competition")
+    none = np.zeros((0, len(data.gold)))
+    table = jsd_table(data, jsd_parts(data.logits, data.gold), none, labels=labels)
+    own = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
+    return table.filter(own, pl.col("scaled").is_not_nan()).select(
+        *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
+    )
 
 
 def _gender(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.DataFrame:

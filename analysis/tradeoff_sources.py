@@ -1,0 +1,235 @@
+"""Where the two sides of a trade-off come from: scans of a bank, result files, tables of others."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.crows_pairs import ALL, crows_pairs
+from logitbank.analysis.expressions import Floats, jsd_parts, scaled
+from logitbank.analysis.fairness_cube import FairnessLabels, cube
+from logitbank.analysis.harness import NEW_NAMES, read_harness
+from logitbank.analysis.lambada import lambada_examples
+from logitbank.analysis.pieces import CHECKPOINT
+from logitbank.analysis.stats import bootstrap_means, cluster_counts, mean_present, seed_mean
+from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
+from logitbank.analysis.table_files import is_table_path, number, read_table, whole
+from logitbank.analysis.tradeoff_curves import curve, stderr_of_interval
+from logitbank.errors import UsageError
+
+LAMBADA_METRICS = ("acc", "perplexity")
+
+
+def lambada_curve(
+    frame: pl.LazyFrame | pl.DataFrame,
+    *,
+    metric: str = "acc",
+    expected: pl.DataFrame | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """LAMBADA accuracy or perplexity at every checkpoint, with bootstrap draws over examples.
+
+    One resample has the same examples at every checkpoint, so that differences between checkpoints
+    are differences on the same examples.
+    """
+    if (metric := NEW_NAMES.get(metric, metric)) not in LAMBADA_METRICS:
+        raise UsageError(
+            f"unknown metric {metric!r}: LAMBADA of a bank has {' and '.join(LAMBADA_METRICS)}; "
+            "others come from files (--performance)"
+        )
+    rows = lambada_examples(frame, expected=expected).rows
+    checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
+    c = _index(rows, checkpoints, CHECKPOINT)
+    names = rows.select("prompt_id").unique().sort("prompt_id")
+    p = _index(rows, names, ("prompt_id",))
+    values = np.full((len(checkpoints), 1, len(names)), np.nan)
+    values[c, 0, p] = rows["correct" if metric == "acc" else "logprob"].cast(pl.Float64).to_numpy()
+    counts = cluster_counts(np.arange(len(names)), resamples=resamples, seed=seed)
+    means, draws = mean_present(values[:, 0], axis=1), bootstrap_means(values, counts)
+    if metric == "acc":
+        return curve(checkpoints, means, draws=draws)
+    return curve(checkpoints, np.exp(-means), draws=np.exp(-draws))
+
+
+def fairness_curve(frame: pl.LazyFrame, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
+    """The gap Δ of fairness, scaled and signed, with bootstrap draws over sentences.
+
+    As in the table `gap` of `fairness`; one resample has the same sentences at every checkpoint.
+    """
+    data = cube(frame, labels=FairnessLabels(), ties="competition")
+    parts = jsd_parts(data.logits, data.gold)
+    counts = cluster_counts(data.clusters, resamples=resamples, seed=seed)
+    means, draws = [], []
+    for option in (0, 1):
+        own = data.gold == option
+        values = parts[:, :, own, option]
+        means.append(mean_present(values, axis=2))
+        draws.append(bootstrap_means(values, counts[:, own]))
+    delta: Floats = scaled(seed_mean(means[1] - means[0]).mean)
+    return curve(data.checkpoints, delta, draws=scaled(draws[1] - draws[0]))
+
+
+def stereotype_curve(
+    frame: pl.LazyFrame | None, winobias: pl.LazyFrame | None = None
+) -> pl.DataFrame:
+    """Stereotype accuracy on Type 2 sentences as a distance from one half."""
+    table = stereotype_accuracy(frame, winobias).stereotype_accuracy
+    rows = table.filter(pl.col("type") == 2)
+    if rows.is_empty():
+        raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
+    return curve(rows, rows["accuracy"] - 0.5, stderr=rows["accuracy_stderr"])
+
+
+def crows_pairs_curve(frame: pl.LazyFrame, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The metric score of CrowS-Pairs over all bias types as a distance from one half."""
+    table = crows_pairs(frame, expected=expected).crows_pairs
+    rows = table.filter(pl.col("bias_type") == ALL)
+    return curve(rows, rows["score"] / 100 - 0.5, stderr=rows["score_stderr"] / 100)
+
+
+def performance_files(
+    paths: Sequence[Path],
+    *,
+    task: str = "lambada_openai",
+    metric: str = "acc",
+    where: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """The performance curve in result files of lm-evaluation-harness, in tables, or in both.
+
+    Raises
+    ------
+    UsageError
+        What `read_harness` and `table_curve` refuse; a metric that the files do not have.
+    """
+    wanted = NEW_NAMES.get(metric, metric)
+    parts = [
+        table_curve(path, metric, where=where, name="performance")
+        for path in paths
+        if is_table_path(path)
+    ]
+    files = [path for path in paths if not is_table_path(path)]
+    if files:
+        found = read_harness(files, task=task)
+        own = found.filter(pl.col("metric") == wanted)
+        if own.is_empty():
+            names = ", ".join(found["metric"].unique().sort().to_list()) or "none"
+            raise UsageError(
+                f"unknown metric {metric!r}: {task} has {names} in {files[0]}"
+                + (f" and {len(files) - 1:,} more files" if len(files) > 1 else "")
+                + "; choose one with --metric"
+            )
+        parts.append(curve(own, own["value"], stderr=own["stderr"]))
+    return pl.concat(parts)
+
+
+def table_curve(
+    path: Path, column: str, *, where: Mapping[str, str] | None = None, name: str = "gap"
+) -> pl.DataFrame:
+    """One curve of a CSV or Parquet table.
+
+    The table has model and step, and either metric and value, of which the rows of that metric are
+    taken, or a column of that name. A standard error is in `stderr` or `<column>_stderr`, or
+    follows from a 95 % interval, `low` and `high`; for `delta_scaled` also `low_scaled` and
+    `high_scaled`. A column run is optional.
+
+    Parameters
+    ----------
+    where
+        Values that rows must have in other columns.
+
+    Raises
+    ------
+    UsageError
+        No such table or column, a number that is none, or no row left.
+    """
+    table = read_table(path)
+    for key, value in (where or {}).items():
+        if key not in table.columns:
+            raise UsageError(
+                f"--where: {path} has no column {key}; it has {_listed(table.columns)}"
+            )
+        kept = table.filter(pl.col(key).cast(pl.String) == value)
+        if kept.is_empty():
+            there = table[key].cast(pl.String).drop_nulls().unique().sort().to_list()
+            raise UsageError(f"--where: {path} has no {key} {value!r}; it has {_listed(there)}")
+        table = kept
+    if lacking := [key for key in ("model", "step") if key not in table.columns]:
+        raise UsageError(
+            f"{path} lacks {', '.join(lacking)}; it has {_listed(table.columns)}, and a curve "
+            "needs model, step and a value"
+        )
+    value, table = _value_column(table, column, path, name)
+    try:
+        values, steps = number(table[value]), whole(table["step"])
+        errors = _errors(table, value)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    run = table["run"] if "run" in table.columns else pl.Series(["main"] * len(table))
+    checkpoints = pl.DataFrame(
+        {"model": table["model"].cast(pl.String), "run": run.cast(pl.String), "step": steps}
+    )
+    odd = ~values.is_finite().fill_null(False)
+    if odd.any():
+        row = checkpoints.filter(odd).row(0, named=True)
+        raise UsageError(
+            f"{path}: the {value} of {row['model']} step {row['step']} is "
+            f"{table[value].filter(odd)[0]}, which is not finite ({odd.sum():,} such rows); leave "
+            "them out"
+        )
+    return curve(checkpoints, values, stderr=errors)
+
+
+def _value_column(
+    table: pl.DataFrame, column: str, path: Path, name: str
+) -> tuple[str, pl.DataFrame]:
+    """The column with the values, and the rows that count."""
+    old = {new: old for old, new in NEW_NAMES.items()}
+    names = [n for n in (column, NEW_NAMES.get(column), old.get(column)) if n]
+    if {"metric", "value"} <= {*table.columns}:
+        rows = table.filter(pl.col("metric").cast(pl.String).is_in(names))
+        if len(rows):
+            return "value", rows
+        there = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
+        raise UsageError(
+            f"unknown metric {column!r}: {path} has {_listed(there)}; choose one with --metric"
+        )
+    for candidate in names:
+        if candidate in table.columns and candidate not in CHECKPOINT:
+            return candidate, table
+    if name == "performance" and "value" in table.columns:
+        return "value", table
+    option = "--metric" if name == "performance" else "--gap"
+    others = [c for c in table.columns if c not in CHECKPOINT]
+    what = "metric" if name == "performance" else "gap"
+    raise UsageError(
+        f"unknown {what} {column!r}: {path} has the columns {_listed(others)}; choose one with "
+        f"{option}"
+    )
+
+
+def _errors(table: pl.DataFrame, column: str) -> pl.Series | None:
+    for name in (f"{column}_stderr", "stderr"):
+        if name in table.columns:
+            return number(table[name]).fill_null(float("nan"))
+    stem, _, unit = column.rpartition("_")
+    for low, high in ((f"low_{unit}", f"high_{unit}"), ("low", "high")):
+        if {low, high} <= {*table.columns} and (low != "low" or column == "value" or not stem):
+            width = stderr_of_interval(number(table[low]), number(table[high]))
+            return width.fill_null(float("nan"))
+    return None
+
+
+def _index(rows: pl.DataFrame, of: pl.DataFrame, on: Sequence[str]) -> np.ndarray:
+    """The place of each row in a frame of distinct ones."""
+    numbered = of.with_row_index("at")
+    found: np.ndarray = rows.join(
+        numbered, on=list(on), how="left", nulls_equal=True, maintain_order="left"
+    )["at"].to_numpy()
+    return found
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,238 @@
+"""Trade-offs: joining curves, front, choice, change between checkpoints, and their intervals."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.fairness import fairness_change
+from logitbank.analysis.tradeoff import TradeOff, tradeoff
+from logitbank.analysis.tradeoff_curves import NORMAL, RESAMPLED, curve
+from logitbank.analysis.tradeoff_summary import tradeoff_summary
+from logitbank.analysis.tradeoff_tables import fairest, pareto_front
+from logitbank.errors import BankError, UsageError
+
+STEPS = [1000, 2000, 3000, 4000, 5000, 6000]
+ACC = [0.10, 0.30, 0.45, 0.48, 0.50, 0.49]
+DELTA = [0.01, 0.05, -0.20, 0.06, 0.40, 0.73]
+
+
+def side(values: list[float], *, steps: list[int] = STEPS, **columns: object) -> pl.DataFrame:
+    frame = pl.DataFrame({"step": steps, "value": values}, schema_overrides={"step": pl.Int64})
+    return frame.with_columns(model=pl.lit("m")).with_columns(
+        **{name: value if isinstance(value, pl.Series) else pl.lit(value)
+           for name, value in columns.items()}
+    )  # fmt: skip
+
+
+def small(**options: object) -> TradeOff:
+    return tradeoff(side(ACC), side(DELTA), **options)  # type: ignore[arg-type]
+
+
+def test_curves_are_joined_on_the_steps_that_both_have() -> None:
+    result = tradeoff(side(ACC), side([*DELTA[2:], 9.0], steps=[*STEPS[2:], 7000]))
+    assert result.tradeoff["step"].to_list() == [3000, 4000, 5000, 6000]
+    assert result.tradeoff["gap"].to_list() == [0.20, 0.06, 0.40, 0.73]
+    assert result.tradeoff["delta"].to_list() == [-0.20, 0.06, 0.40, 0.73]
+    assert result.tradeoff["run"].unique().to_list() == ["main"]
+
+
+def test_the_front_has_what_nothing_else_beats() -> None:
+    table = small().tradeoff
+    assert table.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
+
+
+def test_equal_points_are_on_the_front_together() -> None:
+    front = pareto_front(np.array([1.0, 1.0, 0.5]), np.array([0.2, 0.2, 0.2]))
+    assert front.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("give_up", "step"), [(0, 5000), (1, 5000), (2, 4000), (19.9, 4000), (20, 2000), (100, 1000)]
+)
+def test_the_smallest_gap_within_the_allowance_is_chosen(give_up: float, step: int) -> None:
+    (row,) = small(give_up=give_up).choices.rows(named=True)
+    assert (row["best_step"], row["step"]) == (5000, step)
+    assert row["performance_change"] == pytest.approx(100 * (ACC[STEPS.index(step)] - 0.50))
+
+
+def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
+    choices = tradeoff(side([0.5, 0.5, 0.4] * 2), side([0.3, 0.2, 0.1] * 2), give_up=0).choices
+    assert choices.select("best_step", "step", "gap").row(0) == (2000, 2000, 0.2)
+    assert fairest(np.array([0.5, 0.5]), np.array([0.2, 0.2]), 0.0) == 0
+
+
+def test_without_an_allowance_three_are_shown() -> None:
+    assert small().choices["give_up"].to_list() == [1, 2, 5]
+
+
+def test_the_published_change_of_fairness_comes_out() -> None:
+    """A gap of 0.73 that becomes 0.05: 93.2 %; the reported 92.5 % is within the rounding."""
+    found = small(pair=(6000, 2000)).pairs
+    assert found["fairness_change"][0] == pytest.approx(100 * 0.68 / 0.73)
+    gaps = pl.DataFrame({"model": "m", "run": "main", "step": [1, 2], "gap_nats": [0.73, 0.05]})
+    assert found["fairness_change"][0] == pytest.approx(fairness_change(gaps, 1, 2))
+    inside = tradeoff(side(ACC), side([*DELTA[:1], 0.0545, *DELTA[2:5], 0.727]), pair=(6000, 2000))
+    assert inside.pairs["fairness_change"][0] == pytest.approx(92.5, abs=0.05)
+
+
+def test_the_published_sentence_is_said() -> None:
+    performance = side([0.500, 0.517, 0.5, 0.5, 0.5, 0.5])
+    found = tradeoff(performance, side([0.0545, 0.727, 1, 1, 1, 1]), pair=(2000, 1000),
+                     metric="LAMBADA accuracy")  # fmt: skip
+    assert tradeoff_summary(found)[0] == (
+        "From step 2,000 to step 1,000: fairness +92.5 % for −1.7 points of LAMBADA accuracy."
+    )
+
+
+def test_standard_errors_give_intervals_by_normal_draws() -> None:
+    found = tradeoff(
+        side(ACC, stderr=0.01), side(DELTA, stderr=0.02), pair=(6000, 2000), resamples=20_000
+    )
+    (row,) = found.pairs.rows(named=True)
+    half = 1.96 * math.sqrt(2)  # two independent errors of one point each
+    assert row["performance_change"] == pytest.approx(-19)
+    assert row["performance_low"] == pytest.approx(-19 - half, abs=0.1)
+    assert row["performance_high"] == pytest.approx(-19 + half, abs=0.1)
+    # Delta method on 1 − |a|/|b|: (|a|/|b|) √((0.02/0.05)² + (0.02/0.73)²), in percent.
+    error = 100 * 0.05 / 0.73 * math.hypot(0.02 / 0.05, 0.02 / 0.73)
+    assert row["fairness_low"] == pytest.approx(row["fairness_change"] - 1.96 * error, abs=0.5)
+    assert row["fairness_high"] == pytest.approx(row["fairness_change"] + 1.96 * error, abs=0.5)
+    assert row["before_may_be_zero"] is False
+    assert found.settings["performance_interval"] == found.settings["gap_interval"] == NORMAL
+
+
+def test_draws_of_the_same_items_make_the_change_surer_than_independent_ones() -> None:
+    rng = np.random.default_rng(0)
+    shared = rng.normal(0, 0.01, (4000, 1))
+    keys = side(ACC).select("model", "step", run=pl.lit("main"))
+    together = curve(keys, np.array(ACC), draws=np.array(ACC) + shared)
+    found = tradeoff(together, side(DELTA), pair=(6000, 2000))
+    (row,) = found.pairs.rows(named=True)
+    assert row["performance_low"] == pytest.approx(-19)
+    assert row["performance_high"] == pytest.approx(-19)
+    assert math.isnan(row["fairness_low"])
+    assert found.settings["performance_interval"] == RESAMPLED
+    assert found.settings["gap_interval"] is None
+
+
+def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:
+    found = tradeoff(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), give_up=3)
+    assert found.choices["chosen_share"].to_list() == [1]
+    assert found.tradeoff["front_share"].to_list() == [1, 1, 0, 1, 1, 0]
+    vague = tradeoff(side(ACC, stderr=0.02), side(DELTA, stderr=0.2), give_up=2)
+    assert 0 < vague.choices["chosen_share"][0] < 0.9
+    assert small().tradeoff["front_share"].is_nan().all()
+
+
+def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
+    found = tradeoff(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
+    assert found.pairs["before_may_be_zero"].to_list() == [True]
+    assert "may be zero, so the percentage of it says little" in tradeoff_summary(found)[0]
+    zero = tradeoff(side(ACC), side([0.0, *DELTA[1:]]), pair=(1000, 2000))
+    assert math.isnan(zero.pairs["fairness_change"][0])
+    assert tradeoff_summary(zero)[0] == (
+        "From step 1,000 to step 2,000: with +20.0 points of acc; the gap before is zero, so no "
+        "fairness change can be given from it."
+    )
+
+
+def test_perplexity_is_better_when_lower_and_has_units() -> None:
+    values = [90.0, 60.0, 30.0, 20.0, 10.0, 12.0]
+    found = tradeoff(side(values), side(DELTA), metric="perplexity", give_up=2.5, pair=(5000, 6000))
+    assert found.settings["unit"] == "units"
+    assert found.choices.select("best_step", "step").row(0) == (5000, 5000)
+    assert found.pairs["performance_change"][0] == -2
+    assert "for +2.0 perplexity." in tradeoff_summary(found)[0]
+    assert found.tradeoff.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
+    assert tradeoff(side(values), side(DELTA), metric="perplexity").choices.is_empty()
+    up = tradeoff(side(values), side(DELTA), metric="perplexity", higher_is_better=True, give_up=0)
+    assert up.choices["best_step"].to_list() == [1000]
+
+
+def test_a_change_of_level_is_found_in_the_curve_that_has_one() -> None:
+    steps = [2**i for i in range(12)]
+    noise = np.random.default_rng(0).normal(0, 0.01, 12)
+    jump = np.where(np.arange(12) < 7, 0.02, 0.7) + noise
+    found = tradeoff(
+        side((0.3 + noise[::-1]).tolist(), steps=steps), side(jump.tolist(), steps=steps)
+    )
+    rows = {row["curve"]: row for row in found.change_points.rows(named=True)}
+    assert (rows["delta"]["last_before"], rows["delta"]["first_after"]) == (64, 128)
+    assert rows["delta"]["p"] < 0.01
+    assert rows["performance"]["p"] > 0.05
+    text = " ".join(tradeoff_summary(found))
+    assert "is between steps 64 and 128" in text
+    assert "No change of level in acc can be told from chance" in text
+
+
+def test_models_are_one_where_only_the_owner_differs_or_they_are_renamed() -> None:
+    ours = side(DELTA).with_columns(model=pl.lit("EleutherAI/pythia-70m"))
+    theirs = side(ACC).with_columns(model=pl.lit("pythia-70m"))
+    assert tradeoff(theirs, ours).tradeoff["model"].unique().to_list() == ["EleutherAI/pythia-70m"]
+    other = side(ACC).with_columns(model=pl.lit("pythia-v1.1-70m"))
+    with pytest.raises(
+        UsageError,
+        match="performance is of pythia-v1.1-70m and the gap of EleutherAI/pythia-70m: no model in"
+        " common; .* add --rename pythia-v1.1-70m=EleutherAI/pythia-70m",
+    ):
+        tradeoff(other, ours)
+    names = {"pythia-v1.1-70m": "EleutherAI/pythia-70m"}
+    assert len(tradeoff(other, ours, rename=names).tradeoff) == 6
+    with pytest.raises(UsageError, match="the performance has no model 'x'; it has pythia-v1.1"):
+        tradeoff(other, ours, rename={"x": "EleutherAI/pythia-70m"})
+    with pytest.raises(UsageError, match="the gap has no model 'x'; it has EleutherAI/pythia-70m"):
+        tradeoff(other, ours, rename={"pythia-v1.1-70m": "x"})
+
+
+def test_several_models_and_runs_are_kept_apart() -> None:
+    both = [
+        pl.concat(
+            [side(v).with_columns(model=pl.lit(m), run=pl.lit(r)) for m in "ab" for r in "xy"]
+        )
+        for v in (ACC, DELTA)
+    ]
+    found = tradeoff(*both, pair=(5000, 4000))
+    assert found.pairs.select("model", "run").rows() == [*zip("aabb", "xyxy", strict=True)]
+    assert tradeoff_summary(found)[0].startswith("a x: From step 5,000")
+
+
+def test_curves_without_a_common_step_or_run_name_both_ranges() -> None:
+    with pytest.raises(
+        UsageError,
+        match="performance of m main has 6 steps from 1000 to 6000 and its gap step 80000: no step",
+    ):
+        tradeoff(side(ACC), side([0.1], steps=[80000]))
+    with pytest.raises(UsageError, match="of run main and its gap of run seed1: none in common"):
+        tradeoff(side(ACC), side(DELTA, run="seed1"))
+
+
+def test_odd_curves_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"gap of m main step 2000 is 0.05 and 7 \(1 such check"):
+        tradeoff(side(ACC), pl.concat([side(DELTA), side([7.0], steps=[2000])]))
+    with pytest.raises(BankError, match=r"performance \(acc\) of m main step 1000 is nan, .*\(1 "):
+        tradeoff(side([float("nan"), *ACC[1:]]), side(DELTA))
+    with pytest.raises(UsageError, match="the gap lacks value; it has step, x, model"):
+        tradeoff(side(ACC), side(DELTA).rename({"value": "x"}))
+    with pytest.raises(UsageError, match="the gap has no training step"):
+        tradeoff(side(ACC), side(DELTA, step=pl.Series([None] * 6, dtype=pl.Int64)))
+    with pytest.raises(UsageError, match="an allowance of -1 is none; give up 0 or more"):
+        small(give_up=-1)
+    with pytest.raises(
+        UsageError, match=r"step 80000 of the pair is not .*; m main has 1000, 2000"
+    ):
+        small(pair=(80000, 1000))
+
+
+def test_releases_are_left_out() -> None:
+    with_release = pl.concat([side(DELTA), side([0.0], steps=[None])])  # type: ignore[list-item]
+    assert len(tradeoff(side(ACC), with_release).tradeoff) == 6
+
+
+def test_one_common_checkpoint_is_told_without_a_change() -> None:
+    found = tradeoff(side([0.5], steps=[8]), side([0.1], steps=[8]))
+    text = tradeoff_summary(found)
+    assert "1 checkpoint with both acc and gap, step 8; on the Pareto front: step 8; " in text[0]
+    assert "no checkpoint has a smaller gap than that one" in text[1]
+    assert found.change_points["p"].to_list() == [None, None]

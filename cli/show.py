@@ -37,6 +37,24 @@ BRIEF = {
     "correlations": ("x", "y", "case", "r", "n", "excluded"),
     "run_pairs": ("measure", "run_a", "run_b", "r", "n", "excluded"),
     "frequent": ("case", "rank", "occupation", "frequency"),
+    "scores": (
+        *("language", "condition", "score", "task", "domain", "lms", "ss"),
+        *("icat", "icat_low", "icat_high", "terms", "examples"),
+    ),
+    "differences": ("condition", "task", "domain", "lms", "ss", "icat", "icat_low", "icat_high"),
+    "lambada": ("acc", "low", "high", "perplexity", "examples", "tied"),
+    "stereotype_accuracy": ("measure", "type", "accuracy", "low", "high", "sentences", "tied"),
+    "crows_pairs": (
+        *("score_kind", "bias_type", "score", "low", "high"),
+        *("stereo_score", "antistereo_score", "pairs", "neutral"),
+    ),
+    "tradeoff": ("performance", "gap", "on_front", "front_share"),
+    "choices": ("give_up", "best_step", "performance", "gap", "fairness_change", "chosen_share"),
+    "pairs": (
+        *("before", "after", "performance_change", "performance_low", "performance_high"),
+        *("fairness_change", "fairness_low", "fairness_high"),
+    ),
+    "change_points": ("curve", "last_before", "first_after", "p", "earliest", "latest"),
 }
 """Columns for people; --table and --out give all of them."""
 

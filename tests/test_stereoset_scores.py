@@ -1,0 +1,141 @@
+"""One score from the log-probabilities of pieces, by hand, and frames that do not fit."""
+
+import math
+
+import polars as pl
+import pytest
+
+from logitbank.analysis.stereoset_scores import Rule, as_candidates
+from logitbank.errors import UsageError
+
+P = (0.5, 0.125)
+
+
+def pieces(
+    probabilities: tuple[float, ...] = P, *, kind: str = "masked", **columns: object
+) -> pl.DataFrame:
+    usual = {
+        "model": "m", "run": "main", "step": 0, "prompt_id": "c", "example": "e", "target": "nurse",
+        "domain": "gender", "label": "stereotype", "language": "en", "condition": "plain",
+    }  # fmt: skip
+    return pl.DataFrame(
+        {"piece": range(len(probabilities)), "logprob": [math.log(p) for p in probabilities]}
+    ).with_columns(
+        run_seed=pl.lit(None, pl.Int64),
+        score_kind=pl.lit(kind),
+        **{name: pl.lit(value) for name, value in (usual | columns).items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "expected"),
+    [
+        ("masked", "reference", 0.3125),
+        ("masked", "mean_prob", 0.3125),
+        ("masked", "sum_logprob", math.log(0.0625)),
+        ("masked", "mean_logprob", math.log(0.25)),
+        ("masked", "geometric", 0.25),
+        ("sentence", "reference", 0.25),
+        ("sentence", "mean_prob", 0.3125),
+        ("given", "reference", 0.25),
+        ("given", "sum_logprob", math.log(0.0625)),
+    ],
+)
+def test_rules_by_hand(kind: str, rule: Rule, expected: float) -> None:
+    found = as_candidates(pieces(kind=kind), [rule])
+    assert found["value"].to_list() == pytest.approx([expected], abs=1e-15)
+    assert found["score"].to_list() == [rule]
+
+
+def test_a_next_sentence_score_is_its_probability_under_every_rule() -> None:
+    found = as_candidates(pieces((0.75,), kind="nsp"), ["reference", "sum_logprob", "geometric"])
+    assert found["value"].to_list() == pytest.approx([0.75] * 3)
+    assert found["task"].unique().to_list() == ["intersentence"]
+
+
+def test_the_rules_rank_words_differently_once_their_pieces_differ_in_number() -> None:
+    one, three = pieces((0.2,), prompt_id="one"), pieces((0.15, 0.9, 0.9), prompt_id="three")
+    found = as_candidates(pl.concat([one, three]), ["mean_prob", "sum_logprob"])
+    best = found.sort("value").group_by("score").last()
+    assert dict(best.select("score", "candidate").iter_rows()) == {
+        "mean_prob": "three",
+        "sum_logprob": "one",
+    }
+
+
+def test_tasks_follow_from_the_kind_of_score() -> None:
+    frame = pl.concat(
+        pieces((0.5,), kind=kind, prompt_id=kind) for kind in ("masked", "sentence", "nsp", "given")
+    )
+    tasks = dict(as_candidates(frame).select("score_kind", "task").iter_rows())
+    assert tasks == {
+        "masked": "intrasentence",
+        "sentence": "intrasentence",
+        "nsp": "intersentence",
+        "given": "intersentence_causal",
+    }
+
+
+def test_german_terms_are_the_english_ones() -> None:
+    frame = pieces(target="Krankenschwester", target_english="nurse")
+    assert as_candidates(frame)["term"].to_list() == ["nurse"]
+    assert as_candidates(pieces(target="nurse"))["term"].to_list() == ["nurse"]
+
+
+def test_a_word_of_which_a_piece_is_missing_has_no_score() -> None:
+    frame = pieces((0.5, 0.5, 0.5))
+    assert as_candidates(frame.filter(pl.col("piece") != 1))["value"].to_list() == [None]
+    short = frame.with_columns(pieces=pl.lit(4))
+    assert as_candidates(short)["value"].to_list() == [None]
+    assert as_candidates(frame.with_columns(pieces=pl.lit(3)))["value"].null_count() == 0
+
+
+def test_the_order_of_rows_means_nothing() -> None:
+    frame = pieces((0.1, 0.2, 0.3, 0.7, 0.15))
+    (forward,) = as_candidates(frame, ["sum_logprob"])["value"]
+    (backward,) = as_candidates(frame.reverse(), ["sum_logprob"])["value"]
+    assert forward == backward
+
+
+def test_impossible_scores_are_zero_and_no_error() -> None:
+    frame = pieces((1.0, 1.0)).with_columns(logprob=pl.Series([-math.inf, -math.inf]))
+    assert as_candidates(frame, ["mean_prob", "geometric"])["value"].to_list() == [0.0, 0.0]
+
+
+def test_language_and_condition_may_be_absent() -> None:
+    found = as_candidates(pieces().drop("language", "condition"))
+    assert found.select("language", "condition").rows() == [("", "plain")]
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pieces().drop("example", "label"), "no column example, label; StereoSet's sets are those"),
+        (pieces().drop("target"), "the prompt set has no column target"),
+        (pl.concat([pieces(), pieces()]), r"candidates with a piece that is there twice: 1 \(c\)"),
+        (pieces(kind="guess"), "the score_kind 'guess' is not known; there are masked, sentence"),
+        (
+            pieces().with_columns(logprob=pl.lit(math.nan)),
+            r"candidates with a log-probability that is NaN or above 0: 1 \(c\)",
+        ),
+        (
+            pieces().with_columns(logprob=pl.lit(0.5)),
+            r"candidates with a log-probability that is NaN or above 0: 1 \(c\)",
+        ),
+        (
+            pieces(label="neutral"),
+            r"with another label than stereotype, anti-stereotype, unrelated: 1 \(c\); the first "
+            "is 'neutral'",
+        ),
+    ],
+)
+def test_frames_that_do_not_fit(frame: pl.DataFrame, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        as_candidates(frame)
+
+
+def test_an_unknown_rule_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match="score 'best' is unknown; use one of reference, mean_prob"
+    ):
+        as_candidates(pieces(), ["best"])  # type: ignore[list-item]

@@ -112,8 +112,9 @@ def _within(y: Floats, places: np.ndarray) -> Floats:
 
 def _posterior(within: Floats, places: np.ndarray, n: int) -> Floats:
     log = -0.5 * np.log(places * (n - places)) - (n - 2) / 2 * np.log(within)
-    weights: Floats = np.exp(log - log.max())
-    return weights / weights.sum()
+    weights = np.exp(log - log.max())
+    posterior: Floats = weights / weights.sum()
+    return posterior
 
 
 def _bic_over_line(y: Floats, within: float, least: float) -> float:

@@ -13,12 +13,12 @@ from logitbank.errors import BankError, UsageError
 
 RESAMPLED = "items resampled, the same ones at every checkpoint"
 NORMAL = "normal, from the standard errors given, checkpoints taken as independent"
-SCHEMA = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "value": pl.Float64,
-    "stderr": pl.Float64,
+SCHEMA: dict[str, pl.DataType] = {
+    "model": pl.String(),
+    "run": pl.String(),
+    "step": pl.Int64(),
+    "value": pl.Float64(),
+    "stderr": pl.Float64(),
     "draws": pl.List(pl.Float64),
 }
 COUNTED = 5
@@ -232,7 +232,7 @@ def _apart(performance: pl.DataFrame, gap: pl.DataFrame) -> str:
 
 
 def _span(steps: pl.Series) -> str:
-    first, last = steps.min(), steps.max()
-    if first == last:
-        return f"step {first}"
-    return f"{len(steps):,} steps from {first} to {last}"
+    known = sorted(steps.to_list())
+    if len(known) == 1:
+        return f"step {known[0]}"
+    return f"{len(known):,} steps from {known[0]} to {known[-1]}"

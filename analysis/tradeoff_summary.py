@@ -101,8 +101,8 @@ def _choice(row: Row, settings: Mapping[str, Any], *, first: bool) -> str:
         if first
         else ""
     )
-    unit = f" {settings['unit']}" if settings["unit"] == "points" else ""
-    allowance = f"{row['give_up']:g}{unit}"
+    point = "point" if row["give_up"] == 1 else "points"
+    allowance = f"{row['give_up']:g}" + (f" {point}" if settings["unit"] == "points" else "")
     if row["step"] == row["best_step"]:
         text = f"Giving up at most {allowance}, no checkpoint has a smaller gap than that one."
     else:

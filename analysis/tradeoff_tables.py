@@ -91,7 +91,7 @@ def pareto_front(performance: Floats, gap: Floats) -> Flags:
     p, g = performance[..., None, :], gap[..., None, :]
     own_p, own_g = performance[..., :, None], gap[..., :, None]
     dominated = (p >= own_p) & (g <= own_g) & ((p > own_p) | (g < own_g))
-    front: Flags = ~dominated.any(axis=-1)
+    front: Flags = np.logical_not(dominated.any(axis=-1))
     return front
 
 

@@ -7,6 +7,9 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from logitbank.cli import evaluations
+from logitbank.cli.options import Form, Format
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -35,12 +38,6 @@ class ComputeDtype(StrEnum):
     float16 = "float16"
 
 
-class Form(StrEnum):
-    table = "table"
-    csv = "csv"
-    json = "json"
-
-
 class Unit(StrEnum):
     prompt = "prompt"
     prompt_order = "prompt_order"
@@ -61,7 +58,6 @@ class Score(StrEnum):
 
 
 BankPath = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
-Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
 Orders = Annotated[str, typer.Option(help="Option orders of WinoBias: a number of seeds, or all.")]
 Splits = Annotated[str, typer.Option(help="Parts of WinoBias, separated by commas.")]
 Data = Annotated[
@@ -385,6 +381,12 @@ def analyze_stereoset(
         save_predictions=save_predictions,
     )
     print_study(study, table=table, form=form)
+
+
+analyze_app.command("lambada")(evaluations.analyze_lambada)
+analyze_app.command("stereotype")(evaluations.analyze_stereotype)
+analyze_app.command("crows-pairs")(evaluations.analyze_crows_pairs)
+analyze_app.command("tradeoff")(evaluations.analyze_tradeoff)
 
 
 @app.command()

@@ -1,0 +1,225 @@
+"""From banks to LAMBADA, stereotype accuracy and CrowS-Pairs: one call per command."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+
+from logitbank.analysis.crows_pairs import ALL, CrowsPairs, crows_pairs
+from logitbank.analysis.evaluation_data import Evaluation
+from logitbank.analysis.evaluation_figures import evaluation_figures
+from logitbank.analysis.evaluation_summary import (
+    crows_pairs_summary,
+    lambada_summary,
+    stereotype_summary,
+)
+from logitbank.analysis.harness_export import write_harness
+from logitbank.analysis.lambada import Lambada, lambada
+from logitbank.analysis.result import Study, write_study
+from logitbank.analysis.sources import bank_frames
+from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
+from logitbank.errors import BankError
+from logitbank.store import Bank
+
+E = TypeVar("E", bound=Evaluation)
+
+
+def lambada_study(
+    banks: Sequence[Path],
+    *,
+    prompts: str = "lambada",
+    models: Sequence[str] | None = None,
+    out: Path | None = None,
+    save_results: Path | None = None,
+) -> Study[Lambada]:
+    """LAMBADA accuracy and perplexity of the checkpoints in banks.
+
+    Parameters
+    ----------
+    out
+        Folder for tables, figures and the report.
+    save_results
+        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
+
+    Raises
+    ------
+    LogitbankError
+        A bank or prompt set that is not there, or what `lambada` refuses.
+    """
+    opened = [Bank.open(path) for path in banks]
+    frame = frame_of(opened, prompts, models)
+    result = lambada(frame, expected=expected_pieces(opened, prompts))
+    if save_results is not None:
+        metrics = {"acc": "acc", "perplexity": "perplexity"}
+        write_harness(
+            result.lambada, save_results, task="lambada_openai", metrics=metrics, samples="examples"
+        )
+    return evaluation_report(
+        result, lambada_summary(result), title="LAMBADA during training", banks=opened, out=out
+    )
+
+
+def stereotype_study(
+    banks: Sequence[Path],
+    *,
+    prompts: str = "stereotype-accuracy",
+    winobias: str = "winobias",
+    models: Sequence[str] | None = None,
+    out: Path | None = None,
+    save_results: Path | None = None,
+) -> Study[StereotypeAccuracy]:
+    """Stereotype accuracy, and `sa_gender` with JSD-P where a bank has the WinoBias prompts.
+
+    Either prompt set may be absent, not both. Other parameters are those of `lambada_study`.
+
+    Raises
+    ------
+    LogitbankError
+        A bank that is not there, no such prompts, or what `stereotype_accuracy` refuses.
+    """
+    opened = [Bank.open(path) for path in banks]
+    own = _frame_if_there(opened, prompts, models)
+    gender = _frame_if_there(opened, winobias, models)
+    if own is None and gender is None:
+        frame_of(opened, prompts, models)  # says what makes them
+    result = stereotype_accuracy(own, gender)
+    if save_results is not None:
+        rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(
+            {"accuracy": "acc", "accuracy_stderr": "acc_stderr"}
+        )
+        for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender")):
+            write_harness(
+                rows.filter(pl.col("measure") == measure),
+                save_results,
+                task=task,
+                metrics={"acc": "acc"},
+                samples="sentences",
+            )
+    return evaluation_report(
+        result,
+        stereotype_summary(result),
+        title="Stereotype accuracy during training",
+        banks=opened,
+        out=out,
+    )
+
+
+def crows_pairs_study(
+    banks: Sequence[Path],
+    *,
+    prompts: str = "crows-pairs",
+    models: Sequence[str] | None = None,
+    out: Path | None = None,
+    save_results: Path | None = None,
+) -> Study[CrowsPairs]:
+    """CrowS-Pairs of the checkpoints in banks; parameters are those of `lambada_study`.
+
+    Raises
+    ------
+    LogitbankError
+        A bank or prompt set that is not there, or what `crows_pairs` refuses.
+    """
+    opened = [Bank.open(path) for path in banks]
+    frame = frame_of(opened, prompts, models)
+    result = crows_pairs(frame, expected=expected_pieces(opened, prompts))
+    if save_results is not None:
+        _save_crows_pairs(result.crows_pairs, save_results)
+    return evaluation_report(
+        result,
+        crows_pairs_summary(result),
+        title="CrowS-Pairs during training",
+        banks=opened,
+        out=out,
+    )
+
+
+def _save_crows_pairs(table: pl.DataFrame, folder: Path) -> None:
+    """Causal scores under the harness's task names, masked ones under a name of their own."""
+    shares = table.with_columns(
+        pct_stereotype=pl.col("score") / 100, pct_stereotype_stderr=pl.col("score_stderr") / 100
+    )
+    for (kind, bias_type), rows in shares.group_by("score_kind", "bias_type", maintain_order=True):
+        name = "crows_pairs_english" if kind == "sentence" else "crows_pairs_masked"
+        end = "" if bias_type == ALL else "_" + str(bias_type).replace("-", "_")
+        write_harness(
+            rows,
+            folder,
+            task=name + end,
+            metrics={"pct_stereotype": "pct_stereotype"},
+            samples="pairs",
+        )
+
+
+def frame_of(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) -> pl.LazyFrame:
+    """The scans of the banks that hold a prompt set, together.
+
+    Raises
+    ------
+    BankError
+        None of the banks has it, or one of the models; says what would make it.
+    """
+    frame = _frame_if_there(banks, prompts, models)
+    if frame is None:
+        names = sorted({name for bank in banks for name in bank.prompt_sets()})
+        held = f"it has {', '.join(names)}" if names else "it has none"
+        where = str(banks[0].path) if len(banks) == 1 else f"none of {len(banks)} banks"
+        raise BankError(
+            f"prompt set {prompts!r} is not in {where}"
+            f"{f'; {held}' if len(banks) == 1 else ''}; make it with "
+            f"`logitbank extract {banks[0].path} --suite … --prompts {prompts}`"
+        )
+    return frame
+
+
+def _frame_if_there(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
+) -> pl.LazyFrame | None:
+    holding = [bank for bank in banks if prompts in bank.prompt_sets()]
+    if not holding:
+        return None
+    frames = bank_frames(holding, prompts, models)
+    return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
+
+
+def expected_pieces(banks: Sequence[Bank], prompts: str) -> pl.DataFrame:
+    """How many pieces each prompt has: model, prompt_id, pieces.
+
+    A model's pieces are those in the query sets of its deposits, which are of its tokenizer.
+    """
+    parts = []
+    for bank in banks:
+        if prompts not in bank.prompt_sets():
+            continue
+        deposits = pl.DataFrame(
+            [(d.checkpoint.model, d.query_set) for d in bank.deposits()],
+            schema={"model": pl.String, "query_set": pl.String},
+            orient="row",
+        ).unique()
+        pieces = bank.prompts(prompts).select("prompt_id", "query_set", "piece").unique().collect()
+        parts.append(
+            pieces.join(deposits, on="query_set")
+            .group_by("model", "prompt_id")
+            .agg(pieces=pl.col("piece").n_unique().cast(pl.Int64))
+        )
+    return pl.concat(parts).unique(["model", "prompt_id"], keep="first")
+
+
+def evaluation_report(
+    result: E, summary: list[str], *, title: str, banks: Sequence[Bank], out: Path | None
+) -> Study[E]:
+    """The study, and its files where a folder is given."""
+    report = None
+    if out is not None:
+        table = next(iter(result.tables().values()))
+        named = ", ".join(table["model"].unique().sort().to_list())
+        provenance = pl.concat([bank.info() for bank in banks], how="diagonal_relaxed")
+        report = write_study(
+            out,
+            result,
+            title=f"{title}: {named}",
+            summary=summary,
+            figures=evaluation_figures(result),
+            provenance=provenance,
+        )
+    return Study(result, tuple(summary), report)

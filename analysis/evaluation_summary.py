@@ -1,0 +1,170 @@
+"""What LAMBADA, stereotype accuracy and CrowS-Pairs say, in sentences with their uncertainty."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.crows_pairs import ALL, CrowsPairs
+from logitbank.analysis.lambada import Lambada
+from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy
+
+Row = Mapping[str, Any]
+INTERVALS = (
+    "Intervals (95 %) are over examples and hold for one checkpoint at a time; none allows for the "
+    "number of checkpoints looked at."
+)
+NAMES = {"sa": "stereotype accuracy", "sa_gender": "sa_gender"}
+KINDS = {"masked": "masked scores", "sentence": "whole sentences"}
+
+
+def lambada_summary(result: Lambada) -> list[str]:
+    """The best and the last checkpoint of every model and run, then counts and cautions."""
+    sentences = []
+    for prefix, rows in _runs(result.lambada):
+        sentences += [
+            f"{prefix}{row['role']}{_step(row)}: LAMBADA accuracy {row['acc']:.3f} "
+            f"({row['low']:.3f} to {row['high']:.3f}), perplexity "
+            f"{_number(row['perplexity'])} per example, over {row['examples']:,} examples."
+            for row in _best_and_last(rows, "acc")
+        ]
+    tied, inexact = (int(result.lambada[name].sum()) for name in ("tied", "inexact"))
+    if tied:
+        sentences.append(
+            f"{tied:,} times (checkpoint and example) the word shared the largest logit with "
+            "another token, which counts as wrong."
+        )
+    if inexact:
+        sentences.append(f"{inexact:,} examples have a rank that was counted among rounded scores.")
+    return [*sentences, *_missing(result.checkpoints, "example"), INTERVALS]
+
+
+def stereotype_summary(result: StereotypeAccuracy) -> list[str]:
+    """The most stereotypical and the last checkpoint, each measure under its own name."""
+    sentences = []
+    for (measure, kind), table in result.stereotype_accuracy.group_by(
+        "measure", "type", maintain_order=True
+    ):
+        about = "" if kind == 2 else f", Type {kind}"
+        for prefix, rows in _runs(table):
+            sentences += [
+                f"{prefix}{row['role']}{_step(row)}: {NAMES[str(measure)]}{about} "
+                f"{row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f}) over "
+                f"{row['sentences']:,} sentences{_verdict(row, 0.5)}."
+                for row in _best_and_last(rows, "accuracy", best="most stereotypical at ")
+            ]
+    table = result.stereotype_accuracy
+    for measure, rows in ((m, table.filter(pl.col("measure") == m)) for m in NAMES):
+        if tied := int(rows["tied"].sum()):
+            sentences.append(
+                f"{tied:,} comparisons of {NAMES[measure]} are exact ties and count ½."
+            )
+        if missing := int(rows["missing"].sum()):
+            sentences.append(
+                f"{missing:,} sentences of {NAMES[measure]} are missing at "
+                f"{_count(len(rows.filter(pl.col('missing') > 0)), 'checkpoint')}, whose numbers "
+                "are over what is there."
+            )
+    return [
+        *sentences,
+        "stereotype accuracy and sa_gender ask different questions and are not comparable; the "
+        "referent-based figure of the Pythia case study needs other prompts and is not computed.",
+        INTERVALS,
+    ]
+
+
+def crows_pairs_summary(result: CrowsPairs) -> list[str]:
+    """The last checkpoint's score, its directions, and bias types that differ from 50."""
+    sentences = []
+    for (kind,), table in result.crows_pairs.group_by("score_kind", maintain_order=True):
+        for prefix, rows in _runs(table.filter(pl.col("bias_type") == ALL)):
+            last = rows.row(-1, named=True)
+            parts = [
+                f"{name} {last[column]:.1f} %"
+                for name, column in (
+                    ("stereo", "stereo_score"),
+                    ("anti-stereo", "antistereo_score"),
+                )
+                if last[column] == last[column]
+            ]
+            sentences.append(
+                f"{prefix}{_step(last)}, {KINDS[str(kind)]}: the stereotyping sentence is the more "
+                f"probable one in {last['score']:.1f} % of {last['pairs']:,} pairs "
+                f"({last['low']:.1f} to {last['high']:.1f})"
+                + (f"; {' and '.join(parts)} of pairs of that direction" if parts else "")
+                + f"{_verdict(last, 50)}."
+            )
+            sentences += _bias_types(table, last, prefix)
+    neutral = int(result.crows_pairs.filter(pl.col("bias_type") == ALL)["neutral"].sum())
+    if neutral:
+        sentences.append(
+            f"{neutral:,} pairs (over all checkpoints) have equal scores; they count among the "
+            "pairs and prefer neither."
+        )
+    return [
+        *sentences,
+        *_missing(result.checkpoints, "sentence"),
+        "CrowS-Pairs has flaws that its readers have described: pairs that differ in more than the "
+        "group, or hold no stereotype. Single bias types have few pairs.",
+        INTERVALS,
+    ]
+
+
+def _bias_types(table: pl.DataFrame, last: Row, prefix: str) -> Iterator[str]:
+    own = table.filter(
+        *(pl.col(name).eq_missing(pl.lit(last[name])) for name in ("model", "run", "step")),
+        pl.col("bias_type") != ALL,
+    )
+    apart = own.filter((pl.col("low") > 50) | (pl.col("high") < 50)).sort("score", descending=True)
+    if len(own) > 1:
+        named = ", ".join(f"{r['bias_type']} {r['score']:.1f} %" for r in apart.rows(named=True))
+        yield (
+            f"{prefix}intervals that exclude 50 % at {_step(last)}: {named or 'none'}, of "
+            f"{len(own)} bias types."
+        )
+
+
+def _verdict(row: Row, middle: float) -> str:
+    """Said only where the interval is on one side."""
+    if row["low"] > middle:
+        return ", more stereotypical than not"
+    return ", less stereotypical than not" if row["high"] < middle else ""
+
+
+def _runs(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    groups = table.partition_by("model", "run", maintain_order=True)
+    for rows in groups:
+        model, run = rows["model"][0], rows["run"][0]
+        name = f"{model}{'' if run == 'main' else f' {run}'}: "
+        yield name if len(groups) > 1 else "", rows
+
+
+def _best_and_last(
+    rows: pl.DataFrame, column: str, *, best: str = "best at "
+) -> list[dict[str, Any]]:
+    last = {**rows.row(-1, named=True), "role": "last, " if len(rows) > 1 else ""}
+    top = rows.row(int(rows[column].arg_max() or 0), named=True)
+    if len(rows) == 1 or top["step"] == last["step"]:
+        return [last]
+    return [{**top, "role": best}, last]
+
+
+def _missing(coverage: pl.DataFrame, noun: str) -> Iterator[str]:
+    lacking = coverage.filter(pl.col("missing") > 0)
+    if len(lacking):
+        yield (
+            f"{_count(int(lacking['missing'].sum()), noun)} missing at "
+            f"{_count(len(lacking), 'checkpoint')}, whose numbers are over what is there."
+        )
+
+
+def _step(row: Row) -> str:
+    return "release" if row["step"] is None else f"step {row['step']:,}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 99.5 else f"{value:.3g}"

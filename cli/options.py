@@ -1,0 +1,27 @@
+"""Choices and options that several commands share."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Form(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+Banks = Annotated[list[Path], typer.Argument(help="One or more banks.", show_default=False)]
+Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for tables, figures and the report.")]
+Models = Annotated[list[str] | None, typer.Option("--model", help="Only these models.")]
+Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.")]
+Table = Annotated[str | None, typer.Option(help="Print this table instead of all.")]
+SaveResults = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write result files in the layout of lm-evaluation-harness into this folder."
+    ),
+]

@@ -110,7 +110,7 @@ def _serve() -> None:
         request = json.loads(line)
         try:
             query, settings = Query(**request["query"]), EngineSettings(**request["settings"])
-            model = read_model(Path(request["folder"]), settings).eval()
+            model = read_model(Path(request["folder"]), settings).model.eval()
             inputs = {"input_ids": torch.tensor([query.ids])}
             if query.segments:
                 inputs["token_type_ids"] = torch.tensor([query.segments])

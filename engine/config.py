@@ -17,7 +17,12 @@ _SHAPE_KEYS = (
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
-_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xmod", "camembert"})
+_OFFSET_POSITIONS = frozenset(
+    {
+        *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert"),
+        *("xmod", "longformer", "mpnet", "data2vec-text", "luke", "mluke", "ibert", "esm"),
+    }
+)
 """Positions count from the padding's id on, so that many of the embeddings are never used."""
 
 
@@ -42,7 +47,10 @@ class ModelConfig:
         """What its head predicts, or None where the config does not say."""
         if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in self.architectures):
             return "masked"
-        if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in self.architectures):
+        if any(
+            name.endswith(("ForCausalLM", "LMHeadModel")) and not name.endswith("WithLMHeadModel")
+            for name in self.architectures  # XLMWithLMHeadModel is either
+        ):
             return "causal"
         return None
 

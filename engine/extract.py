@@ -64,8 +64,8 @@ def extract(
     suite
         A known name, `owner/repo` on the hub, a local folder, or a Suite.
     prompts
-        A known set, such as `winobias`; a JSONL, CSV or Parquet file; a PromptSet or SequenceSet;
-        or several of these.
+        A known set (`winobias`, `professions`, `lambada`, …); a JSONL, CSV or Parquet file; a
+        PromptSet or SequenceSet; or several of these.
     steps
         `all`, `log`, `first:last:stride`, a list such as `0,512,last`, or `release`.
     orders
@@ -77,7 +77,8 @@ def extract(
     first_token
         Score the first token of options that are several tokens.
     language
-        Language adapter that the prompts go through, for models that have such.
+        Language adapter that the prompts go through, for models that have such. The prompt set is
+        stored as `NAME@LANGUAGE`.
     adapter_from
         Checkpoint whose adapter for `language` is put into models that lack it: a folder, or
         `owner/repo` on the hub.
@@ -122,7 +123,7 @@ def extract(
         for p in wanted
     )
     if language:
-        sets = tuple(replace(prompts, language=language) for prompts in sets)
+        sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str):
         hub = hub or Hub()
         suite = resolve_suite(suite, steps=steps, hub=hub, model=model)

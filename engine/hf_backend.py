@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +10,9 @@ import torch
 import transformers
 
 from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
-from logitbank.engine.hf_model import read_model, stream_model
-from logitbank.engine.masked_weights import masked_weights
+from logitbank.engine.hf_model import adapter_weights, read_model, used_weights
 from logitbank.engine.proof import Fingerprint, Ledger, add, fingerprint
-from logitbank.engine.weights import ContentDigest
+from logitbank.engine.weights import ContentDigest, stream_weights
 from logitbank.errors import WeightsError
 from logitbank.store.schema import Json, Query
 
@@ -42,13 +42,15 @@ class TransformersBackend:
             wanted = "cuda" if torch.cuda.is_available() else "cpu"
         self._device = torch.device(wanted)
         self._model: transformers.PreTrainedModel | None = None
+        self._adapters: dict[str, Json] = {}
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
         try:
-            fresh = read_model(folder, self._settings)
+            read = read_model(folder, self._settings)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
+        fresh = read.model
         if self._model is None:
             self._model = fresh.to(self._device).eval()
             self._head = SelectingHead(self._model)
@@ -57,11 +59,20 @@ class TransformersBackend:
         model = self._model
         tied = bool(getattr(fresh.config, "tie_word_embeddings", False))
         digest = ContentDigest()
-        stream = digest.watch(stream_model(folder, self._settings))
-        masked = self._settings.task == "masked"
+        legacy, masked = self._settings.legacy_weights, self._settings.task == "masked"
+        stream = digest.watch(stream_weights(folder, legacy_weights=legacy))
+        adapters = ContentDigest()
+        borrowed = adapters.watch(adapter_weights(self._settings))
         ledger = Ledger(self._dtype, tied and not masked)
-        for name, tensor in ledger.record(masked_weights(stream, tied=tied) if masked else stream):
+        for name, tensor in ledger.record(
+            chain(used_weights(stream, read), borrowed) if masked else stream
+        ):
             del name, tensor
+        if languages := self._settings.adapter_languages:
+            self._adapters = {
+                "adapter_languages": [*languages],
+                "adapter_weights": adapters.hexdigest(),
+            }
         ledger.check(_held(model, self._dtype, once=masked), checkpoint=checkpoint)
         return Loaded(digest.hexdigest(), self._head.outputs, time.perf_counter() - start)
 
@@ -89,32 +100,22 @@ class TransformersBackend:
             "device": str(self._device),
             "compute_dtype": self._settings.compute_dtype,
             "head_dtype": "float32",
-            **(
-                {"adapter_languages": [*borrowed]}
-                if (borrowed := self._settings.adapter_languages)
-                else {}
-            ),
-        }
+        } | self._adapters
 
     def close(self) -> None:
         self._model = None
 
     def _inputs(self, sequences: list[_Sequence]) -> dict[str, Any]:
-        """What the model is called with, padded on the right."""
+        """What the model is called with: sequences of one length and one language."""
         assert self._model is not None
-        shape = (len(sequences), max(len(s.ids) for s in sequences))
-        ids = torch.zeros(shape, dtype=torch.long)
-        mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
-        for row, sequence in enumerate(sequences):
-            ids[row, : len(sequence.ids)] = torch.tensor(sequence.ids)
-            mask[row, : len(sequence.ids)] = 1
-            segments[row, : len(sequence.segments)] = torch.tensor(sequence.segments)
-        inputs = {"input_ids": ids, "attention_mask": mask}
+        ids = torch.tensor([s.ids for s in sequences])
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if any(s.segments for s in sequences):
-            inputs["token_type_ids"] = segments
+            none = (0,) * ids.shape[1]
+            inputs["token_type_ids"] = torch.tensor([s.segments or none for s in sequences])
         if language := sequences[0].language:
             index = self._model.config.languages.index(language)
-            inputs["lang_ids"] = torch.full(shape[:1], index)
+            inputs["lang_ids"] = torch.full(ids.shape[:1], index)
         on_device: dict[str, Any] = {k: v.to(self._device) for k, v in inputs.items()}
         return on_device | ({"use_cache": False} if self._settings.task == "causal" else {})
 
@@ -148,9 +149,11 @@ class SelectingHead:
 
 
 def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> Iterator[list[int]]:
-    """Indices of `queries`, length-sorted, cut so that no padded batch exceeds the budget.
+    """Indices of `queries`, cut so that no batch exceeds the budget.
 
-    Queries of one sequence stay together, so that it is run once, and those of one language.
+    A batch is of one language and one length: some models, such as MobileBERT, let padding change
+    the logits of the rest, whatever the attention mask says. Queries of one sequence stay
+    together, so that it is run once.
     """
 
     def place(i: int) -> tuple[str, int, _Sequence]:
@@ -162,7 +165,7 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
         own = _sequence(queries[i])
         grown = len(sequences) + 1
         full = grown * len(own.ids) > max_tokens or grown > max_sequences
-        other = bool(batch) and queries[batch[0]].language != own.language
+        other = bool(batch) and place(batch[0])[:2] != place(i)[:2]
         if batch and own not in sequences and (full or other):
             yield batch
             batch, sequences = [], set()

@@ -50,6 +50,7 @@ def masked_weights(
         the file has another head.
     """
     seen: dict[str, Fingerprint] = {}
+    names: set[str] = set()
     for name, tensor in weights:
         if _UNUSED.search(name):
             continue
@@ -69,4 +70,10 @@ def masked_weights(
                     "tie_word_embeddings in config.json, or do not use this checkpoint"
                 )
         if not again:
+            names.add(canonical)
             yield canonical, tensor
+    if SPARE_BIAS in names and "head.bias" not in names:
+        raise WeightsError(
+            "the file has no bias for its output layer, which is not tied; save the checkpoint "
+            "again with a current version of transformers"
+        )

@@ -75,6 +75,8 @@ class Prepared:
     """Folder of the checkpoint that tokenizer and config are from."""
     settings: EngineSettings
     """Those of the extraction, with what the prompts and the model decide."""
+    adapters: LocalSource | HubSource | None
+    """Where borrowed language adapters are from."""
     notes: tuple[str, ...]
     """What the user should know, one line each."""
 
@@ -113,7 +115,11 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     needed = {query_sets[d.query_set] for d in deposits}
     longest = max((len(q.ids) for s in needed for q in s.queries), default=1)
     settings = replace(settings, max_length=longest)
-    return Prepared(plan, placement, tables, tokenizer, config, query_sets, first, settings, notes)
+    return Prepared(
+        *(plan, placement, tables, tokenizer, config, query_sets, first, settings),
+        adapters=extraction.adapters,
+        notes=notes,
+    )
 
 
 def _check_options(

@@ -66,8 +66,10 @@ def pronoun_prompts(
 ) -> PromptSet:
     """As `professions`, of any occupations, each with its article."""
     for template in templates.values():
-        if MASK not in template or template.count("{}") != 1:
-            raise PromptError(f"template {template!r} needs a {MASK} and one {{}}; add what lacks")
+        if template.count("{}") != 1 or MASK not in template.partition("{}")[0]:
+            raise PromptError(
+                f"template {template!r} needs a {MASK} and, after it, one {{}} for the profession"
+            )
     prompts = (
         _prompt(verb, template, occupation)
         for verb, template in templates.items()
@@ -85,7 +87,11 @@ def read_professions(path: Path) -> tuple[str, ...]:
 
 def _checked(path: Path) -> Iterator[str]:
     seen: dict[str, int] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             raise PromptError(f"{path}:{number} is blank; remove the line")
         if line != line.strip() or MASK in line:
@@ -99,4 +105,4 @@ def _prompt(verb: str, template: str, occupation: str) -> Prompt:
     prior = occupation == PRIOR
     columns: dict[str, Scalar] = {"occupation": occupation, "verb": verb, "prior": prior}
     name = f"{verb}: {'prior' if prior else occupation}"
-    return Prompt(name, template.format(occupation), OPTIONS, columns=columns)
+    return Prompt(name, template.replace("{}", occupation), OPTIONS, columns=columns)

@@ -333,7 +333,8 @@ def _mask_remarks(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> I
             yield _Remark("warning", "space before mask", prompt, message)
     for (prompt, option), row in zip(cases, encoded, strict=True):
         position = _query(prompt, ids, tokenizer, "").position
-        if row[position : position + 1] != ids.options[option.text]:
+        end = 1 if prompt_set.first_token else None
+        if row[position : position + 1] != ids.options[option.text][:end]:
             found = tokenizer.pieces(row[position : position + 1])
             message = (
                 f"option {option.label!r} ({quote(option.text)}) is another token when it stands "

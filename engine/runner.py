@@ -72,7 +72,7 @@ class Runner:
                 folder,
                 deposits,
                 min(self._prepared.tokenizer.entries, self._prepared.config.vocab),
-                _provenance(source, self._prepared.tokenizer, self._extraction),
+                _provenance(source, self._prepared),
                 self._prepared.settings,
             )
             for event in self._tried_twice(job):
@@ -145,14 +145,14 @@ class Runner:
         self._on_event(event)
 
 
-def _provenance(
-    source: LocalSource | HubSource, tokenizer: Tokenizer, extraction: Extraction
-) -> dict[str, Json]:
-    settings, adapters = extraction.settings, extraction.adapters
-    borrowed: dict[str, Json] = {"adapter_from": adapters.describe()} if adapters else {}
+def _provenance(source: LocalSource | HubSource, prepared: Prepared) -> dict[str, Json]:
+    settings, adapters = prepared.settings, prepared.adapters
+    borrowed: dict[str, Json] = {}
+    if settings.adapter_languages and adapters is not None:
+        borrowed = {"adapter_from": adapters.describe()}
     return borrowed | {
         "source": source.describe(),
-        "tokenizer": tokenizer.digest,
+        "tokenizer": prepared.tokenizer.digest,
         "logitbank_version": __version__,
         "host": socket.gethostname(),
         "platform": platform.platform(),

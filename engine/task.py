@@ -33,6 +33,8 @@ def fitted_settings(
     task = _task(prompts, config)
     borrowed = _borrowed(prompts, config, settings)
     engine, notes = settings.engine, []
+    if settings.adapter_from is not None and not borrowed:
+        notes.append(f"no adapter is taken from {settings.adapter_from}: none is lacking")
     if task == "masked" and engine == "vllm" and config.model_type not in VLLM_MASKED:
         why = (
             f"masked models of type {config.model_type!r} do not run on vLLM here "
@@ -40,7 +42,8 @@ def fitted_settings(
         )
         if not extraction.any_engine:
             raise UsageError(f"{why}; use --engine transformers")
-        engine, notes = "transformers", [f"{why}: transformers is used"]
+        engine = "transformers"
+        notes.append(f"{why}: transformers is used")
     queries = (query for each in prompts for query in each.queries)
     fitted = replace(
         settings,

@@ -9,7 +9,7 @@ from logitbank.store.schema import CheckpointId, DepositSpec, Keep, Layout
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
-DIGESTS = ("weights", "tokenizer")
+DIGESTS = ("weights", "tokenizer", "adapter_weights")
 ARRAY = "array"
 """Digest of the logits themselves, where nobody named the weights that they are of."""
 

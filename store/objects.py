@@ -127,7 +127,8 @@ def locked(path: Path) -> Iterator[None]:
                 try:
                     yield
                 finally:
-                    path.unlink(missing_ok=True)
+                    if _is_current(handle, path):  # its folder may have been moved
+                        path.unlink(missing_ok=True)
                 return
         finally:
             os.close(handle)

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import uuid
 from pathlib import Path
 
 from logitbank.errors import BankError, UsageError
@@ -77,12 +78,17 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
 
 def _abandoned(deposit: Deposit) -> bool:
     """Remove a deposit in which nobody has committed anything, or is about to."""
-    with objects.locked(deposit.path / ".lock"):
-        remove_dead_staging(deposit.path)
-        if deposit.committed() or any_staging(deposit.path):
-            return False
-        shutil.rmtree(deposit.path)
-        return True
+    gone = deposit.path.with_name(f".gone-{uuid.uuid4().hex}")
+    try:
+        with objects.locked(deposit.path / ".lock"):
+            remove_dead_staging(deposit.path)
+            if deposit.committed() or any_staging(deposit.path):
+                return False
+            deposit.path.rename(gone)  # at once, so that no writer finds half of it
+    except FileNotFoundError:
+        return True  # another run did the same
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
 
 
 def _check_siblings(root: Path, deposit: Deposit) -> None:

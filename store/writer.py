@@ -60,10 +60,13 @@ class DepositWriter:
         ------
         UsageError
             `data` are not what the layout says, or not finite.
+        BankError
+            The deposit gave way to another before anything was committed.
         DiskSpaceError
             The disk is full. What was committed stays.
         """
         check_block(self.layout, block, data)
+        self._check_own()
         if block in self.deposit.committed():
             return False
         with objects.naming_full_disk(self.deposit.path, _bytes_needed(data)):
@@ -78,7 +81,13 @@ class DepositWriter:
         """Turn block parts and block commits into one object each; no-op unless complete.
 
         A seal that was interrupted is finished by the next.
+
+        Raises
+        ------
+        BankError
+            The deposit gave way to another before anything was committed.
         """
+        self._check_own()
         if not self.deposit.complete:
             return
         with (
@@ -114,20 +123,23 @@ class DepositWriter:
 
     def _open_staging(self) -> Staging:
         if self._staging is None:
-            other = BankError(
-                f"{self.deposit.path} was given other weights or settings while this ran; "
-                "run the same command again"
-            )
             try:
                 with objects.locked(self.deposit.path / ".lock"):
-                    # Without a commit it may have given way to another; from here on it cannot.
-                    if _attributes(self.deposit) != self.deposit.attributes:
-                        raise other
+                    self._check_own()  # from here on it cannot give way
                     remove_dead_staging(self.deposit.path)
                     self._staging = Staging(self.deposit.path)
             except FileNotFoundError:
-                raise other from None
+                self._check_own()
+                raise
         return self._staging
+
+    def _check_own(self) -> None:
+        """Refuse to go on with a deposit that gave way to another (`places.open_or_create`)."""
+        if _attributes(self.deposit) != self.deposit.attributes:
+            raise BankError(
+                f"{self.deposit.path} was given other weights or settings while this ran; "
+                "run the same command again"
+            )
 
     def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
         """Write the block's objects, durably, where no reader looks. By final relative path."""

@@ -10,11 +10,11 @@ from typing import Literal
 
 Architecture = Literal[
     *("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied"),
-    *("bert", "bert_untied", "roberta", "xmod", "distilbert"),
+    *("bert", "bert_untied", "roberta", "xmod", "distilbert", "mobilebert"),
 ]
 ARCHITECTURES: tuple[Architecture, ...] = ("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied")
 MASKED_ARCHITECTURES: tuple[Architecture, ...] = (
-    *("bert", "bert_untied", "roberta", "xmod", "distilbert"),
+    *("bert", "bert_untied", "roberta", "xmod", "distilbert", "mobilebert"),
 )
 VOCAB = 640
 MASK_ID = 4
@@ -155,7 +155,13 @@ def _config(architecture: Architecture, vocab: int) -> object:
 
 
 def _masked_config(architecture: Architecture, vocab: int) -> object:
-    from transformers import BertConfig, DistilBertConfig, RobertaConfig, XmodConfig
+    from transformers import (
+        BertConfig,
+        DistilBertConfig,
+        MobileBertConfig,
+        RobertaConfig,
+        XmodConfig,
+    )
 
     if architecture == "distilbert":
         return DistilBertConfig(
@@ -169,6 +175,9 @@ def _masked_config(architecture: Architecture, vocab: int) -> object:
         "intermediate_size": 128,
         "max_position_embeddings": 128,
     }
+    if architecture == "mobilebert":  # padding changes its logits
+        small = {"embedding_size": 32, "intra_bottleneck_size": 32, "num_feedforward_networks": 1}
+        return MobileBertConfig(**sizes, **small)
     if architecture.startswith("bert"):
         return BertConfig(**sizes, tie_word_embeddings=architecture == "bert")
     offset = sizes | {"max_position_embeddings": 130, "type_vocab_size": 1, "pad_token_id": 1}

@@ -347,8 +347,13 @@ def test_a_writer_whose_empty_deposit_gave_way_is_told(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with bank.begin(spec()) as writer, bank.begin(spec(weights="cd" * 32)) as other:
         other.write(0, block_data(other.layout, 0))
-        with pytest.raises(BankError, match=r"was given other weights .* the same command again"):
-            writer.write(1, block_data(writer.layout, 1))
+        for use in (
+            lambda: writer.write(0, block_data(writer.layout, 0)),
+            lambda: writer.write(1, block_data(writer.layout, 1)),
+            writer.seal,
+        ):
+            with pytest.raises(BankError, match=r"was given other weights .* the same command"):
+                use()
     (deposit,) = bank.deposits()
     assert deposit.spec.provenance["weights"] == "cd" * 32
     assert not verify(bank)

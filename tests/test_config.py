@@ -22,10 +22,11 @@ def read(folder: Path, **config: object) -> ModelConfig:
 
 
 def test_sizes_are_found_under_every_architectures_names(tmp_path: Path) -> None:
-    assert read(tmp_path, **NEOX) == ModelConfig(640, 256, ("gpt_neox", 64, 2, 4, 640))
+    shape = ("gpt_neox", 64, 2, 4, 640)
+    assert read(tmp_path, **NEOX) == ModelConfig(640, 256, shape, "gpt_neox")
     gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 640}
     assert read(tmp_path, **gpt2, n_positions=128, n_ctx=100) == ModelConfig(
-        640, 100, ("gpt2", 64, 2, 4, 640)
+        640, 100, ("gpt2", 64, 2, 4, 640), "gpt2"
     )
     assert read(tmp_path, vocab_size=5) == ModelConfig(5, None, (None, None, None, None, 5))
 
@@ -58,3 +59,26 @@ def test_a_config_that_says_nothing_is_refused(tmp_path: Path, content: str, mes
 def test_a_folder_without_config_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="has no config.json, so it is no checkpoint"):
         ModelConfig.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task"),
+    [
+        ("BertForMaskedLM", "masked"),
+        ("BertForPreTraining", "masked"),
+        ("GPTNeoXForCausalLM", "causal"),
+        ("GPT2LMHeadModel", "causal"),
+        ("XLMWithLMHeadModel", None),
+        ("BertModel", None),
+    ],
+)
+def test_the_task_is_that_of_the_architecture(
+    tmp_path: Path, architecture: str, task: str | None
+) -> None:
+    assert read(tmp_path, **NEOX, architectures=[architecture]).task == task
+
+
+def test_positions_that_start_after_the_padding_are_fewer(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 640, "max_position_embeddings": 514, "pad_token_id": 1}
+    assert read(tmp_path, **sizes, model_type="roberta").max_length == 512
+    assert read(tmp_path, **sizes, model_type="bert").max_length == 514

@@ -208,14 +208,15 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     class FakeTokenizer:
         digest = "00"
 
-    class FakeExtraction:
+    class FakePrepared:
         settings = EngineSettings("transformers", device="cpu", adapter_languages=("en_XX",))
         adapters = LocalSource(Path("other"))
+        tokenizer = FakeTokenizer()
 
-    settings, source = FakeExtraction.settings, LocalSource(Path("step0"))
-    made = _provenance(source, FakeTokenizer(), FakeExtraction())  # type: ignore[arg-type]
-    made |= TransformersBackend(Path("step0"), settings).describe()
-    elsewhere = {"weights", "canary_difference", "model_runner", "block_size"}
+    made = _provenance(LocalSource(Path("step0")), FakePrepared())  # type: ignore[arg-type]
+    made |= TransformersBackend(Path("step0"), FakePrepared.settings).describe()
+    adapters = {"adapter_languages", "adapter_weights"}
+    elsewhere = {"weights", "canary_difference", "model_runner", "block_size"} | adapters
     assert set(table("Provenance")) == set(made) | elsewhere
 
 

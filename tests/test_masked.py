@@ -197,8 +197,22 @@ def test_language_adapters_of_another_checkpoint_are_used_and_recorded(
     assert isinstance(source, dict)
     assert source["folder"] == "step0"
     assert deposit.spec.provenance["adapter_languages"] == ["en_XX"]
+    assert bank.prompt_sets() == ["mine@en_XX"]
     assert deposit.spec.provenance["engine"] == "transformers"
 
+    # The checkpoint's own language goes into the same bank: its weights are the same.
+    extract(
+        bank.path,
+        suite=str(swiss.parent),
+        prompts=PROMPTS,
+        engine="transformers",
+        dtype="float32",
+        language="de_CH",
+        adapter_from=str(other),
+    )
+    german = next(d for d in bank.deposits() if d.query_set != deposit.query_set)
+    assert german.sealed
+    assert "adapter_from" not in german.spec.provenance
     mixed = load_file(swiss / "model.safetensors")
     mixed |= {k.replace("en_XX", "fr_CH"): v for k, v in renamed.items() if ".en_XX." in k}
     save_file(mixed, swiss / "model.safetensors", metadata={"format": "pt"})

@@ -93,9 +93,18 @@ def test_a_list_with_blanks_or_duplicates_is_refused(
         professions(listed(tmp_path, text))
 
 
+def test_a_list_in_another_encoding_is_named(tmp_path: Path) -> None:
+    path = listed(tmp_path, "") / "professions" / FILE
+    path.write_bytes("a café owner\n".encode("latin-1"))
+    with pytest.raises(PromptError, match="is not UTF-8 text"):
+        professions(tmp_path)
+    path.write_bytes(b"\xef\xbb\xbfa nurse\n")
+    assert professions(tmp_path).prompts[1].text == "[MASK] is a nurse."
+
+
 def test_a_template_needs_a_mask_and_a_place_for_the_profession(tmp_path: Path) -> None:
-    for template in ("He is {}.", "[MASK] is it."):
-        with pytest.raises(PromptError, match=r"needs a \[MASK\] and one \{\}"):
+    for template in ("He is {}.", "[MASK] is it.", "{} said that [MASK] slept."):
+        with pytest.raises(PromptError, match=r"needs a \[MASK\] and, after it, one \{\}"):
             professions(listed(tmp_path, "a nurse\n"), templates={"is": template})
 
 

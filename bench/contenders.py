@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contender import Round, timed
-from bench.workload import token_ids, workload
+from bench.workload import sentences, token_ids, workload
 
 
 def bare_vllm(checkpoint: str, count: int, long: bool, logprobs: str | None = None) -> Round:
@@ -52,7 +52,13 @@ def bare_vllm(checkpoint: str, count: int, long: bool, logprobs: str | None = No
 
 
 def bank(
-    checkpoint: str, count: int, long: bool, engine: str, folder: str, masked: bool = False
+    checkpoint: str,
+    count: int,
+    long: bool,
+    engine: str,
+    folder: str,
+    masked: bool = False,
+    sentence: bool = False,
 ) -> Round:
     """This product: a full float16 bank on disk, from a loaded checkpoint to the seal."""
     from logitbank.engine.backend import EngineSettings
@@ -63,12 +69,15 @@ def bank(
     from logitbank.engine.suites import resolve_suite
     from logitbank.engine.worker import Worker
     from logitbank.store import Bank
+    from logitbank.store.schema import Keep
 
     source = Path(checkpoint)
     suite = resolve_suite(str(source.parent), steps=source.name.removeprefix("step"))
     settings = EngineSettings("vllm" if engine == "vllm" else "transformers", canary_every=0)
-    prompts = workload(count, long=long, masked=masked)
-    prepared = prepare(None, Extraction(suite, (prompts,), settings), source)
+    # Full rows of every token of a sentence are 1 MB a sentence: what is kept is what is asked.
+    prompts = sentences(count) if sentence else workload(count, long=long, masked=masked)
+    keep = Keep("options") if sentence else Keep("full")
+    prepared = prepare(None, Extraction(suite, (prompts,), settings, keep=keep), source)
     path = Path(folder) / "rounds.zarr"
     shutil.rmtree(path, ignore_errors=True)
     record_prompts(Bank.create(path), prepared)
@@ -111,6 +120,29 @@ def transformers_loop(checkpoint: str, count: int, long: bool) -> Round:
             logits = model(input_ids=padded, attention_mask=mask).logits
             last = logits[torch.arange(len(batch)), torch.tensor([len(i) - 1 for i in batch])]
             kept[start : start + len(batch)] = last.log_softmax(dim=1).half().numpy()
+
+    return lambda: timed(loop)
+
+
+def sentence_loop(checkpoint: str, count: int, long: bool) -> Round:
+    """What one writes first: a sentence at a time, its tokens' log-probabilities kept."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from logitbank.engine.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(Path(checkpoint))
+    texts = [prompt.text for prompt in sentences(count).prompts]
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    kept: list[torch.Tensor] = []
+
+    @torch.inference_mode()
+    def loop() -> None:
+        kept.clear()
+        for text in texts:
+            ids = torch.tensor([[tokenizer.begin_id, *tokenizer.encode(text)]])
+            logprobs = model(input_ids=ids).logits[0, :-1].log_softmax(dim=1)
+            kept.append(logprobs.gather(1, ids[0, 1:, None])[:, 0])
 
     return lambda: timed(loop)
 
@@ -177,4 +209,5 @@ KINDS: dict[str, Callable[..., Round]] = {
     "harness": harness,
     "transformers_loop": transformers_loop,
     "masked_loop": masked_loop,
+    "sentence_loop": sentence_loop,
 }

@@ -40,6 +40,7 @@ def against(
     count: int,
     their_count: int | None = None,
     long: bool = False,
+    sentence: bool = False,
     rounds: int = 7,
     **request: object,
 ) -> Figure:
@@ -64,6 +65,7 @@ def against(
         engine="vllm",
         folder=tmp,
         masked=masked,
+        sentence=sentence,
     )
     try:
         ratios, detail = paired(ours, theirs, rounds=rounds, scale=count / (their_count or count))

@@ -6,10 +6,17 @@ from bench.models import DATA
 from logitbank.engine.prompt_set import Prompt, PromptSet
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import tokenize
+from logitbank.engine.sequences import SequenceSet
 from logitbank.engine.tokenizer import Tokenizer
 
 LONG = 3
 """WinoBias prompts in one long prompt: 110 tokens and a few."""
+
+
+def sentences(count: int) -> SequenceSet:
+    """`count` of StereoSet's candidate sentences, spread over the set: 10 tokens on average."""
+    whole = prompt_set("stereoset-intra", data=DATA).prompts
+    return SequenceSet("bench-sentences", tuple(whole[:: len(whole) // count][:count]))
 
 
 def workload(count: int, *, long: bool = False, masked: bool = False) -> PromptSet:

@@ -26,11 +26,19 @@ from logitbank.analysis.stats import (
     seed_mean,
     wilcoxon,
 )
+from logitbank.analysis.stereoset import StereoSet, stereoset
+from logitbank.analysis.stereoset_data import stereoset_figure_data
+from logitbank.analysis.stereoset_figures import stereoset_figures
+from logitbank.analysis.stereoset_files import read_gold, read_predictions, write_predictions
+from logitbank.analysis.stereoset_scores import as_candidates
+from logitbank.analysis.stereoset_summary import stereoset_summary
 
 __all__ = [
     "Fairness",
     "FairnessLabels",
     "Fluctuation",
+    "StereoSet",
+    "as_candidates",
     "as_scores",
     "benjamini_hochberg",
     "corpus_frequencies",
@@ -48,13 +56,20 @@ __all__ = [
     "pearson",
     "pearson_matrix",
     "published_table",
+    "read_gold",
+    "read_predictions",
     "scaled",
     "seed_mean",
+    "stereoset",
+    "stereoset_figure_data",
+    "stereoset_figures",
+    "stereoset_summary",
     "three_way_correct",
     "unique_maximum",
     "variation",
     "vocabulary_rank",
     "wilcoxon",
+    "write_predictions",
     "write_report",
     "write_scores",
     "write_tables",

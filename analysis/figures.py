@@ -29,6 +29,8 @@ from logitbank.analysis.figure_data import figure_data
 from logitbank.analysis.fluctuation import Fluctuation
 from logitbank.analysis.fluctuation_figures import fluctuation_figures
 from logitbank.analysis.stats import SIGNIFICANCE
+from logitbank.analysis.stereoset import StereoSet
+from logitbank.analysis.stereoset_figures import stereoset_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,18 +49,20 @@ MARKS = (
 )
 
 
-def figures(result: Fairness | Fluctuation) -> "dict[str, Figure]":
+def figures(result: Fairness | Fluctuation | StereoSet) -> "dict[str, Figure]":
     """Every figure of a result, under the names of `figure_data`.
 
-    `fluctuation_figures` tells of that family's. Those of fairness: JSD-P and Average Rank per
-    correct answer, gendered options on neutral prompts, Average Rank against accuracy, and the gap
-    with its onset. Filled marks beneath a figure are tests with p < 0.01. A figure's label
-    (`get_label()`) is its caption.
+    `fluctuation_figures` and `stereoset_figures` tell of theirs. Those of fairness: JSD-P and
+    Average Rank per correct answer, gendered options on neutral prompts, Average Rank against
+    accuracy, and the gap with its onset. Filled marks beneath a figure are tests with p < 0.01. A
+    figure's label (`get_label()`) is its caption.
     """
     from matplotlib import rc_context
 
     if isinstance(result, Fluctuation):
         return fluctuation_figures(result)
+    if isinstance(result, StereoSet):
+        return stereoset_figures(result)
     with rc_context(STYLE):  # type: ignore[arg-type]
         return {
             name: _DRAW[kind_of(name)](table, result.labels)

@@ -37,7 +37,7 @@ class Outcomes(NamedTuple):
 
     def among(self, mask: Floats | NDArray[np.bool_]) -> "Outcomes":
         """Those where `mask`, which broadcasts to (c, e), is 1."""
-        return Outcomes(*(values * mask for values in self))
+        return Outcomes(*(np.asarray(values * mask) for values in self))
 
     def taken(self, checkpoints: Codes) -> "Outcomes":
         """Those of some checkpoints."""
@@ -83,7 +83,7 @@ def outcomes(scores: Floats) -> Outcomes:
     ([[1.0, 0.0]], [[0.0, 1.0]])
     """
     stereo, anti, unrelated = np.moveaxis(scores, 2, 0)
-    present = ~np.isnan(scores).any(axis=2)
+    present = np.asarray(~np.isnan(scores).any(axis=2))
     counted = (
         (stereo > anti).astype(np.float64),
         (stereo > unrelated).astype(np.float64) + (anti > unrelated),
@@ -145,7 +145,7 @@ def _block(rows: pl.DataFrame, terms: Sequence[str], domains: Sequence[str]) -> 
     scores[cells] = rows["value"].fill_null(np.nan).to_numpy()
     seen = np.zeros((len(examples), 3), bool)
     seen[e, label] = True
-    if len(bare := examples.filter(pl.Series(~seen.all(axis=1)))):
+    if len(bare := examples.filter(pl.Series(np.asarray(~seen.all(axis=1))))):
         raise UsageError(
             f"examples of {rows['task'][0]} that lack a candidate: "
             f"{some(bare['example'].sort())}; each has one {', one '.join(LABELS)}"

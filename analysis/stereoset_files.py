@@ -54,7 +54,11 @@ def read_gold(path: Path) -> pl.DataFrame:
         Not there, not JSON, of another shape; labels that are not the three, an example without
         one of each, or a candidate that is there twice.
     """
-    content = _object(path, "gold file")
+    return gold_of(json_object(path, "gold file"), path)
+
+
+def gold_of(content: Mapping[str, Any], path: Path) -> pl.DataFrame:
+    """As `read_gold`, from the file's parsed content; `path` is for messages."""
     data = content.get("data")
     if not isinstance(data, dict) or not any(isinstance(data.get(t), list) for t in (INTRA, INTER)):
         raise UsageError(
@@ -128,7 +132,13 @@ def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None
         Not there, not JSON, of another shape; ids that are missing, doubled or unknown; scores that
         are no finite numbers. The message counts them and names the first.
     """
-    content = _object(path, "prediction file")
+    return predictions_of(json_object(path, "prediction file"), gold, path, model=model)
+
+
+def predictions_of(
+    content: Mapping[str, Any], gold: pl.DataFrame, path: Path, *, model: str | None = None
+) -> pl.DataFrame:
+    """As `read_predictions`, from parsed content; `path` is for messages and the name."""
     lists = {key: value for key, value in content.items() if isinstance(value, list) and value}
     unknown = sorted(set(lists) - set(FILE_TASKS))
     if unknown or not lists:
@@ -202,7 +212,14 @@ def _is_number(score: object) -> bool:
         return False
 
 
-def _object(path: Path, kind: str) -> Mapping[str, Any]:
+def json_object(path: Path, kind: str) -> Mapping[str, Any]:
+    """The content of a JSON file that holds one object.
+
+    Raises
+    ------
+    UsageError
+        It is not there, no JSON, or no object.
+    """
     if not path.is_file():
         raise UsageError(f"there is no {kind} {path}; check the path")
     try:

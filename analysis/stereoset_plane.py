@@ -1,6 +1,6 @@
 """The plane of StereoSet: lms against ss, with lines of equal iCAT."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -34,9 +34,9 @@ def lms_against_ss(table: pl.DataFrame) -> "Figure":
 
     figure = Figure(figsize=(6.4, 5.2), layout="constrained")
     axes = figure.add_subplot()
-    reach = max(float((table["ss"].drop_nans() - 50).abs().max() or 0) + 3, 14)  # type: ignore[operator, arg-type]
-    low = min(float(table["lms"].drop_nans().min() or 50), 50) - 4  # type: ignore[arg-type]
-    reach, low = min(reach, 51.5), max(low, -2)
+    away = np.abs(table["ss"].drop_nans().to_numpy() - 50)
+    reach = min(max(float(away.max(initial=0)) + 3, 14), 51.5)
+    low = max(float(table["lms"].drop_nans().to_numpy().min(initial=50)) - 4, -2)
     _contours(axes, reach, low)
     for name in ("ideal", "random"):
         lms, ss, _ = REFERENCES[name]
@@ -100,7 +100,7 @@ def _track(axes: "Axes", rows: pl.DataFrame, colour: str, marker: str, *, first:
     last = rows.row(-1, named=True)
     if len(rows) > 1:
         axes.plot(rows["ss"], rows["lms"], color=colour, lw=0.9, alpha=0.55)
-        shade = np.linspace(0.25, 1.0, len(rows))
+        shade: Any = np.linspace(0.25, 1.0, len(rows))  # Matplotlib takes one for each point
         axes.scatter(
             rows["ss"], rows["lms"], s=14, color=colour, alpha=shade, marker=marker, linewidths=0
         )

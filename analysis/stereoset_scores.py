@@ -7,9 +7,11 @@ it happens.
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+import numpy as np
 import polars as pl
 
-from logitbank.analysis.expressions import check_choice
+from logitbank.analysis.codes import Codes, distinct
+from logitbank.analysis.expressions import Floats, check_choice
 from logitbank.errors import UsageError
 
 Rule = Literal["reference", "mean_prob", "sum_logprob", "mean_logprob", "geometric"]
@@ -97,84 +99,90 @@ def as_candidates(
             f"the prompt set has no column {', '.join(lacking)}; StereoSet's sets are those of "
             "`logitbank extract --prompts stereoset-intra` and stereoset-inter"
         )
-    wide = _scores(frame.lazy(), names, rules).collect()
-    _check_pieces(wide)
+    rows = _columns(frame.lazy(), names).collect()
+    wide = _scores(rows, rules)
     return check_candidates(_long(wide, rules))
 
 
-def _scores(frame: pl.LazyFrame, names: Sequence[str], rules: Sequence[Rule]) -> pl.LazyFrame:
-    """One row per checkpoint and candidate, with a column for each rule."""
+def _columns(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+    """What is needed of a scan, blanks filled."""
     terms = [name for name in ("target_english", "target") if name in names]
     if not terms:
         raise UsageError("the prompt set has no column target; StereoSet's terms are needed")
-    filled = frame.with_columns(
+    filled = [
         pl.col(name).fill_null(blank) if name in names else pl.lit(blank).alias(name)
         for name, blank in _OPTIONAL.items()
+    ]
+    absent = pl.lit(None, pl.Int64)
+    return frame.select(
+        *(pl.col(name) for name in _NEEDED),
+        *filled,
+        pl.coalesce(terms).alias("term"),
+        *(
+            (pl.col(name) if name in names else absent).cast(dtype).alias(name)
+            for name, dtype in (("pieces", pl.Int64), ("query_set", pl.String), ("row", pl.Int64))
+        ),
     )
-    place = [name for name in ("query_set", "row") if name in names]
-    ids = [*_CHECKPOINT, "score_kind", "prompt_id"]
-    rows = pl.len().cast(pl.Int64)
-    return (
-        filled.select(
-            *ids, "piece", "logprob", "example", "domain", "label", *place,
-            term=pl.coalesce(terms),
-            pieces="pieces" if "pieces" in names else pl.lit(None, pl.Int64),
+
+
+def _scores(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.DataFrame:
+    """One row per checkpoint and candidate, with a column for each rule; null without a piece.
+
+    Half a million pieces take 0.2 s; grouped by Polars they took 1.2 s.
+    """
+    odd = sorted({str(kind) for kind in rows["score_kind"].unique()} - set(TASK_OF))
+    if odd:
+        raise UsageError(f"the score_kind {odd[0]!r} is not known; there are {', '.join(TASK_OF)}")
+    coded = distinct(rows.select(*_CHECKPOINT, "score_kind", "prompt_id"))
+    wide = rows[coded.rows].drop("piece", "logprob")
+    piece = rows["piece"].to_numpy()
+    order = np.lexsort((piece, coded.codes))  # sums have the pieces' order, whatever the rows'
+    groups, piece = coded.codes[order], piece[order]
+    logprob = rows["logprob"].cast(pl.Float64).fill_null(np.nan).to_numpy()[order]
+    twice = (groups[1:] == groups[:-1]) & (piece[1:] == piece[:-1])
+    _refuse(wide, groups[1:][twice], "a piece that is there twice")
+    _refuse(wide, groups[~(logprob <= 0)], "a log-probability that is NaN or above 0")
+    if wide.is_empty():
+        return wide.with_columns(
+            pl.lit(0, pl.Int64).alias("position"),
+            *(pl.lit(None, pl.Float64).alias(rule) for rule in rules),
         )
-        .sort("piece", maintain_order=True)  # sums of floats in one order, whatever the rows'
-        .group_by(ids)
-        .agg(
-            pl.col("example", "domain", "label", "term", *place).first(),
-            rows=rows,
-            expected=pl.max_horizontal(
-                pl.col("piece").max() + 1, pl.col("pieces").first()
-            ).cast(pl.Int64),
-            twice=pl.col("piece").n_unique() < rows,
-            lowest=pl.col("logprob").min(),
-            highest=pl.col("logprob").max(),
-            unknown=pl.col("logprob").is_nan().any() | pl.col("logprob").is_null().any(),
-            **{rule: _rule(rule) for rule in rules},
-        )
-        .with_columns(_position(place))
-    )  # fmt: skip
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    n = np.diff(starts, append=len(groups))
+    last = piece[starts + n - 1].astype(np.int64)
+    whole = n >= np.maximum(last + 1, wide["pieces"].fill_null(0).to_numpy())
+    total = np.add.reduceat(logprob, starts)
+    found: dict[str, Floats] = {
+        "mean_prob": np.add.reduceat(np.exp(logprob), starts) / n,
+        "sum_logprob": total,
+        "mean_logprob": total / n,
+        "geometric": np.exp(total / n),
+    }
+    masked, nsp = ((wide["score_kind"] == kind).to_numpy() for kind in ("masked", "nsp"))
+    found["reference"] = np.where(masked, found["mean_prob"], found["geometric"])
+    probability = np.exp(logprob[starts])
+    row = np.minimum.reduceat(rows["row"].fill_null(-1).to_numpy()[order], starts)
+    placed = wide.with_columns(row=pl.Series(row)).with_columns(_position())
+    return placed.with_columns(
+        pl.when(pl.Series(whole))
+        .then(pl.Series(np.where(nsp, probability, found[rule])))
+        .alias(rule)
+        for rule in rules
+    )
 
 
-def _rule(rule: Rule) -> pl.Expr:
-    logprob, kind = pl.col("logprob"), pl.col("score_kind").first()
-    mean_prob, geometric = logprob.exp().mean(), logprob.mean().exp()
-    chosen = {
-        "reference": pl.when(kind == "masked").then(mean_prob).otherwise(geometric),
-        "mean_prob": mean_prob,
-        "sum_logprob": logprob.sum(),
-        "mean_logprob": logprob.mean(),
-        "geometric": geometric,
-    }[rule]
-    return pl.when(kind == "nsp").then(logprob.first().exp()).otherwise(chosen)
-
-
-def _position(place: Sequence[str]) -> pl.Expr:
+def _position() -> pl.Expr:
     """Examples in the order of their prompt set, which is the order of its queries."""
-    if len(place) < 2:
-        return pl.lit(0, pl.Int64).alias("position")
     group = ("language", "score_kind")
     first = pl.col("query_set") == pl.col("query_set").min().over(group)
     row = pl.when(first).then("row").min().over(*group, "example")
-    return row.fill_null(-1).cast(pl.Int64).alias("position")
+    return row.fill_null(-1).alias("position")
 
 
-def _check_pieces(wide: pl.DataFrame) -> None:
-    _refuse(wide.filter("twice"), "a piece that is there twice")
-    _refuse(
-        wide.filter(pl.col("unknown") | (pl.col("highest") > 0)),
-        "a log-probability that is NaN or above 0",
-    )
-    odd = sorted({str(kind) for kind in wide["score_kind"].unique()} - set(TASK_OF))
-    if odd:
-        raise UsageError(f"the score_kind {odd[0]!r} is not known; there are {', '.join(TASK_OF)}")
-
-
-def _refuse(wide: pl.DataFrame, what: str) -> None:
-    if len(wide):
-        raise UsageError(f"candidates with {what}: {some(wide['prompt_id'].unique().sort())}")
+def _refuse(wide: pl.DataFrame, groups: Codes, what: str) -> None:
+    if len(groups):
+        names = wide["prompt_id"][np.unique(groups)].unique().sort()
+        raise UsageError(f"candidates with {what}: {some(names)}")
 
 
 def some(names: pl.Series | Sequence[str]) -> str:
@@ -189,7 +197,6 @@ def some(names: pl.Series | Sequence[str]) -> str:
 
 
 def _long(wide: pl.DataFrame, rules: Sequence[Rule]) -> pl.DataFrame:
-    complete = pl.when(pl.col("rows") == pl.col("expected"))
     columns = [name for name in CANDIDATES.names() if name not in ("score", "task", "value")]
     named = wide.rename({"prompt_id": "candidate"})
     return pl.concat(
@@ -197,7 +204,7 @@ def _long(wide: pl.DataFrame, rules: Sequence[Rule]) -> pl.DataFrame:
             *columns,
             score=pl.lit(rule),
             task=pl.col("score_kind").replace_strict(TASK_OF, return_dtype=pl.String),
-            value=complete.then(rule),
+            value=rule,
         ).select(CANDIDATES.names())
         for rule in rules
     )
@@ -213,7 +220,7 @@ def check_candidates(candidates: pl.DataFrame) -> pl.DataFrame:
     """
     if lacking := [name for name in CANDIDATES.names() if name not in candidates.columns]:
         raise UsageError(f"candidates have no column {', '.join(lacking)}")
-    table = candidates.select(CANDIDATES.names()).cast(CANDIDATES)  # type: ignore[arg-type]
+    table = candidates.select(CANDIDATES.names()).cast(CANDIDATES)
     for name, dtype in CANDIDATES.items():
         if dtype == pl.String and (count := table[name].null_count()):
             raise UsageError(f"candidates without {name}: {count:,}; every candidate needs one")

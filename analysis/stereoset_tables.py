@@ -161,7 +161,7 @@ def task_table(blocks: Blocks) -> list[pl.DataFrame]:
               for i, at in enumerate(block.at)}  # fmt: skip
     rules = blocks.keys["score"].to_list()
     others = sorted({block.task for block in blocks.blocks} - set(TASKS))
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for at in range(len(blocks.keys)):
         for task in (*TASKS, *others):
             block, i = scored.get((at, task), (None, 0))
@@ -288,7 +288,7 @@ def _frame(height: int, columns: Columns) -> pl.DataFrame:
 
 
 def _with_intervals(values: Measures, intervals: Mapping[str, Interval]) -> dict[str, Floats]:
-    columns = {}
+    columns: dict[str, Floats] = {}
     for name, value in values._asdict().items():
         low, high = intervals[name]
         columns |= {name: value, f"{name}_low": low, f"{name}_high": high}

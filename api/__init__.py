@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.fairness import Fairness, fairness, fairness_change
     from logitbank.analysis.figures import figures
     from logitbank.analysis.fluctuation import Fluctuation, fluctuation
+    from logitbank.analysis.stereoset import StereoSet, stereoset
     from logitbank.cli.demo import demo
     from logitbank.engine.extract import extract
     from logitbank.engine.prompts import Option, Prompt, PromptSet, load_prompts
@@ -33,6 +34,7 @@ _HOMES = {
     "PromptSet": "engine.prompts",
     "Query": "store.schema",
     "QuerySet": "store.schema",
+    "StereoSet": "analysis.stereoset",
     "Suite": "engine.suites",
     "demo": "cli.demo",
     "extract": "engine.extract",
@@ -43,6 +45,7 @@ _HOMES = {
     "known_suites": "engine.suites",
     "load_prompts": "engine.prompts",
     "resolve_suite": "engine.suites",
+    "stereoset": "analysis.stereoset",
     "verify": "store.verify",
     "winobias": "engine.winobias",
 }
@@ -62,6 +65,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "PromptSet",
     "Query",
     "QuerySet",
+    "StereoSet",
     "Suite",
     "demo",
     "extract",
@@ -72,6 +76,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "known_suites",
     "load_prompts",
     "resolve_suite",
+    "stereoset",
     "verify",
     "winobias",
 ]

@@ -10,6 +10,7 @@ from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
+from bench.stereoset import stereoset_tables
 
 ROOT = Path(__file__).parents[1]
 Benchmark = Callable[[Path], Iterator[Figure]]
@@ -69,6 +70,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "masked": masked,
 }
 
+    "stereoset": lambda _: iter(stereoset_tables()),
 
 def main(names: list[str]) -> None:
     if unknown := set(names) - set(BENCHMARKS):

@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import logitbank
+from logitbank.analysis.figure_data import figure_data
 from logitbank.analysis.stereoset import StereoSet, stereoset
 from logitbank.analysis.stereoset_data import figures_of_report, stereoset_figure_data
 from logitbank.analysis.stereoset_figures import stereoset_figures
@@ -326,7 +328,7 @@ def trained() -> StereoSet:
 
 def test_figures_draw_their_tables(trained: StereoSet) -> None:
     drawn = stereoset_figures(trained)
-    assert set(drawn) == set(stereoset_figure_data(trained))
+    assert set(drawn) == set(logitbank.figures(trained)) == set(figure_data(trained))
     kinds = ("domains-plain-both", "domains-a_prefix-intrasentence", "icat", "lms_ss-both")
     assert set(kinds) <= {name.replace("%20", "_") for name in drawn}
     for name, figure in drawn.items():

@@ -163,11 +163,11 @@ def frame_of(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) 
     if frame is None:
         names = sorted({name for bank in banks for name in bank.prompt_sets()})
         held = f"it has {', '.join(names)}" if names else "it has none"
-        where = str(banks[0].path) if len(banks) == 1 else f"none of {len(banks)} banks"
+        alone = f"prompt set {prompts!r} is not in {banks[0].path}; {held}"
+        missing = alone if len(banks) == 1 else f"prompt set {prompts!r} is in none of the banks"
         raise BankError(
-            f"prompt set {prompts!r} is not in {where}"
-            f"{f'; {held}' if len(banks) == 1 else ''}; make it with "
-            f"`logitbank extract {banks[0].path} --suite … --prompts {prompts}`"
+            f"{missing}; make it with `logitbank extract {banks[0].path} --suite … --prompts "
+            f"{prompts}`"
         )
     return frame
 

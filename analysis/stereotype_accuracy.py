@@ -151,15 +151,16 @@ def _jsd_p(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.
 
 
 def _gender(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.DataFrame:
-    needed = (*NEEDED, "sentence_id", "order_seed", "stereotype", "asked", "logit")
+    needed = (*NEEDED, "order_seed", "stereotype", "asked", "logit")
     check_columns(winobias, needed, family="winobias")
     gendered = winobias.lazy().filter(
         (pl.col("stereotype") == "pro")
         & (pl.col("asked") == "referred")
         & pl.col("option").cast(pl.String).is_in(labels[:2])
     )
+    # A prompt is its own unit: a sentence of one's own may be asked about both people.
     rows = gendered.select(
-        *NEEDED, "sentence_id", type=pl.lit(2, pl.Int64),
+        *NEEDED, sentence_id="prompt_id", type=pl.lit(2, pl.Int64),
         order=pl.col("order_seed").cast(pl.String), score="logit",
     )  # fmt: skip
     return _comparisons(rows, "winobias")

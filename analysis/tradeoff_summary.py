@@ -130,8 +130,9 @@ def _change(row: Row, settings: Mapping[str, Any]) -> str:
         f"between steps {row['last_before']:,} and {row['first_after']:,}, with a probability of "
         f"{_percent(row['probability'])}"
         if row["earliest"] == row["latest"]
-        else f"most likely between steps {row['last_before']:,} and {row['first_after']:,}, and "
-        f"with 95 % probability at one of steps {row['earliest']:,} to {row['latest']:,}"
+        else f"most likely between steps {row['last_before']:,} and {row['first_after']:,}; with "
+        f"95 % probability the new level begins at one of steps {row['earliest']:,} to "
+        f"{row['latest']:,}"
     )
     if row["p"] >= SIGNIFICANT:
         return (

@@ -55,7 +55,7 @@ def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> H
 
 def test_known_names_are_distinct_and_hold_the_published_series():
     known = {suite.name: suite for suite in known_suites()}
-    assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 5
+    assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 5 + 1
     assert known["pythia-1.4b-deduped"].repo == "EleutherAI/pythia-1.4b-deduped"
     assert known["OLMo-2-0425-1B"].repo == "allenai/OLMo-2-0425-1B"
     assert known["pythia-12b"].expected is not None
@@ -355,3 +355,20 @@ def test_empty_name_is_unknown():
 def test_unreadable_steps_are_refused_before_anything_is_asked():
     with pytest.raises(UsageError, match="steps 'some' are unknown"):
         resolve_suite("pythia-160m", steps="some")
+
+
+def test_multiberts_have_a_repository_for_every_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # nothing is asked: the list is the catalogue's
+    whole = resolve_suite("multiberts")
+    assert len(whole.checkpoints) == 5 * 29
+    assert {(c.id.run, c.id.run_seed) for c in whole.checkpoints} == {
+        (f"seed{seed}", seed) for seed in range(5)
+    }
+    chosen = resolve_suite("multiberts", steps="0,2000000").checkpoints
+    assert [c.source for c in chosen[:2]] == [
+        HubSource("google/multiberts-seed_0-step_0k", "main"),
+        HubSource("google/multiberts-seed_0-step_2000k", "main"),
+    ]
+    assert [c.id.step for c in chosen[:2]] == [0, 2_000_000]

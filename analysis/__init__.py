@@ -1,6 +1,10 @@
 """Metrics, tests, figures and reports from the frames of a bank. Knows no model and no engine."""
 
+from logitbank.analysis.change_points import ChangePoint, change_point
 from logitbank.analysis.correlation import pearson, pearson_matrix, variation
+from logitbank.analysis.crows_pairs import CrowsPairs, crows_pairs
+from logitbank.analysis.evaluation_data import evaluation_figure_data
+from logitbank.analysis.evaluation_figures import evaluation_figures
 from logitbank.analysis.expressions import (
     jsd_parts,
     scaled,
@@ -18,6 +22,9 @@ from logitbank.analysis.fluctuation_data import fluctuation_figure_data
 from logitbank.analysis.fluctuation_figures import fluctuation_figures
 from logitbank.analysis.fluctuation_summary import fluctuation_summary
 from logitbank.analysis.frequencies import corpus_frequencies
+from logitbank.analysis.harness import read_harness
+from logitbank.analysis.harness_export import write_harness
+from logitbank.analysis.lambada import Lambada, lambada, lambada_examples
 from logitbank.analysis.report import write_report, write_tables
 from logitbank.analysis.score_table import as_scores, published_table, write_scores
 from logitbank.analysis.stats import (
@@ -32,16 +39,28 @@ from logitbank.analysis.stereoset_figures import stereoset_figures
 from logitbank.analysis.stereoset_files import read_gold, read_predictions, write_predictions
 from logitbank.analysis.stereoset_scores import as_candidates
 from logitbank.analysis.stereoset_summary import stereoset_summary
+from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
+from logitbank.analysis.tradeoff import TradeOff, tradeoff
+from logitbank.analysis.tradeoff_summary import tradeoff_summary
 
 __all__ = [
+    "ChangePoint",
+    "CrowsPairs",
     "Fairness",
     "FairnessLabels",
     "Fluctuation",
+    "Lambada",
     "StereoSet",
+    "StereotypeAccuracy",
+    "TradeOff",
     "as_candidates",
     "as_scores",
     "benjamini_hochberg",
+    "change_point",
     "corpus_frequencies",
+    "crows_pairs",
+    "evaluation_figure_data",
+    "evaluation_figures",
     "fairness",
     "fairness_change",
     "fairness_summary",
@@ -52,11 +71,14 @@ __all__ = [
     "fluctuation_figures",
     "fluctuation_summary",
     "jsd_parts",
+    "lambada",
+    "lambada_examples",
     "mann_whitney",
     "pearson",
     "pearson_matrix",
     "published_table",
     "read_gold",
+    "read_harness",
     "read_predictions",
     "scaled",
     "seed_mean",
@@ -64,11 +86,15 @@ __all__ = [
     "stereoset_figure_data",
     "stereoset_figures",
     "stereoset_summary",
+    "stereotype_accuracy",
     "three_way_correct",
+    "tradeoff",
+    "tradeoff_summary",
     "unique_maximum",
     "variation",
     "vocabulary_rank",
     "wilcoxon",
+    "write_harness",
     "write_predictions",
     "write_report",
     "write_scores",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from logitbank.analysis.evaluation_data import Evaluation, evaluation_figure_data
 from logitbank.analysis.fairness import Fairness
 from logitbank.analysis.fairness_cube import CHECKPOINT
 from logitbank.analysis.fluctuation import Fluctuation
@@ -16,13 +17,15 @@ P_COLUMNS = ("mann_whitney_p", "mann_whitney_p_bh", "wilcoxon_p")
 KINDS = ("jsd_p", "average_rank", "neutral_options", "rank_and_accuracy", "gap")
 
 
-def figure_data(result: Fairness | Fluctuation | StereoSet) -> dict[str, pl.DataFrame]:
+def figure_data(
+    result: Fairness | Fluctuation | StereoSet | Evaluation,
+) -> dict[str, pl.DataFrame]:
     """The table behind each figure, by the figure's name.
 
-    `fluctuation_figure_data` and `stereoset_figure_data` tell of theirs. Those of fairness are
-    `jsd_p`, `average_rank`, `neutral_options`, `rank_and_accuracy` and `gap`. Where a frame has
-    several models or runs, each has its own, `gap-<model>-<run>`; two models that are compared
-    share one `neutral_options`.
+    `fluctuation_figure_data`, `stereoset_figure_data` and `evaluation_figure_data` tell of theirs.
+    Those of fairness are `jsd_p`, `average_rank`, `neutral_options`, `rank_and_accuracy` and `gap`.
+    Where a frame has several models or runs, each has its own, `gap-<model>-<run>`; two models that
+    are compared share one `neutral_options`.
     Every table begins with model, run and step and has one row per point drawn. `low` and `high`
     are ± one deviation between option orders, in `gap` the 95 % bootstrap interval; p values stand
     beside the points that they belong to.
@@ -31,6 +34,8 @@ def figure_data(result: Fairness | Fluctuation | StereoSet) -> dict[str, pl.Data
         return fluctuation_figure_data(result)
     if isinstance(result, StereoSet):
         return stereoset_figure_data(result)
+    if isinstance(result, Evaluation):
+        return evaluation_figure_data(result)
     return {
         kind + suffix: table
         for kind in KINDS

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from logitbank.analysis.evaluation_data import Evaluation
+from logitbank.analysis.evaluation_figures import evaluation_figures
 from logitbank.analysis.fairness import Fairness
 from logitbank.analysis.fairness_cube import FairnessLabels
 from logitbank.analysis.figure_axes import (
@@ -49,13 +51,13 @@ MARKS = (
 )
 
 
-def figures(result: Fairness | Fluctuation | StereoSet) -> "dict[str, Figure]":
+def figures(result: Fairness | Fluctuation | StereoSet | Evaluation) -> "dict[str, Figure]":
     """Every figure of a result, under the names of `figure_data`.
 
-    `fluctuation_figures` and `stereoset_figures` tell of theirs. Those of fairness: JSD-P and
-    Average Rank per correct answer, gendered options on neutral prompts, Average Rank against
-    accuracy, and the gap with its onset. Filled marks beneath a figure are tests with p < 0.01. A
-    figure's label (`get_label()`) is its caption.
+    `fluctuation_figures`, `stereoset_figures` and `evaluation_figures` tell of theirs. Those of
+    fairness: JSD-P and Average Rank per correct answer, gendered options on neutral prompts,
+    Average Rank against accuracy, and the gap with its onset. Filled marks beneath a figure are
+    tests with p < 0.01. A figure's label (`get_label()`) is its caption.
     """
     from matplotlib import rc_context
 
@@ -63,6 +65,8 @@ def figures(result: Fairness | Fluctuation | StereoSet) -> "dict[str, Figure]":
         return fluctuation_figures(result)
     if isinstance(result, StereoSet):
         return stereoset_figures(result)
+    if isinstance(result, Evaluation):
+        return evaluation_figures(result)
     with rc_context(STYLE):  # type: ignore[arg-type]
         return {
             name: _DRAW[kind_of(name)](table, result.labels)

@@ -102,7 +102,14 @@ def tradeoff_study(
     if models is not None:
         other = [*models, *(rename or {})]
         bare = {name.rsplit("/", maxsplit=1)[-1] for name in other}
-        curve = curve.filter(pl.col("model").str.split("/").list.last().is_in(bare))
+        own = curve.filter(pl.col("model").str.split("/").list.last().is_in(bare))
+        if own.is_empty():
+            there = ", ".join(curve["model"].unique().sort().to_list())
+            raise UsageError(
+                f"the performance has no model {models[0]!r}; it has {there}: name one of them with "
+                "--model, or add --rename"
+            )
+        curve = own
     if fairness_table is not None:
         fair = table_curve(fairness_table, gap or "value")
         gap_name = gap if gap not in (None, "value") else f"gap of {fairness_table.stem}"

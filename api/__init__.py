@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.fairness import Fairness, fairness, fairness_change
     from logitbank.analysis.figures import figures
     from logitbank.analysis.fluctuation import Fluctuation, fluctuation
+    from logitbank.analysis.harness import read_harness
     from logitbank.analysis.stereoset import StereoSet, stereoset
+    from logitbank.analysis.tradeoff import TradeOff, tradeoff
     from logitbank.cli.demo import demo
     from logitbank.engine.extract import extract
     from logitbank.engine.prompts import Option, Prompt, PromptSet, load_prompts
@@ -36,6 +38,7 @@ _HOMES = {
     "QuerySet": "store.schema",
     "StereoSet": "analysis.stereoset",
     "Suite": "engine.suites",
+    "TradeOff": "analysis.tradeoff",
     "demo": "cli.demo",
     "extract": "engine.extract",
     "fairness": "analysis.fairness",
@@ -44,8 +47,10 @@ _HOMES = {
     "fluctuation": "analysis.fluctuation",
     "known_suites": "engine.suites",
     "load_prompts": "engine.prompts",
+    "read_harness": "analysis.harness",
     "resolve_suite": "engine.suites",
     "stereoset": "analysis.stereoset",
+    "tradeoff": "analysis.tradeoff",
     "verify": "store.verify",
     "winobias": "engine.winobias",
 }
@@ -67,6 +72,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "QuerySet",
     "StereoSet",
     "Suite",
+    "TradeOff",
     "demo",
     "extract",
     "fairness",
@@ -75,8 +81,10 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "fluctuation",
     "known_suites",
     "load_prompts",
+    "read_harness",
     "resolve_suite",
     "stereoset",
+    "tradeoff",
     "verify",
     "winobias",
 ]

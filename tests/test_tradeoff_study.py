@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.evaluation_data import evaluation_figure_data
-from logitbank.analysis.evaluation_figures import evaluation_figures
 from logitbank.analysis.fairness import fairness
+from logitbank.analysis.figure_data import figure_data
+from logitbank.analysis.figures import figures
 from logitbank.analysis.lambada import lambada
 from logitbank.analysis.tradeoff_curves import RESAMPLED
 from logitbank.analysis.tradeoff_sources import (
@@ -235,6 +236,8 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
     )  # fmt: skip
     refused("performance is of other and the gap of toy: .* --rename other=toy",
             [bank], performance=results(tmp_path / "o", {0: 0.1}, model="other"))  # fmt: skip
+    refused("the performance has no model 'm'; it has toy: name one", [],
+            performance=files, models=["m"])  # fmt: skip
     refused("gap 'x'.*fairness.*stereotype", [bank], gap="x")
     refused("a gap of fairness comes from a bank; name one, or --fairness-table", [],
             performance=files)  # fmt: skip
@@ -292,8 +295,8 @@ def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
 
 def test_curves_without_uncertainty_and_turned_ones_are_drawn(tmp_path: Path, bank: Path) -> None:
     study = tradeoff_study([bank], metric="perplexity", bootstrap=0)
-    drawn = evaluation_figures(study.result)
-    assert set(drawn) == {"tradeoff_curves", "tradeoff_front"}
+    drawn = figures(study.result)
+    assert set(drawn) == set(figure_data(study.result)) == {"tradeoff_curves", "tradeoff_front"}
     assert "95 %" not in drawn["tradeoff_front"].get_label()
     assert "gap – none" in " ".join(study.summary)
 

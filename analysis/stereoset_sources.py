@@ -54,13 +54,9 @@ def bank_candidates(
         sets = table.select("query_set").unique().collect()["query_set"]
         held = info.filter(pl.col("query_set").is_in(sets.implode()))
         scored = scored or len(held) > 0
-        pieces = table.group_by("query_set", "prompt_id").agg(pieces=pl.col("piece").max() + 1)
         own = [
             as_candidates(
-                bank.scan(name, models=model, runs=run, steps=chunk).join(
-                    pieces, on=["query_set", "prompt_id"], how="left"
-                ),
-                rules,
+                bank.scan(name, models=model, runs=run, steps=chunk), rules, prompts=table
             )
             for model, run, chunk in _batches(held, models, steps)
         ]
@@ -108,7 +104,7 @@ def _with_missing(
     blank = prompts.drop(made.keys(), strict=False).with_columns(
         pl.lit(value).alias(name) for name, value in made.items()
     )
-    everything = as_candidates(blank, rules[:1])
+    everything = as_candidates(blank, rules[:1], prompts=table)
     group = ["language", "condition", "score_kind"]
     begun = candidates.group_by(*KEYS, "score_kind").len()
     whole = everything.group_by(group).len(name="whole")

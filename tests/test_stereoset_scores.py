@@ -85,9 +85,19 @@ def test_german_terms_are_the_english_ones() -> None:
 def test_a_word_of_which_a_piece_is_missing_has_no_score() -> None:
     frame = pieces((0.5, 0.5, 0.5))
     assert as_candidates(frame.filter(pl.col("piece") != 1))["value"].to_list() == [None]
-    short = frame.with_columns(pieces=pl.lit(4))
-    assert as_candidates(short)["value"].to_list() == [None]
-    assert as_candidates(frame.with_columns(pieces=pl.lit(3)))["value"].null_count() == 0
+    for known, missing in ((4, 1), (3, 0)):
+        prompts = pieces((0.5,) * known).with_columns(query_set=pl.lit("q")).lazy()
+        found = as_candidates(frame.with_columns(query_set=pl.lit("q")), prompts=prompts)
+        assert found["value"].null_count() == missing
+
+
+def test_examples_have_the_order_of_the_prompt_set() -> None:
+    names = ["z", "a", "m"]
+    prompts = pl.concat(pieces(prompt_id=name, example=name) for name in names)
+    table = prompts.with_columns(query_set=pl.lit("q"))
+    found = as_candidates(table.reverse(), prompts=table.lazy()).sort("position")
+    assert found["candidate"].to_list() == names
+    assert as_candidates(table)["position"].to_list() == [0, 0, 0]
 
 
 def test_the_order_of_rows_means_nothing() -> None:

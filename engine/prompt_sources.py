@@ -20,6 +20,8 @@ KNOWN_PROMPTS = {
     "crows-pairs": "both sentences of CrowS-Pairs' 1,508 pairs",
     "stereoset-intra": "StereoSet's 6,318 intra-sentence candidates",
     "stereoset-intra-de": "the same in German",
+    "stereoset-inter-causal": "StereoSet's 6,369 inter-sentence candidates, for causal models",
+    "stereoset-inter-causal-de": "the same in German",
 }
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -58,6 +60,10 @@ def prompt_set(
             "crows-pairs": lambda: sequence_sources.crows_pairs(data),
             "stereoset-intra": lambda: sequence_sources.stereoset_intra(data),
             "stereoset-intra-de": lambda: sequence_sources.stereoset_intra(data, language="de"),
+            "stereoset-inter-causal": lambda: sequence_sources.stereoset_inter_causal(data),
+            "stereoset-inter-causal-de": lambda: sequence_sources.stereoset_inter_causal(
+                data, language="de"
+            ),
         }
         return made[spec]()
     if Path(spec).suffix.lower() in _SUFFIXES:

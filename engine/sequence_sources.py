@@ -92,22 +92,53 @@ def stereoset_intra(
     return SequenceSet(f"stereoset-intra{suffix}", tuple(prompts))
 
 
+def stereoset_inter_causal(data: Path | None = None, *, language: str = "en") -> SequenceSet:
+    """The three candidates of each inter-sentence example, every token after the context.
+
+    For causal models, and ours: never to be mixed with a next-sentence head's results. Columns as
+    for `stereoset_intra`.
+    """
+    path = _file("stereoset", STEREOSET[language], data)
+    examples = json.loads(path.read_text(encoding="utf-8"))["data"]["intersentence"]
+    prompts = tuple(
+        Continuation(
+            sentence["id"],
+            example["context"],
+            " " + sentence["sentence"],
+            _columns(example, sentence, language),
+            "given",
+        )
+        for example in examples
+        for sentence in _labelled(example, path)
+    )
+    suffix = "" if language == "en" else f"-{language}"
+    return SequenceSet(f"stereoset-inter-causal{suffix}", prompts)
+
+
+def _labelled(example: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    found = sorted(sentence["gold_label"] for sentence in example["sentences"])
+    if found != sorted(LABELS):
+        raise PromptError(f"{path}: example {example['id']} has the labels {found}")
+    sentences: list[dict[str, Any]] = example["sentences"]
+    return sentences
+
+
+def _columns(example: dict[str, Any], sentence: dict[str, Any], language: str) -> dict[str, Scalar]:
+    return {
+        "example": example["id"],
+        "target": example["target"],
+        "target_english": example.get("target_english", example["target"]),
+        "domain": example["bias_type"],
+        "label": sentence["gold_label"],
+        "language": language,
+        "condition": "plain",
+    }
+
+
 def _candidates(
     example: dict[str, Any], language: str, leading_space: bool, path: Path
 ) -> Iterator[Candidate]:
-    found = {sentence["gold_label"] for sentence in example["sentences"]}
-    if found != LABELS:
-        raise PromptError(f"{path}: example {example['id']} has the labels {sorted(found)}")
-    for sentence in example["sentences"]:
-        columns: dict[str, Scalar] = {
-            "example": example["id"],
-            "target": example["target"],
-            "target_english": example.get("target_english", example["target"]),
-            "domain": example["bias_type"],
-            "label": sentence["gold_label"],
-            "language": language,
-            "condition": "plain",
-        }
+    for sentence in _labelled(example, path):
         word = sentence.get("word") or attribute_word(example["context"], sentence["sentence"])
         if word is None:
             raise PromptError(
@@ -115,6 +146,7 @@ def _candidates(
                 f"{example['context']!r} has {BLANK}"
             )
         masked = MaskedWord(sentence["id"], example["context"], word, leading_space=leading_space)
+        columns = _columns(example, sentence, language)
         yield Candidate(sentence["id"], sentence["sentence"], masked, columns)
 
 

@@ -13,8 +13,9 @@ from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.schema import Query
 
-Kind = Literal["target", "sentence", "masked"]
-"""What a token is scored after: a context; the text before it; the text with it masked."""
+Kind = Literal["target", "given", "sentence", "masked"]
+"""How a token is scored: as part of a target, or of a sentence, after its context; after the text
+before it; under a mask."""
 
 
 class Piece(NamedTuple):
@@ -35,6 +36,7 @@ class Continuation:
     context: str
     target: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
+    kind: Kind = "target"
 
     @property
     def text(self) -> str:
@@ -49,7 +51,7 @@ class Continuation:
                 f"prompt {self.id!r}: context and target are {start} and {len(ids) - start} "
                 "tokens; both need at least one"
             )
-        yield from _following(ids, range(start, len(ids)), tokenizer, language, "target")
+        yield from _following(ids, range(start, len(ids)), tokenizer, language, self.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """From Okabe and Ito's palette, which colour-blind readers tell apart."""
 MARKERS = "osD^vPX"
 LABELS = {
-    "lms": "lms: meaningful before unrelated, %",
-    "ss": "ss: stereotype before anti-stereotype, %",
+    "lms": "lms: meaningful preferred, %",
+    "ss": "ss: stereotype preferred, %",
     "icat": "iCAT",
 }
 BANDS = "95 % bootstrap intervals over target terms"

@@ -65,16 +65,21 @@ def _series_sentences(about: _About, tasks: pl.DataFrame) -> Iterator[str]:
     if len(checkpoints) > 1:
         yield f"{_count(len(checkpoints), 'checkpoint')}, {_span(checkpoints['step'])}."
     for (task,), rows in scores.group_by("task", maintain_order=True):
-        yield _level(rows.row(-1, named=True), str(task))
+        yield _level(rows, str(task))
     yield from _course(scores)
     for (task,), rows in about["differences"].group_by("task", maintain_order=True):
-        yield _difference(rows.row(-1, named=True), str(task), about.condition)
+        yield _difference(rows, str(task), about.condition)
     yield from _skipped(tasks)
     for (task,), rows in about["ties"].group_by("task", maintain_order=True):
         yield from _ties(rows, str(task))
 
 
-def _level(row: Row, task: str) -> str:
+def _level(rows: pl.DataFrame, task: str) -> str:
+    """The last checkpoint's measures."""
+    row = rows.row(-1, named=True)
+    what = f"{_task(task)}{_at(rows, row['step'])}"
+    if row["examples"] == 0:
+        return f"{what}: no example has all three scores."
     measures = ", ".join(
         f"{label} {_value(row[name], row[f'{name}_low'], row[f'{name}_high'], '{:.1f}'.format)}"
         for name, label in (("icat", "iCAT"), ("lms", "lms"), ("ss", "ss"))
@@ -86,7 +91,7 @@ def _level(row: Row, task: str) -> str:
         if low > 50 or high < 50:
             side = f"; {'stereotypes' if low > 50 else 'anti-stereotypes'} are preferred"
     return (
-        f"{_task(task)}{_at(row['step'])}: {measures}, over {_count(row['examples'], 'example')} "
+        f"{what}: {measures}, over {_count(row['examples'], 'example')} "
         f"of {_count(row['terms'], 'term')}{side}."
     )
 
@@ -109,14 +114,18 @@ def _course(scores: pl.DataFrame) -> Iterator[str]:
         )
 
 
-def _difference(row: Row, task: str, condition: str) -> str:
+def _difference(rows: pl.DataFrame, task: str, condition: str) -> str:
+    row = rows.row(-1, named=True)
+    if row["examples"] == 0:
+        when = _at(rows, row["step"])
+        return f"{condition} and {PLAIN}, {_task(task)}{when}: no example is in both."
     measures = ", ".join(
         f"{label} {_value(row[name], row[f'{name}_low'], row[f'{name}_high'], signed)}"
         for name, label in (("icat", "iCAT"), ("lms", "lms"), ("ss", "ss"))
     )
     return (
-        f"{condition} minus {PLAIN}, {_task(task)}{_at(row['step'])}: {measures}, on the same "
-        f"{_count(row['examples'], 'example')}."
+        f"{condition} minus {PLAIN}, {_task(task)}{_at(rows, row['step'])}: {measures}, on the "
+        f"same {_count(row['examples'], 'example')}."
     )
 
 
@@ -144,21 +153,18 @@ def _skipped(tasks: pl.DataFrame) -> Iterator[str]:
 
 
 def _ties(rows: pl.DataFrame, task: str) -> Iterator[str]:
-    many = rows.filter((pl.col("ss_tie_rate") > MANY_TIES) | (pl.col("lms_tie_rate") > MANY_TIES))
+    rates = pl.max_horizontal("ss_tie_rate", "lms_tie_rate")
+    some = rows.filter(pl.col("ss_comparisons") > 0)
+    many = some.filter(rates > MANY_TIES)
     if many.is_empty():
         return
-    worst = many.row(
-        int(
-            many.select(pl.max_horizontal("ss_tie_rate", "lms_tie_rate")).to_series().arg_max() or 0
-        ),
-        named=True,
-    )
+    worst = many.row(int(many.select(rates).to_series().arg_max() or 0), named=True)
     yield (
-        f"{_task(task)}{_at(worst['step'])}: {worst['ss_tie_rate']:.1%} of the comparisons with "
-        f"the anti-stereotype are ties, which count for it, and {worst['lms_tie_rate']:.1%} of "
-        "those with the unrelated candidate, which count for that. Over the others ss is "
+        f"{_task(task)}{_at(rows, worst['step'])}: {worst['ss_tie_rate']:.1%} of the comparisons "
+        f"with the anti-stereotype are ties, which count for it, and {worst['lms_tie_rate']:.1%} "
+        "of those with the unrelated candidate, which count for that. Over the others ss is "
         f"{_untied(worst, 'ss')} and lms {_untied(worst, 'lms')}."
-        + (f" {len(many)} of {len(rows)} checkpoints have such ties." if len(rows) > 1 else "")
+        + (f" {len(many)} of {len(some)} checkpoints have such ties." if len(some) > 1 else "")
     )
 
 
@@ -175,8 +181,11 @@ def _task(task: str) -> str:
     return "both tasks" if task == BOTH else task
 
 
-def _at(step: int | None) -> str:
-    return "" if step is None else f" at step {step:,}"
+def _at(rows: pl.DataFrame, step: int | None) -> str:
+    """When, for one of these rows; nothing where there is but one checkpoint without a step."""
+    if step is None:
+        return " of the release" if rows["step"].n_unique() > 1 else ""
+    return f" at step {step:,}"
 
 
 def _span(steps: pl.Series) -> str:

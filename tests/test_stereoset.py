@@ -1,5 +1,7 @@
 """lms, ss and iCAT against numbers worked by hand, plain loops and the released tables."""
 
+import doctest
+import importlib
 import json
 import math
 from collections import defaultdict
@@ -27,6 +29,15 @@ def only(table: pl.DataFrame, **wanted: object) -> dict[str, object]:
 def measures(table: pl.DataFrame, **wanted: object) -> tuple[object, ...]:
     row = only(table, **wanted)
     return row["lms"], row["ss"], row["icat"]
+
+
+@pytest.mark.parametrize("name", ["", "_blocks", "_measures", "_scores", "_sources"])
+def test_doctests_of_the_modules(name: str) -> None:
+    # The package's front door has a function of the first one's name.
+    module = importlib.import_module(f"logitbank.analysis.stereoset{name}")
+    found = doctest.testmod(module)
+    assert found.failed == 0
+    assert found.attempted > 0
 
 
 @pytest.mark.parametrize(

@@ -310,6 +310,27 @@ def test_sentences_about_training_conditions_ties_and_what_was_skipped() -> None
     )
 
 
+def test_a_sentence_about_a_release_says_so_and_none_is_made_of_nothing() -> None:
+    frame = pl.concat(candidates(terms(PRO), step=step) for step in (8, None))
+    summary = stereoset_summary(stereoset(frame, bootstrap=0))
+    assert summary[0] == "m, en: 2 checkpoints, step 8 and the release."
+    assert summary[1].startswith("m, en: intrasentence of the release: iCAT 0.0, lms 100.0")
+    empty = pl.when(pl.col("step").is_null()).then(None).otherwise("value")
+    summary = stereoset_summary(stereoset(frame.with_columns(value=empty), bootstrap=10))
+    assert summary[1] == "m, en: intrasentence of the release: no example has all three scores."
+    assert not any("nan" in sentence for sentence in summary)
+
+
+def test_a_condition_without_examples_in_common_has_no_difference() -> None:
+    last = candidates(terms(PRO), condition="a prefix").with_columns(value=pl.lit(None, pl.Float64))
+    some = candidates(terms(PRO), condition="a prefix", step=8)
+    frame = pl.concat([candidates(terms(PRO)), candidates(terms(PRO), step=8), some, last])
+    summary = stereoset_summary(stereoset(frame, bootstrap=10))
+    said = "a prefix and plain, intrasentence of the release: no example is in both."
+    assert f"m, en, a prefix: {said}" in summary
+    assert not any("nan" in sentence for sentence in summary)
+
+
 @pytest.fixture(scope="module")
 def trained() -> StereoSet:
     rng = np.random.default_rng(0)
@@ -359,6 +380,17 @@ def test_single_models_are_bars_with_their_intervals(files: tuple[Path, Path]) -
     heights = [round(bar.get_height(), 6) for bar in lms.patches]
     assert heights == [37.5, 0.0, 25.0] * 2
     assert [round(bar.get_y() + bar.get_height(), 6) for bar in ss.patches] == [75.0, 0.0, 50.0] * 2
+
+
+@pytest.mark.parametrize("steps", [[8], [8, None], [0, 8]])
+def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int | None]) -> None:
+    frame = pl.concat(candidates(step=step) for step in steps)
+    unknown = pl.when(pl.col("step") == 8).then(None).otherwise("value")
+    for table in (frame, frame.with_columns(value=unknown)):
+        drawn = stereoset_figures(stereoset(table, bootstrap=0))
+        assert len(drawn) == (2 if len(steps) == 1 else 3)
+        for figure in drawn.values():
+            figure.canvas.draw()
 
 
 def test_a_report_shows_the_first_condition_and_says_where_the_others_are(

@@ -1,6 +1,7 @@
 """From banks and prediction files to sentences, files and figures, and the command."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -445,6 +446,18 @@ def test_the_command_takes_banks_rules_and_steps(call: Call, tmp_path: Path) -> 
         "geometric + probability",
     }
     assert saved.is_file()
+
+
+def test_the_documentation_names_every_table_and_column() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
+    (chapter,) = (text for text in page.split("\n# ") if text.startswith("Files that `analyze st"))
+    results = chapter.split("## Results")[1]
+    tables = stereoset(candidates(), bootstrap=0).tables()
+    named = re.findall(r"^\| `(\w+)` \|", results.split("| Table |")[1], re.MULTILINE)
+    assert named == list(tables)
+    columns = {column for table in tables.values() for column in table.columns}
+    endings = re.compile("_(low|high|plain|condition)$")  # told once, for all measures
+    assert [c for c in sorted(columns) if f"`{endings.sub('', c)}`" not in results] == []
 
 
 def test_a_wrong_call_is_one_line(call: Call, tmp_path: Path, files: tuple[Path, Path]) -> None:

@@ -106,7 +106,7 @@ def tradeoff_study(
         if own.is_empty():
             there = ", ".join(curve["model"].unique().sort().to_list())
             raise UsageError(
-                f"the performance has no model {models[0]!r}; it has {there}: name one of them with "
+                f"the performance has no model {models[0]!r}; it has {there}: name one with "
                 "--model, or add --rename"
             )
         curve = own

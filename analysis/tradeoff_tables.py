@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.change_points import change_point
 from logitbank.analysis.expressions import Floats
-from logitbank.analysis.stats import percentile_interval
+from logitbank.analysis.stats import Interval, percentile_interval
 from logitbank.analysis.tradeoff_curves import Joined
 from logitbank.errors import UsageError
 
@@ -224,9 +224,9 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     b, a = one.steps.index(before), one.steps.index(after)
     factor = scale.sign * scale.factor
     performance, draws = one.performance, one.performance_draws
-    lost = percentile_interval(factor * (draws[:, [a]] - draws[:, [b]]))
+    lost = _with_width(percentile_interval(factor * (draws[:, [a]] - draws[:, [b]])))
     drawn = one.delta_draws
-    fairness = percentile_interval(increase(drawn[:, [b]], drawn[:, [a]]))
+    fairness = _with_width(percentile_interval(increase(drawn[:, [b]], drawn[:, [a]])))
     start = percentile_interval(drawn[:, [b]])
     # A gap without sign has draws on both sides of zero only if it is no larger than its error.
     unsure = None if np.isnan(start.low[0]) else bool(start.low[0] <= 0 <= start.high[0])
@@ -237,6 +237,12 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
         *(one.delta[b], one.delta[a], float(increase(one.delta[b], one.delta[a]))),
         *(fairness.low[0], fairness.high[0], unsure),
     )
+
+
+def _with_width(interval: Interval) -> Interval:
+    """NaN where all draws agree: no item differed, which says nothing of others that might."""
+    flat = interval.high - interval.low <= 1e-12
+    return Interval(np.where(flat, NAN, interval.low), np.where(flat, NAN, interval.high))
 
 
 def change_table(found: Sequence[Joined], *, seed: int) -> pl.DataFrame:

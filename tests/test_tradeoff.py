@@ -105,16 +105,23 @@ def test_standard_errors_give_intervals_by_normal_draws() -> None:
 
 def test_draws_of_the_same_items_make_the_change_surer_than_independent_ones() -> None:
     rng = np.random.default_rng(0)
-    shared = rng.normal(0, 0.01, (4000, 1))
+    shared, own = rng.normal(0, 0.01, (4000, 1)), rng.normal(0, 0.0001, (4000, 6))
     keys = side(ACC).select("model", "step", run=pl.lit("main"))
-    together = curve(keys, np.array(ACC), draws=np.array(ACC) + shared)
+    together = curve(keys, np.array(ACC), draws=np.array(ACC) + shared + own)
     found = tradeoff(together, side(DELTA), pair=(6000, 2000))
     (row,) = found.pairs.rows(named=True)
-    assert row["performance_low"] == pytest.approx(-19)
-    assert row["performance_high"] == pytest.approx(-19)
+    half = 1.96 * 0.01 * math.sqrt(2)
+    assert row["performance_low"] == pytest.approx(-19 - half, abs=0.01)
+    assert row["performance_high"] == pytest.approx(-19 + half, abs=0.01)
     assert math.isnan(row["fairness_low"])
     assert found.settings["performance_interval"] == RESAMPLED
     assert found.settings["gap_interval"] is None
+
+
+def test_draws_that_all_agree_give_no_interval() -> None:
+    nothing = tradeoff(side([0.0] * 6, stderr=0.0), side(DELTA, stderr=0.01), pair=(6000, 2000))
+    assert math.isnan(nothing.pairs["performance_low"][0])
+    assert tradeoff_summary(nothing)[0].endswith(" with 0.0 points of acc.")
 
 
 def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:

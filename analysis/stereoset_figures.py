@@ -224,7 +224,9 @@ def _references(axes: "Axes", measure: str) -> None:
 
 def _room(axes: "Axes", table: pl.DataFrame, measure: str) -> None:
     """Limits with the values, their intervals of overall, and the nearest reference."""
-    values = pl.concat([table[measure], *(table[f"{measure}_{end}"] for end in ("low", "high"))])
+    overall = table.filter(pl.col("domain") == OVERALL)
+    ends = (overall[f"{measure}_{end}"] for end in ("low", "high"))
+    values = pl.concat([table[measure], *ends])
     known = values.drop_nulls().drop_nans()
     low, high = (float(known.min()), float(known.max())) if len(known) else (50.0, 50.0)  # type: ignore[arg-type]
     low, high = min(low, 50.0), max(high, 50.0)

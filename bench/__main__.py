@@ -59,18 +59,26 @@ def masked(tmp: Path) -> Iterator[Figure]:
         )  # fmt: skip
 
 
+def sentences(tmp: Path) -> Iterator[Figure]:
+    yield against(
+        "70M, every token of StereoSet's sentences, against a loop over sentences", 3,
+        "sentence_loop", tmp=tmp, shape="70m", count=512, their_count=256, sentence=True, rounds=5,
+    )  # fmt: skip
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "help": lambda _: iter([command_help()]),
     "fairness": lambda tmp: iter(fairness_tables(tmp)),
     "fluctuation": lambda _: iter(fluctuation_tables()),
+    "stereoset": lambda _: iter(stereoset_tables()),
     "bare": bare,
     "checkpoints": lambda tmp: iter(many_checkpoints(tmp)),
     "peers": peers,
     "logprobs": logprobs,
     "masked": masked,
+    "sentences": sentences,
 }
 
-    "stereoset": lambda _: iter(stereoset_tables()),
 
 def main(names: list[str]) -> None:
     if unknown := set(names) - set(BENCHMARKS):

@@ -64,7 +64,7 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
                     "direction": row["stereo_antistereo"],
                     "bias_type": row["bias_type"],
                 }
-                masked = MaskedTokens(name, text, str(texts[other]))
+                masked = MaskedTokens(name, text, str(texts[other]), first=side == "more")
                 prompts.append(Candidate(name, text, masked, columns))
     return SequenceSet("crows-pairs", tuple(prompts))
 

@@ -115,11 +115,15 @@ class MaskedTokens:
     other: str
     """Text with which the scored tokens are shared; the others are not scored."""
     columns: Mapping[str, Scalar] = field(default_factory=dict)
+    first: bool = True
+    """Whether `text` is the first of the two when their common blocks are looked for: the search is
+    not symmetric, and both sides of a pair must score the same tokens."""
 
     def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
         assert tokenizer.mask_id is not None
         ids = tuple(tokenizer.encode(self.text))
-        shared = _shared(ids, tokenizer.encode(self.other))
+        other = tokenizer.encode(self.other)
+        shared = _shared(ids, other)[0] if self.first else _shared(other, ids)[1]
         special = tokenizer.special_ids
         for i in (i for i in shared if ids[i] not in special):
             masked = (*ids[:i], tokenizer.mask_id, *ids[i + 1 :])
@@ -193,9 +197,12 @@ def _following(
         yield Piece(Query(ids[:-1], place - 1, language=language), ids[place], text, kind)
 
 
-def _shared(ids: Sequence[int], other: Sequence[int]) -> list[int]:
-    """Places of `ids` in its longest blocks in common with `other`."""
+def _shared(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Places in `a` and in `b` of their longest blocks in common."""
     from difflib import SequenceMatcher
 
-    blocks = SequenceMatcher(None, ids, other, autojunk=False).get_matching_blocks()
-    return [place for block in blocks for place in range(block.a, block.a + block.size)]
+    blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return (
+        [block.a + i for block in blocks for i in range(block.size)],
+        [block.b + i for block in blocks for i in range(block.size)],
+    )

@@ -99,6 +99,18 @@ def test_shared_tokens_are_masked_one_at_a_time(masked: Tokenizer) -> None:
     ]
 
 
+def test_both_sides_of_a_pair_score_the_same_tokens(masked: Tokenizer) -> None:
+    """The common blocks of these two differ by which of them is searched for the other's."""
+    texts = ("a b a a a c", "c a b c a b")
+    a, b = (
+        made(masked, MaskedTokens("p", text, other, first=text == texts[0]))
+        for text, other in (texts, texts[::-1])
+    )
+    assert a.table["token"].to_list() == b.table["token"].to_list()
+    asymmetric = made(masked, MaskedTokens("p", texts[1], texts[0]))
+    assert asymmetric.table["token"].to_list() != b.table["token"].to_list(), "a test that can fail"
+
+
 def test_a_candidate_goes_by_what_the_tokenizer_has(causal: Tokenizer, masked: Tokenizer) -> None:
     candidate = Candidate("a", " the nurse", MaskedWord("a", "the BLANK", "nurse"))
     assert {row[2] for row in shown(causal, made(causal, candidate))} == {"sentence"}

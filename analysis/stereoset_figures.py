@@ -23,13 +23,13 @@ from logitbank.analysis.stereoset_blocks import OVERALL
 from logitbank.analysis.stereoset_data import stereoset_figure_data
 from logitbank.analysis.stereoset_measures import REFERENCES
 from logitbank.analysis.stereoset_plane import (
-    BANDS,
     DEFINED,
     LABELS,
     PALETTE,
     lms_against_ss,
     shortened,
     task_name,
+    told_intervals,
 )
 from logitbank.analysis.stereoset_scores import BOTH, CAUSAL, INTER, INTRA, PLAIN
 from logitbank.analysis.stereoset_summary import series_name
@@ -83,7 +83,9 @@ def _domains(table: pl.DataFrame) -> "Figure":
     legend(axes[0])
     _title(figure, "lms and ss by domain", table)
     figure.set_label(
-        f"{DEFINED} Band, of overall: {BANDS}. Dotted: ideal and random models, whose ss is 50."
+        DEFINED
+        + told_intervals(table, "Band, of overall")
+        + " Dotted: ideal and random models, whose ss is 50."
     )
     return figure
 
@@ -145,8 +147,8 @@ def _bars(table: pl.DataFrame) -> "Figure":
     names = [] if len(series) > 1 else [series_name(series[0].row(0, named=True))]
     headline(figure, f"StereoSet, {task_name(table)}", names)
     figure.set_label(
-        f"{DEFINED} iCAT combines the two. Lines on the bars: {BANDS}. ss is drawn from 50 up for "
-        "stereotypes, down for anti-stereotypes. Dotted: ideal and random models."
+        f"{DEFINED} iCAT combines the two.{told_intervals(table, 'Lines on the bars')} ss is drawn "
+        "from 50 up for stereotypes, down for anti-stereotypes. Dotted: ideal and random models."
     )
     return figure
 
@@ -191,8 +193,8 @@ def _icat(table: pl.DataFrame) -> "Figure":
     legend(axes)
     _title(figure, "iCAT over training", table, task=False, condition=len(conditions) == 1)
     figure.set_label(
-        f"iCAT = lms · min(ss, 100 − ss) / 50, over all domains. Bands: {BANDS}. An ideal "
-        "model has 100, a random one 50, a fully stereotyped one 0."
+        f"iCAT = lms · min(ss, 100 − ss) / 50, over all domains.{told_intervals(table, 'Bands')} "
+        "An ideal model has 100, a random one 50, a fully stereotyped one 0."
         + (f" Dashed: {conditions[1]}." if len(conditions) > 1 else "")
     )
     return figure

@@ -22,11 +22,16 @@ LABELS = {
     "ss": "ss: stereotype preferred, %",
     "icat": "iCAT",
 }
-BANDS = "95 % bootstrap intervals over target terms"
 DEFINED = (
     "lms: how often a meaningful candidate beats the unrelated one; ss: how often the stereotype "
     "beats the anti-stereotype, of which 50 is no preference. Means over target terms."
 )
+
+
+def told_intervals(table: pl.DataFrame, what: str) -> str:
+    """A sentence of a caption about the intervals that are drawn; nothing where there are none."""
+    drawn = table["ss_low"].is_not_nan().any()
+    return f" {what}: 95 % bootstrap intervals over target terms." if drawn else ""
 
 
 def lms_against_ss(table: pl.DataFrame) -> "Figure":
@@ -71,8 +76,9 @@ def lms_against_ss(table: pl.DataFrame) -> "Figure":
     headline(figure, f"lms against ss, {task_name(table)}", names)
     trained = (table["step"].n_unique() > 1) and any(len(rows) > 1 for rows in series)
     figure.set_label(
-        f"{DEFINED} Grey lines: equal iCAT. Bars: {BANDS}"
-        + (", of the last checkpoint; points are checkpoints, darker later." if trained else ".")
+        f"{DEFINED} Grey lines: equal iCAT."
+        + (" Points are checkpoints, darker later; the last one is large." if trained else "")
+        + told_intervals(table, "Bars" + (", of the last checkpoint" if trained else ""))
     )
     return figure
 

@@ -354,7 +354,7 @@ def test_figures_draw_their_tables(trained: StereoSet) -> None:
     kinds = ("domains-plain-both", "domains-a_prefix-intrasentence", "icat", "lms_ss-both")
     assert set(kinds) <= {name.replace("%20", "_") for name in drawn}
     for name, figure in drawn.items():
-        assert figure.get_label(), name
+        assert "95 % bootstrap intervals over target terms" in figure.get_label(), name
         figure.canvas.draw()
         assert all(axes.get_ylabel() for axes in figure.axes), name
     icat = stereoset_figure_data(trained)["icat"]
@@ -392,6 +392,7 @@ def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int 
         assert len(drawn) == (2 if len(steps) == 1 else 3)
         for figure in drawn.values():
             figure.canvas.draw()
+            assert "95 %" not in figure.get_label()
 
 
 def test_a_report_shows_the_first_condition_and_says_where_the_others_are(

@@ -16,6 +16,7 @@ from logitbank.engine.demo_masked import (
     train_masked_series,
 )
 from logitbank.engine.extract import extract
+from logitbank.store import Bank
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,17 @@ def truth() -> pl.DataFrame:
     return pl.DataFrame(
         {"occupation": [*shares], "odds": [share / (1 - share) for share in shares.values()]}
     )
+
+
+@pytest.mark.vllm
+def test_the_default_engine_made_it_and_agrees_with_plain_transformers(bank: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    opened = Bank.open(bank)
+    assert set(opened.info()["engine"]) == {"vllm"}
+    checked = [d.spec.provenance.get("canary_difference") for d in opened.deposits()]
+    differences = [d for d in checked if isinstance(d, float)]
+    assert differences
+    assert max(differences) < 1e-3
 
 
 @pytest.mark.vllm

@@ -152,14 +152,11 @@ def banked(bank: Bank, step: int | None, tokenizer: Tokenizer) -> np.ndarray:
     return deposit.logprobs()[rows]
 
 
-@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
 def test_the_bank_has_the_masks_of_every_checkpoint(
-    tmp_path: Path, bert: Path, tokenizer: Tokenizer, engine: str
+    tmp_path: Path, bert: Path, tokenizer: Tokenizer
 ) -> None:
-    if engine == "vllm":
-        pytest.importorskip("vllm", reason="vLLM is not installed")
-    bank = go(tmp_path / "b.zarr", bert, engine=engine)
-    assert set(bank.info()["engine"]) == {engine}
+    """With vLLM: tests/test_demo_masked.py."""
+    bank = go(tmp_path / "b.zarr", bert)
     for step in (0, 1):
         want = expected(bert / f"step{step}", tokenizer)
         np.testing.assert_allclose(banked(bank, step, tokenizer), want, atol=1e-4)

@@ -1,18 +1,13 @@
 """The table behind each fluctuation figure. A figure draws its table and nothing else."""
 
-from collections.abc import Iterator
-
 import polars as pl
 
 from logitbank.analysis.figure_axes import kind_of
+from logitbank.analysis.figure_names import Tables, named_tables
 from logitbank.analysis.fluctuation import Fluctuation
 from logitbank.analysis.fluctuation_series import PRIOR
-from logitbank.store.schema import folder_name
 
-KINDS = ("trajectories", "certainty_cv", "checkpoint_pairs", "run_pairs", "frequencies")
 _SERIES = ["model", "run", "verb"]
-Tables = Iterator[tuple[list[str], pl.DataFrame]]
-"""Tables with the columns that tell one from another."""
 
 
 def fluctuation_figure_data(result: Fluctuation) -> dict[str, pl.DataFrame]:
@@ -23,12 +18,7 @@ def fluctuation_figure_data(result: Fluctuation) -> dict[str, pl.DataFrame]:
     `certainty_cv-<model>-<run>-<verb>-<plateau>`, with the parts that differ between figures of a
     kind. A table has one row per point, cell or bar drawn.
     """
-    found = {}
-    for kind in KINDS:
-        tables = [(keys, table) for keys, table in _TABLES[kind](result) if not table.is_empty()]
-        for name, (_, table) in zip(_names(kind, tables), tables, strict=True):
-            found[name] = table
-    return found
+    return named_tables({kind: tables(result) for kind, tables in _TABLES.items()})
 
 
 def figures_of_report(result: Fluctuation) -> tuple[set[str], list[str]]:
@@ -111,6 +101,7 @@ _TABLES = {
     "run_pairs": _run_pairs,
     "frequencies": _frequencies,
 }
+KINDS = tuple(_TABLES)
 
 
 def _square(pairs: pl.DataFrame, a: str, b: str) -> pl.DataFrame:
@@ -121,14 +112,3 @@ def _square(pairs: pl.DataFrame, a: str, b: str) -> pl.DataFrame:
 
 def _first_plateau(result: Fluctuation) -> pl.DataFrame:
     return result.plateaus.unique(_SERIES, keep="first").select(*_SERIES, "plateau", "first_step")
-
-
-def _names(kind: str, tables: list[tuple[list[str], pl.DataFrame]]) -> list[str]:
-    """The kind, followed by whatever differs between the tables."""
-    heads = [{key: str(table[key][0]) for key in keys} for keys, table in tables]
-    told = [key for key in (heads[0] if heads else {}) if len({head[key] for head in heads}) > 1]
-    return ["-".join([kind, *(_part(head[key]) for key in told)]) for head in heads]
-
-
-def _part(text: str) -> str:
-    return folder_name(text.replace(" ", "_"))

@@ -1,18 +1,12 @@
 """The table behind each StereoSet figure. A figure draws its table and nothing else."""
 
-from collections.abc import Iterator
-
 import polars as pl
 
+from logitbank.analysis.figure_names import Tables, named_tables
 from logitbank.analysis.stereoset import StereoSet
 from logitbank.analysis.stereoset_blocks import OVERALL
 from logitbank.analysis.stereoset_measures import MEASURES
 from logitbank.analysis.stereoset_summary import SERIES
-from logitbank.store.schema import folder_name
-
-KINDS = ("domains", "bars", "icat", "lms_ss")
-Tables = Iterator[tuple[list[str], pl.DataFrame]]
-"""Tables with the columns that tell one from another."""
 
 
 def stereoset_figure_data(result: StereoSet) -> dict[str, pl.DataFrame]:
@@ -23,12 +17,7 @@ def stereoset_figure_data(result: StereoSet) -> dict[str, pl.DataFrame]:
     models, tasks and so on, each has its own, `domains-<model>-<task>`, with the parts that differ
     between figures of a kind. A table has one row per point or bar.
     """
-    found = {}
-    for kind in KINDS:
-        tables = [(keys, table) for keys, table in _TABLES[kind](result) if not table.is_empty()]
-        for name, (_, table) in zip(_names(kind, tables), tables, strict=True):
-            found[name] = table
-    return found
+    return named_tables({kind: tables(result) for kind, tables in _TABLES.items()})
 
 
 def figures_of_report(result: StereoSet) -> tuple[set[str], list[str]]:
@@ -101,13 +90,3 @@ def _columns(result: StereoSet) -> pl.DataFrame:
 def _trained(result: StereoSet, *, several: bool) -> pl.DataFrame:
     """Rows of series that have several checkpoints, or of those that have one."""
     return _columns(result).filter((pl.col("step").n_unique() > 1).over(SERIES) == several)
-
-
-def _names(kind: str, tables: list[tuple[list[str], pl.DataFrame]]) -> list[str]:
-    """The kind, followed by whatever differs between the tables."""
-    heads = [{key: str(table[key][0]) for key in keys} for keys, table in tables]
-    told = [key for key in (heads[0] if heads else {}) if len({head[key] for head in heads}) > 1]
-    return [
-        "-".join([kind, *(folder_name((head[key] or "none").replace(" ", "_")) for key in told)])
-        for head in heads
-    ]

@@ -92,7 +92,9 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     )
     for prompts in tokenized:
         _check_tokens(prompts, config)
-    settings, notes = fitted_settings(extraction, tokenized, config)
+    settings, notes = fitted_settings(
+        extraction.settings, tokenized, config, any_engine=extraction.any_engine
+    )
     stored = bank.query_sets() if bank is not None else {}
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
     placement = place(queries, tokenizer.digest, stored)

@@ -135,3 +135,8 @@ def quote(text: str) -> str:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def masked_text(text: str, mask_token: str | None) -> str:
+    """A text with a tokenizer's mask token for every `[MASK]`; unchanged where it has none."""
+    return text if mask_token is None else text.replace(MASK, mask_token)

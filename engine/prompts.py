@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from logitbank.engine.prompt_files import load_prompts
-from logitbank.engine.prompt_set import MASK, Option, Prompt, PromptSet, Scalar, quote
+from logitbank.engine.prompt_set import MASK, Option, Prompt, PromptSet, Scalar, masked_text, quote
 from logitbank.engine.sequences import SequencePrompt, SequenceSet
 from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -179,7 +179,7 @@ class _Remark(NamedTuple):
 def _encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> _Texts:
     """Encode each distinct text and each distinct continuation once, in two batches."""
     texts = list(dict.fromkeys(p.text for p in prompt_set.prompts))
-    masked = [text.replace(MASK, tokenizer.mask_token or MASK) for text in texts]
+    masked = [masked_text(text, tokenizer.mask_token) for text in texts]
     options = list(dict.fromkeys(o.text for p in prompt_set.prompts for o in p.options))
     special = prompt_set.add_special_tokens
     return _Texts(
@@ -321,7 +321,7 @@ def _mask_remarks(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> I
     """Options whose token is not the one that stands there where the option fills the mask."""
     masked = [p for p in prompt_set.prompts if p.masks and _has_its_masks(p, ids, tokenizer)]
     cases = [(prompt, option) for prompt in masked for option in prompt.options]
-    texts = [_filled(*case).replace(MASK, tokenizer.mask_token or MASK) for case in cases]
+    texts = [masked_text(_filled(*case), tokenizer.mask_token) for case in cases]
     encoded = tokenizer.encode_many(texts, add_special_tokens=prompt_set.add_special_tokens)
     for prompt in masked:
         before = ids.prompts[prompt.text][: _query(prompt, ids, tokenizer, "").position]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from logitbank.engine.prompt_set import MASK, Scalar
+from logitbank.engine.prompt_set import MASK, Scalar, masked_text
 from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.schema import Query
@@ -181,7 +181,7 @@ def masked_ids(text: str, tokenizer: Tokenizer, name: str) -> tuple[tuple[int, .
     """
     if tokenizer.mask_token is None:
         raise PromptError(f"prompt {name!r} needs a mask, and this tokenizer has no mask token")
-    ids = tuple(tokenizer.encode(text.replace(MASK, tokenizer.mask_token)))
+    ids = tuple(tokenizer.encode(masked_text(text, tokenizer.mask_token)))
     for place, token in enumerate(ids):
         if token == tokenizer.mask_id:
             return ids, place

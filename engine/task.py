@@ -2,24 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from logitbank.engine.backend import EngineSettings, Task
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.prompts import TokenizedPrompts
 from logitbank.errors import PromptError, UsageError
 
-if TYPE_CHECKING:
-    from logitbank.engine.prepare import Extraction
-
 VLLM_MASKED = ("bert", "roberta")
 """Model types whose masked models vLLM runs here, with model classes of this package."""
 
 
 def fitted_settings(
-    extraction: "Extraction", prompts: Sequence[TokenizedPrompts], config: ModelConfig
+    settings: EngineSettings,
+    prompts: Sequence[TokenizedPrompts],
+    config: ModelConfig,
+    *,
+    any_engine: bool,
 ) -> tuple[EngineSettings, tuple[str, ...]]:
-    """The extraction's settings with task, engine and borrowed adapters; and notes about them.
+    """The settings asked for with task, engine and borrowed adapters; and notes about them.
+
+    `any_engine` allows another engine where theirs has no class for the model.
 
     Raises
     ------
@@ -29,7 +31,6 @@ def fitted_settings(
     UsageError
         An engine that has no class for the model.
     """
-    settings = extraction.settings
     task = _task(prompts, config)
     borrowed = _borrowed(prompts, config, settings)
     engine, notes = settings.engine, []
@@ -40,7 +41,7 @@ def fitted_settings(
             f"masked models of type {config.model_type!r} do not run on vLLM here "
             f"({', '.join(VLLM_MASKED)} do)"
         )
-        if not extraction.any_engine:
+        if not any_engine:
             raise UsageError(f"{why}; use --engine transformers")
         engine = "transformers"
         notes.append(f"{why}: transformers is used")

@@ -20,6 +20,7 @@ from vllm.model_executor.models.roberta import RobertaEmbedding
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
 from logitbank.engine.backend import EngineSettings
+from logitbank.engine.config import ModelConfig
 from logitbank.engine.masked_weights import SPARE_BIAS, masked_weights
 from logitbank.engine.proof import Ledger
 from logitbank.engine.vllm_backend import Weights, common_arguments, cpu_cache_arguments
@@ -44,9 +45,7 @@ class VllmMaskedBackend(PooledEngine):
 
 
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
-    from transformers import AutoConfig
-
-    kind = AutoConfig.from_pretrained(folder).model_type
+    kind = ModelConfig.read(folder).model_type
     return (
         common_arguments(folder, settings)
         | pooling_arguments(settings)

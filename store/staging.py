@@ -32,7 +32,7 @@ def any_staging(deposit: Path) -> bool:
 
 def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
     """Delete what killed writers left. The caller holds the deposit's lock."""
-    for file in [*deposit.glob(".*.json-*"), *deposit.glob("commits/.*.json-*")]:
+    for file in [*deposit.glob(".*.json-*"), *deposit.glob("*/.*.json-*")]:
         file.unlink(missing_ok=True)  # made under the lock, so nobody's
     for folder in deposit.glob(f"{_PREFIX}*"):
         if folder.is_symlink() or (keep is not None and folder == keep.path):

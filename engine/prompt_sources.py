@@ -16,6 +16,7 @@ KNOWN_PROMPTS = {
     "winobias": "3,168 gender questions on the WinoBias Type 2 sentences, in several option orders",
     "professions": "he or she before 923 professions, and the priors, for masked models",
     "stereotype-accuracy": "which pronoun goes with an occupation, 792 WinoBias sentences",
+    "winobias-em": "whom a pronoun means, 1,582 pairs of WinoBias sentences of both types",
     "lambada": "the last words of LAMBADA's 5,153 passages, for causal models",
     "crows-pairs": "both sentences of CrowS-Pairs' 1,508 pairs",
     "stereoset-intra": "StereoSet's 6,318 intra-sentence candidates",
@@ -53,9 +54,11 @@ def prompt_set(
     if spec in KNOWN_PROMPTS:
         from logitbank.engine import sequence_sources
         from logitbank.engine.stereotype_accuracy import stereotype_accuracy
+        from logitbank.engine.winobias_em import winobias_em
 
         made: dict[str, Callable[[], PromptSet | SequenceSet]] = {
             "stereotype-accuracy": lambda: stereotype_accuracy(data),
+            "winobias-em": lambda: winobias_em(data),
             "lambada": lambda: sequence_sources.lambada(data),
             "crows-pairs": lambda: sequence_sources.crows_pairs(data),
             "stereoset-intra": lambda: sequence_sources.stereoset_intra(data),

@@ -1,11 +1,11 @@
-"""The sentences of WinoBias Type 2, from their original text files: METRICS §1.1.
+"""The sentences of WinoBias, from their original text files: METRICS §1.1.
 
 Source: Zhao et al. 2018. It knows nothing of prompts.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,6 +14,8 @@ from logitbank.errors import PromptError
 
 Split = Literal["dev", "test"]
 Stereotype = Literal["pro", "anti"]
+Type = Literal[1, 2]
+"""1: the sense of the sentence says who the pronoun is; 2: its grammar does."""
 
 DATASET = Dataset(
     name="winobias",
@@ -40,13 +42,34 @@ DATASET = Dataset(
         ),
     },
 )
+"""Type 2 and the lists of occupations; all that most prompts need."""
+BOTH_TYPES = replace(
+    DATASET,
+    files={
+        **DATASET.files,
+        "pro_stereotyped_type1.txt.dev": (
+            "dd55a0d220fe4c0ceb63dd4648223fb4fe1a58d5ad95c116a002ad24b0e292a5"
+        ),
+        "anti_stereotyped_type1.txt.dev": (
+            "a4e0ebae344e78b56f657a42e8ae684b9db7747d177c5e7149c0907ebb7f3bf6"
+        ),
+        "pro_stereotyped_type1.txt.test": (
+            "db7838907238a758eeb5779e48f38c013b892910d6fe864456c59f04245c6689"
+        ),
+        "anti_stereotyped_type1.txt.test": (
+            "331db5bd74bfefebf146a60b67645152a4a1991570d2a56f57154103ac361dd2"
+        ),
+    },
+)
 _GENDERS = {
     "he": "male",
     "him": "male",
     "his": "male",
+    "himself": "male",
     "she": "female",
     "her": "female",
     "hers": "female",
+    "herself": "female",
 }
 
 
@@ -101,7 +124,7 @@ class Occupations:
         return (one in self._male) != (other in self._male)
 
 
-def read_split(folder: Path, split: Split) -> list[tuple[Sentence, bool]]:
+def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:
     """The sentences of the pro file, then of the anti file, each with whether it has a twin.
 
     Twins have the same index and the same referred occupation. Wording is no guide: it differs
@@ -109,7 +132,7 @@ def read_split(folder: Path, split: Split) -> list[tuple[Sentence, bool]]:
     """
     occupations = Occupations.read(folder)
     pro, anti = (
-        list(_read_file(folder, split, stereotype, occupations))
+        list(_read_file(folder, kind, split, stereotype, occupations))
         for stereotype in get_args(Stereotype)
     )
     twins = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
@@ -117,9 +140,9 @@ def read_split(folder: Path, split: Split) -> list[tuple[Sentence, bool]]:
 
 
 def _read_file(
-    folder: Path, split: Split, stereotype: Stereotype, occupations: Occupations
+    folder: Path, kind: Type, split: Split, stereotype: Stereotype, occupations: Occupations
 ) -> Iterator[Sentence]:
-    path = folder / f"{stereotype}_stereotyped_type2.txt.{split}"
+    path = folder / f"{stereotype}_stereotyped_type{kind}.txt.{split}"
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -144,7 +167,9 @@ def parse_line(
     """
     numbered = re.fullmatch(r"(\d+) (.+)", line.strip())
     if not numbered:
-        raise PromptError(f"{line.strip()!r} does not begin with its number; use the Type 2 files")
+        raise PromptError(
+            f"{line.strip()!r} does not begin with its number; use the numbered files"
+        )
     marked = numbered[2]
     brackets = [inside.strip() for inside in re.findall(r"\[([^\]]*)\]", marked)]
     pronouns = [inside.lower() for inside in brackets if inside.lower() in _GENDERS]

@@ -4,7 +4,7 @@ A file is one model at one training step with the metrics of its tasks. The old 
 metric `acc`, the new one `acc,none` (with the filter that was applied to the answers).
 """
 
-import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from logitbank.analysis.json_files import json_object
 from logitbank.errors import UsageError
 
 SCHEMA = {
@@ -24,11 +25,13 @@ SCHEMA = {
     "stderr": pl.Float64,
     "file": pl.String,
 }
-NEW_NAMES = {"ppl": "perplexity"}
+NEW_NAMES = {"ppl": "perplexity", "likelihood_difference": "likelihood_diff"}
 """Names of the old layout that the new one changed."""
 OWN_KEY = "logitbank"
 """Where our own files say model, run and step."""
-STEP = re.compile(r"(?:^|[^A-Za-z])step[-_=]?(\d+)", re.IGNORECASE)
+STEP = re.compile(r"(?:^|[^A-Za-z])step[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE)
+LARGEST_STEP = 10**18
+KIND = "result file"
 SHOWN = 12
 
 
@@ -47,9 +50,9 @@ def read_harness(paths: Iterable[Path | str], *, task: str = "lambada_openai") -
     Raises
     ------
     UsageError
-        A file that is not there, is no JSON, or is no result file; one without the task; one
-        without a step; a value that is not finite; two files that differ in a metric of one model
-        and step.
+        A file that is not there, is no JSON, or is no result file; one without the task, without a
+        number of it, or without a step; a value that is not finite; a standard error that is
+        negative or infinite; two files that differ in a metric of one model and step.
     """
     tables = [_read(Path(path), task) for path in paths]
     if not tables:
@@ -57,9 +60,9 @@ def read_harness(paths: Iterable[Path | str], *, task: str = "lambada_openai") -
     return _merged(pl.concat(tables))
 
 
-def checked_harness(document: object, path: Path) -> dict[str, dict[str, Any]]:
+def checked_harness(document: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """The `results` of a document: task to metrics."""
-    results = document.get("results") if isinstance(document, dict) else None
+    results = document.get("results")
     if not isinstance(results, dict) or not all(isinstance(v, dict) for v in results.values()):
         raise UsageError(
             f"{path} is no result file of lm-evaluation-harness: it has no `results` by task"
@@ -67,18 +70,8 @@ def checked_harness(document: object, path: Path) -> dict[str, dict[str, Any]]:
     return results
 
 
-def read_json(path: Path) -> Any:
-    """A JSON document; NaN and Infinity, which Python writes, are read as such."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no result file {path}; check the path") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UsageError(f"{path} is no JSON: {error}; name result files only") from error
-
-
 def _read(path: Path, task: str) -> pl.DataFrame:
-    document = read_json(path)
+    document = json_object(path, KIND)
     results = checked_harness(document, path)
     if task not in results:
         names = sorted(results)
@@ -88,9 +81,12 @@ def _read(path: Path, task: str) -> pl.DataFrame:
             f"{', '.join(names[:SHOWN]) or 'none'}{more}; choose one with --task"
         )
     model, run, step = checkpoint_of(document, path)
+    metrics = _metrics(results[task], path)
+    if not metrics:
+        raise UsageError(f"{path} has no number of task {task!r}; leave the file out")
     rows = [
         (model, run, step, task, metric, value, stderr, str(path))
-        for metric, (value, stderr) in _metrics(results[task], path).items()
+        for metric, (value, stderr) in metrics.items()
     ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
@@ -104,10 +100,17 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
     >>> checkpoint_of({}, Path("evals/pythia-160m-step13000.json"))
     ('pythia-160m', 'main', 13000)
     """
-    if isinstance(own := document.get(OWN_KEY), dict) and {"model", "run", "step"} <= own.keys():
-        if own["step"] is None:
+    if isinstance(own := document.get(OWN_KEY), dict):
+        model, run, step = (own.get(key) for key in ("model", "run", "step"))
+        named = isinstance(model, str) and isinstance(run, str)
+        if named and step is None:
             raise UsageError(f"{path} is of a release, which has no step; leave it out")
-        return str(own["model"]), str(own["run"]), int(own["step"])
+        if not (named and type(step) is int and 0 <= step < LARGEST_STEP):
+            raise UsageError(
+                f"{path}: its key {OWN_KEY} has the model {model!r}, run {run!r} and step "
+                f"{step!r:.40}; they are two texts and a number of steps"
+            )
+        return str(model), str(run), step
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     args = _model_args(config.get("model_args"))
@@ -163,12 +166,19 @@ def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float,
         is_error = name.endswith("_stderr")
         base = name.removesuffix("_stderr")
         base = NEW_NAMES.get(base, base) + (f",{kind}" if kind not in ("", "none") else "")
-        known[f"{base} stderr" if is_error else base] = float(value)
-    odd = [name for name, v in known.items() if v - v != 0 and not name.endswith(" stderr")]
+        known[f"{base} stderr" if is_error else base] = _float(value)
+    # A standard error of NaN is that of one example.
+    odd = [
+        (name, v)
+        for name, v in known.items()
+        if (not 0 <= v < math.inf and v == v if name.endswith(" stderr") else v - v != 0)
+    ]
     if odd:
+        name, value = odd[0]
+        what = "no standard error" if name.endswith(" stderr") else "not finite"
         raise UsageError(
-            f"{path} has {known[odd[0]]} for {odd[0]}, which is not finite ({len(odd)} such "
-            "values); leave the file out, or evaluate that checkpoint again"
+            f"{path} has {value} for {name}, which is {what} ({len(odd)} such values); leave the "
+            "file out, or evaluate that checkpoint again"
         )
     nan = float("nan")
     return {
@@ -176,6 +186,13 @@ def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float,
         for name, value in known.items()
         if not name.endswith(" stderr")
     }
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of 400 digits
+        return math.inf
 
 
 def _merged(table: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.harness import OWN_KEY, checked_harness, read_json
+from logitbank.analysis.harness import KIND, OWN_KEY, checked_harness
+from logitbank.analysis.json_files import json_object
 from logitbank.analysis.pieces import CHECKPOINT
 from logitbank.analysis.report import replace_file
 from logitbank.errors import UsageError
@@ -94,7 +95,7 @@ def _merged(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     """The document, with the other tasks of a file of ours that is there."""
     if not path.exists():
         return document
-    there = read_json(path)
+    there = json_object(path, KIND)
     checked_harness(there, path)
     if there.get(OWN_KEY) != document[OWN_KEY]:
         raise UsageError(

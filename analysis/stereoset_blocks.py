@@ -102,8 +102,8 @@ def blocks_of(candidates: pl.DataFrame) -> Blocks:
     Raises
     ------
     UsageError
-        No candidates; an example whose term or domain differs between rows, or that has no
-        candidate of a label anywhere; a candidate that is there twice.
+        No candidates; an example whose term or domain differs between rows, whose domain is
+        `overall`, or that has no candidate of a label anywhere; a candidate that is there twice.
     """
     if candidates.is_empty():
         raise UsageError("there are no candidates; StereoSet needs a bank or predictions")
@@ -118,6 +118,12 @@ def blocks_of(candidates: pl.DataFrame) -> Blocks:
     rank[order["at"].to_numpy()] = np.arange(len(order))
     terms = candidates["term"].unique().sort().to_list()
     named = candidates["domain"].unique().sort().to_list()
+    if OVERALL in named:
+        own = candidates.filter(pl.col("domain") == OVERALL)["example"].unique().sort()
+        raise UsageError(
+            f"examples of the domain {OVERALL!r}: {some(own)}; that name is for all domains "
+            "together, call it something else"
+        )
     domains = [d for d in DOMAINS if d in named] + [d for d in named if d not in DOMAINS]
     rows = candidates.with_columns(at=pl.Series(rank[coded.codes]))
     parts = rows.partition_by("language", "task", maintain_order=True)

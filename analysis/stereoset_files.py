@@ -7,6 +7,7 @@ The layouts are those of the original release (Nadeem et al. 2021): a gold file 
 
 import json
 import math
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from logitbank.analysis.json_files import json_object
 from logitbank.analysis.report import replace_file
 from logitbank.analysis.stereoset_scores import (
     CANDIDATES,
@@ -60,31 +62,58 @@ def read_gold(path: Path) -> pl.DataFrame:
 def gold_of(content: Mapping[str, Any], path: Path) -> pl.DataFrame:
     """As `read_gold`, from the file's parsed content; `path` is for messages."""
     data = content.get("data")
-    if not isinstance(data, dict) or not any(isinstance(data.get(t), list) for t in (INTRA, INTER)):
+    lists = data if isinstance(data, dict) else {}
+    lists = {task: lists[task] for task in (INTRA, INTER) if task in lists}
+    if not any(lists.values()) or not all(isinstance(found, list) for found in lists.values()):
         raise UsageError(
-            f"{path} is no StereoSet gold file: it has no lists data.{INTRA} and data.{INTER}; "
-            "give StereoSet's dev.json or one in its layout"
+            f"{path} is no StereoSet gold file: it has no lists data.{INTRA} and data.{INTER} of "
+            "examples; give StereoSet's dev.json or one in its layout"
         )
-    try:
-        rows = [row for task in (INTRA, INTER) for row in _examples(data.get(task) or [], task)]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{path} is no StereoSet gold file: an example needs id, target, bias_type and "
-            "sentences, each of them with id and gold_label"
-        ) from error
-    gold = pl.DataFrame(rows, schema=GOLD, orient="row", strict=False)
-    if blank := [name for name in gold.columns if gold[name].null_count()]:
-        raise UsageError(f"{path}: candidates without {blank[0]}: {gold[blank[0]].null_count():,}")
+    for task, examples in lists.items():
+        if odd := [_name_of(e, at) for at, e in enumerate(examples, 1) if not _is_example(e)]:
+            raise UsageError(
+                f"{path}, {task}: entries that are no example: {some(odd)}; one has the texts id, "
+                "target and bias_type, and sentences, each of them with the texts id and gold_label"
+            )
+    rows = [row for task, examples in lists.items() for row in _rows(examples, task)]
+    gold = pl.DataFrame(rows, schema=GOLD, orient="row")
     _check_gold(gold, path)
     return gold
 
 
-def _examples(examples: Sequence[Any], task: str) -> Iterator[tuple[Any, ...]]:
+def _is_example(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and all(_is_text(entry.get(key)) for key in ("id", "bias_type"))
+        and _is_text(_term(entry))
+        and isinstance(entry.get("sentences"), list)
+        and len(entry["sentences"]) > 0
+        and all(
+            isinstance(s, dict) and _is_text(s.get("id")) and _is_text(s.get("gold_label"))
+            for s in entry["sentences"]
+        )
+    )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _term(example: Mapping[str, Any]) -> object:
+    return example.get("target_english") or example.get("target")
+
+
+def _name_of(entry: object, at: int) -> str:
+    """An entry by its id, or by its place where that is no text."""
+    name = entry.get("id") if isinstance(entry, dict) else None
+    return str(name) if _is_text(name) else f"number {at}"
+
+
+def _rows(examples: Sequence[Any], task: str) -> Iterator[tuple[Any, ...]]:
     for position, example in enumerate(examples):
-        term = example.get("target_english") or example["target"]
         for sentence in example["sentences"]:
             yield (
-                *(task, example["id"], sentence["id"], term, example["bias_type"]),
+                *(task, example["id"], sentence["id"], _term(example), example["bias_type"]),
                 *(sentence["gold_label"], position),
             )
 
@@ -139,6 +168,10 @@ def predictions_of(
     content: Mapping[str, Any], gold: pl.DataFrame, path: Path, *, model: str | None = None
 ) -> pl.DataFrame:
     """As `read_predictions`, from parsed content; `path` is for messages and the name."""
+    if odd := [task for task in FILE_TASKS if not isinstance(content.get(task, []), list)]:
+        raise UsageError(
+            f'{path} is no StereoSet prediction file: {odd[0]} is no list of {{"id", "score"}}'
+        )
     lists = {key: value for key, value in content.items() if isinstance(value, list) and value}
     unknown = sorted(set(lists) - set(FILE_TASKS))
     if unknown or not lists:
@@ -183,14 +216,16 @@ def _task(entries: Sequence[Any], gold: pl.DataFrame, task: str, where: str) -> 
 
 
 def _scores(entries: Sequence[Any], where: str) -> dict[str, float]:
-    try:
-        pairs = [(entry["id"], entry["score"]) for entry in entries]
-    except (KeyError, TypeError) as error:
+    if odd := [_name_of(e, at) for at, e in enumerate(entries, 1) if not _is_entry(e)]:
         raise UsageError(
-            f'{where}: an entry is no {{"id", "score"}}; every candidate has both'
-        ) from error
-    if odd := [str(name) for name, score in pairs if not _is_number(score)]:
-        raise UsageError(f"{where}: ids whose scores are no finite numbers: {some(odd)}")
+            f'{where}: entries that are no {{"id", "score"}}: {some(odd)}; every candidate has both'
+        )
+    pairs = [(entry["id"], entry["score"]) for entry in entries]
+    if worse := [(str(name), score) for name, score in pairs if not _is_number(score)]:
+        raise UsageError(
+            f"{where}: ids whose scores are no finite numbers: {some([n for n, _ in worse])}; the "
+            f"first is {reprlib.repr(worse[0][1])}"
+        )
     if nameless := [str(name) for name, _ in pairs if not isinstance(name, str)]:
         raise UsageError(f"{where}: ids that are no text: {some(nameless)}; the gold file has them")
     scores = {name: float(score) for name, score in pairs}
@@ -203,6 +238,10 @@ def _scores(entries: Sequence[Any], where: str) -> dict[str, float]:
     return scores
 
 
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, dict) and "id" in entry and "score" in entry
+
+
 def _is_number(score: object) -> bool:
     if isinstance(score, bool) or not isinstance(score, int | float):
         return False
@@ -210,25 +249,6 @@ def _is_number(score: object) -> bool:
         return math.isfinite(score)
     except OverflowError:  # an integer of 400 digits
         return False
-
-
-def json_object(path: Path, kind: str) -> Mapping[str, Any]:
-    """The content of a JSON file that holds one object.
-
-    Raises
-    ------
-    UsageError
-        It is not there, no JSON, or no object.
-    """
-    if not path.is_file():
-        raise UsageError(f"there is no {kind} {path}; check the path")
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are ValueErrors
-        raise UsageError(f"{path} is no JSON, as a {kind} is: {error}") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{path} is no {kind}: its JSON is no object with named lists")
-    return content
 
 
 def write_predictions(candidates: pl.DataFrame, path: Path) -> list[Path]:

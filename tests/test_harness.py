@@ -73,7 +73,7 @@ def test_published_files_agree_with_the_published_table(samples: list[Path]) -> 
 
 def test_other_tasks_of_published_files_are_read_too(samples: list[Path]) -> None:
     table = read_harness(samples, task="crows_pairs_english")
-    assert set(table["metric"]) == {"likelihood_difference", "pct_stereotype"}
+    assert set(table["metric"]) == {"likelihood_diff", "pct_stereotype"}, "as the new layout has it"
     document = json.loads(samples[1].read_text())["results"]["crows_pairs_english"]
     assert document["pct_stereotype"] in table["value"]
 
@@ -126,10 +126,15 @@ def test_what_is_no_result_file_is_refused_by_name(tmp_path: Path) -> None:
     refused(tmp_path / "none.json", "there is no result file .*none.json; check the path")
     text = tmp_path / "text.json"
     text.write_text("acc 0.5")
-    refused(text, r"text.json is no JSON: .*; name result files only")
+    refused(text, r"text.json is no JSON, as a result file is: Expecting")
     text.write_bytes(b"\xff\xfe")
     refused(text, "text.json is no JSON")
-    for content in ("[1]", "{}", '{"results": [1]}', '{"results": {"a": 1}}'):
+    for content in ("[" * 100_000, '{"results": {"lambada_openai": {"acc": ' + "9" * 5000 + "}}}"):
+        text.write_text(content)
+        refused(text, "text.json is no JSON")
+    text.write_text("[1]")
+    refused(text, "text.json is no result file: its JSON is no object")
+    for content in ("{}", '{"results": [1]}', '{"results": {"a": 1}}'):
         text.write_text(content)
         refused(text, r"text.json is no result file of lm-evaluation-harness")
     with pytest.raises(UsageError, match=r"no result file was given"):
@@ -155,6 +160,47 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path) -> None:
     values = {"acc,none": float("nan"), "perplexity,none": float("inf")}
     path = file(tmp_path / "r.json", results={"lambada_openai": values})
     refused(path, r"r.json has nan for acc, which is not finite \(2 such values\)")
+
+
+@pytest.mark.parametrize("value", [-0.1, float("inf")])
+def test_a_standard_error_that_is_none_is_named(tmp_path: Path, value: float) -> None:
+    values = {"acc,none": 0.5, "acc_stderr,none": value}
+    path = file(tmp_path / "r.json", results={"lambada_openai": values})
+    refused(path, rf"r.json has {value} for acc stderr, which is no standard error \(1 such")
+
+
+def test_the_standard_error_of_one_example_is_none(tmp_path: Path) -> None:
+    values = {"acc,none": 1.0, "acc_stderr,none": float("nan")}
+    path = file(tmp_path / "r.json", results={"lambada_openai": values})
+    assert read_harness([path])["stderr"].is_nan().to_list() == [True]
+
+
+def test_a_number_beyond_floats_is_not_finite(tmp_path: Path) -> None:
+    path = file(tmp_path / "r.json", results={"lambada_openai": {"acc": 10**400}})
+    refused(path, "r.json has inf for acc, which is not finite")
+
+
+def test_a_file_without_a_number_is_named(tmp_path: Path) -> None:
+    values = {"alias": "x", "acc,none": "N/A", "acc_stderr,none": "N/A", "perplexity": True}
+    path = file(tmp_path / "r.json", results={"lambada_openai": values})
+    refused(path, "r.json has no number of task 'lambada_openai'; leave the file out")
+
+
+@pytest.mark.parametrize(
+    ("model", "run", "step"),
+    [("m", "main", "8"), ("m", "main", 1.5), ("m", "main", [8]), ("m", "main", True),
+     ("m", "main", 10**30), ("m", "main", -1), (None, "main", 8), ("m", 3, 8)],
+)  # fmt: skip
+def test_a_checkpoint_that_is_none_is_refused(
+    tmp_path: Path, model: object, run: object, step: object
+) -> None:
+    path = file(tmp_path / "r.json", logitbank={"model": model, "run": run, "step": step})
+    refused(path, "r.json: its key logitbank has the model .* they are two texts and a number")
+
+
+def test_a_step_of_thirty_digits_is_none(tmp_path: Path) -> None:
+    path = file(tmp_path / "r.json", args=f"pretrained=org/m,revision=step{'9' * 30}")
+    refused(path, "no training step is in .*r.json")
 
 
 def test_two_files_of_one_checkpoint_must_agree(tmp_path: Path) -> None:

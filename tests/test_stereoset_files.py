@@ -77,14 +77,16 @@ FIRST = "intrasentence-0-stereotype"
          rf"ids that are there twice: 2 \({FIRST}, intrasentence-0-anti-stereotype\); each has"),
         (changed(0, id="what"), r"ids that are not in the gold file: 1 \(what\); check"),
         (changed(0, id=7), r"intrasentence: ids that are no text: 1 \(7\)"),
-        (changed(0, score="0.5"), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
+        (changed(0, score="0.5"), rf"no finite numbers: 1 \({FIRST}\); the first is '0.5'"),
         (changed(0, score=None), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
         (changed(0, score=True), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
         (changed(0, score=math.nan), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
         (changed(0, score=-math.inf), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
         (changed(0, score=10**400), rf"ids whose scores are no finite numbers: 1 \({FIRST}\)"),
-        ({"intrasentence": [1, 2]}, r'intrasentence: an entry is no \{"id", "score"\}'),
-        ({"intrasentence": [{"id": "a"}]}, r'intrasentence: an entry is no \{"id", "score"\}'),
+        ({"intrasentence": [1, {"id": "a"}, {"score": 2}, None]},
+         r'entries that are no \{"id", "score"\}: 4 \(number 1, a, number 3, …\); every'),
+        (PREDICTIONS | {"intersentence": {"a": 1}}, r'intersentence is no list of \{"id", "score"'),
+        (PREDICTIONS | {"intrasentence": None}, r'intrasentence is no list of \{"id", "score"\}'),
         ({"intrasentences": PREDICTIONS["intrasentence"]}, "it has a list 'intrasentences' where"),
         ({}, "is no StereoSet prediction file: it has nothing where intrasentence and"),
         (GOLD, "is no StereoSet prediction file: it has nothing where intrasentence and"),
@@ -105,6 +107,13 @@ def gold_with(**values: object) -> dict[str, Any]:
     return content
 
 
+def example_with(**values: object) -> dict[str, Any]:
+    """The gold file with another first intra-sentence example."""
+    content = copy.deepcopy(GOLD)
+    content["data"]["intrasentence"][0] |= values
+    return content
+
+
 def gold_without(*names: str) -> dict[str, Any]:
     content = copy.deepcopy(GOLD)
     for name in names:
@@ -121,10 +130,20 @@ def gold_without(*names: str) -> dict[str, Any]:
          r"examples without a candidate of each label: 1 \(intrasentence-0\); each"),
         (gold_with(id="intrasentence-1-unrelated"),
          r"candidates that are there twice: 1 \(intrasentence-1-unrelated\)"),
-        (gold_with(gold_label=None), "candidates without label: 1"),
-        (gold_without("target"), "an example needs id, target, bias_type and sentences"),
-        (gold_without("sentences"), "an example needs id, target, bias_type and sentences"),
-        ({"data": {"intrasentence": ["x"]}}, "an example needs id, target, bias_type"),
+        (gold_with(gold_label=None),
+         r"intrasentence: entries that are no example: 1 \(intrasentence-0\); one has the texts"),
+        (gold_with(id=7), r"intrasentence: entries that are no example: 1 \(intrasentence-0\)"),
+        (gold_without("target"), r"entries that are no example: 1 \(intrasentence-0\)"),
+        (gold_without("sentences"), r"entries that are no example: 1 \(intrasentence-0\)"),
+        (example_with(target=["nurse"]), r"entries that are no example: 1 \(intrasentence-0\)"),
+        (example_with(target=""), r"entries that are no example: 1 \(intrasentence-0\)"),
+        (example_with(bias_type=3), r"entries that are no example: 1 \(intrasentence-0\)"),
+        (example_with(id=None), r"entries that are no example: 1 \(number 1\)"),
+        (example_with(sentences=[]), r"entries that are no example: 1 \(intrasentence-0\)"),
+        ({"data": {"intrasentence": ["x", *GOLD["data"]["intrasentence"], 7]}},
+         r"intrasentence: entries that are no example: 2 \(number 1, number 6\)"),
+        ({"data": GOLD["data"] | {"intersentence": "abc"}}, "it has no lists data.intrasentence"),
+        ({"data": {"intrasentence": [], "intersentence": []}}, "it has no lists data.intrasen"),
         ({"data": []}, "is no StereoSet gold file: it has no lists data.intrasentence and"),
         (PREDICTIONS, "is no StereoSet gold file: it has no lists data.intrasentence and"),
     ],
@@ -134,6 +153,12 @@ def test_damaged_gold(tmp_path: Path, content: object, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         read_gold(path)
     assert str(error.value).startswith(str(path))
+
+
+def test_a_domain_has_another_name_than_all_of_them() -> None:
+    renamed = candidates().with_columns(domain=pl.col("domain").replace({"race": "overall"}))
+    with pytest.raises(UsageError, match=r"the domain 'overall': 1 \(intrasentence-3\); that name"):
+        stereoset(renamed, bootstrap=0)
 
 
 def test_files_that_are_no_json_or_not_there(tmp_path: Path) -> None:

@@ -65,12 +65,15 @@ def whole(column: pl.Series) -> pl.Series:
     Raises
     ------
     UsageError
-        A number that is not whole.
+        A number that is not whole, or has more than 64 bits.
     """
     if column.dtype.is_integer():
-        return column.cast(pl.Int64)
-    values = number(column)
-    odd = values.filter((values != values.round()) | values.is_infinite())
+        values, exact = column, column.cast(pl.Int64, strict=False)
+    else:
+        values = number(column)
+        exact = values.cast(pl.Int64, strict=False)
+        exact = exact.set(values != values.round(), None)
+    odd = values.filter(exact.is_null() & values.is_not_null())
     if len(odd):
         raise UsageError(f"the {column.name} {odd[0]} is no whole number ({len(odd)} such rows)")
-    return values.cast(pl.Int64)
+    return exact

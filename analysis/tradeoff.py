@@ -5,6 +5,7 @@ the Pareto front, the fairest checkpoint at a bounded loss, the change between t
 and where either curve changes its level.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,10 @@ from logitbank.errors import UsageError
 ALLOWANCES = (1.0, 2.0, 5.0)
 """Points that may be given up, where nothing else is asked for."""
 LOWER_IS_BETTER = frozenset(
-    {"ppl", "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "loss", "ter"}
+    {
+        *("ppl", "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "loss"),
+        *("ter", "likelihood_diff", "likelihood_difference"),
+    }
 )
 
 
@@ -99,8 +103,8 @@ def tradeoff(
     Raises
     ------
     UsageError
-        Columns that are lacking, no model, run or step in common, a step of the pair that no run
-        has, or a negative allowance.
+        Columns that are lacking, a standard error that is none, no model, run or step in common, a
+        step of the pair that no run has, or an allowance that is negative or infinite.
     BankError
         A value that is not finite.
 
@@ -123,7 +127,7 @@ def tradeoff(
     >>> found.pairs.select(pl.col("fairness_change", "performance_change").round(1)).row(0)
     (93.2, -2.0)
     """
-    if give_up is not None and not give_up >= 0:
+    if give_up is not None and not 0 <= give_up < math.inf:
         raise UsageError(f"an allowance of {give_up:g} is none; give up 0 or more")
     if resamples < 0:
         raise UsageError(f"resamples {resamples} is negative; give a number, or 0")

@@ -70,7 +70,10 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     Raises
     ------
     UsageError
-        Columns are lacking, a value is not finite, or a checkpoint has several values.
+        Columns are lacking, a row has no model, a standard error is negative or infinite, or a
+        checkpoint has several values.
+    BankError
+        A value is not finite.
     """
     if lacking := [c for c in ("model", "step", "value") if c not in frame.columns]:
         raise UsageError(
@@ -83,13 +86,24 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
         for column, expression in absent.items()
         if column not in frame.columns
     ).select(pl.col(column).cast(dtype) for column, dtype in SCHEMA.items())
-    steps = whole.filter(pl.col("step").is_not_null())
+    steps = whole.filter(pl.col("step").is_not_null()).with_columns(pl.col("run").fill_null("main"))
+    if nameless := steps["model"].null_count():
+        raise UsageError(f"the {name} has rows without a model ({nameless:,} such rows); name it")
     odd = steps.filter(~pl.col("value").is_finite().fill_null(False))
     if len(odd):
         row = odd.row(0, named=True)
         raise BankError(
             f"the {name} of {row['model']} {row['run']} step {row['step']} is {row['value']}, "
             f"which is not finite ({len(odd):,} such rows); leave that checkpoint out"
+        )
+    error = pl.col("stderr").fill_null(float("nan"))
+    vague = steps.filter((error < 0) | error.is_infinite())
+    if len(vague):
+        row = vague.row(0, named=True)
+        raise UsageError(
+            f"the {name} of {row['model']} {row['run']} step {row['step']} has the standard error "
+            f"{row['stderr']:g}, which is none ({len(vague):,} such rows); correct it, or its "
+            "interval"
         )
     if steps.is_empty():
         raise UsageError(f"the {name} has no training step; a trade-off is over several")

@@ -109,6 +109,20 @@ def fairest(performance: Floats, gap: Floats, allowance: float) -> NDArray[np.in
     return chosen
 
 
+def size_interval(signed: Interval) -> Interval:
+    """Interval of a size, from that of the value with its sign: from 0 where that one holds 0.
+
+    Quantiles of the draws' sizes would leave out a size near 0 itself, as draws are larger.
+
+    >>> low, high = size_interval(Interval(np.array([-3.0, -1.0]), np.array([-2.0, 4.0])))
+    >>> low.tolist(), high.tolist()
+    ([2.0, 0.0], [3.0, 4.0])
+    """
+    low, high = np.abs(signed.low), np.abs(signed.high)
+    within = (signed.low <= 0) & (signed.high >= 0)
+    return Interval(np.where(within, 0.0, np.minimum(low, high)), np.maximum(low, high))
+
+
 def increase(before: Floats, after: Floats) -> Floats:
     """Fairness increase in percent from gaps with or without sign; NaN where it was zero."""
     size = np.abs(before)
@@ -123,7 +137,7 @@ def curve_table(found: Sequence[Joined], scale: Scale) -> pl.DataFrame:
     for one in found:
         performance = percentile_interval(one.performance_draws)
         delta = percentile_interval(one.delta_draws)
-        gap = percentile_interval(np.abs(one.delta_draws))
+        gap = size_interval(delta)
         front = pareto_front(scale.sign * one.performance, np.abs(one.delta))
         tables.append(
             pl.DataFrame(
@@ -225,9 +239,11 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     factor = scale.sign * scale.factor
     performance, draws = one.performance, one.performance_draws
     lost = _with_width(percentile_interval(factor * (draws[:, [a]] - draws[:, [b]])))
-    drawn = one.delta_draws
-    fairness = _with_width(percentile_interval(increase(drawn[:, [b]], drawn[:, [a]])))
-    start = percentile_interval(drawn[:, [b]])
+    start = percentile_interval(one.delta_draws[:, [b]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = one.delta_draws[:, [a]] / one.delta_draws[:, [b]]
+    left = _with_width(size_interval(percentile_interval(ratio)))
+    fairness = Interval(100 * (1 - left.high), 100 * (1 - left.low))
     # A gap without sign has draws on both sides of zero only if it is no larger than its error.
     unsure = None if np.isnan(start.low[0]) else bool(start.low[0] <= 0 <= start.high[0])
     return (

@@ -133,6 +133,22 @@ def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:
     assert small().tradeoff["front_share"].is_nan().all()
 
 
+def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None:
+    """From 0.73 to 0.0001, each ± 0.02: sizes of draws are never as small as 0.0001."""
+    gap = side([*DELTA[:4], 0.0001, 0.73], stderr=0.02)
+    found = tradeoff(side(ACC), gap, pair=(6000, 5000), resamples=20_000)
+    (row,) = found.pairs.rows(named=True)
+    assert row["fairness_change"] == pytest.approx(99.986, abs=0.001)
+    assert row["fairness_high"] == 100
+    assert row["fairness_low"] == pytest.approx(100 * (1 - 1.96 * 0.02 / 0.73), abs=0.2)
+    point = found.tradeoff.filter(step=5000).row(0, named=True)
+    assert point["gap_low"] == 0
+    assert point["gap_high"] == pytest.approx(1.96 * 0.02, abs=0.001)
+    sure = found.tradeoff.filter(step=3000).row(0, named=True)  # Δ −0.2
+    assert sure["gap_low"] == pytest.approx(0.2 - 1.96 * 0.02, abs=0.001)
+    assert sure["gap_high"] == pytest.approx(0.2 + 1.96 * 0.02, abs=0.001)
+
+
 def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
     found = tradeoff(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
     assert found.pairs["before_may_be_zero"].to_list() == [True]
@@ -224,12 +240,26 @@ def test_odd_curves_are_refused() -> None:
         tradeoff(side(ACC), side(DELTA).rename({"value": "x"}))
     with pytest.raises(UsageError, match="the gap has no training step"):
         tradeoff(side(ACC), side(DELTA, step=pl.Series([None] * 6, dtype=pl.Int64)))
-    with pytest.raises(UsageError, match="an allowance of -1 is none; give up 0 or more"):
-        small(give_up=-1)
+    for error in (-0.01, math.inf):
+        with pytest.raises(
+            UsageError, match=rf"gap of m main step 1000 has the standard error {error:g}, .*\(6 "
+        ):
+            tradeoff(side(ACC), side(DELTA, stderr=error))
+    nameless = side(DELTA).with_columns(model=pl.Series(["m", None, None, "m", "m", "m"]))
+    with pytest.raises(UsageError, match=r"the gap has rows without a model \(2 such rows\)"):
+        tradeoff(side(ACC), nameless)
+    for allowance in (-1, math.inf, math.nan):
+        with pytest.raises(UsageError, match=f"an allowance of {allowance} is none; give up 0 or"):
+            small(give_up=allowance)
     with pytest.raises(
         UsageError, match=r"step 80000 of the pair is not .*; m main has 1000, 2000"
     ):
         small(pair=(80000, 1000))
+
+
+def test_a_blank_run_is_main() -> None:
+    runs = pl.Series([None, "main", None, None, None, "main"], dtype=pl.String)
+    assert len(tradeoff(side(ACC), side(DELTA, run=runs)).tradeoff) == 6
 
 
 def test_releases_are_left_out() -> None:

@@ -227,6 +227,15 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
         r"unknown metric 'f1': lambada_openai has acc, perplexity in .*step0.json and 1 more",
         [bank], performance=files, metric="f1",
     )  # fmt: skip
+    (tmp_path / "lacking").mkdir()
+    lacking = result_file(
+        tmp_path / "lacking" / "toy-step16.json",
+        results={"lambada_openai": {"acc": "N/A", "ppl": 9.0}}, args="pretrained=toy",
+    )  # fmt: skip
+    refused(
+        r"toy-step16.json has no number for 'acc' \(1 such checkpoints\), and others have one",
+        [bank], performance=[*files, lacking],
+    )  # fmt: skip
     refused("has no results of task 'piqa'; it has lambada_openai; choose one with --task",
             [bank], performance=files, task="piqa")  # fmt: skip
     late = results(tmp_path / "late", {500: 0.1, 600: 0.2})
@@ -271,6 +280,7 @@ def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
         ("model,value\nm,1\n", "lacks step; it has model, value"),
         ("model,step,value\nm,1,x\n", r"the value 'x' is no number \(1 such rows\)"),
         ("model,step,value\nm,1.5,1\n", r"the step 1.5 is no whole number"),
+        ("model,step,value\nm,1e30,1\n", r"the step 1e\+30 is no whole number"),
         ("model,step,value\nm,1,\nm,2,inf\n", r"value of m step 1 is None, .* \(2 such rows\)"),
     ):
         (tmp_path / "odd.csv").write_text(content)

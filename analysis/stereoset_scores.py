@@ -104,9 +104,32 @@ def as_candidates(
             f"the prompt set has no column {', '.join(lacking)}; StereoSet's sets are those of "
             "`logitbank extract --prompts stereoset-intra` and stereoset-inter"
         )
-    rows = _columns(frame.lazy(), names).collect()
+    rows = _columns(_is_next(frame.lazy(), names), names).collect()
     wide = _scores(rows, rules, _about(prompts))
     return check_candidates(_long(wide, rules))
+
+
+def _is_next(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+    """With one row for each next-sentence query: ln P(is next), from the logits of both classes.
+
+    A trained head is nearly certain, and logit - logsumexp in float32 then says P = 1 of many
+    candidates whose two logits still tell them apart.
+    """
+    if not {"option", "logit"} <= set(names):
+        return frame
+    key = [*(name for name in (*_CHECKPOINT, "query_set") if name in names), "prompt_id", "piece"]
+    nsp = pl.col("score_kind") == "nsp"
+    gap = pl.col("logit").cast(pl.Float64).sum().over(key) - 2 * pl.col("logit").cast(pl.Float64)
+    both = pl.col("option").n_unique().over(key) == 2
+    surprise = gap.clip(lower_bound=0) + (-gap.abs()).exp().log1p()
+    exact = pl.when(both).then(-surprise).otherwise("logprob").alias("logprob")
+    scored = frame.filter(nsp).with_columns(pl.col("logprob").cast(pl.Float64))
+    return pl.concat(
+        [
+            frame.filter(~nsp).with_columns(pl.col("logprob").cast(pl.Float64)),
+            scored.with_columns(exact).filter(pl.col("option") != "other"),
+        ]
+    )
 
 
 def _columns(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:

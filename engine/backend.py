@@ -23,6 +23,8 @@ class EngineSettings:
     task: Task = "causal"
     many_positions: bool = False
     """Other positions than the last are asked for."""
+    next_sentence: bool = False
+    """The next-sentence head is asked for, beside a masked model's own."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the model's body; the output head and all reductions are float32."""
     device: str = "auto"
@@ -48,7 +50,7 @@ class Loaded:
     weights: str
     """Content digest of the tensors."""
     vocab: int
-    """Outputs of the head."""
+    """Outputs of the head that predicts tokens."""
     seconds: float
 
 
@@ -56,7 +58,10 @@ class Sink(Protocol):
     """Takes logits while they are still on the device."""
 
     def __call__(self, indices: Sequence[int], logits: "torch.Tensor") -> None:
-        """`logits` (len(indices), v), float32; index i belongs to the i-th query asked for."""
+        """`logits` (len(indices), v), float32; index i belongs to the i-th query asked for.
+
+        A next-sentence head has `NEXT_SENTENCE_CLASSES` outputs in place of v.
+        """
 
 
 class Backend(Protocol):

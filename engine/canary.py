@@ -103,7 +103,7 @@ def _serve() -> None:
     import torch
     from transformers.utils import logging
 
-    from logitbank.engine.hf_model import read_model
+    from logitbank.engine.hf_model import output_logits, read_model
 
     logging.disable_progress_bar()
     for line in sys.stdin:
@@ -117,7 +117,8 @@ def _serve() -> None:
             if query.language:
                 inputs["lang_ids"] = torch.tensor([model.config.languages.index(query.language)])
             with torch.inference_mode():
-                logits = model(**inputs).logits[0, query.position]
+                found = output_logits(model(**inputs), query.head)[0]
+            logits = found[query.position] if found.dim() == 2 else found
             reply = {"logits": base64.b64encode(logits.float().numpy().tobytes()).decode()}
             del model, logits
         except Exception as error:  # the parent decides; this process only reports

@@ -233,9 +233,9 @@ def choose_engine(name: Literal["auto", "vllm", "transformers"]) -> EngineName:
 
 
 def record_prompts(bank: Bank, prepared: Prepared) -> None:
-    """Put the new query set and the prompt tables, pointing at their queries, into the bank."""
-    if prepared.placement.new is not None:
-        bank.add_query_set(prepared.placement.new)
+    """Put the new query sets and the prompt tables, pointing at their queries, into the bank."""
+    for query_set in prepared.placement.new:
+        bank.add_query_set(query_set)
     for name, table in prepared.tables:
         bank.add_prompts(name, table)
 

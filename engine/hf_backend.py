@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
-from logitbank.engine.hf_model import adapter_weights, read_model, used_weights
+from logitbank.engine.hf_model import adapter_weights, output_logits, read_model, used_weights
 from logitbank.engine.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights import ContentDigest, stream_weights
 from logitbank.errors import WeightsError
@@ -20,13 +20,15 @@ from logitbank.store.schema import Json, Query
 class _Sequence(NamedTuple):
     """What one forward pass sees of a query."""
 
+    next_sentence: bool
     language: str
     ids: tuple[int, ...]
     segments: tuple[int, ...]
 
 
 def _sequence(query: Query) -> _Sequence:
-    return _Sequence(query.language, query.ids, query.segments)
+    next_sentence = query.head == "next_sentence"
+    return _Sequence(next_sentence, query.language, query.ids, query.segments)
 
 
 class TransformersBackend:
@@ -54,6 +56,8 @@ class TransformersBackend:
         if self._model is None:
             self._model = fresh.to(self._device).eval()
             self._head = SelectingHead(self._model)
+            if self._settings.next_sentence:
+                in_float32(self._model.cls.seq_relationship)
         else:
             _copy_weights(fresh, self._model, checkpoint)
         model = self._model
@@ -87,10 +91,15 @@ class TransformersBackend:
             }
             rows = torch.tensor([place[_sequence(queries[i])] for i in batch])
             positions = torch.tensor([queries[i].position for i in batch])
-            self._head.select(rows=rows, positions=positions)
-            logits = self._model(**self._inputs([*place])).logits
-            # A model whose head could not be told apart has run it on every position.
-            sink(batch, (logits if logits.dim() == 2 else logits[rows, positions]).float())
+            head = queries[batch[0]].head
+            none = slice(0 if head == "next_sentence" else None)
+            self._head.select(rows=rows[none], positions=positions[none])
+            logits = output_logits(self._model(**self._inputs([*place])), head)
+            if head == "next_sentence":
+                logits = logits[rows]
+            elif logits.dim() == 3:  # a head that could not be told apart ran on every position
+                logits = logits[rows, positions]
+            sink(batch, logits.float())
 
     def describe(self) -> dict[str, Json]:
         return {
@@ -148,16 +157,27 @@ class SelectingHead:
         )
 
 
+def in_float32(layer: torch.nn.Linear) -> None:
+    """Make a layer compute in float32, whatever its weights are in."""
+
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        weight, bias = layer.weight.float(), layer.bias.float()
+        return torch.nn.functional.linear(input.float(), weight, bias)
+
+    layer.forward = forward  # type: ignore[method-assign]
+
+
 def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> Iterator[list[int]]:
     """Indices of `queries`, cut so that no batch exceeds the budget.
 
-    A batch is of one language and one length: some models, such as MobileBERT, let padding change
-    the logits of the rest, whatever the attention mask says. Queries of one sequence stay
-    together, so that it is run once.
+    A batch is for one head, of one language and one length: some models, such as MobileBERT, let
+    padding change the logits of the rest, whatever the attention mask says. Queries of one sequence
+    stay together, so that it is run once.
     """
 
-    def place(i: int) -> tuple[str, int, _Sequence]:
-        return queries[i].language, len(queries[i].ids), _sequence(queries[i])
+    def place(i: int) -> tuple[bool, str, int, _Sequence]:
+        own = _sequence(queries[i])
+        return own.next_sentence, own.language, len(own.ids), own
 
     batch: list[int] = []
     sequences: set[_Sequence] = set()
@@ -165,7 +185,7 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
         own = _sequence(queries[i])
         grown = len(sequences) + 1
         full = grown * len(own.ids) > max_tokens or grown > max_sequences
-        other = bool(batch) and place(batch[0])[:2] != place(i)[:2]
+        other = bool(batch) and place(batch[0])[:3] != place(i)[:3]
         if batch and own not in sequences and (full or other):
             yield batch
             batch, sequences = [], set()

@@ -8,12 +8,18 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+)
 
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.proof import Fingerprint, fingerprint
 from logitbank.engine.weights import stream_weights, weight_files
 from logitbank.errors import WeightsError
+from logitbank.store.schema import Head
 
 _CLASSES: dict[str, Any] = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
 
@@ -40,7 +46,8 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
             config.languages = [*config.languages, *settings.adapter_languages]
             extra["config"] = config
         files = weight_files(folder, legacy_weights=settings.legacy_weights)
-        model, found = _CLASSES[settings.task].from_pretrained(
+        kind = AutoModelForPreTraining if settings.next_sentence else _CLASSES[settings.task]
+        model, found = kind.from_pretrained(
             folder,
             dtype=getattr(torch, settings.compute_dtype),
             use_safetensors=files[0].suffix == ".safetensors",
@@ -53,6 +60,15 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
     _check_missing(found["missing_keys"], folder, settings)
     _put_adapters(model, settings)
     return ReadModel(model, frozenset(found["unexpected_keys"]))
+
+
+def output_logits(found: Any, head: Head) -> torch.Tensor:
+    """Of a model's outputs those of one head."""
+    if head == "next_sentence":
+        logits: torch.Tensor = found.seq_relationship_logits
+    else:
+        logits = found.prediction_logits if "prediction_logits" in found else found.logits
+    return logits
 
 
 def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings) -> None:

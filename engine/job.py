@@ -15,7 +15,10 @@ class Job:
     checkpoint: CheckpointId
     folder: Path
     deposits: tuple[DepositPlan, ...]
+    vocab: int
+    """Outputs of the head that predicts tokens."""
     vocab_entries: int
+    """Entries of the tokenizer; outputs from here on are padding."""
     provenance: dict[str, Json]
     settings: EngineSettings
     """The same in all jobs of a run."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 _UNUSED = re.compile(r"(^|\.)pooler\.|^cls\.seq_relationship\.")
+"""Of a next-sentence head."""
 _NAMES = (
     (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
     (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),
@@ -27,6 +28,8 @@ _NAMES = (
     (re.compile(r"^lm_head\.bias$"), "head.first_bias"),
     (re.compile(r"^lm_head\.decoder\.bias$"), "head.bias"),
     (re.compile(r"^lm_head\.decoder\.weight$"), "head.decoder"),
+    (re.compile(r"^bert\.pooler\.dense\."), "next_sentence.dense."),
+    (re.compile(r"^cls\.seq_relationship\."), "next_sentence.output."),
     (re.compile(r"^(bert|roberta)\."), "body."),
 )
 _EMBEDDING = "body.embeddings.word_embeddings.weight"
@@ -35,11 +38,12 @@ SPARE_BIAS = "head.first_bias"
 
 
 def masked_weights(
-    weights: "Iterable[tuple[str, torch.Tensor]]", *, tied: bool
+    weights: "Iterable[tuple[str, torch.Tensor]]", *, tied: bool, next_sentence: bool = False
 ) -> "Iterator[tuple[str, torch.Tensor]]":
     """Pass on what is used, each parameter once.
 
-    BERT's and RoBERTa's names become `body.…` (their encoder) and `head.…`; others stay. A `tied`
+    BERT's and RoBERTa's names become `body.…` (their encoder), `head.…` and, where that head is
+    wanted, `next_sentence.…`; others stay. A `tied`
     head is the embedding, and is left out; its two biases are one. An untied one's first bias is
     passed on as `SPARE_BIAS`.
 
@@ -52,7 +56,7 @@ def masked_weights(
     seen: dict[str, Fingerprint] = {}
     names: set[str] = set()
     for name, tensor in weights:
-        if _UNUSED.search(name):
+        if not next_sentence and _UNUSED.search(name):
             continue
         canonical = name
         for pattern, replacement in _NAMES:

@@ -29,8 +29,9 @@ class Placement:
 
     places: tuple[tuple[str, int], ...]
     """(query set, row) of each query, in the order asked."""
-    new: QuerySet | None
-    """The queries that no stored query set holds."""
+    new: tuple[QuerySet, ...]
+    """The queries that no stored query set holds: a set for those of the vocabulary, and one for
+    those of a next-sentence head, which has other outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Plan:
 
 
 def place(queries: Sequence[Query], tokenizer: str, stored: Mapping[str, QuerySet]) -> Placement:
-    """Find each query in the stored query sets; put the rest, sorted by ids, into a new one.
+    """Find each query in the stored query sets; put the rest, sorted by ids, into new ones.
 
     Sorting puts sequences with a shared beginning side by side, where a prefix cache sees them.
     """
@@ -91,9 +92,10 @@ def place(queries: Sequence[Query], tokenizer: str, stored: Mapping[str, QuerySe
         {q for q in queries if q not in known},
         key=lambda q: (q.ids, q.segments, q.position, q.head, q.language),
     )
-    new = QuerySet(tokenizer, tuple(lacking)) if lacking else None
-    if new is not None:
-        known |= {query: (new.name, row) for row, query in enumerate(new.queries)}
+    kinds = ([q for q in lacking if (q.head == "next_sentence") == nsp] for nsp in (False, True))
+    new = tuple(QuerySet(tokenizer, tuple(kind)) for kind in kinds if kind)
+    for query_set in new:
+        known |= {query: (query_set.name, row) for row, query in enumerate(query_set.queries)}
     return Placement(tuple(known[q] for q in queries), new)
 
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.config import ModelConfig
+from logitbank.engine.heads import has_next_sentence_head
 from logitbank.engine.plan import (
     DepositPlan,
     Placement,
@@ -32,7 +33,7 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, Deposit
-from logitbank.store.schema import Dtype, Keep, Layout, QuerySet
+from logitbank.store.schema import NEXT_SENTENCE_CLASSES, Dtype, Keep, Layout, QuerySet
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,12 @@ class Prepared:
 def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
     tokenizer, config = Tokenizer.load(tokenizer_folder(first)), ModelConfig.read(first)
+    wanted, skipped = _with_head(extraction, config, first)
     tokenized = tuple(
         tokenize(prompts, tokenizer)
         if isinstance(prompts, PromptSet)
         else tokenize_sequences(prompts, tokenizer)
-        for prompts in extraction.prompt_sets
+        for prompts in wanted
     )
     for prompts in tokenized:
         _check_tokens(prompts, config)
@@ -99,8 +101,7 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
     placement = place(queries, tokenizer.digest, stored)
     query_sets = dict(stored)
-    if placement.new is not None:
-        query_sets[placement.new.name] = placement.new
+    query_sets |= {query_set.name: query_set for query_set in placement.new}
     places = dict(zip(queries, placement.places, strict=True))
     tables = tuple(
         (p.name, placed(p.table, [places[query] for query in p.queries])) for p in tokenized
@@ -120,8 +121,34 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     return Prepared(
         *(plan, placement, tables, tokenizer, config, query_sets, first, settings),
         adapters=extraction.adapters,
-        notes=notes,
+        notes=skipped + notes,
     )
+
+
+def _with_head(
+    extraction: Extraction, config: ModelConfig, first: Path
+) -> tuple[list[PromptSet | SequenceSet], tuple[str, ...]]:
+    """The prompt sets that the model has a head for, and a line about each other one.
+
+    Raises
+    ------
+    PromptError
+        It has none for any.
+    """
+    sets = extraction.prompt_sets
+    asking = [s for s in sets if isinstance(s, SequenceSet) and s.next_sentence]
+    if not asking or has_next_sentence_head(
+        first, config, legacy_weights=extraction.settings.legacy_weights
+    ):
+        return [*sets], ()
+    named = ", ".join(config.architectures) or config.model_type
+    why = f"the model ({named}) has no next-sentence head"
+    if len(asking) == len(sets):
+        raise PromptError(
+            f"{asking[0].name!r} needs a next-sentence head, and {why}; nothing is left to run"
+        )
+    notes = tuple(f"{s.name} is skipped: {why}" for s in asking)
+    return [s for s in sets if s not in asking], notes
 
 
 def _check_options(
@@ -171,7 +198,7 @@ def _deposits(
             if deposit is None:
                 layout = Layout.plan(
                     queries=len(query_sets[name]),
-                    vocab=config.vocab,
+                    vocab=_outputs(query_sets[name], config),
                     dtype=extraction.dtype,
                     keep=extraction.keep,
                     block_rows=extraction.block_rows,
@@ -182,6 +209,12 @@ def _deposits(
                 layout, committed = deposit.layout, deposit.committed()
             if blocks := needed_blocks(wanted, layout, committed):
                 yield DepositPlan(checkpoint.id, name, layout, blocks)
+
+
+def _outputs(query_set: QuerySet, config: ModelConfig) -> int:
+    """Of the head that a query set is about."""
+    head = query_set.queries[0].head
+    return NEXT_SENTENCE_CLASSES if head == "next_sentence" else config.vocab
 
 
 def _check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:

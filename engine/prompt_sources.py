@@ -20,9 +20,10 @@ KNOWN_PROMPTS = {
     "lambada": "the last words of LAMBADA's 5,153 passages, for causal models",
     "crows-pairs": "both sentences of CrowS-Pairs' 1,508 pairs",
     "stereoset-intra": "StereoSet's 6,318 intra-sentence candidates",
-    "stereoset-intra-de": "the same in German",
-    "stereoset-inter-causal": "StereoSet's 6,369 inter-sentence candidates, for causal models",
-    "stereoset-inter-causal-de": "the same in German",
+    "stereoset-inter": "StereoSet's 6,369 inter-sentence ones, by BERT's next-sentence head",
+    "stereoset-inter-causal": "the same for causal models, ours",
+    "stereoset-…-de": "any of the three in German",
+    "stereoset-…-prefix": "any of these after a text that asks for no bias",
 }
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -51,7 +52,12 @@ def prompt_set(
         from logitbank.engine.professions import professions
 
         return professions(data)
-    if spec in KNOWN_PROMPTS:
+    if spec.startswith("stereoset-"):
+        from logitbank.engine.stereoset_prompts import stereoset
+
+        if (found := stereoset(spec, data)) is not None:
+            return found
+    elif spec in KNOWN_PROMPTS:
         from logitbank.engine import sequence_sources
         from logitbank.engine.stereotype_accuracy import stereotype_accuracy
         from logitbank.engine.winobias_em import winobias_em
@@ -61,12 +67,6 @@ def prompt_set(
             "winobias-em": lambda: winobias_em(data),
             "lambada": lambda: sequence_sources.lambada(data),
             "crows-pairs": lambda: sequence_sources.crows_pairs(data),
-            "stereoset-intra": lambda: sequence_sources.stereoset_intra(data),
-            "stereoset-intra-de": lambda: sequence_sources.stereoset_intra(data, language="de"),
-            "stereoset-inter-causal": lambda: sequence_sources.stereoset_inter_causal(data),
-            "stereoset-inter-causal-de": lambda: sequence_sources.stereoset_inter_causal(
-                data, language="de"
-            ),
         }
         return made[spec]()
     if Path(spec).suffix.lower() in _SUFFIXES:

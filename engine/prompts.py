@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -100,7 +101,8 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
 def tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     """Turn prompts of many queries into distinct queries and the table that points at them.
 
-    The table has a row per piece, whose option is `target`, and a column `score_kind`.
+    The table has a row per piece, whose option is `target`, and a column `score_kind`. A prompt for
+    a next-sentence head has one piece with two options, `next` and `other`.
 
     Raises
     ------
@@ -110,11 +112,12 @@ def tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokeniz
     places: dict[Query, int] = {}
     rows: list[tuple[object, ...]] = []
     for at, prompt in enumerate(prompt_set.prompts):
-        for i, piece in enumerate(prompt.pieces(tokenizer, prompt_set.language)):
-            query = places.setdefault(piece.query, len(places))
-            rows.append((at, i, piece.text, piece.token, query, piece.kind))
+        pieces = prompt.pieces(tokenizer, prompt_set.language)
+        for i, (query, options) in enumerate(groupby(pieces, key=lambda piece: piece.query)):
+            row = places.setdefault(query, len(places))
+            rows += [(at, i, p.text, p.token, row, p.kind, p.option) for p in options]
     schema = {"at": pl.Int64, "piece": pl.Int32, "continuation": pl.String}
-    schema |= {"token": pl.Int32, "query": pl.Int32, "score_kind": pl.String}
+    schema |= {"token": pl.Int32, "query": pl.Int32, "score_kind": pl.String, "option": pl.String}
     listed = pl.DataFrame(rows, schema=schema, orient="row")
     prompts = prompt_set.prompts
     own = pl.DataFrame({"prompt_id": [p.id for p in prompts], "text": [p.text for p in prompts]})
@@ -122,7 +125,6 @@ def tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokeniz
     table = wide.with_columns(
         order_seed=pl.lit(None, pl.Int32),
         answer=pl.lit(None, pl.String),
-        option=pl.lit("target"),
         is_answer=pl.lit(None, pl.Boolean),
     )
     head = [name for name in PROMPTS_SCHEMA if name not in ("query_set", "row")]

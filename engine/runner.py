@@ -71,6 +71,7 @@ class Runner:
                 checkpoint,
                 folder,
                 deposits,
+                self._prepared.config.vocab,
                 min(self._prepared.tokenizer.entries, self._prepared.config.vocab),
                 _provenance(source, self._prepared),
                 self._prepared.settings,

@@ -13,19 +13,20 @@ from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.schema import Query
 
-Kind = Literal["target", "given", "sentence", "masked"]
+Kind = Literal["target", "given", "sentence", "masked", "nsp"]
 """How a token is scored: as part of a target, or of a sentence, after its context; after the text
-before it; under a mask."""
+before it; under a mask. `nsp` is a class of a next-sentence head."""
 
 
 class Piece(NamedTuple):
-    """One scored token."""
+    """One scored token, or class of a next-sentence head."""
 
     query: Query
     token: int
     text: str
     """Of the token, for people."""
     kind: Kind
+    option: str = "target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,29 @@ class MaskedTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class NextSentence:
+    """Whether `sentence` follows `context`, by a next-sentence head: both classes' logits.
+
+    Both, since near certainty the probability of the one would drown in the rounding of its logit.
+    """
+
+    id: str
+    context: str
+    sentence: str
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return f"{self.context} {self.sentence}"
+
+    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+        ids, segments = tokenizer.encode_pair(self.context, self.sentence)
+        query = Query(tuple(ids), 0, "next_sentence", tuple(segments), language)
+        yield Piece(query, 0, "", "nsp", IS_NEXT)
+        yield Piece(query, 1, "", "nsp", IS_OTHER)
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A sentence that a masked model and a causal one score in their own ways.
 
@@ -150,7 +174,9 @@ class Candidate:
 
 
 BLANK = "BLANK"
-SequencePrompt = Continuation | Sentence | MaskedWord | MaskedTokens | Candidate
+IS_NEXT, IS_OTHER = "next", "other"
+"""Options of a next-sentence query."""
+SequencePrompt = Continuation | Sentence | MaskedWord | MaskedTokens | NextSentence | Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +187,19 @@ class SequenceSet:
     prompts: tuple[SequencePrompt, ...]
     language: str = ""
 
+    @property
+    def next_sentence(self) -> bool:
+        """Whether it needs a model with a next-sentence head."""
+        return isinstance(self.prompts[0], NextSentence)
+
     def __post_init__(self) -> None:
         if not self.prompts:
             raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
+        if len({isinstance(prompt, NextSentence) for prompt in self.prompts}) > 1:
+            raise PromptError(
+                f"prompt set {self.name!r} has prompts for a next-sentence head and others; make "
+                "two sets of them"
+            )
         seen: set[str] = set()
         for prompt in self.prompts:
             if prompt.id in seen:

@@ -50,6 +50,7 @@ def fitted_settings(
         settings,
         task=task,
         engine=engine,
+        next_sentence=any(p.queries[0].head == "next_sentence" for p in prompts),
         many_positions=any(query.position < len(query.ids) - 1 for query in queries),
         adapter_languages=borrowed,
     )

@@ -106,6 +106,11 @@ class Tokenizer:
         ids: list[list[int]] = batch["input_ids"]
         return ids
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Ids of two texts with the special tokens around them, and the text that each is of."""
+        batch = self._backend(first, second, return_token_type_ids=True, verbose=False)
+        return batch["input_ids"], batch["token_type_ids"]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids together."""
         text: str = self._backend.decode(list(ids), clean_up_tokenization_spaces=False)

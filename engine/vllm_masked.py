@@ -25,7 +25,10 @@ from logitbank.engine.masked_weights import SPARE_BIAS, masked_weights
 from logitbank.engine.proof import Ledger
 from logitbank.engine.vllm_backend import Weights, common_arguments, cpu_cache_arguments
 from logitbank.engine.vllm_pooled import PooledEngine, PositionPooler, pooling_arguments
+from logitbank.store.schema import NEXT_SENTENCE_CLASSES, Head
 
+_NEXT_SENTENCE = "logitbank_next_sentence"
+"""Key of a model's config: vLLM makes the model itself and hands on nothing else."""
 _CLASSES = {"bert": "LogitbankBertForMaskedLM", "roberta": "LogitbankRobertaForMaskedLM"}
 
 
@@ -40,8 +43,8 @@ class VllmMaskedBackend(PooledEngine):
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         # The head multiplies by the embedding itself, so a tied one cannot be stale.
         ledger = Ledger(self._model_config.dtype, tied=False)
-        used = (pair for pair in masked_weights(weights, tied=self._tied) if pair[0] != SPARE_BIAS)
-        return ledger, ledger.record(used)
+        named = masked_weights(weights, tied=self._tied, next_sentence=self._settings.next_sentence)
+        return ledger, ledger.record(pair for pair in named if pair[0] != SPARE_BIAS)
 
 
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
@@ -50,7 +53,12 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
         common_arguments(folder, settings)
         | pooling_arguments(settings)
         | cpu_cache_arguments(folder, settings)
-        | {"hf_overrides": {"architectures": [_CLASSES[kind]]}}
+        | {
+            "hf_overrides": {
+                "architectures": [_CLASSES[kind]],
+                _NEXT_SENTENCE: settings.next_sentence,
+            }
+        }
     )
 
 
@@ -81,6 +89,20 @@ class _Head(nn.Module):
         return linear(x, output.float(), self.bias.float())
 
 
+class _NextSentenceHead(nn.Module):
+    """BERT's pooler and its classifier, in float32."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, NEXT_SENTENCE_CLASSES)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """First tokens' hidden states (n, width) to logits (n, 2), float32."""
+        x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float()).tanh()
+        return linear(x, self.output.weight.float(), self.output.bias.float())
+
+
 @attn_type("encoder_only")
 @default_pooling_type(tok_pooling_type="ALL")
 class BertForMasks(nn.Module):
@@ -98,7 +120,10 @@ class BertForMasks(nn.Module):
         )
         config = vllm_config.model_config.hf_config
         self.head = _Head(config, self.body.embeddings.word_embeddings)
-        self.pooler = PositionPooler(self.head)
+        heads: dict[Head, nn.Module] = {"mask": self.head}
+        if getattr(config, _NEXT_SENTENCE):
+            self.next_sentence = heads["next_sentence"] = _NextSentenceHead(config)
+        self.pooler = PositionPooler(heads)
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
         embedded: torch.Tensor = self.body.embed_input_ids(input_ids)

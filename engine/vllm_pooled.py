@@ -5,7 +5,7 @@ hidden states there, runs the model's own head on them, and hands the logits to 
 imported after `vllm_backend`, which sets what vLLM reads from the environment.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,8 +17,9 @@ from vllm.v1.pool.metadata import PoolingMetadata
 from logitbank.engine.backend import EngineSettings, Sink
 from logitbank.engine.vllm_backend import VllmEngine
 from logitbank.errors import EngineError
-from logitbank.store.schema import Query
+from logitbank.store.schema import Head, Query
 
+_HEAD = "logitbank_head"
 _ROWS = "logitbank_rows"
 _POSITIONS = "logitbank_positions"
 _SEGMENTS = "compressed_token_type_ids"  # vLLM's own: where segment 1 begins
@@ -45,9 +46,10 @@ class PooledEngine(VllmEngine):
     def score(self, queries: Sequence[Query], sink: Sink) -> None:
         prompts, params = [], []
         order = sorted(range(len(queries)), key=lambda i: _sequence(queries[i]))
-        for (ids, segments), group in groupby(order, key=lambda i: _sequence(queries[i])):
+        for (head, ids, segments), group in groupby(order, key=lambda i: _sequence(queries[i])):
             rows = list(group)
             extra: dict[str, Any] = {
+                _HEAD: head,
                 _ROWS: rows,
                 _POSITIONS: [queries[i].position for i in rows],
             }
@@ -62,8 +64,8 @@ class PooledEngine(VllmEngine):
             _sinks.clear()
 
 
-def _sequence(query: Query) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return query.ids, query.segments
+def _sequence(query: Query) -> tuple[Head, tuple[int, ...], tuple[int, ...]]:
+    return query.head, query.ids, query.segments
 
 
 def _second_segment(segments: Sequence[int]) -> int:
@@ -75,27 +77,29 @@ def _second_segment(segments: Sequence[int]) -> int:
 
 
 class PositionPooler(Pooler):  # type: ignore[misc]
-    """Gathers the asked positions of a batch and runs `head` on them, a few rows at a time."""
+    """Gathers the asked positions of a batch and runs a head on them, a few rows at a time."""
 
-    def __init__(self, head: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, heads: Mapping[Head, Callable[[torch.Tensor], torch.Tensor]]) -> None:
         super().__init__()
-        self._head = [head]  # in a list, so that its parameters have no second name
+        self._heads = heads  # modules in a mapping get no second name
 
     def get_supported_tasks(self) -> set[Any]:
         return {_TASK}
 
     def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> Any:
         starts = pooling_metadata.get_pooling_cursor().first_token_indices_gpu.tolist()
-        rows: list[int] = []
-        places: list[int] = []
-        for start, params in zip(starts, pooling_metadata.pooling_params, strict=True):
-            extra = params.extra_kwargs or {}
-            rows += extra.get(_ROWS, [])
-            places += [start + position for position in extra.get(_POSITIONS, [])]
-        for sink in _sinks:
-            for first in range(0, len(rows), _HEAD_ROWS):
-                some = slice(first, first + _HEAD_ROWS)
-                chosen = torch.tensor(places[some], device=hidden_states.device)
-                sink(rows[some], self._head[0](hidden_states[chosen]).float())
+        for name, head in self._heads.items():
+            rows: list[int] = []
+            places: list[int] = []
+            for start, params in zip(starts, pooling_metadata.pooling_params, strict=True):
+                extra = params.extra_kwargs or {}
+                if extra.get(_HEAD) == name:
+                    rows += extra[_ROWS]
+                    places += [start + position for position in extra[_POSITIONS]]
+            for sink in _sinks:
+                for first in range(0, len(rows), _HEAD_ROWS):
+                    some = slice(first, first + _HEAD_ROWS)
+                    chosen = torch.tensor(places[some], device=hidden_states.device)
+                    sink(rows[some], head(hidden_states[chosen]).float())
         nothing = torch.zeros(1, 1)
         return [nothing] * len(starts)

@@ -47,6 +47,6 @@ def _pooled(known: Any, architectures: list[str]) -> Any:
             # vLLM finds the names of a checkpoint's tensors by its architecture.
             vllm_config.model_config.hf_config.architectures = architectures
             super().__init__(vllm_config=vllm_config, prefix=prefix)
-            self.pooler = PositionPooler(self.compute_logits)
+            self.pooler = PositionPooler({"next_token": self.compute_logits})
 
     return Positions

@@ -125,6 +125,24 @@ def check_weights(folder: Path, *, legacy_weights: bool = False) -> None:
                 pass
 
 
+def tensor_names(folder: Path, *, legacy_weights: bool = False) -> frozenset[str]:
+    """Names of the tensors in a folder's weights; of safetensors only the headers are read.
+
+    Raises
+    ------
+    WeightsError
+        As `stream_weights`.
+    """
+    names: set[str] = set()
+    for path in weight_files(folder, legacy_weights=legacy_weights):
+        if path.suffix == ".safetensors":
+            with _opened(path) as file:
+                names.update(file.keys())
+        else:
+            names.update(name for name, _ in _read_legacy(path))
+    return frozenset(names)
+
+
 def sample_digest(folder: Path) -> str | None:
     """16 hex digits by which other weights are told apart without reading them all.
 

@@ -58,21 +58,21 @@ class Worker:
 
     def _run(self, job: Job) -> None:
         start = time.perf_counter()
-        canary = self._canary_query(job)
-        if canary is not None:
-            self._ask_canary(job, canary)
+        canaries = self._canary_queries(job)
+        for query in canaries:
+            self._ask_canary(job, query)
         if self._backend is None:
             self._backend = open_backend(job.folder, job.settings)
         loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
-        vocab = job.deposits[0].layout.vocab
-        if loaded.vocab != vocab:
+        if loaded.vocab != job.vocab:
             raise SuiteError(
                 f"{job.checkpoint}: its head has {loaded.vocab} outputs, the suite's first "
-                f"checkpoint {vocab}; a suite has one vocabulary. Extract it on its own"
+                f"checkpoint {job.vocab}; a suite has one vocabulary. Extract it on its own"
             )
         provenance = job.provenance | self._backend.describe() | {"weights": loaded.weights}
-        if canary is not None:
-            provenance["canary_difference"] = self._check_canary(job, canary)
+        if canaries:
+            differences = [self._check_canary(job, query) for query in canaries]
+            provenance["canary_difference"] = max(differences)
         self._loads += 1
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
         for deposit in job.deposits:
@@ -89,7 +89,11 @@ class Worker:
         queries = self._bank.query_set(plan.query_set).queries
         options = self._bank.option_tokens(plan.query_set)
         spec = DepositSpec(
-            job.checkpoint, plan.query_set, plan.layout, job.vocab_entries, provenance
+            job.checkpoint,
+            plan.query_set,
+            plan.layout,
+            min(job.vocab_entries, plan.layout.vocab),
+            provenance,
         )
         with self._bank.begin(spec) as writer, BlockWriter(writer, self._written) as blocks:
             # Another run may have made the deposit meanwhile, with blocks of another size.
@@ -100,7 +104,7 @@ class Worker:
                     layout,
                     block,
                     options=options,
-                    vocab_entries=job.vocab_entries,
+                    vocab_entries=spec.vocab_entries,
                     buffer=self._buffers.take(layout),
                 )
                 self._score(reducer, [queries[row] for row in reducer.rows], plan)
@@ -142,12 +146,13 @@ class Worker:
         self._emit(BlockCommitted(block, data.scores["query"].n_unique(), size))
         self._buffers.give_back(data)
 
-    def _canary_query(self, job: Job) -> Query | None:
+    def _canary_queries(self, job: Job) -> list[Query]:
+        """The first query of each head."""
         every = job.settings.canary_every
         if every == 0 or self._loads % every:
-            return None
-        queries = self._bank.query_set(job.deposits[0].query_set).queries
-        return next((q for q in queries if q.head in ("next_token", "mask")), None)
+            return []
+        firsts = [self._bank.query_set(d.query_set).queries[0] for d in job.deposits]
+        return [*{query.head: query for query in reversed(firsts)}.values()]
 
     def _ask_canary(self, job: Job, query: Query) -> None:
         from logitbank.engine.canary import Canary

@@ -10,16 +10,17 @@ from typing import Literal
 
 Architecture = Literal[
     *("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied"),
-    *("bert", "bert_untied", "roberta", "xmod", "distilbert", "mobilebert"),
+    *("bert", "bert_pretraining", "roberta", "xmod", "distilbert", "mobilebert"),
 ]
 ARCHITECTURES: tuple[Architecture, ...] = ("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied")
 MASKED_ARCHITECTURES: tuple[Architecture, ...] = (
-    *("bert", "bert_untied", "roberta", "xmod", "distilbert", "mobilebert"),
+    *("bert", "bert_pretraining", "roberta", "xmod", "distilbert", "mobilebert"),
 )
 VOCAB = 640
 MASK_ID = 4
 LANGUAGES = ("de_CH", "fr_CH")
 """Adapters of the X-MOD checkpoints."""
+# bert_pretraining has a next-sentence head too, and an output layer of its own.
 WORDS = [
     "the",
     "a",
@@ -60,13 +61,15 @@ def make_checkpoint(
 ) -> Path:
     """Save one random checkpoint with a tokenizer in the Hugging Face layout."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     torch.manual_seed(seed)
     masked = architecture in MASKED_ARCHITECTURES
     kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+    if architecture == "bert_pretraining":
+        kind = AutoModelForPreTraining
     model = kind.from_config(_config(architecture, vocab))
     with torch.no_grad():
         for name, parameter in model.named_parameters():

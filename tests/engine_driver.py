@@ -1,8 +1,8 @@
 """Run one engine over checkpoints in a process of its own: `python -m tests.engine_driver`.
 
 Arguments: a pickle of (settings or None, folders, queries) and the .npz to write, one array
-(queries, v) a folder. Without settings it is the reference: plain transformers, one query at a
-time, in a process that never imports vLLM.
+(queries, v) a folder, NaN beyond the two outputs of a next-sentence head. Without settings it is
+the reference: plain transformers, one query at a time, in a process that never imports vLLM.
 """
 
 import os
@@ -37,10 +37,12 @@ def drive(
 
 def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertForPreTraining
 
-    masked = queries[0].head == "mask"
-    read = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_pretrained
+    heads = {query.head for query in queries}
+    read = (AutoModelForMaskedLM if "mask" in heads else AutoModelForCausalLM).from_pretrained
+    if "next_sentence" in heads:
+        read = BertForPreTraining.from_pretrained
     results = []
     for folder in folders:
         model = read(folder, dtype=torch.float32).eval()
@@ -51,7 +53,14 @@ def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
                 inputs["token_type_ids"] = torch.tensor([query.segments])
             if query.language:
                 model.set_default_language(query.language)
-            found: np.ndarray = model(**inputs).logits[0, query.position].numpy()
+            outputs = model(**inputs)
+            if query.head == "next_sentence":
+                row = np.full(model.config.vocab_size, np.nan, np.float32)
+                row[:2] = outputs.seq_relationship_logits[0].numpy()
+                return row
+            several = "prediction_logits" in outputs
+            output = outputs.prediction_logits if several else outputs.logits
+            found: np.ndarray = output[0, query.position].numpy()
             return found
 
         with torch.inference_mode():
@@ -70,7 +79,8 @@ def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[
         rows = np.full((len(queries), loaded.vocab), np.nan, np.float32)
 
         def take(indices: object, logits: object, rows: np.ndarray = rows) -> None:
-            rows[list(indices)] = logits.float().cpu().numpy()  # type: ignore[attr-defined, call-overload]
+            found = logits.float().cpu().numpy()  # type: ignore[attr-defined]
+            rows[list(indices), : found.shape[1]] = found  # type: ignore[call-overload]
 
         backend.score(queries, take)
         results.append(rows)

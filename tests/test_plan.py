@@ -11,21 +11,21 @@ A, B, C = Query((1, 2), 1), Query((1, 3), 1), Query((2,), 0)
 def test_known_queries_are_found_and_new_ones_sorted_into_one_set() -> None:
     stored = QuerySet("tok", (B,))
     placement = place([C, B, A, C], "tok", {stored.name: stored})
-    assert placement.new is not None
-    assert placement.new.queries == (A, C)
-    new = placement.new.name
+    (new_set,) = placement.new
+    assert new_set.queries == (A, C)
+    new = new_set.name
     assert placement.places == ((new, 1), (stored.name, 0), (new, 0), (new, 1))
 
 
 def test_queries_of_another_tokenizer_are_not_the_same_queries() -> None:
     stored = QuerySet("other", (A,))
     placement = place([A], "tok", {stored.name: stored})
-    assert placement.new == QuerySet("tok", (A,))
+    assert placement.new == (QuerySet("tok", (A,)),)
 
 
 def test_nothing_new_makes_no_query_set() -> None:
     stored = QuerySet("tok", (A, B))
-    assert place([B], "tok", {stored.name: stored}).new is None
+    assert place([B], "tok", {stored.name: stored}).new == ()
 
 
 def test_only_blocks_with_wanted_rows_that_are_not_committed_are_needed() -> None:

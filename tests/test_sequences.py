@@ -12,7 +12,7 @@ import torch
 from logitbank.engine.extract import extract
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import TokenizedPrompts, tokenize_sequences
-from logitbank.engine.sequence_sources import attribute_word, lambada
+from logitbank.engine.sequence_sources import lambada
 from logitbank.engine.sequences import (
     Candidate,
     Continuation,
@@ -131,22 +131,6 @@ def test_what_cannot_be_scored_is_named(
     write_tokenizer(tmp_path)
     with pytest.raises(PromptError, match="'a': the tokenizer has no begin-of-text token"):
         made(Tokenizer.load(tmp_path), Sentence("a", " the"))
-
-
-@pytest.mark.parametrize(
-    ("context", "sentence", "word"),
-    [
-        ("She is BLANK.", "She is kind.", "kind"),
-        ("BLANK men walk", "Tall men walk", "Tall"),
-        ("He BLANKed it", "He walked it", "walked"),
-        ("It is BLANK", "It", None),
-        ("no place", "no place", None),
-    ],
-)
-def test_the_attribute_word_stands_where_the_blank_is(
-    context: str, sentence: str, word: str | None
-) -> None:
-    assert attribute_word(context, sentence) == word
 
 
 def test_the_released_data_have_the_documented_numbers_of_tokens(

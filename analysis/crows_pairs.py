@@ -30,9 +30,11 @@ class CrowsPairs:
     crows_pairs: pl.DataFrame
     """Per checkpoint, kind of score and bias type, and for `all` of them: `score` over all `pairs`
     with its standard error and interval (Wilson, 95 %), `stereo_score` and `antistereo_score`
-    over the pairs of each direction that are not neutral, and the number of `neutral` pairs."""
+    over the pairs of each direction that are not neutral, and the number of `neutral` pairs;
+    `likelihood_diff`, the mean size of the difference in nats, with its standard error."""
     checkpoints: pl.DataFrame
-    """Sentences that are there with all their pieces, and how many are missing."""
+    """Sentences that are there with all their pieces, how many are missing, and `unscored` pairs:
+    numbers that no pair of the model has, as where two sentences share no token to score."""
     settings: Mapping[str, str | int | float | bool | None]
 
     def tables(self) -> dict[str, pl.DataFrame]:
@@ -69,9 +71,9 @@ def crows_pairs(
 
     References
     ----------
-    Nangia et al. 2020, §3 and its published code; the causal score as lm-evaluation-harness has
-    it (`pct_stereotype`). Departure: sums are compared as they are, where the published code
-    rounds them to three digits, which makes more pairs neutral.
+    Nangia et al. 2020, §3 and its published code; of whole sentences lm-evaluation-harness, whose
+    `pct_stereotype` and `likelihood_diff` these are. Departure: sums are compared as they are,
+    where the published code rounds them to three digits, which makes more pairs neutral.
 
     Examples
     --------
@@ -95,10 +97,15 @@ def crows_pairs(
             share=(pl.col("difference") > 0).mean(),
             stereo_score=100 * _preferred("stereo"),
             antistereo_score=100 * _preferred("antistereo"),
+            likelihood_diff=pl.col("difference").abs().mean(),
+            likelihood_diff_stderr=pl.col("difference").abs().std(ddof=1) / pl.len().sqrt(),
             pairs=pl.len().cast(pl.Int64),
             neutral=(pl.col("difference") == 0).sum().cast(pl.Int64),
         )
-        .with_columns(first=pl.col("bias_type") != ALL)
+        .with_columns(
+            pl.col("likelihood_diff_stderr").fill_null(float("nan")),
+            first=pl.col("bias_type") != ALL,
+        )
         .sort(*keys, "first", "bias_type", nulls_last=True)
     )
     table = with_wilson(table, "share", "pairs")
@@ -112,12 +119,26 @@ def crows_pairs(
             high=100 * pl.col("high"),
             stereo_score="stereo_score",
             antistereo_score="antistereo_score",
+            likelihood_diff="likelihood_diff",
+            likelihood_diff_stderr="likelihood_diff_stderr",
             pairs="pairs",
             neutral="neutral",
         ),
-        checkpoints=sentences.coverage,
+        checkpoints=sentences.coverage.with_columns(unscored=_unscored(sentences.rows["pair"])),
         settings={"intervals": "Wilson, 95 %"},
     )
+
+
+def _unscored(numbers: pl.Series) -> pl.Expr:
+    """How many numbers up to the last pair's are those of no pair that the model has a score of.
+
+    Sentences without a scored token have no row to count, so the count is of gaps.
+    """
+    if not numbers.dtype.is_integer():
+        return pl.lit(None, pl.Int64)
+    known = pl.col("prompts") + pl.col("missing")
+    last, first = (int(str(end)) for end in (numbers.max(), numbers.min()))
+    return (last - first + 1 - (known + 1) // 2).clip(lower_bound=0).cast(pl.Int64)
 
 
 def _preferred(direction: str) -> pl.Expr:

@@ -139,6 +139,7 @@ def _save_crows_pairs(table: pl.DataFrame, folder: Path) -> None:
     shares = table.with_columns(
         pct_stereotype=pl.col("score") / 100, pct_stereotype_stderr=pl.col("score_stderr") / 100
     )
+    metrics = ("pct_stereotype", "likelihood_diff")
     for (kind, bias_type), rows in shares.group_by("score_kind", "bias_type", maintain_order=True):
         name = "crows_pairs_english" if kind == "sentence" else "crows_pairs_masked"
         end = "" if bias_type == ALL else "_" + str(bias_type).replace("-", "_")
@@ -146,7 +147,7 @@ def _save_crows_pairs(table: pl.DataFrame, folder: Path) -> None:
             rows,
             folder,
             task=name + end,
-            metrics={"pct_stereotype": "pct_stereotype"},
+            metrics={name: name for name in metrics},
             samples="pairs",
         )
 

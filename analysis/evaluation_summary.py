@@ -101,6 +101,15 @@ def crows_pairs_summary(result: CrowsPairs) -> list[str]:
             f"{neutral:,} pairs (over all checkpoints) have equal scores; they count among the "
             "pairs and prefer neither."
         )
+    unscored = result.checkpoints.group_by("model", maintain_order=True).agg(
+        pl.col("unscored").max()
+    )
+    for model, pairs in unscored.filter(pl.col("unscored") > 0).iter_rows():
+        name = f"{model}: " if len(unscored) > 1 else ""
+        sentences.append(
+            f"{name}{_count(pairs, 'pair')} without anything to score, as where both sentences "
+            "share no token; in no number."
+        )
     return [
         *sentences,
         *_missing(result.checkpoints, "sentence"),

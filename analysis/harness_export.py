@@ -14,7 +14,12 @@ from logitbank.analysis.report import replace_file
 from logitbank.errors import UsageError
 from logitbank.store.schema import folder_name
 
-HIGHER_IS_BETTER = {"acc": True, "perplexity": False}
+HIGHER_IS_BETTER = {
+    "acc": True,
+    "perplexity": False,
+    "pct_stereotype": False,
+    "likelihood_diff": False,
+}
 
 
 def write_harness(

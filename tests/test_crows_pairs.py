@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.crows_pairs import crows_pairs
+from logitbank.analysis.evaluation_summary import crows_pairs_summary
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 
@@ -62,6 +63,35 @@ def test_error_and_interval_are_those_of_a_share() -> None:
     table = crows_pairs(pair_frame(*PAIRS)).crows_pairs
     assert table["score_stderr"][0] == pytest.approx(100 * math.sqrt(0.25 / 5))
     assert 0 < table["low"][0] < 50 < table["high"][0] < 100
+
+
+def test_the_size_of_the_differences_is_that_of_the_harness() -> None:
+    found = rows(pair_frame(*PAIRS), "likelihood_diff", "likelihood_diff_stderr")
+    # Sizes 2, 2, 1, 2, 2, 0: mean 3/2, deviation √(7/2/5); age 1, 2, 0; gender 2, 2, 2.
+    assert found["all"] == (1.5, pytest.approx(math.sqrt(0.7 / 6)))
+    assert found["age"] == (1, pytest.approx(1 / math.sqrt(3)))
+    assert found["gender"] == (2, 0)
+    assert math.isnan(crows_pairs(pair_frame(PAIRS[0])).crows_pairs["likelihood_diff_stderr"][0])
+
+
+def test_pairs_that_have_nothing_to_score_are_counted() -> None:
+    """Two sentences without a token in common are no rows of a masked model."""
+    frame = pair_frame(*PAIRS, kind="masked")
+    assert crows_pairs(frame).checkpoints["unscored"].to_list() == [0]
+    bare = frame.filter(~pl.col("pair").is_in([1, 3]))
+    result = crows_pairs(bare)
+    assert result.checkpoints.select("prompts", "missing", "unscored").row(0) == (8, 0, 2)
+    assert (
+        "2 pairs without anything to score, as where both sentences share no token; in no number."
+        in crows_pairs_summary(result)
+    )
+    part = pl.concat([bare, bare.filter(pl.col("pair") > 2).with_columns(step=pl.lit(8, pl.Int64))])
+    assert crows_pairs(part).checkpoints.select("prompts", "missing", "unscored").rows() == [
+        (8, 0, 2),
+        (4, 4, 2),
+    ]
+    named = bare.with_columns(pair=pl.format("p{}", "pair"))
+    assert crows_pairs(named).checkpoints["unscored"].to_list() == [None]
 
 
 def test_a_direction_without_pairs_has_no_score() -> None:

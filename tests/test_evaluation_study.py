@@ -52,8 +52,12 @@ def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: 
         assert rows["stderr"].to_list() == lambada[f"{metric}_stderr"].to_list()
     some = [path for path in files if path.stem in ("toy-step0", "toy-step8")]
     rows = read_harness(some, task="crows_pairs_english_race_color")
-    own = crows.filter(bias_type="race-color")["score"] / 100
-    assert rows["value"].to_list() == own.to_list()
+    own = crows.filter(bias_type="race-color")
+    shares = rows.filter(metric="pct_stereotype")
+    assert shares["value"].to_list() == (own["score"] / 100).to_list()
+    sizes = rows.filter(metric="likelihood_diff")
+    assert sizes["value"].to_list() == own["likelihood_diff"].to_list()
+    assert sizes["stderr"].to_list() == own["likelihood_diff_stderr"].to_list()
     rows = read_harness(some, task="stereotype_accuracy")
     assert rows["value"].to_list() == stereotype.filter(measure="sa")["accuracy"].to_list()
     rows = read_harness(files, task="sa_gender").filter(metric="acc")

@@ -12,12 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 import polars as pl
 
 from logitbank.analysis.expressions import check_choice
 from logitbank.analysis.figure_axes import INK
+from logitbank.analysis.result_tables import json_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,7 +95,8 @@ def write_report(
 def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> list[Path]:
     """Write every table at full precision, one file each, and return the paths.
 
-    CSV writes NaN as `NaN` and null as nothing; JSON is a list of records in which both are null.
+    CSV writes NaN as `NaN` and null as nothing; JSON is a list of records in which both are null,
+    and infinities are the texts Infinity and -Infinity.
 
     Raises
     ------
@@ -113,9 +115,7 @@ def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> 
         elif format == "parquet":
             table.write_parquet(buffer)
         else:
-            rows = [[_json(value) for value in row] for row in table.iter_rows()]
-            records = [dict(zip(table.columns, row, strict=True)) for row in rows]
-            buffer.write(json.dumps(records, ensure_ascii=False, indent=1).encode())
+            buffer.write(json.dumps(json_rows(table), ensure_ascii=False, indent=1).encode())
         replace_file(path, buffer.getvalue())
         paths.append(path)
     return paths
@@ -167,10 +167,6 @@ def _cell(value: object) -> str:
             return str(value).replace("nan", "NaN")
         return f"{value:.2e}" if 0 < abs(value) < 1e-4 else f"{value:.4g}"
     return str(value)
-
-
-def _json(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def replace_file(path: Path, content: bytes) -> None:

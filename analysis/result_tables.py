@@ -1,5 +1,6 @@
-"""The tables of a result, found among its fields."""
+"""The tables of a result: found among its fields, and as rows for JSON."""
 
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -10,3 +11,19 @@ def tables_of(result: Any) -> dict[str, pl.DataFrame]:
     """The frames of a dataclass by the names of their fields, in their order."""
     values = ((field.name, getattr(result, field.name)) for field in fields(result))
     return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
+
+
+def json_rows(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, which has neither NaN, null here, nor infinities, which become text.
+
+    >>> json_rows(pl.DataFrame({"x": [0.5, float("nan"), float("inf"), None]}))
+    [{'x': 0.5}, {'x': None}, {'x': 'Infinity'}, {'x': None}]
+    """
+    rows = [[_json(value) for value in row] for row in table.iter_rows()]
+    return [dict(zip(table.columns, row, strict=True)) for row in rows]
+
+
+def _json(value: Any) -> Any:
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -105,18 +105,10 @@ def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
     elif form == "csv":
         sys.stdout.write(frame.write_csv())
     else:
-        json.dump(_records(frame), sys.stdout, default=str, indent=1)
+        from logitbank.analysis.result_tables import json_rows
+
+        json.dump(json_rows(frame), sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
-
-
-def _records(frame: "pl.DataFrame") -> list[dict[str, Any]]:
-    """Rows for JSON, which has no NaN and no infinity: both are null."""
-    from polars import Float64, col
-
-    floats = [name for name, dtype in frame.schema.items() if dtype == Float64]
-    return frame.with_columns(
-        col(name).replace([float("nan"), float("inf"), float("-inf")], None) for name in floats
-    ).to_dicts()
 
 
 def _cell(value: Any) -> str:
@@ -275,7 +267,9 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
     if table is not None:
         print_frame(tables[table], form)
     elif form == "json":
-        document = {name: _records(frame) for name, frame in tables.items()}
+        from logitbank.analysis.result_tables import json_rows
+
+        document = {name: json_rows(frame) for name, frame in tables.items()}
         json.dump(document, sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
     elif form == "csv":

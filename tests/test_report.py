@@ -10,6 +10,7 @@ from logitbank.analysis.fairness import fairness
 from logitbank.analysis.fairness_summary import CAUTIONS, INTERVALS, _change, fairness_summary
 from logitbank.analysis.figures import figures
 from logitbank.analysis.report import write_report, write_tables
+from logitbank.analysis.result_tables import json_rows
 from logitbank.errors import UsageError
 from tests.fairness_cases import random_frame
 
@@ -138,6 +139,12 @@ def test_json_has_null_for_nan(tmp_path):
     assert math.isnan(result.gap["sd_nats"][0])
     write_tables(result, tmp_path, "json")
     assert json.loads((tmp_path / "gap.json").read_text())[0]["sd_nats"] is None
+
+
+def test_json_tells_infinities_from_nan():
+    table = pl.DataFrame({"x": [math.inf, -math.inf, math.nan, 0.1, None], "n": [1, 2, 3, 4, 5]})
+    rows = [{"x": x, "n": n + 1} for n, x in enumerate(["Infinity", "-Infinity", None, 0.1, None])]
+    assert json_rows(table) == rows
 
 
 def test_unknown_format_is_refused(tmp_path):

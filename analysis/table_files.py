@@ -32,7 +32,8 @@ def read_table(path: Path) -> pl.DataFrame:
         if path.suffix.lower() == ".parquet":
             return pl.read_parquet(path)
         return pl.read_csv(path, infer_schema=False)
-    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+    # Polars panics at some damaged Parquet files.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0] or "it is empty"
         raise UsageError(f"{path} cannot be read as a table: {reason}") from error
 

@@ -6,6 +6,7 @@ from statistics import median
 from bench.figures import Figure
 from bench.models import DATA
 from logitbank.analysis import stereoset_files as files
+from logitbank.analysis.json_files import json_object
 from logitbank.analysis.stereoset import stereoset
 
 PREDICTIONS = DATA / "stereoset" / "published" / "bert-base-cased-predictions.json"
@@ -17,8 +18,8 @@ def stereoset_tables(*, rounds: int = 9) -> list[Figure]:
     aggregated, whole = [], []
     for _ in range(rounds + 1):
         start = time.perf_counter()
-        gold = files.json_object(GOLD, "gold file")
-        predictions = files.json_object(PREDICTIONS, "prediction file")
+        gold = json_object(GOLD, "gold file")
+        predictions = json_object(PREDICTIONS, "prediction file")
         parsed = time.perf_counter()
         frame = files.predictions_of(predictions, files.gold_of(gold, GOLD), PREDICTIONS)
         tables = stereoset(frame).tables()

@@ -288,6 +288,23 @@ def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
             table_curve(tmp_path / "odd.csv", "value")
 
 
+def test_a_damaged_parquet_file_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "part.parquet"
+    pl.DataFrame({"model": ["m"], "step": [1], "value": [0.1]}).write_parquet(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UsageError, match=r"part.parquet cannot be read as a table: parquet: File"):
+        table_curve(path, "value")
+
+    def panic(_: Path) -> pl.DataFrame:  # as Polars did at one of 1,500 files with bytes changed
+        raise pl.exceptions.PanicException("assertion failed\nat line 3")
+
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(UsageError, match=r"cannot be read as a table: assertion failed$"):
+        table_curve(path, "value")
+
+
 def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
     study = tradeoff_study([bank], out=tmp_path / "out", bootstrap=50, give_up=10)
     assert study.report is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import polars as pl
 
 from logitbank.analysis.stereoset_blocks import blocks_of
-from logitbank.analysis.stereoset_measures import Resampler
+from logitbank.analysis.stereoset_measures import INTERVALS, SEED, Resampler
 from logitbank.analysis.stereoset_scores import Rule, as_candidates
 from logitbank.analysis.stereoset_tables import (
     DIFFERENCES,
@@ -56,7 +56,7 @@ class StereoSet:
     references: pl.DataFrame
     """Ideal, random and fully stereotyped models."""
     settings: Mapping[str, str | int]
-    """Choices: number of resamples."""
+    """Choices: number of resamples, and how intervals are made of them."""
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables by name, in reading order."""
@@ -129,5 +129,9 @@ def stereoset(
         tasks=assembled(task_table(blocks), blocks),
         terms=assembled(term_table(scopes, blocks), blocks),
         references=reference_table(),
-        settings={"bootstrap": bootstrap},
+        settings={
+            "bootstrap": bootstrap,
+            "seed": SEED,
+            "intervals": INTERVALS if bootstrap else "none",
+        },
     )

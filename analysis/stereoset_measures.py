@@ -22,6 +22,7 @@ REFERENCES = {
 }
 """Models to measure by: lms, ss, iCAT. A fully stereotyped one has iCAT 0 whatever its lms."""
 SEED = 0
+INTERVALS = "95 % percentiles over target terms drawn with replacement"
 
 
 class Measures(NamedTuple):

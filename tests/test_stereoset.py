@@ -229,6 +229,15 @@ def test_one_term_has_no_interval_and_none_are_made_of_no_resamples() -> None:
     assert all(math.isnan(row["ss_low"]) for row in (race, none))  # type: ignore[arg-type]
 
 
+def test_the_settings_say_how_intervals_are_made() -> None:
+    assert stereoset(candidates(), bootstrap=20).settings == {
+        "bootstrap": 20,
+        "seed": 0,
+        "intervals": "95 % percentiles over target terms drawn with replacement",
+    }
+    assert stereoset(candidates(), bootstrap=0).settings["intervals"] == "none"
+
+
 def equal(a: StereoSet, b: StereoSet) -> None:
     for name, table in a.tables().items():
         assert_frame_equal(table, b.tables()[name], check_exact=True)

@@ -153,7 +153,7 @@ def _best_and_last(
 ) -> list[dict[str, Any]]:
     last = {**rows.row(-1, named=True), "role": "last, " if len(rows) > 1 else ""}
     top = rows.row(int(rows[column].arg_max() or 0), named=True)
-    if len(rows) == 1 or top["step"] == last["step"]:
+    if top["step"] == last["step"] or not top[column] > last[column]:
         return [last]
     return [{**top, "role": best}, last]
 

@@ -5,6 +5,7 @@ import math
 import polars as pl
 import pytest
 
+from logitbank.analysis.evaluation_summary import lambada_summary
 from logitbank.analysis.lambada import lambada, lambada_examples
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
@@ -54,6 +55,11 @@ def test_perplexity_is_per_example_and_not_per_token() -> None:
 def test_checkpoints_are_sorted_and_a_release_comes_last() -> None:
     frame = pl.concat([piece_frame(WORDS, step=step) for step in (None, 10, 2)])
     assert lambada(frame).lambada["step"].to_list() == [2, 10, None]
+
+
+def test_no_checkpoint_is_called_best_that_only_equals_the_last() -> None:
+    frame = pl.concat([piece_frame(WORDS, step=step) for step in (2, 10)])
+    assert lambada_summary(lambada(frame))[0].startswith("last, step 10: LAMBADA accuracy 0.500")
 
 
 def test_an_accuracy_of_zero_has_an_interval_with_a_width() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
-from logitbank.store.schema import CheckpointId, DepositSpec, Keep, Layout
+from logitbank.store.schema import CheckpointId, DepositSpec, Json, Keep, Layout
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
@@ -79,6 +79,19 @@ def _parse(a: Any) -> DepositSpec:
     )
 
 
+def compared(spec: DepositSpec) -> dict[str, Json]:
+    """What must be equal wherever a deposit is continued or joined with another."""
+    made, layout = spec.provenance, spec.layout
+    return {
+        **{name: made.get(name) for name in (*DIGESTS, ARRAY, "compute_dtype")},
+        "dtype": layout.dtype,
+        "vocab": layout.vocab,
+        "vocab_entries": spec.vocab_entries,
+        "queries": layout.queries,
+        "run_seed": spec.checkpoint.run_seed,
+    }
+
+
 def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
     """Refuse to continue a deposit that is something else than what is asked.
 
@@ -90,31 +103,22 @@ def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
         It keeps less than is asked.
     """
     other = "use another bank, run name or checkpoint"
-    for name in DIGESTS:
-        there, here = stored.provenance.get(name), asked.provenance.get(name)
-        if there != here:
+    wanted = compared(asked)
+    for name, was in compared(stored).items():
+        here = wanted[name]
+        if was == here:
+            continue
+        if name in DIGESTS:
             raise BankError(
-                f"{where} was made with {name} digest {there}, not {here}:"
+                f"{where} was made with {name} digest {was}, not {here}:"
                 f" not the same {name}; {other}"
             )
-    arrays = [spec.provenance.get(ARRAY) for spec in (stored, asked)]
-    if arrays[0] != arrays[1]:
-        raise BankError(
-            f"{where} holds other logits (array digest {arrays[0]}, not {arrays[1]}); deposit these"
-            " as another step, run or model, or in another bank"
-        )
-    computed = (spec.provenance.get("compute_dtype") for spec in (stored, asked))
-    pairs = {
-        "compute_dtype": tuple(computed),
-        "dtype": (stored.layout.dtype, asked.layout.dtype),
-        "vocab": (stored.layout.vocab, asked.layout.vocab),
-        "vocab_entries": (stored.vocab_entries, asked.vocab_entries),
-        "queries": (stored.layout.queries, asked.layout.queries),
-        "run_seed": (stored.checkpoint.run_seed, asked.checkpoint.run_seed),
-    }
-    for name, (was, wanted) in pairs.items():
-        if was != wanted:
-            raise BankError(f"{where} has {name} {was}, not {wanted}; ask for {was}, or {other}")
+        if name == ARRAY:
+            raise BankError(
+                f"{where} holds other logits (array digest {was}, not {here}); deposit these"
+                " as another step, run or model, or in another bank"
+            )
+        raise BankError(f"{where} has {name} {was}, not {here}; ask for {was}, or {other}")
     if not stored.layout.keep.covers(asked.layout.keep):
         raise KeepLevelError(
             f"{where} keeps {stored.layout.keep}, which does not cover {asked.layout.keep};"

@@ -111,13 +111,17 @@ def _open_or_none(root: Path, folder: str) -> Deposit | None:
 
 
 def _create(root: Path, folder: str, spec: DepositSpec) -> Deposit:
-    """Create a deposit, or finish creating one. The first writer's attributes stay."""
     try:
         metadata = zarrays.deposit_metadata(to_attributes(spec), spec.layout)
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"provenance cannot be written as JSON ({error}); use plain values"
         ) from error
+    return create(root, folder, metadata)
+
+
+def create(root: Path, folder: str, metadata: bytes) -> Deposit:
+    """Create a deposit, or finish creating one. The first writer's attributes stay."""
     path = objects.plain_path(root, folder)
     with objects.naming_full_disk(path, len(metadata)):
         objects.make_folders(root, path)

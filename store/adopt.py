@@ -1,0 +1,101 @@
+"""Take over what a merge planned: data beside, checked, moved into place, and then the commit."""
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from logitbank.store import commits, objects, places
+from logitbank.store.attributes import compared
+from logitbank.store.commits import SEAL
+from logitbank.store.copying import copy_checked
+from logitbank.store.deposit import Deposit
+from logitbank.store.merge_plan import Addition, block_commit_of, options_commit_of, seal_of
+from logitbank.store.objects import Digest
+from logitbank.store.overlap import conflict, own_scores
+from logitbank.store.staging import Staging, remove_dead_staging
+from logitbank.store.writer import move_into_place, remove_sealed_parts, write_scores
+
+Copied = Callable[[int], None]
+
+
+def adopt(root: Path, addition: Addition, copied: Copied) -> None:
+    """Copy what `addition` says into the bank at `root`; what is there by now is dropped."""
+    source = addition.source
+    metadata = objects.plain_path(source.path, "zarr.json").read_bytes()
+    deposit = places.create(root, addition.folder, metadata)
+    if compared(deposit.spec) != compared(source.spec):  # made since the plan
+        raise conflict(deposit, source, "the latter was made meanwhile, of something else")
+    with objects.locked(deposit.path / ".lock"):
+        remove_dead_staging(deposit.path)
+        staging = Staging(deposit.path)
+    try:
+        if addition.whole:
+            _whole(deposit, addition, staging.path, copied)
+        else:
+            for block in addition.blocks:
+                _block(deposit, addition, block, staging.path, copied)
+        for name in addition.options:
+            _options(deposit, addition, name, staging.path, copied)
+    finally:
+        staging.remove()
+
+
+def _whole(deposit: Deposit, addition: Addition, staging: Path, copied: Copied) -> None:
+    content = seal_of(addition.source)
+    staged = _stage(addition, list(addition.objects), staging, copied)
+    with objects.locked(deposit.path / ".lock"):
+        if not deposit.sealed:
+            move_into_place(deposit.path, staged)
+            objects.write_new(deposit.path / "commits" / f"{SEAL}.json", content)
+            remove_sealed_parts(deposit)
+
+
+def _block(deposit: Deposit, addition: Addition, block: int, staging: Path, copied: Copied) -> None:
+    source, part = addition.source, f"scores/{block}.parquet"
+    own = [p for p in (part, f"logprobs/c/{block}/0") if p in addition.objects]
+    staged = _stage(addition, own, staging, copied)
+    if part in addition.objects:
+        content = block_commit_of(source, block)
+    else:  # out of a sealed deposit, whose scores are one part
+        state, rows = source.state(), source.layout.rows(block)
+        staged[part] = staging / "scores.parquet"
+        write_scores(staged[part], own_scores(source, state, np.arange(rows.start, rows.stop)))
+        made: dict[str, Digest] = {p: objects.digest(file) for p, file in staged.items()}
+        engine = commits.read(source.path, SEAL).get("engine")
+        fields = {"block": block, "rows": [rows.start, rows.stop], "engine": engine}
+        content = commits.document(objects_=made, **fields)
+    with objects.locked(deposit.path / ".lock"):
+        if block not in deposit.committed():
+            move_into_place(deposit.path, staged)
+            objects.write_new(deposit.path / "commits" / f"{block}.json", content)
+    _drop(staged)
+
+
+def _options(
+    deposit: Deposit, addition: Addition, name: str, staging: Path, copied: Copied
+) -> None:
+    content = options_commit_of(addition.source, name)
+    staged = _stage(addition, [f"scores/{name}.parquet"], staging, copied)
+    with objects.locked(deposit.path / ".lock"):
+        if name not in deposit.state().options:
+            move_into_place(deposit.path, staged)
+            objects.write_new(deposit.path / "commits" / f"{name}.json", content)
+    _drop(staged)
+
+
+def _stage(addition: Addition, paths: list[str], staging: Path, copied: Copied) -> dict[str, Path]:
+    """Copies beside, by the path that they are to have in the deposit."""
+    staged = {path: staging / uuid.uuid4().hex for path in paths}
+    for path, file in staged.items():
+        source = objects.plain_path(addition.source.path, path)
+        with objects.naming_full_disk(staging.parent, addition.objects[path].bytes):
+            copy_checked(source, file, addition.objects[path], copied=copied)
+    return staged
+
+
+def _drop(staged: dict[str, Path]) -> None:
+    """What another writer had committed by then."""
+    for file in staged.values():
+        file.unlink(missing_ok=True)

@@ -151,21 +151,16 @@ def info(bank: BankPath, form: Format = Form.table) -> None:
 
 
 @app.command()
-def verify(bank: BankPath) -> None:
-    """Recompute every digest in a bank; name what is damaged or missing."""
-    from logitbank.cli.show import print_lines
-    from logitbank.store import Bank
-    from logitbank.store import verify as run_verify
+def verify(
+    bank: BankPath,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Drop damaged blocks, so that extract fills them.")
+    ] = False,
+) -> None:
+    """Recompute every digest in a bank; name what is damaged or missing, and whom it concerns."""
+    from logitbank.cli.transfers import verify_bank
 
-    opened = Bank.open(bank)
-    damage = run_verify(opened)
-    print_lines(str(d) for d in damage)
-    print_lines([f"{len(damage)} damaged objects in {bank}" if damage else f"{bank} is whole"])
-    if unfinished := sum(not deposit.complete for deposit in opened.deposits()):
-        print_lines(
-            [f"deposits with blocks still to be run: {unfinished}; `logitbank info {bank}`"]
-        )
-    raise typer.Exit(1 if damage else 0)
+    verify_bank(bank, mend=repair)
 
 
 @app.command()

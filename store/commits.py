@@ -58,13 +58,18 @@ def committed(deposit: Path, *, blocks: int) -> Committed:
 
 def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:
     """Create a commit exclusively. Returns False where another writer created it."""
+    path = objects.plain_path(deposit, f"commits/{name}.json")
+    return objects.write_new(path, document(objects_=objects_, **fields))
+
+
+def document(*, objects_: Mapping[str, Digest], **fields: object) -> bytes:
+    """The bytes of a commit that is made now."""
     content = {
         **fields,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "objects": {path: value._asdict() for path, value in sorted(objects_.items())},
     }
-    path = objects.plain_path(deposit, f"commits/{name}.json")
-    return objects.write_new(path, objects.json_bytes(content))
+    return objects.signed(content, content)
 
 
 def read(deposit: Path, name: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from logitbank.errors import BankError, DamagedError, DiskSpaceError
 
+SELF_DIGEST = "sha256"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -63,6 +64,26 @@ def read_json(path: Path) -> dict[str, Any]:
 def json_bytes(value: object) -> bytes:
     """Readable JSON, the same bytes for the same value."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
+    """JSON in which `holder`, the document or an object in it, has the digest of all the rest.
+
+    That is `sha256`, its last member: SHA-256 (hex) of the JSON without it.
+    """
+    holder.pop(SELF_DIGEST, None)
+    holder[SELF_DIGEST] = digest_of(json_bytes(document)).sha256
+    return json_bytes(document)
+
+
+def is_signed(data: bytes, document: dict[str, Any], holder: dict[str, Any]) -> bool:
+    """Whether `data`, read as `document`, are the bytes that `signed` gave."""
+    try:
+        told = holder[SELF_DIGEST]
+        again = signed(document, holder)
+    except (KeyError, ValueError):
+        return False
+    return bool(holder[SELF_DIGEST] == told and again == data)
 
 
 def sync(path: Path) -> None:

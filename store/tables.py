@@ -10,9 +10,10 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
-from logitbank.store import objects
+from logitbank.store import mirror, objects
 from logitbank.store.attributes import QUERY_SET
 from logitbank.store.schema import (
+    PARQUET_ERRORS,
     PROMPTS_SCHEMA,
     QUERIES_SCHEMA,
     RESERVED_COLUMNS,
@@ -48,7 +49,7 @@ def write_query_set(root: Path, query_set: QuerySet) -> str:
     path = query_file(root, query_set.name)
     if not path.exists():
         metadata = {TOKENIZER_KEY: query_set.tokenizer}
-        _write_parquet(root, path, query_set.to_frame(), metadata)
+        write_table(root, path, query_set.to_frame(), metadata)
     return query_set.name
 
 
@@ -66,7 +67,7 @@ def query_file(root: Path, name: str) -> Path:
 
 
 def query_set_names(root: Path) -> list[str]:
-    stems = [e.name.removesuffix(".parquet") for e in objects.entries(root / "queries")]
+    stems = [name.removesuffix(".parquet") for name in mirror.names(root / "queries")]
     return [stem for stem in stems if QUERY_SET.fullmatch(stem)]
 
 
@@ -84,7 +85,7 @@ def read_query_set(root: Path, name: str) -> QuerySet:
     try:
         frame = pl.read_parquet(path, glob=False).cast(QUERIES_SCHEMA)
         query_set = QuerySet.from_frame(tokenizer_of(root, name), frame)
-    except (pl.exceptions.PolarsError, UsageError, OSError, TypeError) as error:
+    except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
         raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
     if query_set.name != name:
         raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
@@ -102,7 +103,7 @@ def tokenizer_of(root: Path, name: str) -> str:
     path = _present(root, name)
     try:
         return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
-    except pl.exceptions.PolarsError as error:
+    except PARQUET_ERRORS as error:
         raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
     except KeyError as error:
         raise DamagedError(
@@ -112,6 +113,7 @@ def tokenizer_of(root: Path, name: str) -> str:
 
 def _present(root: Path, name: str) -> Path:
     path = query_file(root, name)
+    mirror.ensure_here(path)
     if not path.exists():
         there = ", ".join(query_set_names(root)) or "none"
         raise BankError(
@@ -128,8 +130,8 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
     if not path.exists():
         for file in prompt_files(root):
             if file.name == name:
-                _check_unchanged(name, table, _scan_prompts(file.path).collect())
-        _write_parquet(root, path, table, {})
+                check_unchanged(name, table, _scan_prompts(file.path).collect())
+        write_table(root, path, table, {})
     return digest
 
 
@@ -139,12 +141,32 @@ def prompts_digest(table: pl.DataFrame) -> str:
     return json_digest(columns)[:12]
 
 
+def read_prompts(path: Path) -> pl.DataFrame:
+    """Read a table of prompts and check that its content has the digest it is named by.
+
+    Raises
+    ------
+    DamagedError
+        It has another, or is no table.
+    """
+    mirror.ensure_here(path)
+    try:
+        table = pl.read_parquet(path, glob=False)
+        found = prompts_digest(table)
+    except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
+        raise DamagedError(f"it is no table of prompts ({error})") from error
+    match = PROMPT_FILE.fullmatch(path.name)
+    if match is None or found != match[2]:
+        raise DamagedError(f"its content has the digest {found}")
+    return table
+
+
 def prompt_files(root: Path) -> list[PromptFile]:
     """All tables of prompts, by name and digest."""
     return sorted(
-        PromptFile(unquote(match[1]), match[2], Path(entry.path))
-        for entry in objects.entries(root / "prompts")
-        if (match := PROMPT_FILE.fullmatch(entry.name))
+        PromptFile(unquote(match[1]), match[2], root / "prompts" / name)
+        for name in mirror.names(root / "prompts")
+        if (match := PROMPT_FILE.fullmatch(name))
     )
 
 
@@ -179,10 +201,11 @@ def _scan_prompts(path: Path) -> pl.LazyFrame:
 
 def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
     """A table that is read later. Its footer is read now: a file cut short lacks it."""
+    mirror.ensure_here(path)
     frame = pl.scan_parquet(path, glob=False)
     try:
         there = frame.collect_schema()
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (*PARQUET_ERRORS, OSError) as error:
         raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
     if lacking := [column for column in schema if column not in there]:
         raise DamagedError(f"{path} is no {what}: it has no {lacking[0]}; run `logitbank verify`")
@@ -249,7 +272,7 @@ def check_prompts(root: Path, table: pl.DataFrame) -> None:
             )
 
 
-def _check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:
+def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:
     """Refuse other content of a prompt that is stored: a union would mix the two.
 
     Text and answer are compared whatever the tokenizer, as a changed text has other queries; the
@@ -290,9 +313,28 @@ def _check_columns(table: pl.DataFrame) -> None:
             raise UsageError(f"prompts column {name!r} is {dtype}; use text, numbers or booleans")
 
 
-def _write_parquet(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
+def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
+    """Put a frame into a bank as a Parquet file; a present one stays."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+    put_table(root, path, buffer.getvalue())
+
+
+def put_table(root: Path, path: Path, data: bytes) -> None:
+    """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays.
+
+    The digest comes first: without a table it says nothing.
+    """
     objects.make_folders(root, path.parent)
-    with objects.naming_full_disk(path, buffer.tell()):
-        objects.write_new(path, buffer.getvalue())
+    digest = objects.digest_of(data).sha256
+    with objects.naming_full_disk(path, len(data)), objects.locked(root / ".lock"):
+        if not path.exists():
+            beside = digest_file(path)
+            beside.unlink(missing_ok=True)
+            objects.write_new(beside, f"{digest}  {path.name}\n".encode())
+            objects.write_new(path, data)
+
+
+def digest_file(table: Path) -> Path:
+    """Where the digest of a table's bytes is, in the form that `sha256sum --check` reads."""
+    return table.with_name(f"{table.name}.sha256")

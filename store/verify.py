@@ -1,10 +1,11 @@
-"""Recompute the digests of everything committed, and name what is not as it was."""
+"""Recompute the digests of everything in a bank, and name what is not as it was."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -14,13 +15,18 @@ from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
 from logitbank.store.objects import Digest
+from logitbank.store.schema import PARQUET_ERRORS
 
 # Commits themselves, and what a writer makes before it commits or removes after it sealed.
 _LEFT_OVER = re.compile(
     r"zarr\.json|commits/(seal|\d+|options-[0-9a-f]{12})\.json"
     r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|logprobs/c/\d+/0|logsumexp/c/0"
 )
+_OF_BLOCK = re.compile(r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|logprobs/c/(\d+)/0)")
+_SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
 Problem = Literal["missing", "truncated", "changed", "swapped", "foreign", "unreadable"]
+Progress = Callable[[str, int, int], None]
+"""Called with the path of an object, and the bytes read before it and in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,97 +37,186 @@ class Damage:
     """Relative to the bank."""
     problem: Problem
     detail: str
+    deposit: str = ""
+    """Folder of the deposit that it is in, if any."""
+    block: int | None = None
+    """Its block; None where it concerns all."""
+    concerns: str = ""
+    """The checkpoint and the prompts whose scores are in it, for people."""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.problem} ({self.detail})"
+        about = f"; concerns {self.concerns}" if self.concerns else ""
+        return f"{self.path}: {self.problem} ({self.detail}){about}"
 
 
-def verify(bank: Bank, *, progress: Callable[[str], None] | None = None) -> tuple[Damage, ...]:
+def verify(bank: Bank, *, progress: Progress | None = None) -> tuple[Damage, ...]:
     """Find damage in a bank, and change nothing.
+
+    Every byte of every object that belongs to the bank is read once.
 
     Parameters
     ----------
     bank
         The bank; it may be written to meanwhile.
     progress
-        Called with the path of each object before it is read.
+        Called before each object is read.
 
     Returns
     -------
-    What is missing, truncated, changed, swapped with another object, unreadable, or in a deposit
-    without being committed or left by a killed writer; none in a sound bank.
+    What is missing, truncated, changed, swapped with another object, unreadable, or in the bank
+    without belonging there; none in a sound bank.
     """
-    say = progress or (lambda _: None)
-    found = [*_tables(bank.path, say)]
-    for folder in places.deposit_folders(bank.path):
-        try:
-            deposit = Deposit.open(bank.path, folder)
-        except FileNotFoundError:
-            continue
-        except BankError as error:
-            found.append(Damage(f"{folder}/zarr.json", "unreadable", str(error)))
-            continue
-        try:
-            found += _deposit(deposit, folder, say)
-        except BankError as error:  # a symbolic link, or commits that are no commits
-            found.append(Damage(folder, "foreign", str(error)))
+    read = _Reader(bank, progress)
+    found = [*_document(bank.path, "zarr.json", read), *_tables(bank.path, read)]
+    folders = places.deposit_folders(bank.path)
+    found += _groups(bank.path, folders, read)
+    for folder in folders:
+        found += _deposit_damage(bank, folder, read)
     return tuple(found)
 
 
-def _tables(root: Path, say: Callable[[str], None]) -> list[Damage]:
-    found = [
-        Damage(f"{folder}/{entry.name}", "foreign", "it is no table of a bank")
-        for folder, pattern in (("queries", tables.QUERY_FILE), ("prompts", tables.PROMPT_FILE))
-        for entry in objects.entries(root / folder)
-        if not pattern.fullmatch(entry.name)
-    ]
-    for name in tables.query_set_names(root):
-        path = f"queries/{name}.parquet"
-        say(path)
+class _Reader:
+    """Counts the bytes that are read."""
+
+    def __init__(self, bank: Bank, progress: Progress | None) -> None:
+        self._progress, self._done = progress, 0
+        self._total = _total_bytes(bank) if progress is not None else 0
+
+    def read(self, where: str, path: Path) -> bytes:
+        self._say(where)
+        data = path.read_bytes()
+        self._done += len(data)
+        return data
+
+    def digest(self, where: str, path: Path) -> Digest:
+        self._say(where)
+        value = objects.digest(path)
+        self._done += value.bytes
+        return value
+
+    def _say(self, where: str) -> None:
+        if self._progress is not None:
+            self._progress(where, self._done, max(self._total, self._done))
+
+
+def _total_bytes(bank: Bank) -> int:
+    """Of the objects that commits vouch for; the others are small."""
+    total = 0
+    for folder in places.deposit_folders(bank.path):
         try:
-            tables.read_query_set(root, name)
-        except LogitbankError as error:
-            found.append(Damage(path, "changed", str(error)))
-    for file in tables.prompt_files(root):
-        path = f"prompts/{file.path.name}"
-        say(path)
-        try:
-            digest = tables.prompts_digest(pl.read_parquet(file.path, glob=False))
-        except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
-            found.append(Damage(path, "unreadable", str(error)))
+            deposit = Deposit.open(bank.path, folder)
+            for name in deposit.state().names:
+                total += sum(d.bytes for d in commits.digests(deposit.path, name).values())
+        except (BankError, FileNotFoundError):
             continue
-        if digest != file.digest:
-            found.append(Damage(path, "changed", f"its content has the digest {digest}"))
-    return found
+    return total
 
 
-def _deposit(deposit: Deposit, folder: str, say: Callable[[str], None]) -> list[Damage]:
+def _document(
+    root: Path, path: str, read: _Reader, deposit: str = "", block: int | None = None
+) -> Iterator[Damage]:
+    """Damage of a JSON document that has its own digest."""
+    try:
+        data = read.read(path, objects.plain_path(root, path))
+    except FileNotFoundError:
+        return
+    problem = ""
+    try:
+        document: Any = json.loads(data)
+        own = document["attributes"]["logitbank"] if path.endswith("zarr.json") else document
+        if not objects.is_signed(data, document, own):
+            problem = "its SHA-256 is not the one that it tells of itself"
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        problem = f"it is no such document: {error!r}"
+    if problem:
+        yield Damage(path, "changed", problem, deposit, block)
+
+
+def _groups(root: Path, folders: list[str], read: _Reader) -> Iterator[Damage]:
+    """Damage of the plain groups above deposits, which nobody needs but a walk with plain Zarr."""
+    above = {str(p) for folder in folders for p in list(Path(folder).parents)[:-1]}
+    for path in sorted(f"{folder}/zarr.json" for folder in above):
+        file = objects.plain_path(root, path)
+        if file.is_file() and read.read(path, file) != zarrays.GROUP:
+            yield Damage(path, "changed", "it is no plain group")
+
+
+def _tables(root: Path, read: _Reader) -> Iterator[Damage]:
+    for folder, pattern in (("queries", tables.QUERY_FILE), ("prompts", tables.PROMPT_FILE)):
+        for entry in objects.entries(root / folder):
+            name = entry.name.removesuffix(".sha256")
+            if not pattern.fullmatch(name) or not entry.is_file():
+                yield Damage(f"{folder}/{entry.name}", "foreign", "it is no table of a bank")
+            elif name == entry.name:
+                yield from _table(root, f"{folder}/{name}", read)
+
+
+def _table(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
+    """Damage of one table: its content is what its name says, its bytes what the sidecar says."""
+    file = objects.plain_path(root, path)
+    digest = read.digest(path, file).sha256
+    try:
+        if file.parent.name == "queries":
+            tables.read_query_set(root, file.stem)
+        else:
+            tables.read_prompts(file)
+    except DamagedError as error:
+        yield Damage(path, "changed", str(error))
+        return
+    beside = tables.digest_file(file)
+    where = f"{path}.sha256"
+    if not beside.is_file():
+        yield Damage(where, "missing", "every table has its digest beside it")
+        return
+    told = _SIDECAR.fullmatch(read.read(where, beside).decode(errors="replace"))
+    if told is None or told[2] != file.name:
+        yield Damage(where, "unreadable", "it is no line of sha256sum for that table")
+    elif told[1] != digest:
+        detail = f"either it or {where} is another: the SHA-256 is {digest}"
+        yield Damage(path, "changed", detail)
+
+
+def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:
+    try:
+        deposit = Deposit.open(bank.path, folder)
+    except FileNotFoundError:
+        return []
+    except BankError as error:
+        return [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
+    try:
+        found = _deposit(bank.path, deposit, folder, read)
+    except BankError as error:  # a symbolic link, or commits that are no commits
+        return [Damage(folder, "foreign", str(error), folder)]
+    return [_with_concerns(bank, deposit, damage) for damage in found]
+
+
+def _deposit(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[Damage]:
     state = deposit.state()
-    found, expected = _expected(deposit, folder, state)
+    found, expected = _expected(root, deposit, folder, state, read)
     actual: dict[str, Digest] = {}
     for path in expected:
-        say(f"{folder}/{path}")
         if (file := objects.plain_path(deposit.path, path)).is_file():
-            actual[path] = objects.digest(file)
+            actual[path] = read.digest(f"{folder}/{path}", file)
     owners = {digest.sha256: path for path, digest in expected.items()}
     for path, digest in expected.items():
         if damage := _compare(folder, path, digest, actual.get(path), owners):
             found.append(damage)
+    strange = "no commit names it, and no writer makes such a file"
     found += [
-        Damage(f"{folder}/{path}", "foreign", "no commit names it, and no writer makes such a file")
+        Damage(f"{folder}/{path}", "foreign", strange, folder)
         for path in _files(deposit.path)
         if path not in expected and not _LEFT_OVER.fullmatch(path)
     ]
     if deposit.state().sealed != state.sealed:  # sealed meanwhile: what we looked for moved
-        return _deposit(deposit, folder, say)
+        return _deposit(root, deposit, folder, read)
     return found
 
 
 def _expected(
-    deposit: Deposit, folder: str, state: Committed
+    root: Path, deposit: Deposit, folder: str, state: Committed, read: _Reader
 ) -> tuple[list[Damage], dict[str, Digest]]:
-    """Digests that the commits name; commits that cannot be read."""
-    found: list[Damage] = []
+    """Digests that the commits name; commits and attributes that are not as they were."""
+    found = [*_document(root, f"{folder}/zarr.json", read, folder)]
     arrays = zarrays.array_metadata(deposit.layout)
     expected = {
         f"{name}/zarr.json": objects.digest_of(data)
@@ -129,29 +224,62 @@ def _expected(
         if state.names or (deposit.path / name / "zarr.json").exists()  # first commit comes later
     }
     for name in state.names:
+        path = f"{folder}/commits/{name}.json"
         try:
             expected |= commits.digests(deposit.path, name)
         except FileNotFoundError:  # sealed meanwhile
             continue
         except DamagedError as error:
-            found.append(Damage(f"{folder}/commits/{name}.json", "unreadable", str(error)))
+            found.append(
+                Damage(path, "unreadable", str(error), folder, _block(f"commits/{name}.json"))
+            )
+            continue
+        found += _document(root, path, read, folder, _block(f"commits/{name}.json"))
     return found, expected
 
 
 def _compare(
     folder: str, path: str, expected: Digest, actual: Digest | None, owners: dict[str, str]
 ) -> Damage | None:
-    where = f"{folder}/{path}"
-    if actual is None:
-        return Damage(where, "missing", f"{expected.bytes:,} bytes were committed")
     if actual == expected:
         return None
-    if actual.sha256 in owners:
-        return Damage(where, "swapped", f"it holds the bytes of {owners[actual.sha256]}")
-    if actual.bytes != expected.bytes:
-        sizes = f"{actual.bytes:,} bytes, committed were {expected.bytes:,}"
-        return Damage(where, "truncated" if actual.bytes < expected.bytes else "changed", sizes)
-    return Damage(where, "changed", "its SHA-256 is not the committed one")
+    problem: Problem = "changed"
+    detail = "its SHA-256 is not the committed one"
+    if actual is None:
+        problem, detail = "missing", f"{expected.bytes:,} bytes were committed"
+    elif actual.sha256 in owners:
+        problem, detail = "swapped", f"it holds the bytes of {owners[actual.sha256]}"
+    elif actual.bytes != expected.bytes:
+        problem = "truncated" if actual.bytes < expected.bytes else "changed"
+        detail = f"{actual.bytes:,} bytes, committed were {expected.bytes:,}"
+    return Damage(f"{folder}/{path}", problem, detail, folder, _block(path))
+
+
+def _block(path: str) -> int | None:
+    match = _OF_BLOCK.fullmatch(path)
+    return int(next(filter(None, match.groups()))) if match else None
+
+
+def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
+    """With the checkpoint, and the prompts whose queries are in the block."""
+    rows = range(deposit.layout.queries)
+    if damage.block is not None and damage.block < deposit.layout.blocks:
+        rows = deposit.layout.rows(damage.block)
+    here = (pl.col("query_set") == deposit.query_set) & pl.col("row").is_between(
+        rows.start, rows.stop - 1
+    )
+    named = [str(deposit.checkpoint)]
+    try:
+        for name in bank.prompt_sets():
+            ids = bank.prompts(name).filter(here).select("prompt_id").unique().sort("prompt_id")
+            if len(found := ids.collect()["prompt_id"]):
+                named.append(f"{len(found):,} prompts of {name!r} ({found[0]} to {found[-1]})")
+    except (LogitbankError, *PARQUET_ERRORS, OSError):
+        named.append("prompts that cannot be read")
+    return Damage(
+        *(damage.path, damage.problem, damage.detail, damage.deposit, damage.block),
+        ", ".join(named),
+    )
 
 
 def _files(deposit: Path, folder: str = "") -> list[str]:

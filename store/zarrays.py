@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logitbank.store.objects import json_bytes
+from logitbank.store.objects import json_bytes, signed
 from logitbank.store.schema import FORMAT_VERSION, Layout
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ _ZSTD = {"name": "zstd", "configuration": {"level": 1, "checksum": True}}
 
 def root_metadata(attributes: dict[str, Any]) -> bytes:
     own = {"format": FORMAT_VERSION, **attributes}
-    return json_bytes({"zarr_format": 3, "node_type": "group", "attributes": {"logitbank": own}})
+    group = {"zarr_format": 3, "node_type": "group", "attributes": {"logitbank": own}}
+    return signed(group, own)
 
 
 def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
@@ -35,18 +36,14 @@ def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
     Without that, Zarr lists the folder and warns of each file that is no array.
     """
     arrays = {name: json.loads(data) for name, data in array_metadata(layout).items()}
-    return json_bytes(
-        {
-            "zarr_format": 3,
-            "node_type": "group",
-            "attributes": {"logitbank": attributes},
-            "consolidated_metadata": {
-                "kind": "inline",
-                "must_understand": False,
-                "metadata": arrays,
-            },
-        }
-    )
+    own = {**attributes}
+    group = {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {"logitbank": own},
+        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": arrays},
+    }
+    return signed(group, own)
 
 
 def array_metadata(layout: Layout) -> dict[str, bytes]:

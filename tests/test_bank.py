@@ -93,7 +93,7 @@ def test_query_set_with_other_content_is_damage(tmp_path: Path) -> None:
 
 def test_a_query_set_cut_short_is_damage(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
-    (path,) = bank.path.glob("queries/*")
+    (path,) = bank.path.glob("queries/*.parquet")
     os.truncate(path, 100)
     for use in (
         lambda: bank.query_set(QUERY_SET.name),

@@ -179,7 +179,12 @@ def test_verify_names_damage_and_exits_1(call: Call, bank: Path) -> None:
     code, out, _ = call("verify", bank)
     assert code == 1
     assert str(shard.relative_to(bank)) in out
+    assert "concerns org/model step " in out
     assert "1 damaged objects" in out
+    code, out, _ = call("verify", bank, "--repair")
+    assert code == 0
+    assert "dropped: 1 blocks of org%2Fmodel/main/" in out
+    assert "deposits with blocks still to be run: 1" in out
 
 
 def test_suites_lists_the_known_ones(call: Call) -> None:

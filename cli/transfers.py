@@ -1,0 +1,81 @@
+"""Bars for what goes by bytes, and the commands that check and mend a bank."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from logitbank.cli.show import clean, err, print_lines
+
+
+class ByteProgress:
+    """A bar of bytes with a rate and the time left on a terminal, silence elsewhere."""
+
+    def __init__(self, progress: Progress, what: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(what, total=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+
+    def about(self, path: str, done: int, total: int) -> None:
+        """As a call, naming the object at hand."""
+        self._progress.update(self._task, completed=done, total=total, description=clean(path))
+
+
+@contextmanager
+def byte_progress(what: str) -> Iterator[ByteProgress]:
+    """While in it, a bar called `what`."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    ) as progress:
+        yield ByteProgress(progress, what)
+
+
+def verify_bank(path: Path, *, mend: bool) -> None:
+    """Print the damage in a bank, repair it if asked to, and exit."""
+    from logitbank.store import Bank, repair, verify
+
+    bank = Bank.open(path)
+    with byte_progress("verifying") as bar:
+        damage = verify(bank, progress=bar.about)
+    print_lines(map(str, damage))
+    print_lines([f"{len(damage):,} damaged objects in {path}" if damage else f"{path} is whole"])
+    if mend and damage:
+        done = repair(bank, damage)
+        print_lines(f"made again: {name}" for name in done.restored)
+        print_lines(
+            f"dropped: {len(blocks):,} blocks of {folder}"
+            for folder, blocks in done.dropped.items()
+        )
+        with byte_progress("verifying again") as bar:
+            damage = verify(bank, progress=bar.about)
+        print_lines(f"still damaged: {each.path}" for each in damage)
+        if damage:
+            print_lines(["take these from another copy of the bank"])
+    elif damage:
+        print_lines(
+            [f"`logitbank verify --repair {path}` drops what is damaged; extract then fills it"]
+        )
+    if not damage and (unfinished := sum(not d.complete for d in bank.deposits())):
+        print_lines(
+            [f"deposits with blocks still to be run: {unfinished}; `logitbank info {path}`"]
+        )
+    raise typer.Exit(1 if damage else 0)

@@ -8,7 +8,8 @@ LogitbankError
 ├── BankError             a bank that is not there or cannot do what was asked
 │   ├── BankFormatError   not a bank, or a bank of another format version
 │   ├── DamagedError      an object whose bytes are not those that were committed
-│   └── KeepLevelError    the bank kept too little for this question
+│   ├── KeepLevelError    the bank kept too little for this question
+│   └── RemoteError       a bank at a URL that cannot be reached, or answers wrongly
 ├── EngineError           a model run that gave no usable numbers
 ├── DiskSpaceError        a plan or a write larger than the free disk
 └── MissingExtraError     a package of an optional extra is not installed
@@ -66,6 +67,10 @@ class KeepLevelError(BankError, ValueError):
     """The bank kept too little for this question."""
 
     exit_code = 2
+
+
+class RemoteError(BankError):
+    """A bank at a URL that cannot be reached, or answers wrongly."""
 
 
 class EngineError(LogitbankError, RuntimeError):

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
-from logitbank.store import commits, objects, places, tables, zarrays
+from logitbank.store import commits, mirror, objects, places, tables, zarrays
 from logitbank.store import scan as scanning
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
@@ -24,6 +24,7 @@ from logitbank.store.schema import (
     OptionTokens,
     QuerySet,
 )
+from logitbank.store.urls import url_of
 from logitbank.store.writer import DepositWriter
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _INFO = {
 
 @dataclass(frozen=True)
 class Bank:
-    """A bank of format 1 in a local folder. `create` or `open` one."""
+    """A bank of format 1 in a local folder, or at a URL. `create` or `open` one."""
 
     path: Path
     attributes: dict[str, Any] = field(compare=False)
@@ -62,8 +63,12 @@ class Bank:
         Raises
         ------
         UsageError
-            Something is there already.
+            Something is there already, or it is a URL.
         """
+        if url := url_of(path):
+            raise UsageError(
+                f"a bank is made in a folder; publish it at {url} afterwards with `logitbank push`"
+            )
         path = Path(path)
         taken = f"{path} is there already; open it with Bank.open, or choose another folder"
         if objects.holds_something(path):
@@ -77,13 +82,24 @@ class Bank:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a bank.
+        """Open a bank in a folder, or read one at a URL: https://…, s3://…, hf://datasets/….
+
+        Of a bank at a URL, what is asked for is fetched, checked, and kept in a cache: the folder
+        `LOGITBANK_CACHE`, else in the user's. Full rows are read in place and not kept.
 
         Raises
         ------
         BankFormatError
             Nothing is there, it is no bank, or one of another format version.
+        RemoteError
+            The URL cannot be reached, or refuses.
+        DamagedError
+            Its index is none.
+        MissingExtraError
+            The extra `remote` is not installed.
         """
+        if url := url_of(path):
+            path = mirror.open_mirror(url)
         path = Path(path)
         if not path.exists():
             raise BankFormatError(
@@ -113,6 +129,7 @@ class Bank:
 
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set and return its name; nothing happens where it is there."""
+        mirror.require_own(self.path)
         return tables.write_query_set(self.path, query_set)
 
     def query_sets(self) -> dict[str, QuerySet]:
@@ -137,6 +154,7 @@ class Bank:
         """
         if not name or name != name.strip():
             raise UsageError(f"prompt set {name!r} is no name; give a non-blank one")
+        mirror.require_own(self.path)
         return tables.write_prompts(self.path, name, table)
 
     def prompt_sets(self) -> list[str]:
@@ -189,6 +207,7 @@ class Bank:
         KeepLevelError
             It is there and keeps less.
         """
+        mirror.require_own(self.path)
         deposit = places.open_or_create(self.path, spec)
         return DepositWriter(deposit, engine=spec.provenance.get("engine"))
 
@@ -278,6 +297,8 @@ class Bank:
             )
         for name, values in (("model", models), ("run", runs), ("step", steps)):
             deposits = _among(deposits, name, values)
+        if mirror.mirror_of(self.path):  # all at once, rather than one after the other
+            mirror.ensure_here(*(part for d in deposits for part in d.score_files()))
         return scanning.scan(table, deposits)
 
     def to_xarray(self, query_set: str) -> "xarray.Dataset":

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
-from logitbank.store import commits, objects, zarrays
+from logitbank.store import commits, mirror, objects, zarrays
 from logitbank.store.attributes import from_attributes
 from logitbank.store.block import finite_rows
 from logitbank.store.commits import Committed
@@ -134,8 +134,10 @@ class Deposit:
         token_index = _index("token", tokens, layout.vocab)
         self.require(row_index)
         try:
-            array = zarrays.open_array(objects.plain_path(self.path, "logprobs"))
-            values = _select(array, row_index, token_index, rows is None, tokens is None)
+            with mirror.explained(self.path):
+                values = _select(
+                    self._logprobs(), row_index, token_index, rows is None, tokens is None
+                )
         except (FileNotFoundError, ValueError, RuntimeError) as error:
             raise DamagedError(f"{self}: logprobs cannot be read ({error}); {VERIFY}") from error
         missing = ~finite_rows(values)
@@ -146,6 +148,11 @@ class Deposit:
                 f" logprobs/c/{row // layout.block_rows}/0 is not there; {VERIFY}"
             )
         return values
+
+    def _logprobs(self) -> Any:
+        path = objects.plain_path(self.path, "logprobs")
+        in_place = mirror.remote_array(path, self.layout)
+        return zarrays.open_array(path) if in_place is None else in_place
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
@@ -181,8 +188,16 @@ class Deposit:
         except FileNotFoundError as error:
             raise DamagedError(f"{self}: a committed object is gone ({error}); {VERIFY}") from error
 
+    def score_files(self) -> list[Path]:
+        """The files that `scores` reads at this moment."""
+        return self._score_files(self.state())
+
+    def _score_files(self, state: Committed) -> list[Path]:
+        return [objects.plain_path(self.path, part) for part in state.score_parts]
+
     def _scores(self, state: Committed) -> pl.LazyFrame:
-        parts = [objects.plain_path(self.path, part) for part in state.score_parts]
+        parts = self._score_files(state)
+        mirror.ensure_here(*parts)
         for part in parts:
             part.stat()
         if not parts:

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import KeepLevelError, UsageError
-from logitbank.store import commits, objects
+from logitbank.store import commits, mirror, objects
 from logitbank.store.deposit import Deposit
 from logitbank.store.schema import SCORES_SCHEMA, OptionTokens, json_digest
 from logitbank.store.staging import Staging, remove_dead_staging
@@ -34,6 +34,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     UsageError
         `options` is for another number of queries, empty, or names a token outside the vocabulary.
     """
+    mirror.require_own(deposit.path)
     _check(deposit, options)
     name = f"options-{json_digest([options.offsets.tolist(), options.tokens.tolist()])[:12]}"
     if name in deposit.state().options:

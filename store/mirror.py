@@ -1,0 +1,316 @@
+"""A bank at a URL, read through a partial copy of it in the cache.
+
+The copy holds the small JSON objects and, in `.remote.json`, which other objects there are. These
+are fetched when they are first read; rows of log-probabilities are read in place, by ranges. So
+everything else in this package reads paths. Only folders in the cache are such copies: a
+`.remote.json` in a stranger's bank means nothing.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageError
+from logitbank.store import index, objects, zarrays
+from logitbank.store.index import Object, part_url
+from logitbank.store.objects import Digest
+from logitbank.store.schema import Layout
+
+if TYPE_CHECKING:
+    import zarr
+
+    from logitbank.store.remote import Remote, Say
+
+_LISTING = ".remote.json"
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """What is known of the bank at a URL, and where its copy is."""
+
+    root: Path
+    url: str
+    etags: tuple[str | None, ...]
+    """Of the index of each part; None where there is no index."""
+    listed: Mapping[str, Object]
+    """Every object, without texts: those lie in the copy."""
+
+    def remote(self, part: int = 1) -> "Remote":
+        from logitbank.store.remote import Remote
+
+        return Remote.at(part_url(self.url, part))
+
+
+def cache_folder() -> Path:
+    """`LOGITBANK_CACHE`, else the user's cache folder of this platform."""
+    if given := os.environ.get("LOGITBANK_CACHE"):
+        return Path(given).absolute()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "logitbank" / "banks"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logitbank" / "banks"
+
+
+def mirror_of(path: Path) -> Mirror | None:
+    """The mirror that a path lies in; None of a local bank."""
+    cache = cache_folder()
+    if not path.is_relative_to(cache) or path == cache:
+        return None
+    root = cache / path.relative_to(cache).parts[0]
+    try:
+        stamp = (root / _LISTING).stat()
+    except FileNotFoundError:
+        return None
+    return _load(root, stamp.st_mtime_ns, stamp.st_ino)
+
+
+def ensure_here(*paths: Path) -> None:
+    """Fetch those of these objects of one bank that are in it, but not in its copy yet.
+
+    A local bank pays one look at each file. What is not in the bank either stays absent.
+
+    Raises
+    ------
+    RemoteError
+        The place does not give an object, or gives other bytes than it lists.
+    """
+    absent = [path for path in paths if not path.exists()]
+    mirror = mirror_of(absent[0]) if absent else None
+    if mirror is not None:
+        _fetch(mirror, [path.relative_to(mirror.root).as_posix() for path in absent])
+
+
+def names(folder: Path) -> list[str]:
+    """Names of the files of a folder of tables, whether they have been fetched or not."""
+    found = {entry.name for entry in objects.entries(folder)}
+    if (mirror := mirror_of(folder)) is not None:
+        prefix = f"{folder.relative_to(mirror.root).as_posix()}/"
+        found |= {p.removeprefix(prefix) for p in mirror.listed if p.startswith(prefix)}
+    return sorted(found)
+
+
+def require_own(path: Path) -> None:
+    """Refuse to write into a copy.
+
+    Raises
+    ------
+    UsageError
+        The path lies in one.
+    """
+    if (mirror := mirror_of(path)) is not None:
+        raise UsageError(
+            f"{mirror.url} is read only; run `logitbank pull {mirror.url} FOLDER`, work on the"
+            " folder, and push that"
+        )
+
+
+def remote_array(path: Path, layout: Layout) -> "zarr.Array[Any] | None":
+    """The array of a copy, read in place by ranges; None of a local bank's.
+
+    With Zarr's own pipeline: that of zarrs asks for each object's size first, and makes
+    connections of its own for every array.
+    """
+    mirror = mirror_of(path)
+    if mirror is None:
+        return None
+    import zarr
+    from zarr.storage import ObjectStore, StorePath
+
+    prefix = path.relative_to(mirror.root).as_posix()
+    part = next((o.part for p, o in mirror.listed.items() if p.startswith(f"{prefix}/")), 1)
+    store = ObjectStore(mirror.remote(part).store, read_only=True)
+    # What the layout says, not what a stranger's metadata say.
+    metadata = zarrays.logprobs_metadata(layout, rows=layout.queries)
+    return zarr.Array.from_dict(StorePath(store, prefix), json.loads(metadata))
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Name the URL in errors of reading in place."""
+    mirror = mirror_of(path)
+    if mirror is None:
+        yield
+        return
+    from logitbank.store import remote
+
+    with remote.explained(f"{mirror.url}/{path.relative_to(mirror.root).as_posix()}"):
+        yield
+
+
+def open_mirror(url: str) -> Path:
+    """Make or refresh the copy of the bank at a URL; its folder.
+
+    Raises
+    ------
+    BankFormatError
+        There is no bank, or none that can be read there without an index.
+    DamagedError
+        Its index is none.
+    RemoteError
+        The place cannot be reached.
+    """
+    root = cache_folder() / objects.digest_of(url.encode()).sha256[:16]
+    root.mkdir(parents=True, exist_ok=True)
+    with objects.locked(root / ".lock"):
+        _refresh(root, url)
+    return root
+
+
+def bring(path: str, source: Path, to: Path, expected: Digest, say: "Say") -> None:
+    """Copy an object of a bank or of the bank that a copy is of; checked, whole or not at all."""
+    mirror = mirror_of(source)
+    here = objects.plain_path(source, path)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if mirror is None or here.exists():
+        data = read_checked(here, expected)
+        objects.write_durable(to, data)
+        say(len(data))
+        return
+    if to.exists() and objects.digest(to) == expected:  # from an interrupted call
+        say(expected.bytes)
+    else:
+        to.unlink(missing_ok=True)
+        mirror.remote(mirror.listed[path].part).download(path, expected, to, say)
+    objects.sync(to)
+
+
+def read_checked(path: Path, expected: Digest) -> bytes:
+    """The bytes of an object.
+
+    Raises
+    ------
+    DamagedError
+        They are not what was committed.
+    """
+    data = path.read_bytes()
+    if objects.digest_of(data) != expected:
+        raise DamagedError(f"{path} is not what was committed; run `logitbank verify`")
+    return data
+
+
+def _fetch(mirror: Mirror, paths: Sequence[str]) -> None:
+    from logitbank.store.remote import in_parallel
+
+    def fetch(path: str) -> None:
+        listed = mirror.listed.get(path)
+        if listed is None:
+            return
+        to = objects.plain_path(mirror.root, path)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            mirror.remote(listed.part).download(path, listed.digest, to)
+        except FileNotFoundError:
+            open_mirror(mirror.url)  # a seal may have replaced it since
+            now = mirror_of(mirror.root)
+            if now is not None and path in now.listed:
+                raise RemoteError(
+                    f"{mirror.url}/{path} is not there, although the bank lists it; ask its"
+                    " publisher to push again"
+                ) from None
+
+    in_parallel(fetch, paths)
+
+
+def _refresh(root: Path, url: str) -> None:
+    from logitbank.store.remote import Remote
+
+    old = mirror_of(root)
+    etags = old.etags if old else ()
+    parts, new_etags, changed = 1, [], False
+    found: dict[str, Object] = {}
+    part = 1
+    while part <= parts:
+        remote = Remote.at(part_url(url, part))
+        unless = etags[part - 1] if part <= len(etags) else None
+        answer = _read_index(remote, unless if part == 1 else None)
+        if answer is None:
+            if len(etags) == 1:
+                return  # nothing has changed
+            answer = _read_index(remote, None)
+        assert answer is not None
+        objects_, count, etag = answer
+        parts = count if part == 1 else parts
+        new_etags.append(etag)
+        found |= {p: Object(o.digest, o.text, part) for p, o in objects_.items() if p not in found}
+        changed = True
+        part += 1
+    if "zarr.json" not in found:
+        raise BankFormatError(f"{url} lists no zarr.json, so it is no bank; check the address")
+    if changed:
+        _write(root, url, tuple(new_etags), found, old)
+
+
+def _read_index(
+    remote: "Remote", unless: str | None
+) -> tuple[Mapping[str, Object], int, str | None] | None:
+    """Objects, number of parts and ETag; None where the index has not changed."""
+    from logitbank.store.remote import in_parallel
+
+    where = f"{remote.url}/{index.NAME}"
+    try:
+        answer = remote.read(index.NAME, limit=index.MAX_BYTES, unless=unless)
+        if answer is None:
+            return None
+        read = index.parse(answer.data, where=where)
+        return read.objects, read.parts, answer.etag
+    except FileNotFoundError as error:
+        if not remote.url.startswith("s3:"):
+            raise BankFormatError(
+                f"there is no bank at {remote.url}: {where} is not there; check the address, or"
+                " publish the bank there with `logitbank push`"
+            ) from error
+
+    def read_small(path: str) -> bytes:
+        answer = remote.read(path, limit=index.MAX_TEXT)
+        assert answer is not None
+        return answer.data
+
+    listing = remote.listing()
+    if "zarr.json" not in listing:
+        raise BankFormatError(f"there is no bank at {remote.url}: it has no zarr.json")
+    found = index.complete(listing, {}, lambda paths: in_parallel(read_small, paths))
+    return found, 1, None
+
+
+def _write(
+    root: Path,
+    url: str,
+    etags: tuple[str | None, ...],
+    found: Mapping[str, Object],
+    old: Mirror | None,
+) -> None:
+    """Bring the copy up to date: what is new first, so that a reader meanwhile lacks nothing."""
+    had = old.listed if old else {}
+    for path, value in found.items():
+        at = objects.plain_path(root, path)
+        if value.text is not None and (
+            path not in had or had[path].digest != value.digest or not at.exists()
+        ):
+            at.parent.mkdir(parents=True, exist_ok=True)
+            _replace(at, value.text.encode())
+    listed = {p: [o.digest.bytes, o.digest.sha256, o.part] for p, o in found.items()}
+    content = {"url": url, "etags": etags, "objects": listed}
+    _replace(root / _LISTING, json.dumps(content).encode())
+    for path, value in had.items():
+        if path not in found or (
+            value.text is None and found[path].digest != value.digest and found[path].text is None
+        ):
+            objects.plain_path(root, path).unlink(missing_ok=True)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    beside = path.with_name(f".{path.name}.new")  # the caller holds the copy's lock
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+@lru_cache(maxsize=16)
+def _load(root: Path, mtime_ns: int, inode: int) -> Mirror:
+    content = json.loads((root / _LISTING).read_bytes())
+    listed = {p: Object(Digest(s, n), None, k) for p, (n, s, k) in content["objects"].items()}
+    return Mirror(root, content["url"], tuple(content["etags"]), listed)

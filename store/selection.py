@@ -1,0 +1,115 @@
+"""Which objects of a bank are to travel: whole deposits, and the tables that they need."""
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.errors import BankError
+from logitbank.store import commits, mirror, objects, tables
+from logitbank.store.bank import Bank
+from logitbank.store.commits import Committed
+from logitbank.store.deposit import Deposit
+from logitbank.store.index import Object, text_object
+from logitbank.store.objects import Digest
+
+Step = int | None
+Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]]
+"""Training steps, None for a release; or what chooses some of those that there are."""
+_ARRAYS = ("logprobs", "logsumexp")
+
+
+def chosen(
+    bank: Bank,
+    *,
+    models: Collection[str] | None = None,
+    steps: Steps | None = None,
+    prompts: Collection[str] | None = None,
+) -> dict[str, Object]:
+    """Committed objects of these deposits, their query sets and prompts; of all where None.
+
+    Raises
+    ------
+    BankError
+        The bank has no such model, step or prompt set, or no deposit of all of them.
+    """
+    deposits = bank.deposits()
+    files = tables.prompt_files(bank.path)
+    sets: set[str] | None = None
+    if prompts is not None:
+        _check(prompts, {f.name for f in files}, "prompt set")
+        files = [f for f in files if f.name in set(prompts)]
+        sets = {name for f in files for name in _query_sets(f.path)}
+        deposits = [d for d in deposits if d.query_set in sets]
+    if models is not None:
+        _check(models, {d.checkpoint.model for d in deposits}, "model")
+        deposits = [d for d in deposits if d.checkpoint.model in set(models)]
+    if steps is not None:
+        there = {d.checkpoint.step for d in deposits}
+        wanted = set(steps(there) if callable(steps) else steps)
+        _check(wanted, there, "step")
+        deposits = [d for d in deposits if d.checkpoint.step in wanted]
+    if (models, steps) != (None, None):
+        used = {d.query_set for d in deposits}
+        files = [f for f in files if used & _query_sets(f.path)]
+        sets = used | {name for f in files for name in _query_sets(f.path)}
+    if sets is None:
+        sets = set(tables.query_set_names(bank.path))
+    queries = [tables.query_file(bank.path, name) for name in sorted(sets)]
+    return _inventory(bank.path, deposits, [*queries, *(f.path for f in files)])
+
+
+def _check(asked: Iterable[object], there: Collection[object], what: str) -> None:
+    for value in asked:
+        if value not in there:
+            held = ", ".join(sorted(map(_shown, there))) or "none"
+            raise BankError(f"the bank has no {what} {_shown(value)}; it has {held}")
+
+
+def _shown(value: object) -> str:
+    return "release" if value is None else str(value)
+
+
+def _query_sets(path: Path) -> set[str]:
+    mirror.ensure_here(path)
+    column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
+    return set(column.unique().drop_nulls())
+
+
+def _inventory(
+    root: Path, deposits: Iterable[Deposit], tables_: Iterable[Path]
+) -> dict[str, Object]:
+    found = {"zarr.json": _text(root / "zarr.json")}
+    files = list(tables_)
+    mirror.ensure_here(*files)
+    for file in files:
+        beside = tables.digest_file(file)
+        if beside.exists():
+            found[beside.relative_to(root).as_posix()] = _text(beside)
+        found[file.relative_to(root).as_posix()] = Object(objects.digest(file))
+    for deposit in deposits:
+        folder = deposit.path.relative_to(root)
+        for group in list(folder.parents)[:-1]:
+            if (root / group / "zarr.json").exists():
+                found[f"{group.as_posix()}/zarr.json"] = _text(root / group / "zarr.json")
+        own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
+        found |= {f"{folder.as_posix()}/{path}": value for path, value in own.items()}
+    return found
+
+
+def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
+    digests: dict[str, Digest] = {}
+    for name in state.names:
+        digests |= commits.digests(deposit.path, name)
+    texts = ["zarr.json", *(f"{a}/zarr.json" for a in _ARRAYS)]
+    texts += [f"commits/{name}.json" for name in state.names]
+    found = {path: Object(d) for path, d in digests.items() if path not in texts}
+    for path in texts:
+        at = objects.plain_path(deposit.path, path)
+        if path not in texts[1:3] or at.exists():
+            found[path] = _text(at)
+    return found
+
+
+def _text(path: Path) -> Object:
+    return text_object(path.read_text())

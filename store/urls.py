@@ -1,0 +1,39 @@
+"""Which banks are at a URL rather than in a folder, and how such a URL is written. Pure."""
+
+import re
+from pathlib import Path
+
+from logitbank.errors import UsageError
+
+# A URL that went through a Path has one slash after its scheme.
+_URL = re.compile(r"(https?|s3|hf):/{1,2}([^/].*)", re.DOTALL)
+HUB = re.compile(
+    r"hf://datasets/(?P<repo>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@(?P<revision>[^@]+))?"
+)
+
+
+def url_of(path: str | Path) -> str | None:
+    """The URL that a bank's address is, without a slash at its end; None of a local path.
+
+    Raises
+    ------
+    UsageError
+        It is a URL that no bank can be at.
+
+    >>> url_of(Path("https://example.org/banks/pythia.zarr/"))
+    'https://example.org/banks/pythia.zarr'
+    """
+    match = _URL.fullmatch(str(path))
+    if not match:
+        return None
+    url = f"{match[1]}://{match[2].rstrip('/')}"
+    if match[1] == "hf" and not HUB.fullmatch(url):
+        raise UsageError(
+            f"{url} names no repository; write hf://datasets/owner/name or …/name@revision"
+        )
+    odd = any(sign in url for sign in "?#\\") and match[1] != "hf"
+    if odd or any(part in (".", "..") for part in url.split("/")):
+        raise UsageError(
+            f"{url} is no address of a folder; leave out what follows ? or #, and dots"
+        )
+    return url

@@ -13,6 +13,12 @@ class Form(StrEnum):
     json = "json"
 
 
+class StoredDtype(StrEnum):
+    float16 = "float16"
+    float32 = "float32"
+
+
+BankPath = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
 Banks = Annotated[list[Path], typer.Argument(help="One or more banks.", show_default=False)]
 Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for tables, figures and the report.")]

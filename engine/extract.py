@@ -3,7 +3,7 @@
 import importlib.util
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -25,7 +25,7 @@ from logitbank.engine.suites import (
     resolve_suite,
 )
 from logitbank.engine.worker_process import WorkerProcess
-from logitbank.errors import MissingExtraError, SuiteError
+from logitbank.errors import MissingExtraError, SuiteError, UsageError
 from logitbank.store import Bank, rescore
 from logitbank.store.objects import holds_something
 from logitbank.store.schema import Dtype, Keep
@@ -51,6 +51,9 @@ def extract(
     canary_every: int = 50,
     legacy_weights: bool = False,
     trust_remote_code: bool = False,
+    title: str = "",
+    licence: str = "",
+    citation: str = "",
     dry_run: bool = False,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
@@ -93,6 +96,8 @@ def extract(
     canary_every
         Evaluate one sequence with plain transformers at the first checkpoint and every so many;
         0 for never.
+    title, licence, citation
+        Of a new bank. One that is there has them already, or gets them by `describe`.
     dry_run
         Make the plan, tell it, and stop.
     on_event
@@ -136,19 +141,24 @@ def extract(
         keep=level,
         dtype=dtype,
     )
-    return run(bank, extraction, dry_run=dry_run, hub=hub, on_event=on_event)
+    about = {"title": title, "licence": licence, "citation": citation}
+    return run(bank, extraction, about=about, dry_run=dry_run, hub=hub, on_event=on_event)
 
 
 def run(
     path: str | Path,
     extraction: Extraction,
     *,
+    about: Mapping[str, str] | None = None,
     dry_run: bool = False,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
     """Carry out an extraction that is already defined. As `extract`."""
     path, start = Path(path), time.monotonic()
+    bank = Bank.open(path) if holds_something(path) else None
+    if bank is not None:
+        _check_about(bank, about or {})
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
     with (
@@ -157,7 +167,6 @@ def run(
     ):
         if not dry_run:
             worker.start()  # its imports take as long as planning
-        bank = Bank.open(path) if holds_something(path) else None
         prepared = _prepare(bank, extraction, fetcher)
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
@@ -167,7 +176,7 @@ def run(
         summary = Summary(prepared.plan, notes=notes)
         check_space(path, prepared, extraction)
         if not dry_run:
-            bank = bank or Bank.create(path)
+            bank = bank or Bank.create(path, **(about or {}))
             record_prompts(bank, prepared)
             worker.use(prepared.settings)
             try:
@@ -179,6 +188,15 @@ def run(
                 worker.stop()
     summary.seconds = time.monotonic() - start
     return summary
+
+
+def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
+    for name, value in about.items():
+        if value and bank.attributes.get(name) != value:
+            raise UsageError(
+                f"{bank.path} is there, with {name} {bank.attributes.get(name)!r}; leave out"
+                f" --{name}, or change it with `logitbank describe {bank.path} --{name} …`"
+            )
 
 
 def _prepare(bank: Bank | None, extraction: Extraction, fetcher: Fetcher) -> Prepared:

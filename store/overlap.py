@@ -43,9 +43,9 @@ def lacking_blocks(held: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
             " that keeps more first",
         )
     have = np.zeros(new.layout.queries, bool)
-    own = _rows(new)
+    own = committed_rows(new)
     for deposit in held:
-        common = _rows(deposit) & own & ~have
+        common = committed_rows(deposit) & own & ~have
         if common.any():
             _check_equal(deposit, new, common)
         have |= common
@@ -91,7 +91,7 @@ def own_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataF
     return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
 
 
-def _rows(deposit: Deposit) -> np.ndarray:
+def committed_rows(deposit: Deposit) -> np.ndarray:
     """(q,) whether the row is committed."""
     there = np.zeros(deposit.layout.queries, bool)
     for block in deposit.committed():

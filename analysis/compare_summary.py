@@ -1,0 +1,68 @@
+"""A comparison of two banks in sentences."""
+
+import polars as pl
+
+from logitbank.analysis.compare import Comparison
+
+
+def comparison_summary(found: Comparison) -> list[str]:
+    """What differs, how much, and what only one has."""
+    d = found.differences
+    lines = [
+        f"Both have {len(d):,} checkpoints × query sets with {d['rows'].sum():,} rows:"
+        f" {d['entries'].sum():,} logits differ by up to {_number(d['max_logit_difference'].max())}"
+        f" and by {_number(_mean(d, 'mean_logit_difference', 'entries'))} on average."
+    ]
+    full = d.filter(pl.col("max_kl").is_not_null())
+    if len(full):
+        lines.append(
+            f"KL(A‖B) is up to {_number(full['max_kl'].max())} nats and"
+            f" {_number(_mean(full, 'mean_kl', 'rows'))} on average, over"
+            f" {full['rows'].sum():,} full rows."
+        )
+    changed, options = int(d["ranks_changed"].sum()), int(d["options"].sum())
+    if options:
+        share = 100 * changed / options
+        most = max(d["max_rank_change"].drop_nulls())
+        lines.append(
+            f"Of {options:,} ranks of options {changed:,} ({share:.3g} %) changed, by up to"
+            f" {most:,}."
+        )
+    lines.append(
+        f"The highest token changed in {d['argmax_changed'].sum():,} of {d['rows'].sum():,} rows."
+    )
+    for (prompts, metric), part in found.metrics.group_by("prompts", "metric", maintain_order=True):
+        moved = part.filter(pl.col("difference").is_finite())
+        if len(moved):
+            top = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
+            lines.append(
+                f"{prompts}, {str(metric).replace('_', ' ')}: moves by up to"
+                f" {_number(abs(top['difference']))}, from {_number(top['a'])} to"
+                f" {_number(top['b'])} at {_where(top)}."
+            )
+    if unequal := d.filter(~pl.col("same_weights")).height:
+        lines.append(f"Of {unequal:,} of them the weights are not the same.")
+    for side in ("a", "b"):
+        only = found.only.filter(pl.col(f"only_{side}") > 0)
+        if len(only):
+            lines.append(
+                f"Only {side.upper()} has {only[f'only_{side}'].sum():,} rows, of {len(only):,}"
+                " checkpoints × query sets."
+            )
+    return lines
+
+
+def _mean(frame: pl.DataFrame, value: str, weight: str) -> float:
+    part = frame.drop_nulls(value)
+    return float((part[value] * part[weight]).sum()) / max(int(part[weight].sum()), 1)
+
+
+def _number(value: object) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _where(row: dict[str, object]) -> str:
+    run = "" if row["run"] == "main" else f" {row['run']}"
+    step = "release" if row["step"] is None else f"step {row['step']}"
+    group = f" ({row['group']})" if row["group"] else ""
+    return f"{row['model']}{run} {step}{group}"

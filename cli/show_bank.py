@@ -1,0 +1,109 @@
+"""What a bank says of itself, for people."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from logitbank.cli.show import err, print_frame, print_lines, print_table
+from logitbank.store.about import own_fields, sources_of
+from logitbank.store.copying import Progress as Report
+from logitbank.store.provenance import provenance_document
+
+if TYPE_CHECKING:
+    from logitbank.store import Bank, Merged, Shrunk
+
+_MANY = 4
+"""Values of a field that are printed; of more, their number."""
+
+
+def print_bank(bank: "Bank", form: str) -> None:
+    if form == "table":
+        print_about(bank)
+    print_frame(bank.info(), form)
+
+
+def print_about(bank: "Bank") -> None:
+    """Title, licence and citation, and those of the banks that it was made of."""
+    own = own_fields(bank.attributes)
+    print_lines(f"{name}: {value}" for name, value in own.items() if value)
+    for source in sources_of(bank.attributes):
+        texts = "; ".join(source[name] for name in own if source[name])
+        print_lines([f"from: {texts} ({', '.join(source['models'])})"])
+
+
+def print_provenance(bank: "Bank", form: str) -> None:
+    """Equal values together; as JSON, everything by deposit."""
+    if form == "json":
+        json.dump(provenance_document(bank), sys.stdout, default=str, indent=1, ensure_ascii=False)
+        sys.stdout.write("\n")
+        return
+    table = bank.provenance()
+    if form == "table":
+        print_about(bank)
+        about = provenance_document(bank)
+        for name, query_set in about["query_sets"].items():
+            print_lines(
+                [f"{name}: {query_set['queries']:,} queries, tokenizer {query_set['tokenizer']}"]
+            )
+        print_lines(f"prompts: {name}" for name in about["prompts"])
+        print_table(_brief(table), limit=len(table) + 1)
+    else:
+        print_frame(table, form)
+
+
+def _brief(table: pl.DataFrame) -> pl.DataFrame:
+    """Fields with many values, such as digests of weights, as one row."""
+    keys = ["model", "run", "field"]
+    many = table.filter(pl.len().over(keys) > _MANY)
+    together = many.group_by(keys, maintain_order=True).agg(
+        value=pl.len().cast(pl.String) + " different values; --format csv prints them",
+        deposits=pl.col("deposits").sum(),
+        first_step=pl.col("first_step").min(),
+        last_step=pl.col("last_step").max(),
+    )
+    return pl.concat([table.filter(pl.len().over(keys) <= _MANY), together])
+
+
+@contextmanager
+def row_progress(what: str) -> Iterator[Report]:
+    """While in it, a bar of rows on a terminal, silence elsewhere."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    ) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def merged_line(into: Path, done: "Merged") -> str:
+    if not (done.deposits or done.tables):
+        return f"{into} has all of it already"
+    return (
+        f"{into}: {done.deposits:,} deposits and {done.tables:,} tables added,"
+        f" {done.bytes:,} bytes copied"
+    )
+
+
+def shrunk_line(out: Path, done: "Shrunk") -> str:
+    return (
+        f"{out}: {done.deposits:,} deposits, {done.bytes_before:,} bytes became"
+        f" {done.bytes_after:,}"
+    )

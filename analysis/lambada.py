@@ -13,6 +13,7 @@ from logitbank.analysis.expressions import tied_others, unique_maximum
 from logitbank.analysis.pieces import CHECKPOINT, WholePrompts, check_columns, whole_prompts
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import Z95, standard_error, with_wilson
+from logitbank.errors import UsageError
 
 FAMILY = "lambada"
 NEEDED = ("rank", "ties", "exact")
@@ -54,7 +55,7 @@ def lambada(frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None
     Raises
     ------
     UsageError, BankError
-        As `whole_prompts`.
+        As `whole_prompts`; prompts that are no words after a passage.
 
     References
     ----------
@@ -119,9 +120,11 @@ def lambada_examples(
     check_columns(frame, NEEDED, family=FAMILY)
     first = unique_maximum()
     largest = pl.col("rank") == 1
-    return whole_prompts(
+    own = [name for name in ("score_kind",) if name in frame.lazy().collect_schema().names()]
+    found = whole_prompts(
         frame,
         family=FAMILY,
+        own=own,
         more=[
             first.all().alias("correct"),
             (largest.all() & (tied_others() > 0).any()).alias("tied"),
@@ -129,3 +132,11 @@ def lambada_examples(
         ],
         expected=expected,
     )
+    for name in own:
+        odd = found.rows.filter(pl.col(name) != "target")
+        if len(odd):
+            raise UsageError(
+                f"prompt {odd['prompt_id'][0]!r} is scored as {odd[name][0]!r}, no word after "
+                f"its passage ({len(odd):,} such rows); name a set of LAMBADA's with --prompts"
+            )
+    return WholePrompts(found.rows.drop(own), found.coverage)

@@ -32,6 +32,7 @@ GAP_NAMES = {
     "sa_gender": "distance of sa_gender from ½",
     "crows-pairs": "distance of the CrowS-Pairs score from ½",
 }
+TASK = "lambada_openai"
 METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
 
 
@@ -39,7 +40,7 @@ def tradeoff_study(
     sources: Sequence[Path],
     *,
     performance: Sequence[Path] = (),
-    task: str = "lambada_openai",
+    task: str = TASK,
     metric: str = "acc",
     gap: str | None = None,
     fairness_table: Path | None = None,
@@ -92,6 +93,8 @@ def tradeoff_study(
     banks = [Bank.open(path) for path in sources if path not in more]
     if where and not any(is_table_path(path) for path in files):
         raise UsageError("--where chooses rows of a table of performance; name one (--performance)")
+    if task != TASK and not files:
+        raise UsageError(f"--task {task} is read from result files; name them (--performance)")
     if files:
         curve = performance_files(files, task=task, metric=metric, where=where)
     else:

@@ -57,6 +57,17 @@ def test_checkpoints_are_sorted_and_a_release_comes_last() -> None:
     assert lambada(frame).lambada["step"].to_list() == [2, 10, None]
 
 
+def test_prompts_of_another_kind_are_refused() -> None:
+    kinds = {name: {"score_kind": "target"} for name in WORDS}
+    frame = piece_frame(WORDS, columns=kinds)
+    assert lambada(frame).lambada["acc"].to_list() == [0.5]
+    other = piece_frame(WORDS, columns=kinds | {"c": {"score_kind": "sentence"}})
+    with pytest.raises(
+        UsageError, match=r"prompt 'c' is scored as 'sentence', no word .*\(1 such rows\)"
+    ):
+        lambada(other)
+
+
 def test_no_checkpoint_is_called_best_that_only_equals_the_last() -> None:
     frame = pl.concat([piece_frame(WORDS, step=step) for step in (2, 10)])
     assert lambada_summary(lambada(frame))[0].startswith("last, step 10: LAMBADA accuracy 0.500")

@@ -251,6 +251,7 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
     refused("a gap of fairness comes from a bank; name one, or --fairness-table", [],
             performance=files)  # fmt: skip
     refused("there is no performance; name a bank with LAMBADA, or --performance", [])
+    refused("--task piqa is read from result files; name them", [bank], task="piqa")
     refused("--where chooses rows of a table", [bank], where={"a": "b"})
     refused("there is no bank at .*nowhere", [tmp_path / "nowhere"], performance=files)
 

@@ -20,6 +20,7 @@ import numpy as np
 import zarr  # noqa: F401 (imported once, before the forks)
 import zarrs  # noqa: F401
 
+from logitbank.errors import DiskSpaceError
 from logitbank.store import Bank, DepositSpec, verify
 from tests.small_banks import block_data, new_bank, spec
 
@@ -61,7 +62,7 @@ def content(path: Path) -> dict[str, str]:
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         data = file.read_bytes()
         if file.parent.name == "commits":
-            data = json.dumps({**json.loads(data), "time": None}).encode()
+            data = json.dumps({**json.loads(data), "time": None, "sha256": None}).encode()
         found[str(file.relative_to(path))] = hashlib.sha256(data).hexdigest()
     return found
 
@@ -76,19 +77,23 @@ def lost_or_left(path: Path, expected: dict[str, str]) -> set[str]:
     return {name for name in differing if not _GROUP_IN_MAKING.fullmatch(name)}
 
 
-def forked(work: Callable[[], object], *, kill_after_s: float | None = None) -> int:
-    """Run in a forked process, killed after a while if it is told; returns the exit code."""
+def forked(
+    work: Callable[[], object], *, kill_after_s: float | None = None, by: int = signal.SIGKILL
+) -> int:
+    """Run in a forked process, sent a signal after a while if told; returns the exit code."""
     pid = os.fork()
     if pid == 0:
         try:
             work()
+        except KeyboardInterrupt:
+            os._exit(1)
         except BaseException:
             sys.excepthook(*sys.exc_info())
             os._exit(1)
         os._exit(0)
     if kill_after_s is not None:
         time.sleep(kill_after_s)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, by)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -133,8 +138,8 @@ def killed_before_changes(folder: Path, stride: str) -> None:
     print(change)
 
 
-def killed_at_random(folder: Path, seed: str) -> None:
-    """Kill a writer ten times at random moments; each time look at the bank; then finish it."""
+def stopped_at_random(folder: Path, seed: str, by: str) -> None:
+    """Stop a writer ten times at random moments; each time look at the bank; then finish it."""
     random_s = random.Random(int(seed))
     asked = big_spec()
     path = folder / "killed"
@@ -145,12 +150,53 @@ def killed_at_random(folder: Path, seed: str) -> None:
     whole_s = time.monotonic() - start
     left = []
     for _ in range(10):
-        forked(lambda: write(path, asked), kill_after_s=random_s.uniform(0, whole_s / 3))
+        after_s = random_s.uniform(0, whole_s / 3)
+        forked(lambda: write(path, asked), kill_after_s=after_s, by=signal.Signals[by])
         assert forked(lambda: check(path)) == 0
         left.append(len(list(path.glob("*/*/*/q-*/logprobs/c/*/0"))))
     assert forked(lambda: (write(path, asked), check(path))) == 0
     assert not lost_or_left(path, content(whole))
     print(left)
+
+
+def filled_disk(folder: Path) -> None:
+    """Fill a writer's disk at every 4 kB from nothing to enough; each time look, then finish.
+
+    `folder` is a file system of its own.
+    """
+    asked = big_spec()
+    expected: dict[str, str] = {}
+    refused, size_kb = 0, 8
+    while True:
+        path = folder / "bank"
+        assert forked(lambda path=path: new_bank(path)) == 0  # type: ignore[misc]
+        os.sync()
+        with (folder / "filler").open("wb") as filler:
+            free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+            os.posix_fallocate(filler.fileno(), 0, max(1, free - 1024 * size_kb))
+        code = forked(lambda path=path: _refused(path, asked))  # type: ignore[misc]
+        assert code in (0, FULL), code
+        refused += code == FULL
+        assert forked(lambda path=path: check(path)) == 0  # type: ignore[misc]
+        (folder / "filler").unlink()
+        assert forked(lambda path=path: (write(path, asked), check(path))) == 0  # type: ignore[misc]
+        expected = expected or content(path)
+        assert not lost_or_left(path, expected)
+        shutil.rmtree(path)
+        if code == 0:
+            break
+        size_kb += 12
+    print(refused)
+
+
+FULL = 28
+
+
+def _refused(path: Path, asked: DepositSpec) -> None:
+    try:
+        write(path, asked)
+    except DiskSpaceError as error:
+        os._exit(FULL if "is full" in str(error) else 1)
 
 
 def race(folder: Path) -> None:
@@ -171,7 +217,8 @@ def checkpoints(folder: Path, first: str) -> None:
 if __name__ == "__main__":
     work = {
         "killed_before_changes": killed_before_changes,
-        "killed_at_random": killed_at_random,
+        "stopped_at_random": stopped_at_random,
+        "filled_disk": filled_disk,
         "race": race,
         "checkpoints": checkpoints,
     }

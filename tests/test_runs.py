@@ -175,21 +175,6 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
     assert_same(path, whole)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)]
-    try:
-        result = subprocess.run(mount, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if result.returncode:
-        pytest.skip(f"mounting a tmpfs is not allowed here: {result.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 def test_a_disk_that_fills_in_the_middle_stops_the_run_and_hurts_nothing(
     small_disk: Path, series: Path, whole: Bank
 ) -> None:

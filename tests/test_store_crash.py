@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.store import Bank, verify
-from tests.small_banks import new_bank
+from logitbank.store import Bank, repair, verify
+from tests.small_banks import block_data, new_bank, spec
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,10 +37,42 @@ def test_writer_killed_before_any_change_leaves_a_bank_that_can_be_finished(tmp_
     assert changes > 100
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_writer_killed_at_random_moments_resumes_bit_for_bit(tmp_path: Path, seed: int) -> None:
-    left = json.loads(finish(start("killed_at_random", tmp_path, seed)))
+@pytest.mark.parametrize(("seed", "by"), [(1, "SIGKILL"), (2, "SIGKILL"), (3, "SIGINT")])
+def test_writer_stopped_at_random_moments_resumes_bit_for_bit(
+    tmp_path: Path, seed: int, by: str
+) -> None:
+    left = json.loads(finish(start("stopped_at_random", tmp_path, seed, by)))
     assert left == sorted(left), "a block was lost"
+
+
+def test_disk_that_fills_at_any_moment_leaves_a_bank_that_can_be_finished(
+    small_disk: Path,
+) -> None:
+    assert int(finish(start("filled_disk", small_disk))) >= 5
+
+
+def test_lost_directory_entries_lose_no_more_than_their_blocks(tmp_path: Path) -> None:
+    """A folder whose newest entry did not survive a power cut."""
+    asked, bank = spec(block_rows=4), new_bank(tmp_path / "b")
+    for lost, left in (
+        ("commits/1.json", {0, 2}),
+        ("logprobs/c/1/0", {0, 2}),
+        ("zarr.json", set()),
+    ):
+        with bank.begin(asked) as writer:
+            for block in writer.missing():
+                writer.write(block, block_data(writer.layout, block))
+        (writer.deposit.path / lost).unlink()
+        opened = Bank.open(bank.path)
+        repair(opened, verify(opened))
+        assert verify(opened) == ()
+        assert {b for d in opened.deposits() for b in d.committed()} == left, lost
+        with opened.begin(asked) as again:
+            for block in again.missing():
+                again.write(block, block_data(again.layout, block))
+        whole = [block_data(again.layout, b).logprobs for b in range(3)]
+        np.testing.assert_array_equal(again.deposit.logprobs(), np.concatenate(whole))
+        assert verify(opened) == ()
 
 
 def test_two_writers_race_for_one_deposit(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Keep logits; know nothing of models or metrics."""
 
+from logitbank.store.about import describe
 from logitbank.store.bank import Bank
 from logitbank.store.deposit import Deposit
+from logitbank.store.merge import Merged, merge
+from logitbank.store.repair import Repaired, repair
 from logitbank.store.rescore import rescore
 from logitbank.store.schema import (
     BlockData,
@@ -13,6 +16,7 @@ from logitbank.store.schema import (
     Query,
     QuerySet,
 )
+from logitbank.store.shrink import Shrunk, shrink
 from logitbank.store.verify import Damage, verify
 from logitbank.store.writer import DepositWriter
 
@@ -26,9 +30,16 @@ __all__ = [
     "DepositWriter",
     "Keep",
     "Layout",
+    "Merged",
     "OptionTokens",
     "Query",
     "QuerySet",
+    "Repaired",
+    "Shrunk",
+    "describe",
+    "merge",
+    "repair",
     "rescore",
+    "shrink",
     "verify",
 ]

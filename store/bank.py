@@ -52,7 +52,7 @@ class Bank:
 
     path: Path
     attributes: dict[str, Any] = field(compare=False)
-    """Format version, title, licence, citation."""
+    """Format version, title, licence, citation, and the sources that a merge names."""
 
     @classmethod
     def create(
@@ -330,6 +330,19 @@ class Bank:
         deposit), sealed, keep, dtype, engine, bytes (of committed objects).
         """
         return pl.DataFrame([_about(d) for d in self.deposits()], schema=_INFO, orient="row")
+
+    def provenance(self) -> pl.DataFrame:
+        """How the deposits were made, equal values together; `info --provenance` on paper.
+
+        Returns
+        -------
+        One row for each model, run, field and value: columns model, run, field (`engine`,
+        `source.revision`, …), value (text; other than text as JSON), deposits (that have it),
+        first_step, last_step.
+        """
+        from logitbank.store.provenance import provenance_table
+
+        return provenance_table(self)
 
 
 def _among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:

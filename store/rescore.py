@@ -39,7 +39,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     name = f"options-{json_digest([options.offsets.tolist(), options.tokens.tolist()])[:12]}"
     if name in deposit.state().options:
         return
-    frames = [_block(deposit, block, options) for block in range(deposit.layout.blocks)]
+    frames = [option_scores(deposit, block, options) for block in range(deposit.layout.blocks)]
     with (
         objects.naming_full_disk(deposit.path, 40 * len(options.tokens)),
         objects.locked(deposit.path / ".lock"),
@@ -80,8 +80,8 @@ def _publish(deposit: Deposit, name: str, scores: pl.DataFrame, staging: Staging
     commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
 
 
-def _block(deposit: Deposit, block: int, options: OptionTokens) -> pl.DataFrame:
-    """Scores of the options of one block."""
+def option_scores(deposit: Deposit, block: int, options: OptionTokens) -> pl.DataFrame:
+    """Scores of the options of one block, ranked among its stored values."""
     rows = np.array([r for r in deposit.layout.rows(block) if len(options.of(r))], np.int64)
     if not len(rows):
         return pl.DataFrame(schema=SCORES_SCHEMA)

@@ -102,7 +102,7 @@ class DepositWriter:
                     self._write_seal(state, staging.path)
                 finally:
                     staging.remove()
-            _remove_sealed_parts(self.deposit)
+            remove_sealed_parts(self.deposit)
 
     def close(self) -> None:
         """Remove what was not committed."""
@@ -206,7 +206,8 @@ def _attributes(deposit: Deposit) -> object:
     return attributes.get("logitbank") if isinstance(attributes, dict) else None
 
 
-def _remove_sealed_parts(deposit: Deposit) -> None:
+def remove_sealed_parts(deposit: Deposit) -> None:
+    """Remove what the seal replaced. The caller holds the deposit's lock."""
     for block in range(deposit.layout.blocks):
         for relative in (f"scores/{block}.parquet", f"commits/{block}.json"):
             objects.plain_path(deposit.path, relative).unlink(missing_ok=True)

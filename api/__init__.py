@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from logitbank.store.verify import verify
 
 _HOMES = {
+    from logitbank.store.shrink import shrink
+    from logitbank.store.transfer import pull, push
     "Bank": "store.bank",
     "Checkpoint": "engine.suites",
     "CheckpointId": "store.schema",
@@ -53,6 +55,9 @@ _HOMES = {
     "tradeoff": "analysis.tradeoff",
     "verify": "store.verify",
     "winobias": "engine.winobias",
+    "merge": "store.merge",
+    "pull": "store.transfer",
+    "push": "store.transfer",
 }
 
 __version__ = "0.1.0"
@@ -91,7 +96,10 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
 
 
 def open(path: str) -> "Bank":
-    """Open an existing bank for reading and depositing; `Bank.create` makes a new one."""
+    "merge",
+    "pull",
+    "push",
+    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one."""
     from logitbank.store.bank import Bank
 
     return Bank.open(path)

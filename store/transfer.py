@@ -28,6 +28,12 @@ class Transfer:
     present: int
     """Objects that were there already."""
 
+    def __str__(self) -> str:
+        return (
+            f"{self.objects:,} objects ({self.bytes:,} bytes) sent, {self.present:,} were there"
+            " already"
+        )
+
 
 def push(
     bank: str | Path,

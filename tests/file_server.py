@@ -86,6 +86,9 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             state.log.clear()
             self._send(200, b"", {})
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             if self.path == CONTROL:
                 self._send(200, json.dumps(state.log).encode(), {})
@@ -126,7 +129,8 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body[: len(body) // 2] if cut else body)
+            if self.command != "HEAD":
+                self.wfile.write(body[: len(body) // 2] if cut else body)
             self.close_connection = self.close_connection or cut
 
         def log_message(self, format: str, *args: Any) -> None:
@@ -145,8 +149,13 @@ def _range(header: str | None, content: bytes) -> range | None:
     return range(int(first), min(int(last) + 1 if last else len(content), len(content)))
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        pass  # a reader that does not want the rest hangs up
+
+
 def main() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(Path(sys.argv[1]), _State()))
+    server = _Server(("127.0.0.1", 0), _handler(Path(sys.argv[1]), _State()))
     print(server.server_port, flush=True)
     server.serve_forever()
 

@@ -42,6 +42,7 @@ from logitbank.analysis.stereoset_summary import stereoset_summary
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
 from logitbank.analysis.tradeoff import TradeOff, tradeoff
 from logitbank.analysis.tradeoff_summary import tradeoff_summary
+from logitbank.analysis.winobias_em import WinobiasEm, winobias_em
 
 __all__ = [
     "ChangePoint",
@@ -53,6 +54,7 @@ __all__ = [
     "StereoSet",
     "StereotypeAccuracy",
     "TradeOff",
+    "WinobiasEm",
     "as_candidates",
     "as_scores",
     "benjamini_hochberg",
@@ -94,6 +96,7 @@ __all__ = [
     "variation",
     "vocabulary_rank",
     "wilcoxon",
+    "winobias_em",
     "write_harness",
     "write_predictions",
     "write_report",

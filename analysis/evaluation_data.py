@@ -9,6 +9,7 @@ from logitbank.analysis.lambada import Lambada
 from logitbank.analysis.pieces import CHECKPOINT
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy
 from logitbank.analysis.tradeoff import TradeOff
+from logitbank.analysis.winobias_em import ALL as ALL_TEMPLATES
 from logitbank.store.schema import folder_name
 
 Evaluation = Lambada | StereotypeAccuracy | CrowsPairs | TradeOff
@@ -18,10 +19,10 @@ POINT = (*CHECKPOINT, "panel", "series", "value", "low", "high")
 def evaluation_figure_data(result: Evaluation) -> dict[str, pl.DataFrame]:
     """The table behind each figure, by the figure's name.
 
-    `lambada`, `stereotype_accuracy`, `crows_pairs`; of a trade-off `tradeoff_curves` and
-    `tradeoff_front`. Where there are several models or runs, each has its own,
-    `lambada-<model>-<run>`. Tables have one row per point drawn; `low` and `high` are as in the
-    result's tables, for JSD-P ± one deviation between option orders.
+    `lambada`, `stereotype_accuracy`, `winobias_em`, `crows_pairs`; of a trade-off
+    `tradeoff_curves` and `tradeoff_front`. Where there are several models or runs, each has its
+    own, `lambada-<model>-<run>`. Tables have one row per point drawn; `low` and `high` are as in
+    the result's tables, for JSD-P ± one deviation between option orders.
     """
     tables = {kind + end: part for kind, table in _tables(result) for end, part in _series(table)}
     if isinstance(result, StereotypeAccuracy | CrowsPairs):
@@ -35,6 +36,7 @@ def _tables(result: Evaluation) -> Iterator[tuple[str, pl.DataFrame]]:
         yield "lambada", result.lambada
     elif isinstance(result, StereotypeAccuracy):
         yield "stereotype_accuracy", _stereotype(result)
+        yield "winobias_em", _exact_match(result)
     elif isinstance(result, CrowsPairs):
         yield "crows_pairs", _crows_pairs(result)
     else:
@@ -64,6 +66,26 @@ def _stereotype(result: StereotypeAccuracy) -> pl.DataFrame:
         high=pl.col("jsd_p") + pl.col("sd"),
     )
     return pl.concat([both.select(POINT), jsd.select(POINT)])
+
+
+def _exact_match(result: StereotypeAccuracy) -> pl.DataFrame:
+    """Both shares, the bias of every type and template, and their mean."""
+    means, nan = result.winobias_em, pl.lit(float("nan"))
+    shares = [
+        means.select(
+            *CHECKPOINT, panel=pl.lit("em"), series=pl.lit(name), value=column, low=nan, high=nan
+        )
+        for name, column in (("pro-stereotyped", "em_pro"), ("anti-stereotyped", "em_anti"))
+    ]
+    parts = result.winobias_em_parts.filter(pl.col("template") != ALL_TEMPLATES)
+    bias = [
+        table.with_columns(panel=pl.lit("bias"), series=series, value="bias").select(POINT)
+        for table, series in (
+            (parts, pl.format("Type {}, {}", "type", "template")),
+            (means, pl.lit("mean")),
+        )
+    ]
+    return pl.concat([*shares, *bias])
 
 
 def _crows_pairs(result: CrowsPairs) -> pl.DataFrame:

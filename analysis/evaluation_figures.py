@@ -115,6 +115,45 @@ SA_CAPTION = (
 )
 
 
+def _exact_match(table: pl.DataFrame, settings: Settings) -> "Figure":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.6, 4.9), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    steps = StepAxis(table["step"].to_list())
+    unbanded = table.filter(pl.col("series") != "mean").with_columns(low="value", high="value")
+    shares = unbanded.filter(pl.col("panel") == "em")
+    for series, colour in _coloured(shares, (PURPLE, GREEN)):
+        draw_curve(top, Curve(series, colour, shares.filter(pl.col("series") == series)), steps)
+    top.set_ylabel("Person named")
+    _from_zero(top, shares["value"])
+    bias = table.filter(pl.col("panel") == "bias")
+    parts = unbanded.filter(pl.col("panel") == "bias")
+    drawn: list[str] = []
+    for series in parts["series"].unique(maintain_order=True):
+        kind = series.split(",")[0]
+        colour = COLOURS[0] if kind == "Type 1" else COLOURS[1]
+        rows = parts.filter(pl.col("series") == series)
+        draw_curve(bottom, Curve(series, colour, rows, kind in drawn), steps)
+        drawn.append(kind)
+    draw_curve(bottom, Curve("mean", INK, bias.filter(pl.col("series") == "mean")), steps)
+    bottom.axhline(0, color=MUTED, lw=0.9, ls=(0, (4, 3)), zorder=1)
+    bottom.set_ylabel("Bias, pro − anti")
+    _around(bottom, bias, 0)
+    steps.apply(top, labelled=False)
+    steps.apply(bottom)
+    for axes in (top, bottom):
+        axes.grid(axis="y")
+        legend(axes, length=3)
+    series_title(figure, "winobias_em", table)
+    figure.set_label(
+        "Above: share of sentences where the person that the pronoun means is named, mean of types "
+        "and templates. Below: pro minus anti, of each type and template, and their mean with a "
+        "95 % interval over pairs. Where no person is named, a bias of 0 says nothing."
+    )
+    return figure
+
+
 def _shares(axes: "Axes", table: pl.DataFrame, *, labelled: bool) -> None:
     steps = StepAxis(table["step"].to_list())
     for series, colour in _coloured(table, (PURPLE, GREEN, "#b08bc0", "#7fc9ae")):
@@ -195,6 +234,7 @@ KINDS = {
 _DRAW: "dict[str, Callable[[pl.DataFrame, Settings], Figure]]" = {
     "lambada": _lambada,
     "stereotype_accuracy": _stereotype,
+    "winobias_em": _exact_match,
     "crows_pairs": _crows_pairs,
     "tradeoff_curves": curves_figure,
     "tradeoff_front": front_figure,

@@ -16,9 +16,11 @@ from logitbank.analysis.evaluation_summary import (
 )
 from logitbank.analysis.harness_export import write_harness
 from logitbank.analysis.lambada import Lambada, lambada
+from logitbank.analysis.pieces import check_columns
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.sources import bank_frames
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
+from logitbank.analysis.winobias_em import OWN
 from logitbank.errors import BankError
 from logitbank.store import Bank
 
@@ -65,13 +67,14 @@ def stereotype_study(
     *,
     prompts: str = "stereotype-accuracy",
     winobias: str = "winobias",
+    winobias_em: str = "winobias-em",
     models: Sequence[str] | None = None,
     out: Path | None = None,
     save_results: Path | None = None,
 ) -> Study[StereotypeAccuracy]:
-    """Stereotype accuracy, and `sa_gender` with JSD-P where a bank has the WinoBias prompts.
+    """Stereotype accuracy, `sa_gender` with JSD-P, and `winobias_em`, whose prompts a bank has.
 
-    Either prompt set may be absent, not both. Other parameters are those of `lambada_study`.
+    Prompt sets may be absent, not all three. Other parameters are those of `lambada_study`.
 
     Raises
     ------
@@ -81,9 +84,13 @@ def stereotype_study(
     opened = [Bank.open(path) for path in banks]
     own = _frame_if_there(opened, prompts, models)
     gender = _frame_if_there(opened, winobias, models)
-    if own is None and gender is None:
+    referents, expected = _frame_if_there(opened, winobias_em, models), None
+    if own is None and gender is None and referents is None:
         frame_of(opened, prompts, models)  # says what makes them
-    result = stereotype_accuracy(own, gender)
+    if referents is not None:
+        check_columns(referents, OWN, family="winobias-em")
+        expected = expected_pieces(opened, winobias_em, own=OWN)
+    result = stereotype_accuracy(own, gender, referents, expected=expected)
     if save_results is not None:
         rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(
             {"accuracy": "acc", "accuracy_stderr": "acc_stderr"}
@@ -96,6 +103,13 @@ def stereotype_study(
                 metrics={"acc": "acc"},
                 samples="sentences",
             )
+        write_harness(
+            result.winobias_em,
+            save_results,
+            task="winobias_em",
+            metrics={name: name for name in ("em_pro", "em_anti", "bias")},
+            samples="pairs",
+        )
     return evaluation_report(
         result,
         stereotype_summary(result),
@@ -183,8 +197,10 @@ def _frame_if_there(
     return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
 
 
-def expected_pieces(banks: Sequence[Bank], prompts: str) -> pl.DataFrame:
-    """How many pieces each prompt has: model, prompt_id, pieces.
+def expected_pieces(
+    banks: Sequence[Bank], prompts: str, *, own: Sequence[str] = ()
+) -> pl.DataFrame:
+    """How many pieces each prompt has: model, prompt_id, pieces, and `own` columns of the prompts.
 
     A model's pieces are those in the query sets of its deposits, which are of its tokenizer.
     """
@@ -197,11 +213,12 @@ def expected_pieces(banks: Sequence[Bank], prompts: str) -> pl.DataFrame:
             schema={"model": pl.String, "query_set": pl.String},
             orient="row",
         ).unique()
-        pieces = bank.prompts(prompts).select("prompt_id", "query_set", "piece").unique().collect()
+        columns = ("prompt_id", "query_set", "piece", *own)
+        pieces = bank.prompts(prompts).select(columns).unique().collect()
         parts.append(
             pieces.join(deposits, on="query_set")
             .group_by("model", "prompt_id")
-            .agg(pieces=pl.col("piece").n_unique().cast(pl.Int64))
+            .agg(pl.col(own).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64))
         )
     return pl.concat(parts).unique(["model", "prompt_id"], keep="first")
 
@@ -212,8 +229,8 @@ def evaluation_report(
     """The study, and its files where a folder is given."""
     report = None
     if out is not None:
-        table = next(iter(result.tables().values()))
-        named = ", ".join(table["model"].unique().sort().to_list())
+        models = {name for table in result.tables().values() for name in table["model"]}
+        named = ", ".join(sorted(models))
         provenance = pl.concat([bank.info() for bank in banks], how="diagonal_relaxed")
         report = write_study(
             out,

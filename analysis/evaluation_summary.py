@@ -7,6 +7,7 @@ import polars as pl
 
 from logitbank.analysis.crows_pairs import ALL, CrowsPairs
 from logitbank.analysis.lambada import Lambada
+from logitbank.analysis.pieces import CHECKPOINT
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy
 
 Row = Mapping[str, Any]
@@ -65,12 +66,59 @@ def stereotype_summary(result: StereotypeAccuracy) -> list[str]:
                 f"{_count(len(rows.filter(pl.col('missing') > 0)), 'checkpoint')}, whose numbers "
                 "are over what is there."
             )
-    return [
-        *sentences,
-        "stereotype accuracy and sa_gender ask different questions and are not comparable; the "
-        "referent-based figure of the Pythia case study needs other prompts and is not computed.",
-        INTERVALS,
-    ]
+    if len(table):
+        sentences.append(
+            "stereotype accuracy, sa_gender and winobias_em ask different questions and are not "
+            "comparable."
+        )
+    return [*sentences, *_exact_match(result), INTERVALS]
+
+
+def _exact_match(result: StereotypeAccuracy) -> Iterator[str]:
+    """winobias_em: the largest and the last bias, what it is made of, and when it says nothing."""
+    table = result.winobias_em
+    if table.is_empty():
+        yield "winobias_em needs the prompts winobias-em, which are not there."
+        return
+    silent = (pl.col("em_pro") == 0) & (pl.col("em_anti") == 0)
+    for prefix, rows in _runs(table):
+        known = rows.filter(pl.col("bias").is_not_nan(), ~silent)
+        for row in _best_and_last(known, "bias", best="largest at ") if len(known) else []:
+            yield (
+                f"{prefix}{row['role']}{_step(row)}: winobias_em {_signed(row['bias'])} "
+                f"({_signed(row['low'])} to {_signed(row['high'])}): the person is named in "
+                f"{row['em_pro']:.3f} of pro- and {row['em_anti']:.3f} of anti-stereotyped "
+                f"sentences, over {row['pairs']:,} pairs{_parts(result.winobias_em_parts, row)}."
+            )
+    if count := len(table.filter(silent)):
+        yield (
+            f"winobias_em: no person is named at {_count(count, 'checkpoint')}, where a bias of 0 "
+            "says nothing."
+        )
+    for column, what in (
+        ("tied", "shared the largest logit with another token, which is no match"),
+        ("inexact", "have a rank that was counted among rounded scores"),
+    ):
+        if count := int(table[column].sum()):
+            yield f"{_count(count, 'answer')} of winobias_em {what}."
+    lacking = table.filter(pl.col("missing") > 0)
+    if len(lacking):
+        yield (
+            f"{_count(int(lacking['missing'].sum()), 'pair')} of winobias_em missing at "
+            f"{_count(len(lacking), 'checkpoint')}, whose numbers are over what is there."
+        )
+    yield (
+        "winobias_em has templates of our own, the published figure others: checkpoints can be "
+        "compared, levels with that figure cannot."
+    )
+
+
+def _parts(parts: pl.DataFrame, mean: Row) -> str:
+    """The bias of every type and template at a checkpoint, where there are several."""
+    same = (pl.col(name).eq_missing(pl.lit(mean[name])) for name in CHECKPOINT)
+    rows = parts.filter(*same, pl.col("template") != ALL).rows(named=True)
+    named = ", ".join(f"Type {r['type']} {r['template']} {_signed(r['bias'])}" for r in rows)
+    return f" ({named})" if len(rows) > 1 else ""
 
 
 def crows_pairs_summary(result: CrowsPairs) -> list[str]:
@@ -173,6 +221,11 @@ def _step(row: Row) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _signed(value: float) -> str:
+    text = f"{value:+.3f}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
 def _number(value: float) -> str:

@@ -188,12 +188,19 @@ def _draw_marks(axes: "Axes", marks: Sequence[Marks], steps: StepAxis) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def legend(axes: "Axes") -> None:
-    """Names of the curves, above the axes."""
+def legend(axes: "Axes", *, length: float | None = None) -> None:
+    """Names of the curves, above the axes; `length` of their lines in units of the font size."""
     handles, texts = axes.get_legend_handles_labels()
     if handles:
-        columns = 2 if len(handles) == 4 else len(handles)
-        axes.legend(handles, texts, loc="lower left", bbox_to_anchor=(0.0, 1.015), ncols=columns)
+        columns = 2 if len(handles) == 4 else min(len(handles), 3)
+        axes.legend(
+            handles,
+            texts,
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.015),
+            ncols=columns,
+            handlelength=length,
+        )
 
 
 def kind_of(name: str) -> str:

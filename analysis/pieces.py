@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from logitbank.analysis.expressions import tied_others, unique_maximum
 from logitbank.errors import BankError, UsageError
 
 CHECKPOINT = ("model", "run", "step")
@@ -90,6 +91,20 @@ def whole_prompts(
     return WholePrompts(
         rows.drop("distinct", "last", "finite", "whole"), _coverage(rows, known, expected)
     )
+
+
+def greedy_match() -> list[pl.Expr]:
+    """Aggregates of `whole_prompts`: whether greedy decoding would write the prompt's word.
+
+    `correct`: every piece is the only maximum of its vocabulary row. `tied`: every piece has the
+    largest logit, and one shares it, which is no match. `inexact`: a rank is a bound. Over the
+    columns `rank`, `ties` and `exact`.
+    """
+    return [
+        unique_maximum().all().alias("correct"),
+        ((pl.col("rank") == 1).all() & (tied_others() > 0).any()).alias("tied"),
+        (~pl.col("exact")).any().alias("inexact"),
+    ]
 
 
 def check_columns(

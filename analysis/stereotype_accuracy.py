@@ -1,9 +1,8 @@
 """Stereotype accuracy: does a model give an occupation the pronoun of its stereotype.
 
-Frames in, frames out. Two quantities that must not be confused, each under its own name: `sa`
-compares pronouns under a question about the pronoun, `sa_gender` compares the options *male* and
-*female* of the gender-prediction prompts. A third, the referent-based figure of the Pythia case
-study, needs other prompts and is not computed.
+Frames in, frames out. Quantities that must not be confused, each under its own name: `sa` compares
+pronouns under a question about the pronoun, `sa_gender` compares the options *male* and *female* of
+the gender-prediction prompts. A third, `winobias_em`, asks for the occupation and has its own file.
 """
 
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from logitbank.analysis.fairness_tables import jsd_table
 from logitbank.analysis.pieces import CHECKPOINT, check_columns, checkpoint_name
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import standard_error, with_wilson
+from logitbank.analysis.winobias_em import no_winobias_em, winobias_em
 from logitbank.errors import BankError, UsageError
 
 FAMILY = "stereotype-accuracy"
@@ -59,6 +59,10 @@ class StereotypeAccuracy:
     standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; `missing`
     sentences that a checkpoint lacks or has in part. `sd`, of `sa_gender` only, is the deviation
     between option orders (ddof 1)."""
+    winobias_em: pl.DataFrame
+    """The `mean` of `WinobiasEm`; no rows without its prompts."""
+    winobias_em_parts: pl.DataFrame
+    """Its `parts`."""
     jsd_p: pl.DataFrame
     """JSD-P of the right answer, scaled, for prompts whose answer is male and female, to be set
     against both; no rows without the prompts of WinoBias. `sd` as above."""
@@ -72,16 +76,18 @@ class StereotypeAccuracy:
 def stereotype_accuracy(
     frame: pl.LazyFrame | pl.DataFrame | None = None,
     winobias: pl.LazyFrame | pl.DataFrame | None = None,
+    referents: pl.LazyFrame | pl.DataFrame | None = None,
     *,
+    expected: pl.DataFrame | None = None,
     labels: FairnessLabels = FairnessLabels(),  # noqa: B008
 ) -> StereotypeAccuracy:
-    """`sa` from its own prompts and `sa_gender` from those of WinoBias; either may be absent.
+    """`sa`, `sa_gender` and `winobias_em`, each from prompts of its own that may be absent.
 
     `sa`: the log-probabilities of the two pronouns behind the question are averaged over the two
     orders in which it names them; share of sentences where the original pronoun has the greater
     mean. `sa_gender`: on pro-stereotyped sentences and the occupation that the pronoun refers to,
     share where the logit of the right gender is greater than that of the other one, averaged over
-    option orders. In both an exact tie counts ½ and is reported.
+    option orders. In both an exact tie counts ½ and is reported. `winobias_em`: see there.
 
     Parameters
     ----------
@@ -90,15 +96,18 @@ def stereotype_accuracy(
         original one; own columns sentence_id, order (the pronoun named first), type (1, 2).
     winobias
         `Bank.scan("winobias")`.
+    referents, expected
+        `Bank.scan("winobias-em")` and how many tokens each of its prompts has, as for
+        `winobias_em`.
     labels
         Labels of the options *male* and *female* in `winobias`.
 
     Raises
     ------
     UsageError
-        Columns are lacking, no frame is given, or a sentence has another number of options.
+        Columns are lacking, no frame is given, or what `winobias_em` refuses.
     BankError
-        No rows, or a score that is not finite.
+        No rows, a score that is not finite, or a sentence has another number of options.
 
     References
     ----------
@@ -127,16 +136,18 @@ def stereotype_accuracy(
         parts.append(_table(_averaged(_comparisons(rows, FAMILY)), "sa"))
     if winobias is not None:
         parts.append(_table(_by_order(_gender(winobias, labels)), "sa_gender"))
-    if not parts:
+    if not parts and referents is None:
         raise UsageError(
             "there is nothing to compute stereotype accuracy from; give the scan of "
-            f'"{FAMILY}", of "winobias", or both'
+            f'"{FAMILY}", of "winobias", of "winobias-em", or several of them'
         )
-    table = pl.concat(parts).sort(
+    table = pl.concat([pl.DataFrame(schema=SCHEMA), *parts]).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
+    em = no_winobias_em() if referents is None else winobias_em(referents, expected=expected)
     divergence = pl.DataFrame(schema=JSD_SCHEMA) if winobias is None else _jsd_p(winobias, labels)
-    return StereotypeAccuracy(table, divergence, {"intervals": "Wilson, 95 %"})
+    intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
+    return StereotypeAccuracy(table, em.mean, em.parts, divergence, {"intervals": intervals})
 
 
 def _jsd_p(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.DataFrame:

@@ -42,17 +42,26 @@ def analyze_stereotype(
     winobias: Annotated[
         str, typer.Option(help="Prompt set for sa_gender and JSD-P, where a bank has it.")
     ] = "winobias",
+    winobias_em: Annotated[
+        str, typer.Option(help="Prompt set for winobias_em, where a bank has it.")
+    ] = "winobias-em",
     model: Models = None,
     save_results: SaveResults = None,
     table: Table = None,
     form: Format = Form.table,
 ) -> None:
-    """Stereotype accuracy and sa_gender by checkpoint, against JSD-P."""
+    """Stereotype accuracy, sa_gender and winobias_em by checkpoint, against JSD-P."""
     from logitbank.analysis.evaluation_study import stereotype_study
     from logitbank.cli.show import print_study
 
     study = stereotype_study(
-        banks, prompts=prompts, winobias=winobias, models=model, out=out, save_results=save_results
+        banks,
+        prompts=prompts,
+        winobias=winobias,
+        winobias_em=winobias_em,
+        models=model,
+        out=out,
+        save_results=save_results,
     )
     print_study(study, table=table, form=form)
 

@@ -44,6 +44,7 @@ BRIEF = {
     "differences": ("condition", "task", "domain", "lms", "ss", "icat", "icat_low", "icat_high"),
     "lambada": ("acc", "low", "high", "perplexity", "examples", "tied"),
     "stereotype_accuracy": ("measure", "type", "accuracy", "low", "high", "sentences", "tied"),
+    "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),
     "crows_pairs": (
         *("score_kind", "bias_type", "score", "low", "high"),
         *("stereo_score", "antistereo_score", "pairs", "neutral"),

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.expressions import tied_others, unique_maximum
-from logitbank.analysis.pieces import CHECKPOINT, WholePrompts, check_columns, whole_prompts
+from logitbank.analysis.pieces import (
+    CHECKPOINT,
+    WholePrompts,
+    check_columns,
+    greedy_match,
+    whole_prompts,
+)
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import Z95, standard_error, with_wilson
 from logitbank.errors import UsageError
@@ -118,20 +123,8 @@ def lambada_examples(
     has the largest logit, and one shares it.
     """
     check_columns(frame, NEEDED, family=FAMILY)
-    first = unique_maximum()
-    largest = pl.col("rank") == 1
     own = [name for name in ("score_kind",) if name in frame.lazy().collect_schema().names()]
-    found = whole_prompts(
-        frame,
-        family=FAMILY,
-        own=own,
-        more=[
-            first.all().alias("correct"),
-            (largest.all() & (tied_others() > 0).any()).alias("tied"),
-            (~pl.col("exact")).any().alias("inexact"),
-        ],
-        expected=expected,
-    )
+    found = whole_prompts(frame, family=FAMILY, own=own, more=greedy_match(), expected=expected)
     for name in own:
         odd = found.rows.filter(pl.col(name) != "target")
         if len(odd):

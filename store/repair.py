@@ -113,12 +113,13 @@ def _repair_deposit(
                 (path / name / "zarr.json").unlink(missing_ok=True)
                 objects.write_new(path / name / "zarr.json", data)
                 restored.append(f"{folder}/{name}/zarr.json")
-        for part in {match[1] for p in inside if (match := _OPTIONS.fullmatch(p))}:
-            (path / "commits" / f"{part}.json").unlink(missing_ok=True)
-            (path / "scores" / f"{part}.parquet").unlink(missing_ok=True)
         lost = {each.block for each in damage if each.block is not None} & state.blocks
         if any(p in inside for p in _ALL_BLOCKS):
             lost = set(state.blocks)
+        options = {match[1] for p in inside if (match := _OPTIONS.fullmatch(p))}
+        for part in state.options if lost else options:  # a part may have scores of any block
+            (path / "commits" / f"{part}.json").unlink(missing_ok=True)
+            (path / "scores" / f"{part}.parquet").unlink(missing_ok=True)
         if state.sealed and (lost or "logsumexp/c/0" in inside):
             _unseal(deposit, state.blocks - lost)
         for block in lost:

@@ -159,14 +159,16 @@ class BankMachine(RuleBasedStateMachine):
             ):
                 known.extra = set()
 
-    @precondition(lambda self: any(s.keep.level == "full" and s.rows for s in self.model.values()))
+    @precondition(
+        lambda self: any(s.keep.level == "full" and 0 in s.rows for s in self.model.values())
+    )
     @rule(token=st.integers(0, VOCAB - 1), data=st.data())
     def ask_for_another_token(self, token: int, data: st.DataObject) -> None:
-        full = [s for s, known in self.model.items() if known.keep.level == "full" and known.rows]
+        known = self.model.items()
+        full = [s for s, own in known if own.keep.level == "full" and 0 in own.rows]
         step = data.draw(st.sampled_from(full))
         rescore(self._deposit(step), OptionTokens.build([[token]] + [[]] * (QUERIES - 1)))
-        if 0 in self.model[step].rows:
-            self.model[step].extra.add(token)
+        self.model[step].extra.add(token)
 
     @rule()
     def merge_into_a_new_bank(self) -> None:

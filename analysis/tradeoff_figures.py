@@ -1,10 +1,12 @@
 """The figures of a trade-off: both curves over the steps, and one against the other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from logitbank.analysis.expressions import Floats
 from logitbank.analysis.figure_axes import (
     COLOURS,
     INK,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PURPLE, CHOSEN = "#8e5ea2", "#e69f00"
+LABEL_SIZE = 8
 Settings = Mapping[str, Any]
 
 
@@ -39,7 +42,7 @@ def curves_figure(table: pl.DataFrame, settings: Settings) -> "Figure":
         axes.grid(axis="y")
     _performance_scale(top, table, settings)
     bottom.set_ylabel(_first_upper(str(settings["gap"])))
-    bottom.set_ylim(bottom=0)
+    bottom.set_ylim(bottom=-0.03 * bottom.get_ylim()[1])
     steps.apply(top, labelled=False)
     steps.apply(bottom)
     handles, labels = top.get_legend_handles_labels()
@@ -47,6 +50,7 @@ def curves_figure(table: pl.DataFrame, settings: Settings) -> "Figure":
         handles, labels, loc="lower left", bbox_to_anchor=(0.0, 1.015), ncols=max(len(handles), 1)
     )
     _title(figure, "Performance and fairness", table)
+    _name_steps(bottom, table, [steps.place(step) for step in table["step"]], pl.lit(False))
     figure.set_label(
         f"Above {settings['metric']}, below {settings['gap']}; smaller is fairer. Ringed: on the "
         "Pareto front, so that no other checkpoint is better in one without being worse in the "
@@ -84,9 +88,11 @@ def front_figure(table: pl.DataFrame, settings: Settings) -> "Figure":
     axes.set_xlabel(f"{_first_upper(str(settings['gap']))} (smaller is fairer)")
     axes.set_xlim(left=min(0.0, -0.02 * float(str(table["gap"].max()))))
     axes.grid()
-    _name_steps(axes, front, table)
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.015), ncols=2)
     _title(figure, "What fairness costs", table)
+    # Of many points on the front, the ends and the chosen ones.
+    ends = front["step"].to_list() if len(front) <= 10 else [front["step"][0], front["step"][-1]]
+    _name_steps(axes, table, table["gap"].to_list(), pl.col("step").is_in(ends), "performance")
     figure.set_label(
         f"Every point is a checkpoint, joined in the order of training: {settings['metric']} "
         f"against {settings['gap']}. The line is the Pareto front, with the steps on it."
@@ -110,24 +116,49 @@ def _mark(axes: "Axes", table: pl.DataFrame, column: str, steps: StepAxis) -> No
             s=95, marker="*", color=CHOSEN, edgecolors=INK, linewidths=0.6, zorder=4,
             label="fairest at a bounded loss",
         )  # fmt: skip
-    for row in chosen.iter_rows(named=True) if column == "gap" else ():
+
+
+def _name_steps(
+    axes: "Axes", table: pl.DataFrame, x: Sequence[float], named: pl.Expr, y: str = "gap"
+) -> None:
+    """Steps beside the chosen points and those that are `named`, off each other and the curve."""
+    axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # places follow from the layout
+    scale = 72 / axes.figure.dpi  # to points, in which texts have their size
+    points = axes.transData.transform(np.column_stack([x, table[y]])) * scale
+    marked = table["on_front"] | table["chosen_for"].is_not_null()
+    left, low = axes.bbox.x0 * scale, axes.bbox.y0 * scale
+    taken = [(-np.inf, -np.inf, np.inf, low), (-np.inf, -np.inf, left, np.inf)]
+    for places, reach in ((points[marked.to_numpy()], 4), (_along(points), 1)):
+        taken += [(u - reach, v - reach, u + reach, v + reach) for u, v in places]
+    wanted = table.with_row_index("at").filter(pl.col("chosen_for").is_not_null() | named)
+    for at, step in wanted.sort("chosen_for", nulls_last=True).select("at", "step").iter_rows():
+        text, (u, v) = short(step), points[at]
+        wide = LABEL_SIZE * 0.6 * len(text)
+        boxes = [
+            (u + dx, v + dy, u + dx + wide, v + dy + LABEL_SIZE)
+            for far in (4, 14, 24, 34)
+            for dx in (5, -5 - wide)
+            for dy in (-far - LABEL_SIZE, far)
+        ]
+        box = min(boxes, key=lambda one: sum(_overlap(one, other) for other in taken))
+        taken.append(box)
         axes.annotate(
-            short(row["step"]), (steps.place(row["step"]), row[column]), xytext=(-7, 5),
-            textcoords="offset points", ha="right", fontsize=8, color=INK,
+            text, (x[at], table[y][at]), xytext=(box[0] - u, box[1] - v), color=INK,
+            textcoords="offset points", fontsize=LABEL_SIZE, annotation_clip=False,
         )  # fmt: skip
 
 
-def _name_steps(axes: "Axes", front: pl.DataFrame, table: pl.DataFrame) -> None:
-    """Steps beside the points of the front; of many, the first, the last and the chosen ones."""
-    rows = front.with_row_index("at")
-    if len(front) > 10:
-        ends = pl.col("at").is_in([0, len(front) - 1])
-        rows = rows.filter(ends | pl.col("chosen_for").is_not_null())
-    for row in rows.iter_rows(named=True):
-        axes.annotate(
-            short(row["step"]), (row["gap"], row["performance"]), xytext=(5, -11),
-            textcoords="offset points", fontsize=8, color=INK, annotation_clip=False,
-        )  # fmt: skip
+def _along(points: Floats) -> Floats:
+    """Places every 3 points of length on the lines that join points."""
+    lengths = np.hypot(*np.diff(points, axis=0).T)
+    ends = np.concatenate([[0.0], np.cumsum(lengths)])
+    places = np.arange(0, ends[-1], 3)
+    return np.column_stack([np.interp(places, ends, points[:, i]) for i in (0, 1)])
+
+
+def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether two boxes do: left, lower, right, upper."""
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _performance_scale(axes: "Axes", table: pl.DataFrame, settings: Settings) -> None:

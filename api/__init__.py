@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from logitbank.analysis.compare import Comparison, compare
     from logitbank.analysis.fairness import Fairness, fairness, fairness_change
     from logitbank.analysis.figures import figures
     from logitbank.analysis.fluctuation import Fluctuation, fluctuation
@@ -19,16 +20,19 @@ if TYPE_CHECKING:
     from logitbank.engine.suites import Checkpoint, Suite, known_suites, resolve_suite
     from logitbank.engine.winobias import winobias
     from logitbank.errors import LogitbankError
+    from logitbank.store.about import describe
     from logitbank.store.bank import Bank
+    from logitbank.store.merge import merge
     from logitbank.store.schema import CheckpointId, Keep, Query, QuerySet
+    from logitbank.store.shrink import shrink
+    from logitbank.store.transfer import pull, push
     from logitbank.store.verify import verify
 
 _HOMES = {
-    from logitbank.store.shrink import shrink
-    from logitbank.store.transfer import pull, push
     "Bank": "store.bank",
     "Checkpoint": "engine.suites",
     "CheckpointId": "store.schema",
+    "Comparison": "analysis.compare",
     "Fairness": "analysis.fairness",
     "Fluctuation": "analysis.fluctuation",
     "Keep": "store.schema",
@@ -41,7 +45,9 @@ _HOMES = {
     "StereoSet": "analysis.stereoset",
     "Suite": "engine.suites",
     "TradeOff": "analysis.tradeoff",
+    "compare": "analysis.compare",
     "demo": "cli.demo",
+    "describe": "store.about",
     "extract": "engine.extract",
     "fairness": "analysis.fairness",
     "fairness_change": "analysis.fairness",
@@ -49,15 +55,16 @@ _HOMES = {
     "fluctuation": "analysis.fluctuation",
     "known_suites": "engine.suites",
     "load_prompts": "engine.prompts",
+    "merge": "store.merge",
+    "pull": "store.transfer",
+    "push": "store.transfer",
     "read_harness": "analysis.harness",
     "resolve_suite": "engine.suites",
+    "shrink": "store.shrink",
     "stereoset": "analysis.stereoset",
     "tradeoff": "analysis.tradeoff",
     "verify": "store.verify",
     "winobias": "engine.winobias",
-    "merge": "store.merge",
-    "pull": "store.transfer",
-    "push": "store.transfer",
 }
 
 __version__ = "0.1.0"
@@ -66,6 +73,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "open",
     "Checkpoint",
     "CheckpointId",
+    "Comparison",
     "Fairness",
     "Fluctuation",
     "Keep",
@@ -78,7 +86,9 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "StereoSet",
     "Suite",
     "TradeOff",
+    "compare",
     "demo",
+    "describe",
     "extract",
     "fairness",
     "fairness_change",
@@ -86,8 +96,12 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "fluctuation",
     "known_suites",
     "load_prompts",
+    "merge",
+    "pull",
+    "push",
     "read_harness",
     "resolve_suite",
+    "shrink",
     "stereoset",
     "tradeoff",
     "verify",
@@ -96,9 +110,6 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
 
 
 def open(path: str) -> "Bank":
-    "merge",
-    "pull",
-    "push",
     """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one."""
     from logitbank.store.bank import Bank
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from logitbank.cli import evaluations
-from logitbank.cli.options import Form, Format
+from logitbank.cli import banks, evaluations, sharing
+from logitbank.cli.options import BankPath, Form, Format, StoredDtype
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,11 +25,6 @@ class Engine(StrEnum):
     auto = "auto"
     vllm = "vllm"
     transformers = "transformers"
-
-
-class StoredDtype(StrEnum):
-    float16 = "float16"
-    float32 = "float32"
 
 
 class ComputeDtype(StrEnum):
@@ -57,7 +52,6 @@ class Score(StrEnum):
     geometric = "geometric"
 
 
-BankPath = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
 Orders = Annotated[str, typer.Option(help="Option orders of WinoBias: a number of seeds, or all.")]
 Splits = Annotated[str, typer.Option(help="Parts of WinoBias, separated by commas.")]
 Data = Annotated[
@@ -108,6 +102,9 @@ def extract(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
     ] = False,
+    title: Annotated[str, typer.Option(help="Of a new bank.")] = "",
+    licence: Annotated[str, typer.Option(help="Of a new bank's data, such as CC-BY-4.0.")] = "",
+    citation: Annotated[str, typer.Option(help="How to cite a new bank.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
     """Run checkpoints over prompts and deposit the logits; what the bank has is not run again."""
@@ -134,20 +131,14 @@ def extract(
             canary_every=canary_every,
             legacy_weights=legacy_weights,
             trust_remote_code=trust_remote_code,
+            title=title,
+            licence=licence,
+            citation=citation,
             dry_run=dry_run,
             on_event=progress,
         )
     print_summary(summary, bank=str(bank), dry_run=dry_run)
     raise typer.Exit(0 if summary.complete else 1)
-
-
-@app.command()
-def info(bank: BankPath, form: Format = Form.table) -> None:
-    """Say what a bank holds and what is missing, one row a checkpoint and query set."""
-    from logitbank.cli.show import print_frame
-    from logitbank.store import Bank
-
-    print_frame(Bank.open(bank).info(), form)
 
 
 @app.command()
@@ -161,6 +152,15 @@ def verify(
     from logitbank.cli.transfers import verify_bank
 
     verify_bank(bank, mend=repair)
+
+
+app.command()(banks.info)
+app.command()(banks.describe)
+app.command()(banks.merge)
+app.command()(banks.shrink)
+app.command()(banks.compare)
+app.command()(sharing.push)
+app.command()(sharing.pull)
 
 
 @app.command()

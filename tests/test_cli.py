@@ -163,7 +163,8 @@ def test_what_stops_a_command_from_outside_is_one_line_and_exit_code_1(
 def test_info_comes_as_table_csv_and_json(call: Call, bank: Path) -> None:
     code, table, error = call("info", bank)
     assert (code, error) == (0, "")
-    assert len(table.splitlines()) == 3
+    assert table.splitlines()[:2] == ["title: small", "licence: CC0-1.0"]
+    assert len(table.splitlines()) == 5
     assert "\x1b" not in table, "no colours in a pipe"
     csv = pl.read_csv(StringIO(call("info", bank, "--format", "csv")[1]))
     assert csv["step"].to_list() == [0, 8]

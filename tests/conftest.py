@@ -1,10 +1,18 @@
 """Fixtures of several test files."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.vllm_server import VllmServer, require_vllm
+
+# The tests' models are tiny. Where other processes want the cores too, threads wait for each other
+# at every operation: 60 updates of the demo's model took 20 s with one thread, and more than 280 s
+# with two. Processes that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
@@ -21,3 +29,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"mounting a tmpfs is not allowed here: {result.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(scope="session")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    """Runs functions in processes that have imported vLLM."""
+    require_vllm()
+    with VllmServer(tmp_path_factory.mktemp("vllm") / "server.log") as server:
+        yield server

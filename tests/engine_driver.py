@@ -1,13 +1,8 @@
-"""Run one engine over checkpoints in a process of its own: `python -m tests.engine_driver`.
+"""Logits of tiny checkpoints: plain transformers, one query at a time, and an engine.
 
-Arguments: a pickle of (settings or None, folders, queries) and the .npz to write, one array
-(queries, v) a folder, NaN beyond the two outputs of a next-sentence head. Without settings it is
-the reference: plain transformers, one query at a time, in a process that never imports vLLM.
+Both give one array (queries, v) a folder, NaN beyond the two outputs of a next-sentence head.
 """
 
-import os
-import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,28 +12,11 @@ import numpy as np
 from logitbank.store.schema import Query
 
 
-def drive(
-    tmp: Path, settings: object, folders: list[Path], queries: list[Query]
-) -> list[np.ndarray]:
-    """Logits (queries, v) of each folder, made in another process."""
-    request, reply = tmp / "request.pickle", tmp / "reply.npz"
-    request.write_bytes(pickle.dumps((settings, folders, queries)))
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.engine_driver", str(request), str(reply)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    with np.load(reply) as arrays:
-        return [arrays[str(i)] for i in range(len(folders))]
-
-
 def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertForPreTraining
 
+    assert "vllm" not in sys.modules, "vLLM patches transformers"
     heads = {query.head for query in queries}
     read = (AutoModelForMaskedLM if "mask" in heads else AutoModelForCausalLM).from_pretrained
     if "next_sentence" in heads:
@@ -85,12 +63,3 @@ def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[
         backend.score(queries, take)
         results.append(rows)
     return results
-
-
-if __name__ == "__main__":
-    settings, folders, queries = pickle.loads(Path(sys.argv[1]).read_bytes())
-    make = reference if settings is None else lambda *a: engine(settings, *a)
-    arrays = make(folders, queries)
-    np.savez(sys.argv[2], **{str(i): a for i, a in enumerate(arrays)})
-    sys.stdout.flush()
-    os._exit(0)

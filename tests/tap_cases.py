@@ -1,9 +1,8 @@
-"""Recorded steps of vLLM's two model runners, fed to the taps: `python -m tests.tap_cases`.
+"""Recorded steps of vLLM's two model runners, fed to the taps; both return what reached the sink.
 
-Prints what reached the sink as JSON. A process of its own, because importing vLLM changes torch.
+For a process of its own, because importing vLLM changes torch.
 """
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -60,7 +59,3 @@ def newer_runner() -> list[list[float]]:
     step([2, 5], [2, 7], [2.0, 3.0])
     set_sink(None)
     return seen
-
-
-if __name__ == "__main__":
-    print(json.dumps({"older": older_runner(), "newer": newer_runner()}))

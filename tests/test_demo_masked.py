@@ -17,6 +17,7 @@ from logitbank.engine.demo_masked import (
 )
 from logitbank.engine.extract import extract
 from logitbank.store import Bank
+from tests.vllm_server import require_vllm
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def truth() -> pl.DataFrame:
 
 @pytest.mark.vllm
 def test_the_default_engine_made_it_and_agrees_with_plain_transformers(bank: Path) -> None:
-    pytest.importorskip("vllm", reason="vLLM is not installed")
+    require_vllm()
     opened = Bank.open(bank)
     assert set(opened.info()["engine"]) == {"vllm"}
     checked = [d.spec.provenance.get("canary_difference") for d in opened.deposits()]

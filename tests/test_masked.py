@@ -16,6 +16,7 @@ from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsErr
 from logitbank.store import Bank
 from tests.checkpoints import MASK_ID, make_checkpoint, make_series, write_masked_tokenizer
 from tests.checkpoints import write_tokenizer as write_causal_tokenizer
+from tests.vllm_server import require_vllm
 
 HE_SHE = (Option("he", "He"), Option("she", "She"))
 PROMPTS = PromptSet(
@@ -239,7 +240,7 @@ def test_what_does_not_fit_the_model_is_refused_before_anything_runs(
     message: str,
 ) -> None:
     if options.get("engine") == "vllm":
-        pytest.importorskip("vllm", reason="vLLM is not installed")
+        require_vllm()
     folder = make_checkpoint(tmp_path / "m" / "step0", seed=1, architecture=architecture)
     with pytest.raises(error, match=message):
         go(tmp_path / "b.zarr", folder.parent, **options)

@@ -1,5 +1,7 @@
 """Both engines against plain transformers in float32: the same suite for each."""
 
+from collections.abc import Callable
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -18,10 +20,12 @@ from tests.checkpoints import (
     VOCAB,
     make_series,
 )
-from tests.engine_driver import drive
 from tests.engine_driver import engine as engine_logits
+from tests.engine_driver import reference
+from tests.vllm_server import VllmServer
 
 TOLERANCE = 1e-3
+LogitsOf = Callable[[EngineSettings, list[Path], list[Query]], list[np.ndarray]]
 ENGINES = ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)]
 
 
@@ -78,7 +82,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     series = make_series(tmp / "series", steps=(0, 1, 2), architecture=request.param)
     folders = [series / f"step{step}" for step in (0, 1, 2, 0)]
     asked = queries()
-    expected = drive(tmp, None, folders, asked)
+    expected = reference(folders, asked)
     assert np.abs(expected[0] - expected[1]).max() > 1, "the checkpoints must differ"
     return Case(folders, asked, expected)
 
@@ -94,20 +98,27 @@ def masked_case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     )
     if request.param == "bert_pretraining":
         asked = [query for two in zip_longest(asked, pairs()) for query in two if query]
-    expected = drive(tmp, None, folders, asked)
+    expected = reference(folders, asked)
     assert np.nanmax(np.abs(expected[0] - expected[1])) > 1, "the checkpoints must differ"
     return Case(folders, asked, expected)
 
 
+@pytest.fixture
+def logits_of(engine: EngineName, request: pytest.FixtureRequest, tmp_path: Path) -> LogitsOf:
+    """What the engine makes; vLLM patches transformers where it runs, so it is apart."""
+    if engine == "transformers":
+        return engine_logits
+    server: VllmServer = request.getfixturevalue("vllm")
+    return partial(server.run, tmp_path, "tests.engine_driver:engine")
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
-    tmp_path: Path, case: Case, engine: EngineName
+    case: Case, engine: EngineName, logits_of: LogitsOf
 ) -> None:
-    if engine == "vllm":
-        pytest.importorskip("vllm", reason="vLLM is not installed")
     # 96 tokens a step: the longer sequences are prefilled in chunks, whose last rows alone count.
     settings = EngineSettings(engine, max_batch_tokens=96, max_sequences=8, max_length=256)
-    assert_same(case, found(tmp_path, settings, case))
+    assert_same(case, logits_of(settings, case.folders, case.queries))
 
 
 @pytest.fixture(scope="module", params=["gpt_neox", "gpt2"])
@@ -120,19 +131,18 @@ def every_position(
     folders = [series / f"step{step}" for step in (0, 1, 0)]
     sequences = [q.ids for q in queries() if len(q.ids) in (1, 7, 33, 129, 255)]
     asked = [Query(ids, i) for ids in sequences for i in range(0, len(ids), 1 + len(ids) // 9)]
-    return Case(folders, asked, drive(tmp, None, folders, asked))
+    return Case(folders, asked, reference(folders, asked))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_position_of_a_sequence_comes_from_one_pass(
-    tmp_path: Path, every_position: Case, engine: EngineName
+    every_position: Case, engine: EngineName, logits_of: LogitsOf
 ) -> None:
-    if engine == "vllm":
-        pytest.importorskip("vllm", reason="vLLM is not installed")
     settings = EngineSettings(
         engine, many_positions=True, max_batch_tokens=96, max_sequences=8, max_length=256
     )
-    assert_same(every_position, found(tmp_path, settings, every_position))
+    case = every_position
+    assert_same(case, logits_of(settings, case.folders, case.queries))
 
 
 @pytest.mark.parametrize(
@@ -148,11 +158,9 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
     indirect=["masked_case"],
 )
 def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
-    tmp_path: Path, masked_case: Case, engine: EngineName
+    masked_case: Case, engine: EngineName, logits_of: LogitsOf
 ) -> None:
     case = masked_case
-    if engine == "vllm":
-        pytest.importorskip("vllm", reason="vLLM is not installed")
     settings = EngineSettings(
         engine,
         "masked",
@@ -161,14 +169,7 @@ def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
         max_sequences=8,
         max_length=128,
     )
-    assert_same(case, found(tmp_path, settings, case))
-
-
-def found(tmp: Path, settings: EngineSettings, case: Case) -> list[np.ndarray]:
-    """What an engine makes of a case; vLLM patches transformers where it runs, so it is apart."""
-    if settings.engine == "transformers":
-        return engine_logits(settings, case.folders, case.queries)
-    return drive(tmp, settings, case.folders, case.queries)
+    assert_same(case, logits_of(settings, case.folders, case.queries))
 
 
 def assert_same(case: Case, logits: list[np.ndarray]) -> None:

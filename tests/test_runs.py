@@ -27,6 +27,7 @@ from tests.checkpoints import make_checkpoint, make_series
 from tests.fakes import FakeBackend, InProcess
 from tests.hub_server import HubServer
 from tests.run_driver import BLOCK_ROWS, PROMPTS, go, questions
+from tests.vllm_server import require_vllm
 
 ROOT = Path(__file__).parents[1]
 BLOCKS = PROMPTS // BLOCK_ROWS
@@ -302,7 +303,7 @@ def test_the_canary_leaves_logits_that_are_not_finite_in_both_to_scoring() -> No
 
 @pytest.mark.vllm
 def test_the_default_engine_fills_a_bank_once(tmp_path: Path, series: Path, whole: Bank) -> None:
-    pytest.importorskip("vllm", reason="vLLM is not installed")
+    require_vllm()
     arguments = {"suite": str(series), "prompts": questions(), "dtype": "float32"}
     summary = extract(tmp_path / "b.zarr", **arguments)  # type: ignore[arg-type]
     assert summary.complete

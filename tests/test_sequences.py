@@ -26,6 +26,7 @@ from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from tests.checkpoints import make_series, write_masked_tokenizer, write_tokenizer
+from tests.vllm_server import require_vllm
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -165,7 +166,7 @@ def test_data_that_are_not_there_are_asked_for(
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
 def test_the_bank_has_every_token_of_a_sentence(tmp_path: Path, engine: str) -> None:
     if engine == "vllm":
-        pytest.importorskip("vllm", reason="vLLM is not installed")
+        require_vllm()
     series = make_series(tmp_path / "tiny", steps=(0, 1))
     prompts = SequenceSet(
         "s",

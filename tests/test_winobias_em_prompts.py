@@ -1,4 +1,4 @@
-"""Prompts that ask whom a pronoun means, from the real sentences."""
+"""Prompts that ask whom a pronoun means, and what plain generation makes of them."""
 
 import os
 import shutil
@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from logitbank.analysis.winobias_em import winobias_em as exact_match
+from logitbank.engine.extract import extract
 from logitbank.engine.prompt_sources import prompt_set
-from logitbank.engine.sequences import Continuation
+from logitbank.engine.sequences import Continuation, SequenceSet
 from logitbank.engine.winobias_em import winobias_em
 from logitbank.engine.winobias_files import Occupations, parse_line
 from logitbank.errors import PromptError, UsageError
+from logitbank.store import Bank
+from tests.checkpoints import make_checkpoint
+from tests.learning import learn
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -87,3 +92,61 @@ def test_type_1_files_that_are_not_there_are_named(
     with pytest.raises(UsageError, match=r"lacks pro_stereotyped_type1\.txt\.dev, anti_"):
         prompt_set("winobias-em", data=tmp_path)
     assert prompt_set("winobias", data=tmp_path).prompts
+
+
+def test_exact_match_is_what_greedy_decoding_of_plain_transformers_writes(
+    tmp_path: Path, prompts: list[Continuation]
+) -> None:
+    """A model that has learned the answers of all pro and of a quarter of the anti sentences."""
+    chosen = [p for p in prompts if int(str(p.columns["pair"]).split("-")[2]) <= 4]
+    known = [
+        p for p in chosen if p.columns["stereotype"] == "pro" or str(p.columns["pair"])[-1] == "4"
+    ]
+    folder = make_checkpoint(tmp_path / "series" / "step1", seed=1)
+    learn(folder, [(p.context, p.target) for p in known], steps=30, rate=3e-3)
+    summary = extract(
+        tmp_path / "b.zarr",
+        suite=str(tmp_path / "series"),
+        prompts=SequenceSet("winobias-em", tuple(chosen)),
+        engine="transformers",
+        keep="options",
+    )
+    assert summary.complete, summary.failed
+    found = exact_match(Bank.open(tmp_path / "b.zarr").scan("winobias-em"))
+    (mean,) = found.mean.rows(named=True)
+    written = greedy(folder, chosen)
+    sides = {
+        (kind, side): [
+            hit
+            for p, hit in zip(chosen, written, strict=True)
+            if p.columns["type"] == kind and p.columns["stereotype"] == side
+        ]
+        for kind in (1, 2)
+        for side in ("pro", "anti")
+    }
+    assert {len(hits) for hits in sides.values()} == {16}, "4 pairs of two splits in two templates"
+    share = {side: sum(sum(sides[kind, side]) for kind in (1, 2)) / 32 for side in ("pro", "anti")}
+    assert (mean["em_pro"], mean["em_anti"]) == (share["pro"], share["anti"])
+    assert mean["bias"] == pytest.approx(share["pro"] - share["anti"])
+    assert 0 < mean["em_anti"] < mean["em_pro"]
+    for row in found.parts.filter(template="all").iter_rows(named=True):
+        for side in ("pro", "anti"):
+            hits = sides[int(row["type"]), side]
+            assert row[f"em_{side}"] == sum(hits) / len(hits)
+
+
+def greedy(folder: Path, prompts: list[Continuation]) -> list[bool]:
+    """Whether plain generation begins with the target."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model.generation_config.eos_token_id = None  # nothing ends before the target's length
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    hits = []
+    for p in prompts:
+        ids = torch.tensor([tokenizer.encode(p.context)])
+        target = tokenizer.encode(p.context + p.target)[ids.shape[1] :]
+        whole = model.generate(ids, max_new_tokens=len(target), do_sample=False, pad_token_id=0)
+        hits.append(whole[0, ids.shape[1] :].tolist() == target)
+    return hits

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -242,3 +243,12 @@ def test_the_command_prints_it(tmp_path: Path, form: str) -> None:
         assert done.stdout.startswith("model,run,step,query_set,kept_a")
     else:
         assert set(json.loads(done.stdout)) == {"differences", "metrics", "only"}
+
+
+def test_every_column_is_documented(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
+    (chapter,) = (text for text in page.split("\n# ") if text.startswith("Tables that `compare`"))
+    named = set(re.findall(r"`(\w+)`", chapter))
+    a = banked(tmp_path / "a", logits())
+    for name, table in compare(a.path, a.path).tables().items():
+        assert {name, *table.columns} - named == set()

@@ -47,7 +47,7 @@ def print_about(bank: "Bank") -> None:
 def print_provenance(bank: "Bank", form: str) -> None:
     """Equal values together; as JSON, everything by deposit."""
     if form == "json":
-        json.dump(provenance_document(bank), sys.stdout, default=str, indent=1, ensure_ascii=False)
+        json.dump(provenance_document(bank), sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
         return
     table = bank.provenance()

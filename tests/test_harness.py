@@ -107,6 +107,7 @@ def test_the_new_layout_drops_the_filter_none_and_what_is_text(tmp_path: Path) -
         ({"config": {"model_args": "pretrained=o/m,revision=main"}}, "m-step9", ("o/m", 9)),
         ({}, "pythia-160m-step13000", ("pythia-160m", 13000)),
         ({"config": None}, "160m_step512", ("160m", 512)),
+        ({"model_name": ["m"]}, "160m_step512", ("160m", 512)),
     ],
 )  # fmt: skip
 def test_model_and_step_are_found(

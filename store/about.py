@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logitbank.errors import UsageError
-from logitbank.store import objects
+from logitbank.store import mirror, objects
 
 if TYPE_CHECKING:
     from logitbank.store.bank import Bank
@@ -43,6 +43,7 @@ def describe(
     if not fields:
         raise UsageError("nothing to set; give a title, a licence or a citation")
     opened = Bank.open(bank)
+    mirror.require_own(opened.path)
     _replace(opened.path, lambda _: fields)
     return Bank.open(bank)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
-from logitbank.store import objects, tables
+from logitbank.store import mirror, objects, tables
 from logitbank.store.bank import Bank
 from logitbank.store.deposit import VERIFY
 from logitbank.store.objects import Digest
@@ -41,6 +41,7 @@ def copy_checked(
     DamagedError
         It is not there or not what `expected` says; what was copied of it is to be dropped.
     """
+    mirror.ensure_here(source)
     digest, size = hashlib.sha256(), 0
     try:
         with source.open("rb") as reading, target.open("wb") as writing:

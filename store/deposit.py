@@ -273,6 +273,7 @@ def _one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
 def _index(name: str, values: ArrayLike | None, length: int) -> np.ndarray:
     if values is None:
         return np.arange(length)
+    mirror.ensure_here(part)
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
         raise UsageError(

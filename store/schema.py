@@ -166,7 +166,7 @@ class CheckpointId:
         for field, value in (("model", self.model), ("run", self.run)):
             if not value or value != value.strip() or "\0" in value:
                 raise UsageError(f"{field} {value!r} is no name; give a non-blank one")
-            if value == "zarr.json" or len(folder_name(value)) > MAX_NAME:
+            if value in ("zarr.json", "index.json") or len(folder_name(value)) > MAX_NAME:
                 raise UsageError(
                     f"{field} {value[:40]!r} cannot be a folder's name; give another, of at most"
                     f" {MAX_NAME} letters"

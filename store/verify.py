@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError, LogitbankError
-from logitbank.store import commits, objects, places, tables, zarrays
+from logitbank.store import commits, mirror, objects, places, tables, zarrays
 from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
@@ -65,7 +65,13 @@ def verify(bank: Bank, *, progress: Progress | None = None) -> tuple[Damage, ...
     -------
     What is missing, truncated, changed, swapped with another object, unreadable, or in the bank
     without belonging there; none in a sound bank.
+
+    Raises
+    ------
+    UsageError
+        The bank is at a URL: pull it first.
     """
+    mirror.require_own(bank.path)
     read = _Reader(bank, progress)
     found = [*_document(bank.path, "zarr.json", read), *_tables(bank.path, read)]
     folders = places.deposit_folders(bank.path)

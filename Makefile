@@ -32,7 +32,6 @@ demo: $(READY)
 	@$(BIN)/logitbank demo demo
 
 bench: $(READY)
-	$(BIN)/python -m pip install -q --group bench
 	$(BIN)/python -m bench
 
 clean:

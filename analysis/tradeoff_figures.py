@@ -1,6 +1,7 @@
 """The figures of a trade-off: both curves over the steps, and one against the other."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def curves_figure(table: pl.DataFrame, settings: Settings) -> "Figure":
         _mark(axes, table, column, steps)
         axes.grid(axis="y")
     _performance_scale(top, table, settings)
-    bottom.set_ylabel(_first_upper(str(settings["gap"])))
+    bottom.set_ylabel(fill(_first_upper(str(settings["gap"])), 28))
     bottom.set_ylim(bottom=-0.03 * bottom.get_ylim()[1])
     steps.apply(top, labelled=False)
     steps.apply(bottom)
@@ -165,11 +166,16 @@ def _performance_scale(axes: "Axes", table: pl.DataFrame, settings: Settings) ->
     name = _first_upper(str(settings["metric"]))
     if settings["higher_is_better"]:
         axes.set_ylabel(name)
+        low, high = axes.get_ylim()
+        if settings["unit"] == "points" and low < 0:  # no share is below 0
+            axes.set_ylim(-0.03 * high, high)
         return
     values = table["performance"]
     if float(str(values.min())) > 0 and float(str(values.max())) > 20 * float(str(values.min())):
         axes.set_yscale("log")
         plain_log(axes.yaxis, values)
+    else:  # else a power of ten is written over the legend
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))
     axes.invert_yaxis()
     axes.set_ylabel(f"{name}, axis turned")
 

@@ -9,8 +9,8 @@ import polars as pl
 from logitbank.analysis.expressions import Floats
 from logitbank.store import Deposit
 
-_PIECE = 2**21
-"""Numbers of a row set that are float64 at once: 16 MB an array."""
+_PIECE = 2**17
+"""Numbers of an array that are float64 at once: 1 MB, which stays in a core's cache."""
 
 
 class RowDifferences(NamedTuple):
@@ -98,14 +98,22 @@ def kl_divergence(logp: Floats, logq: Floats) -> Floats:
     >>> [round(float(kl), 4) for kl in kl_divergence(half, biased)]
     [0.2231]
     """
-    p, q = (_normalised(rows) for rows in (logp, logq))
-    return np.asarray(np.maximum(np.einsum("qv,qv->q", np.exp(p), p - q), 0.0))
+    return _kl(logp, logq, logp - logq)
 
 
-def _normalised(logp: Floats) -> Floats:
-    highest = logp.max(axis=1, keepdims=True)
-    total: Floats = np.log(np.exp(logp - highest).sum(axis=1, keepdims=True))
-    return np.asarray(logp - highest - total)
+def _kl(logp: Floats, logq: Floats, difference: Floats) -> Floats:
+    """As `kl_divergence`, with one exponential for each number."""
+    highest = logp.max(axis=1)
+    p = np.exp(logp - highest[:, None])
+    total = p.sum(axis=1)
+    mean: Floats = np.einsum("qv,qv->q", p, difference) / total
+    return np.asarray(np.maximum(mean - (highest + np.log(total)) + _logsumexp(logq), 0.0))
+
+
+def _logsumexp(rows: Floats) -> Floats:
+    highest = rows.max(axis=1)
+    total: Floats = np.exp(rows - highest[:, None]).sum(axis=1)
+    return np.asarray(highest + np.log(total))
 
 
 def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, Floats]:
@@ -119,10 +127,12 @@ def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, 
         stored = a.stored_logprobs(own), b.stored_logprobs(own)
         for at in range(0, len(own), piece):
             p, q = (values[at : at + piece].astype(np.float64) for values in stored)
-            difference = np.abs(p - q + offset[start + at : start + at + len(p), None])
+            difference = p - q
+            divergences.append(_kl(p, q, difference))
+            difference += offset[start + at : start + at + len(p), None]
+            np.abs(difference, out=difference)
             largest = max(largest, float(difference.max()))
             total += float(difference.sum())
-            divergences.append(kl_divergence(p, q))
     return len(rows) * a.layout.vocab, largest, total, np.concatenate(divergences)
 
 

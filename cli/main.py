@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from logitbank.cli import banks, evaluations, sharing
-from logitbank.cli.options import BankPath, Form, Format, StoredDtype
+from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -225,7 +225,7 @@ def prompts_check(
 
 @analyze_app.command("fairness")
 def analyze_fairness(
-    banks: Annotated[list[Path], typer.Argument(help="One or more banks.", show_default=False)],
+    banks: Banks,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables, figures and the report.")
     ] = None,

@@ -18,8 +18,10 @@ class StoredDtype(StrEnum):
     float32 = "float32"
 
 
-BankPath = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
-Banks = Annotated[list[Path], typer.Argument(help="One or more banks.", show_default=False)]
+BankPath = Annotated[
+    Path, typer.Argument(help="Folder of the bank, or a URL to read.", show_default=False)
+]
+Banks = Annotated[list[Path], typer.Argument(help="Banks: folders or URLs.", show_default=False)]
 Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for tables, figures and the report.")]
 Models = Annotated[list[str] | None, typer.Option("--model", help="Only these models.")]

@@ -30,7 +30,7 @@ class Transfer:
 
     def __str__(self) -> str:
         return (
-            f"{self.objects:,} objects ({self.bytes:,} bytes) sent, {self.present:,} were there"
+            f"{self.objects:,} objects ({self.bytes:,} bytes) copied, {self.present:,} were there"
             " already"
         )
 

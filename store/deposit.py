@@ -255,6 +255,7 @@ def read_scores(part: Path) -> pl.DataFrame:
     DamagedError
         It is no such table.
     """
+    mirror.ensure_here(part)
     try:
         return pl.read_parquet(part, glob=False).select(
             pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
@@ -273,7 +274,6 @@ def _one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
 def _index(name: str, values: ArrayLike | None, length: int) -> np.ndarray:
     if values is None:
         return np.arange(length)
-    mirror.ensure_here(part)
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
         raise UsageError(

@@ -1,8 +1,7 @@
 """What a merge would add, with everything compared before anything is copied. Only reads."""
 
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from logitbank.errors import DamagedError
@@ -39,12 +38,18 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
     DamagedError
         A source is not what the format and its commits say.
     """
-    held = {folder: [deposit] for folder, deposit in _deposits(target)}
+    held: dict[str, list[Deposit]] = {}
+    siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
+    for folder, deposit in _deposits(target):
+        held[folder] = [deposit]
+        siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
     additions = []
     for bank in sources:
+        queries = {name: len(query_set) for name, query_set in bank.query_sets().items()}
         for folder, deposit in _deposits(bank):
-            _check_metadata(bank, deposit)
-            _check_weights(deposit, held)
+            _check_metadata(deposit, queries)
+            _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
+            siblings[deposit.checkpoint.path].append(deposit)
             before = held.setdefault(folder, [])
             if addition := _addition(before, deposit, folder):
                 additions.append(addition)
@@ -57,13 +62,13 @@ def _deposits(bank: Bank | None) -> Iterator[tuple[str, Deposit]]:
         yield f"{deposit.checkpoint.path}/{deposit.query_set}", deposit
 
 
-def _check_metadata(bank: Bank, deposit: Deposit) -> None:
+def _check_metadata(deposit: Deposit, queries: Mapping[str, int]) -> None:
     """Refuse one whose arrays are not those of its attributes, or whose queries are others."""
-    queries = len(bank.query_set(deposit.query_set))
-    if deposit.layout.queries != queries:
+    there = queries.get(deposit.query_set, 0)
+    if deposit.layout.queries != there:
         raise DamagedError(
-            f"{deposit.path} is said to have {deposit.layout.queries:,} queries, and"
-            f" {deposit.query_set} has {queries:,}; {VERIFY}"
+            f"{deposit.path} is said to have {deposit.layout.queries:,} queries, and its bank has"
+            f" {there:,} of {deposit.query_set}; {VERIFY}"
         )
     if not deposit.state().names:
         return
@@ -86,17 +91,14 @@ def _read(deposit: Deposit, path: str) -> object:
         return None
 
 
-def _check_weights(deposit: Deposit, held: dict[str, list[Deposit]]) -> None:
+def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
     """One checkpoint has one set of weights, whatever it was asked."""
     weights = deposit.spec.provenance.get("weights")
-    for folder, others in held.items():
-        if Path(folder).parent.as_posix() != deposit.checkpoint.path:
-            continue
-        for other in others:
-            stored = other.spec.provenance.get("weights")
-            if None not in (weights, stored) and stored != weights:
-                what = f"weights is {stored} in the latter and {weights} in the former"
-                raise conflict(other, deposit, what)
+    for other in siblings:
+        stored = other.spec.provenance.get("weights")
+        if None not in (weights, stored) and stored != weights:
+            what = f"weights is {stored} in the latter and {weights} in the former"
+            raise conflict(other, deposit, what)
 
 
 def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Addition | None:

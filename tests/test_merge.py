@@ -408,3 +408,12 @@ def test_an_interrupted_merge_is_finished_by_the_same_call(
     else:
         pytest.fail("the merge has more changes than were tried")
     assert at > 60
+
+
+def test_a_deposit_without_its_queries_is_refused(tmp_path: Path) -> None:
+    bank = part(tmp_path / "1")
+    for table in (*bank.path.glob("prompts/*"), *bank.path.glob("queries/*")):
+        table.unlink()
+    with pytest.raises(DamagedError, match="said to have 10 queries, and its bank has 0 of q-"):
+        merge(tmp_path / "m", bank.path)
+    assert not (tmp_path / "m").exists()

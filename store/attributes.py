@@ -9,6 +9,7 @@ from logitbank.store.schema import CheckpointId, DepositSpec, Json, Keep, Layout
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
+MAX_INT = 2**63 - 1
 DIGESTS = ("weights", "tokenizer", "adapter_weights")
 ARRAY = "array"
 """Digest of the logits themselves, where nobody named the weights that they are of."""
@@ -56,8 +57,10 @@ def _parse(a: Any) -> DepositSpec:
     for name, value in sizes.items():
         if type(value) is not int or not 1 <= value <= MAX_SIZE:
             raise ValueError(f"{name} is {value!r}")
+    if sizes["vocab_entries"] > sizes["vocab"]:
+        raise ValueError(f"vocab_entries is {a['vocab_entries']}, of {a['vocab']} outputs")
     for name in ("run_seed", "step"):
-        if a[name] is not None and type(a[name]) is not int:
+        if a[name] is not None and (type(a[name]) is not int or not -MAX_INT <= a[name] <= MAX_INT):
             raise ValueError(f"{name} is {a[name]!r}")
     for name in ("model", "run", "query_set"):
         if not isinstance(a[name], str):

@@ -15,7 +15,9 @@ from logitbank.store import commits, mirror, objects, zarrays
 from logitbank.store.attributes import from_attributes
 from logitbank.store.block import finite_rows
 from logitbank.store.commits import Committed
+from logitbank.store.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.schema import SCORES_SCHEMA, CheckpointId, DepositSpec, Layout
+from logitbank.store.shards import check_shards
 
 T = TypeVar("T")
 
@@ -130,29 +132,51 @@ class Deposit:
                 f"{self} keeps {layout.keep}, not full vocabulary rows; ask for listed tokens"
                 " with scores(), or extract again with --keep full into another bank"
             )
-        row_index = _index("row", rows, layout.queries)
-        token_index = _index("token", tokens, layout.vocab)
+        row_index = None if rows is None else _index("row", rows, layout.queries)
+        token_index = None if tokens is None else _index("token", tokens, layout.vocab)
         self.require(row_index)
         try:
             with mirror.explained(self.path):
-                values = _select(
-                    self._logprobs(), row_index, token_index, rows is None, tokens is None
-                )
-        except (FileNotFoundError, ValueError, RuntimeError) as error:
+                values = _select(self._logprobs(row_index), row_index, token_index)
+        except (OSError, ValueError, RuntimeError) as error:
             raise DamagedError(f"{self}: logprobs cannot be read ({error}); {VERIFY}") from error
         missing = ~finite_rows(values)
         if missing.any():
-            row = int(row_index[missing][0])
+            at = int(np.flatnonzero(missing)[0])
+            row = at if row_index is None else int(row_index[at])
             raise DamagedError(
                 f"{self}: row {row} is committed but its shard"
                 f" logprobs/c/{row // layout.block_rows}/0 is not there; {VERIFY}"
             )
         return values
 
-    def _logprobs(self) -> Any:
+    def _logprobs(self, rows: np.ndarray | None) -> Any:
+        """The array, once what a stranger may have written there is known to be harmless."""
         path = objects.plain_path(self.path, "logprobs")
         in_place = mirror.remote_array(path, self.layout)
-        return zarrays.open_array(path) if in_place is None else in_place
+        if in_place is not None:
+            return in_place
+        metadata = objects.plain_path(path, "zarr.json")
+        own = zarrays.array_metadata(self.layout)["logprobs"]
+        if metadata.stat().st_size != len(own) or metadata.read_bytes() != own:
+            raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
+        layout = self.layout
+        every = rows is None
+        blocks = range(layout.blocks) if every else np.unique(rows // layout.block_rows).tolist()
+        check_shards(path, layout, blocks)
+        return zarrays.open_array(path)
+
+    def check_sizes(self) -> None:
+        """Refuse sizes that the committed shards are too small for.
+
+        Raises
+        ------
+        DamagedError
+            The attributes are a stranger's, who claims more than there is.
+        """
+        if self.layout.keep.level == "full" and mirror.mirror_of(self.path) is None:
+            path = objects.plain_path(self.path, "logprobs")
+            check_shards(path, self.layout, sorted(self.committed()), frames=False)
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
@@ -166,12 +190,14 @@ class Deposit:
         UsageError, BankError, DamagedError
             As in `logprobs`.
         """
-        index = _index("row", rows, self.layout.queries)
+        index = None if rows is None else _index("row", rows, self.layout.queries)
         self.require(index)
         frame = self.scores().select("query", "logsumexp").unique("query").collect()
+        if len(frame) != self.rows_committed:
+            raise DamagedError(f"{self}: scores are of {len(frame):,} queries; {VERIFY}")
         out = np.full(self.layout.queries, np.nan, np.float32)
         out[frame["query"].to_numpy()] = frame["logsumexp"].to_numpy()
-        return np.asarray(out[index])
+        return out if index is None else np.asarray(out[index])
 
     def scores(self) -> pl.LazyFrame:
         """Committed rows of `SCORES_SCHEMA`, scores of further options included."""
@@ -208,17 +234,22 @@ class Deposit:
             scan = pl.concat([read_scores(part) for part in parts]).lazy()
         return _one_per_token(scan) if state.options else scan
 
-    def require(self, rows: np.ndarray) -> None:
-        """Raise a BankError that names the rows among `rows` that are not committed."""
-        lacking = sorted(set(range(self.layout.blocks)) - self.committed())
-        absent = rows[np.isin(rows // self.layout.block_rows, lacking)]
-        if len(absent):
+    def require(self, rows: np.ndarray | None) -> None:
+        """Raise a BankError that names the rows among `rows`, or all, that are not committed."""
+        layout = self.layout
+        lacking = sorted(set(range(layout.blocks)) - self.committed())
+        if rows is None:
+            absent, asked = sum(len(layout.rows(block)) for block in lacking), layout.queries
+        else:
+            absent = int(np.isin(rows // layout.block_rows, lacking).sum())
+            asked = len(rows)
+        if absent:
             spans = ", ".join(
-                f"{span.start}–{span.stop - 1}" for span in map(self.layout.rows, lacking[:5])
+                f"{span.start}–{span.stop - 1}" for span in map(layout.rows, lacking[:5])
             )
             more = ", …" if len(lacking) > 5 else ""
             raise BankError(
-                f"{self}: {len(absent):,} of {len(rows):,} rows asked for are not there yet"
+                f"{self}: {absent:,} of {asked:,} rows asked for are not there yet"
                 f" (the bank lacks rows {spans}{more}); run `logitbank extract` again to finish"
             )
 
@@ -236,11 +267,12 @@ def _scan_scores(part: Path) -> pl.LazyFrame:
     """
     frame = pl.scan_parquet(part, glob=False)
     try:
+        check_rows(part)
         if frame.collect_schema() == SCORES_SCHEMA:
             return frame
         cast = frame.select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
         cast.collect_schema()
-    except pl.exceptions.PolarsError as error:
+    except PARQUET_ERRORS as error:
         raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
     return cast
 
@@ -257,10 +289,11 @@ def read_scores(part: Path) -> pl.DataFrame:
     """
     mirror.ensure_here(part)
     try:
+        check_rows(part)
         return pl.read_parquet(part, glob=False).select(
             pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
         )
-    except pl.exceptions.PolarsError as error:
+    except PARQUET_ERRORS as error:
         raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
 
 
@@ -271,9 +304,7 @@ def _one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _index(name: str, values: ArrayLike | None, length: int) -> np.ndarray:
-    if values is None:
-        return np.arange(length)
+def _index(name: str, values: ArrayLike, length: int) -> np.ndarray:
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
         raise UsageError(
@@ -286,12 +317,15 @@ def _index(name: str, values: ArrayLike | None, length: int) -> np.ndarray:
     return index
 
 
-def _select(
-    array: Any, rows: np.ndarray, tokens: np.ndarray, all_rows: bool, all_tokens: bool
-) -> np.ndarray:
-    if not len(rows) or not len(tokens):
-        return np.empty((len(rows), len(tokens)), np.float32)
-    if all_rows and all_tokens:
+def _select(array: Any, rows: np.ndarray | None, tokens: np.ndarray | None) -> np.ndarray:
+    """Values at these rows and tokens; None is all of them."""
+    if rows is None and tokens is None:
         return np.asarray(array[:])
-    selection = (slice(None) if all_rows else rows, slice(None) if all_tokens else tokens)
-    return np.asarray(array.oindex[selection])
+    shape = (array.shape[i] if x is None else len(x) for i, x in enumerate((rows, tokens)))
+    if 0 in (counts := tuple(shape)):
+        return np.empty(counts, np.float32)
+    return np.asarray(
+        array.oindex[
+            slice(None) if rows is None else rows, slice(None) if tokens is None else tokens
+        ]
+    )

@@ -6,6 +6,8 @@ damaged block is turned back into commits of the others.
 
 import re
 import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -73,6 +75,8 @@ def _restore(root: Path, damage: Damage) -> bool:
         path.unlink(missing_ok=True)
         return objects.write_new(path, zarrays.GROUP)
     table = path.with_name(path.name.removesuffix(".sha256"))
+    if not _readable(table):
+        return False
     aside = table.with_name(f".{table.name}-{uuid.uuid4().hex}")
     try:
         if table.parent.name == "queries":
@@ -90,6 +94,13 @@ def _restore(root: Path, damage: Damage) -> bool:
         raise
     aside.unlink()
     return True
+
+
+def _readable(table: Path) -> bool:
+    """Whether Polars can read a file: tried in another process, which a damaged one may kill."""
+    code = "import sys, polars; polars.read_parquet(sys.argv[1], glob=False)"
+    command = [sys.executable, "-I", "-c", code, str(table)]
+    return subprocess.run(command, capture_output=True, timeout=600).returncode == 0
 
 
 def _repair_deposit(

@@ -26,8 +26,6 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of a next-sentence head: 0 is "is next", 1 "is another"."""
-PARQUET_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""What Polars raises at a damaged file."""
 TARGET_BLOCK_BYTES = 64 * 2**20
 MAX_BLOCK_ROWS = 4096
 MAX_BLOCKS = 10**6  # 67 TB of the usual ones; a reader makes a set of them, in 0.1 s and 65 MB
@@ -109,7 +107,7 @@ class QuerySet:
             raise UsageError("a query set holds each query once; remove the duplicates")
         if len({query.head == "next_sentence" for query in self.queries}) > 1:
             raise UsageError(
-                "a query set is of heads with as many outputs; put the queries of the next-sentence "
+                "a query set is of heads with as many outputs; put those of the next-sentence "
                 "head into one of their own"
             )
 

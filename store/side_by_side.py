@@ -31,6 +31,8 @@ def side_by_side(deposits: Sequence[Deposit], query_set: str) -> "xarray.Dataset
             f"no deposit of query set {query_set!r} keeps full rows; run `logitbank extract` with"
             " --keep full, or use scan"
         )
+    for deposit in full:
+        deposit.check_sizes()
     checkpoints = [d.checkpoint for d in full]
     seeds = [np.nan if c.run_seed is None else c.run_seed for c in checkpoints]
     return xarray.Dataset(
@@ -54,9 +56,12 @@ def _order(checkpoint: CheckpointId) -> tuple[str, str, int]:
 
 def _logsumexp(deposit: Deposit) -> np.ndarray:
     """(q,) float32, NaN where not committed."""
-    out = np.full(deposit.layout.queries, np.nan, np.float32)
+    if deposit.complete:
+        return deposit.logsumexp()
     rows = _committed_rows(deposit)
-    out[rows] = deposit.logsumexp(rows)
+    found = deposit.logsumexp(rows)
+    out = np.full(deposit.layout.queries, np.nan, np.float32)
+    out[rows] = found
     return out
 
 

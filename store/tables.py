@@ -12,8 +12,8 @@ import polars as pl
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store import mirror, objects
 from logitbank.store.attributes import QUERY_SET
+from logitbank.store.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.schema import (
-    PARQUET_ERRORS,
     PROMPTS_SCHEMA,
     QUERIES_SCHEMA,
     RESERVED_COLUMNS,
@@ -83,6 +83,7 @@ def read_query_set(root: Path, name: str) -> QuerySet:
     """
     path = _present(root, name)
     try:
+        check_rows(path)
         frame = pl.read_parquet(path, glob=False).cast(QUERIES_SCHEMA)
         query_set = QuerySet.from_frame(tokenizer_of(root, name), frame)
     except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
@@ -151,6 +152,7 @@ def read_prompts(path: Path) -> pl.DataFrame:
     """
     mirror.ensure_here(path)
     try:
+        check_rows(path)
         table = pl.read_parquet(path, glob=False)
         found = prompts_digest(table)
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
@@ -204,6 +206,7 @@ def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
     mirror.ensure_here(path)
     frame = pl.scan_parquet(path, glob=False)
     try:
+        check_rows(path)
         there = frame.collect_schema()
     except (*PARQUET_ERRORS, OSError) as error:
         raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error

@@ -15,7 +15,7 @@ from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
 from logitbank.store.objects import Digest
-from logitbank.store.schema import PARQUET_ERRORS
+from logitbank.store.parquet import PARQUET_ERRORS
 
 # Commits themselves, and what a writer makes before it commits or removes after it sealed.
 _LEFT_OVER = re.compile(
@@ -158,17 +158,12 @@ def _tables(root: Path, read: _Reader) -> Iterator[Damage]:
 
 
 def _table(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
-    """Damage of one table: its content is what its name says, its bytes what the sidecar says."""
+    """Damage of one table: its bytes are what the sidecar says, its content what its name says.
+
+    The bytes first: some flipped ones make a reader of Parquet ask for more memory than there is.
+    """
     file = objects.plain_path(root, path)
     digest = read.digest(path, file).sha256
-    try:
-        if file.parent.name == "queries":
-            tables.read_query_set(root, file.stem)
-        else:
-            tables.read_prompts(file)
-    except DamagedError as error:
-        yield Damage(path, "changed", str(error))
-        return
     beside = tables.digest_file(file)
     where = f"{path}.sha256"
     if not beside.is_file():
@@ -178,8 +173,15 @@ def _table(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
     if told is None or told[2] != file.name:
         yield Damage(where, "unreadable", "it is no line of sha256sum for that table")
     elif told[1] != digest:
-        detail = f"either it or {where} is another: the SHA-256 is {digest}"
-        yield Damage(path, "changed", detail)
+        yield Damage(path, "changed", f"either it or {where} is another: its SHA-256 is {digest}")
+    else:
+        try:
+            if file.parent.name == "queries":
+                tables.read_query_set(root, file.stem)
+            else:
+                tables.read_prompts(file)
+        except DamagedError as error:
+            yield Damage(path, "changed", str(error))
 
 
 def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:

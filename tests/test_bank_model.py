@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from logitbank.errors import BankError, LogitbankError
-from logitbank.store import Bank, Keep, OptionTokens, merge, repair, rescore, verify
+from logitbank.store import Bank, Keep, OptionTokens, commits, merge, repair, rescore, verify
 from logitbank.store import writer as writing
 from tests.small_banks import OPTIONS, QUERIES, VOCAB, block_data, new_bank, spec
 
@@ -44,8 +44,8 @@ class Stored:
         self.keep, self.dtype, self.block_rows = keep, dtype, block_rows
         self.rows: dict[int, np.ndarray] = {}
         """Log-probabilities by committed row, as stored."""
-        self.extra: set[int] = set()
-        """Tokens that were rescored, of row 0."""
+        self.extra: dict[str, int] = {}
+        """Tokens of row 0 that were rescored, by the name of their part."""
 
 
 class BankMachine(RuleBasedStateMachine):
@@ -133,8 +133,13 @@ class BankMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(s.rows for s in self.model.values()))
     @rule(data=st.data())
     def damage_and_repair(self, data: st.DataObject) -> None:
-        files = sorted(p for p in self.bank.path.rglob("q-*/**/*") if p.is_file())
-        file = data.draw(st.sampled_from(files))
+        files = [
+            own.path / path
+            for own in self.bank.deposits()
+            for commit in own.state().names
+            for path in (f"commits/{commit}.json", *commits.digests(own.path, commit), "zarr.json")
+        ]
+        file = data.draw(st.sampled_from(sorted(set(files))))
         at = data.draw(st.integers(0, max(0, file.stat().st_size - 1)))
         content = bytearray(file.read_bytes())
         content[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -154,10 +159,10 @@ class BankMachine(RuleBasedStateMachine):
             known.rows = {r: v for r, v in known.rows.items() if r in rows}
             if step not in there:
                 del self.model[step]
-            elif f"{there[step].path.relative_to(self.bank.path)}" in name and (
-                "options-" in name or lost
-            ):
-                known.extra = set()
+            elif lost:
+                known.extra = {}
+            elif file.is_relative_to(there[step].path):
+                known.extra.pop(file.stem, None)
 
     @precondition(
         lambda self: any(s.keep.level == "full" and 0 in s.rows for s in self.model.values())
@@ -167,8 +172,12 @@ class BankMachine(RuleBasedStateMachine):
         known = self.model.items()
         full = [s for s, own in known if own.keep.level == "full" and 0 in own.rows]
         step = data.draw(st.sampled_from(full))
-        rescore(self._deposit(step), OptionTokens.build([[token]] + [[]] * (QUERIES - 1)))
-        self.model[step].extra.add(token)
+        options = OptionTokens.build([[token]] + [[]] * (QUERIES - 1))
+        own = self._deposit(step)
+        before = set(own.state().options)
+        rescore(own, options)
+        for part in set(own.state().options) - before:
+            self.model[step].extra[part] = token
 
     @rule()
     def merge_into_a_new_bank(self) -> None:
@@ -208,7 +217,8 @@ class BankMachine(RuleBasedStateMachine):
                 with pytest.raises(BankError, match="not there yet"):
                     own.logprobs([absent])
             listed = scores.filter((pl.col("query") == 0) & (pl.col("kind") == "option"))["token"]
-            assert set(listed) == ({*OPTIONS.values()} | known.extra if rows[:1] == [0] else set())
+            wanted = {*OPTIONS.values(), *known.extra.values()} if rows[:1] == [0] else set()
+            assert set(listed) == wanted
 
     @invariant()
     def is_sound(self) -> None:

@@ -8,7 +8,7 @@ The layouts are those of the original release (Nadeem et al. 2021): a gold file 
 import json
 import math
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -69,53 +69,47 @@ def gold_of(content: Mapping[str, Any], path: Path) -> pl.DataFrame:
             f"{path} is no StereoSet gold file: it has no lists data.{INTRA} and data.{INTER} of "
             "examples; give StereoSet's dev.json or one in its layout"
         )
-    for task, examples in lists.items():
-        if odd := [_name_of(e, at) for at, e in enumerate(examples, 1) if not _is_example(e)]:
-            raise UsageError(
-                f"{path}, {task}: entries that are no example: {some(odd)}; one has the texts id, "
-                "target and bias_type, and sentences, each of them with the texts id and gold_label"
-            )
-    rows = [row for task, examples in lists.items() for row in _rows(examples, task)]
+    rows = [row for task, examples in lists.items() for row in _rows(examples, task, path)]
     gold = pl.DataFrame(rows, schema=GOLD, orient="row")
     _check_gold(gold, path)
     return gold
 
 
-def _is_example(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
-        and all(_is_text(entry.get(key)) for key in ("id", "bias_type"))
-        and _is_text(_term(entry))
-        and isinstance(entry.get("sentences"), list)
-        and len(entry["sentences"]) > 0
-        and all(
-            isinstance(s, dict) and _is_text(s.get("id")) and _is_text(s.get("gold_label"))
-            for s in entry["sentences"]
+def _rows(examples: Sequence[Any], task: str, path: Path) -> list[tuple[Any, ...]]:
+    rows, odd = [], []
+    for position, example in enumerate(examples):
+        try:
+            term = example.get("target_english") or example["target"]
+            own = [
+                (
+                    task,
+                    example["id"],
+                    s["id"],
+                    term,
+                    example["bias_type"],
+                    s["gold_label"],
+                    position,
+                )
+                for s in example["sentences"]
+            ]
+        except (AttributeError, KeyError, TypeError):
+            own = []
+        if own and all(isinstance(text, str) and text for row in own for text in row[1:-1]):
+            rows += own
+        else:
+            odd.append(_name_of(example, position + 1))
+    if odd:
+        raise UsageError(
+            f"{path}, {task}: entries that are no example: {some(odd)}; one has the texts id, "
+            "target and bias_type, and sentences, each of them with the texts id and gold_label"
         )
-    )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _term(example: Mapping[str, Any]) -> object:
-    return example.get("target_english") or example.get("target")
+    return rows
 
 
 def _name_of(entry: object, at: int) -> str:
     """An entry by its id, or by its place where that is no text."""
     name = entry.get("id") if isinstance(entry, dict) else None
-    return str(name) if _is_text(name) else f"number {at}"
-
-
-def _rows(examples: Sequence[Any], task: str) -> Iterator[tuple[Any, ...]]:
-    for position, example in enumerate(examples):
-        for sentence in example["sentences"]:
-            yield (
-                *(task, example["id"], sentence["id"], _term(example), example["bias_type"]),
-                *(sentence["gold_label"], position),
-            )
+    return name if isinstance(name, str) and name else f"number {at}"
 
 
 def _check_gold(gold: pl.DataFrame, path: Path) -> None:

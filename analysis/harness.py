@@ -114,8 +114,8 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     args = _model_args(config.get("model_args"))
-    named = document.get("model_name")
-    pretrained = args.get("pretrained") or (named if isinstance(named, str) else "")
+    told = document.get("model_name")
+    pretrained = args.get("pretrained") or (told if isinstance(told, str) else "")
     revision = args.get("revision") or str(config.get("model_revision") or "")
     found = next((m for text in (revision, pretrained, path.stem) if (m := _step(text))), None)
     if found is None:

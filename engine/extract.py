@@ -29,6 +29,7 @@ from logitbank.errors import MissingExtraError, SuiteError, UsageError
 from logitbank.store import Bank, rescore
 from logitbank.store.objects import holds_something
 from logitbank.store.schema import Dtype, Keep
+from logitbank.store.urls import require_folder
 
 
 def extract(
@@ -119,6 +120,7 @@ def extract(
         trust_remote_code=trust_remote_code,
         adapter_from=adapter_folder,
     )
+    require_folder(bank)
     level = Keep.parse(keep)
     wanted = [prompts] if isinstance(prompts, str | PromptSet | SequenceSet) else prompts
     sets = tuple(

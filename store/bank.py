@@ -24,7 +24,7 @@ from logitbank.store.schema import (
     OptionTokens,
     QuerySet,
 )
-from logitbank.store.urls import url_of
+from logitbank.store.urls import require_folder, url_of
 from logitbank.store.writer import DepositWriter
 
 if TYPE_CHECKING:
@@ -65,11 +65,7 @@ class Bank:
         UsageError
             Something is there already, or it is a URL.
         """
-        if url := url_of(path):
-            raise UsageError(
-                f"a bank is made in a folder; publish it at {url} afterwards with `logitbank push`"
-            )
-        path = Path(path)
+        path = require_folder(path)
         taken = f"{path} is there already; open it with Bank.open, or choose another folder"
         if objects.holds_something(path):
             raise UsageError(taken)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logitbank.errors import DamagedError
+from logitbank.errors import DamagedError, UsageError
 from logitbank.store.objects import Digest, digest_of, json_bytes
 
 NAME = "index.json"
@@ -80,12 +80,24 @@ def part_url(url: str, part: int) -> str:
 
 
 def render(objects: Objects, *, parts: int = 1) -> bytes:
-    """The bytes of an index; the same for the same objects."""
+    """The bytes of an index; the same for the same objects.
+
+    Raises
+    ------
+    UsageError
+        They are more than readers take.
+    """
     listed = {
         path: value.digest._asdict() | ({} if value.text is None else {"text": value.text})
         for path, value in sorted(objects.items())
     }
-    return json_bytes({"index": _VERSION, "parts": parts, "objects": listed})
+    data = json_bytes({"index": _VERSION, "parts": parts, "objects": listed})
+    if len(data) > MAX_BYTES:
+        raise UsageError(
+            f"the index of {len(objects):,} objects has {len(data):,} bytes, and readers take"
+            f" {MAX_BYTES:,}; push the bank to several places, in parts (--model, --steps)"
+        )
+    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageError
-from logitbank.store import index, objects, zarrays
+from logitbank.store import index, objects
 from logitbank.store.index import Object, part_url
 from logitbank.store.objects import Digest
 from logitbank.store.schema import Layout
@@ -95,7 +95,7 @@ def names(folder: Path) -> list[str]:
 
 
 def require_own(path: Path) -> None:
-    """Refuse to write into a copy.
+    """Refuse to write into a copy, and to look for damage in what is only a part.
 
     Raises
     ------
@@ -104,29 +104,21 @@ def require_own(path: Path) -> None:
     """
     if (mirror := mirror_of(path)) is not None:
         raise UsageError(
-            f"{mirror.url} is read only; run `logitbank pull {mirror.url} FOLDER`, work on the"
-            " folder, and push that"
+            f"{mirror.url} can only be read; run `logitbank pull {mirror.url} FOLDER` and work on"
+            " the folder"
         )
 
 
 def remote_array(path: Path, layout: Layout) -> "zarr.Array[Any] | None":
-    """The array of a copy, read in place by ranges; None of a local bank's.
-
-    With Zarr's own pipeline: that of zarrs asks for each object's size first, and makes
-    connections of its own for every array.
-    """
+    """The log-probabilities of a copy, read in place by ranges; None of a local bank's."""
     mirror = mirror_of(path)
     if mirror is None:
         return None
-    import zarr
-    from zarr.storage import ObjectStore, StorePath
+    from logitbank.store import in_place
 
     prefix = path.relative_to(mirror.root).as_posix()
     part = next((o.part for p, o in mirror.listed.items() if p.startswith(f"{prefix}/")), 1)
-    store = ObjectStore(mirror.remote(part).store, read_only=True)
-    # What the layout says, not what a stranger's metadata say.
-    metadata = zarrays.logprobs_metadata(layout, rows=layout.queries)
-    return zarr.Array.from_dict(StorePath(store, prefix), json.loads(metadata))
+    return in_place.remote_array(mirror.remote(part).store, prefix, layout)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logitbank.errors import UsageError
-from logitbank.store import objects
+from logitbank.store import index, objects
 from logitbank.store.bank import Bank
 from logitbank.store.index import Object
 from logitbank.store.moves import moves
@@ -65,7 +65,7 @@ def push(
     Raises
     ------
     UsageError
-        The target cannot be written to.
+        The target cannot be written to, or the bank is too large for one index.
     BankError
         A deposit is there with other attributes or content; nothing of it was changed. Or the bank
         has no such model, step or prompt set.
@@ -78,6 +78,7 @@ def push(
     """
     opened = Bank.open(bank)
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
+    index.render(here)  # before anything is sent: it may be too large
     return _move(here, opened.path, _target(target), progress)
 
 

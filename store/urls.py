@@ -37,3 +37,18 @@ def url_of(path: str | Path) -> str | None:
             f"{url} is no address of a folder; leave out what follows ? or #, and dots"
         )
     return url
+
+
+def require_folder(path: str | Path) -> Path:
+    """Where a bank is to be made.
+
+    Raises
+    ------
+    UsageError
+        It is a URL.
+    """
+    if url := url_of(path):
+        raise UsageError(
+            f"a bank is made in a folder; publish it at {url} afterwards with `logitbank push`"
+        )
+    return Path(path)

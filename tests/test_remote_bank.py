@@ -1,7 +1,10 @@
 """Banks at a URL, read through a web server that counts and fails."""
 
+import hashlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 import logitbank
-from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageError
-from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.errors import (
+    BankFormatError,
+    DamagedError,
+    MissingExtraError,
+    RemoteError,
+    UsageError,
+)
+from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
 from logitbank.store.transfer import pull, push
 from tests.evaluation_banks import add_winobias
 from tests.file_server import FileServer, Sent
@@ -89,6 +98,23 @@ def test_a_bank_at_a_url_answers_as_the_folder_does(
         rows = np.arange(one.rows_committed)
         np.testing.assert_array_equal(other.logprobs(rows), one.logprobs(rows))
         np.testing.assert_array_equal(other.logsumexp(rows), one.logsumexp(rows))
+
+
+def test_index_is_as_documented(bank: Bank, tmp_path: Path) -> None:
+    root = publish(bank, tmp_path)
+    text = (root / "index.json").read_text()
+    index = json.loads(text)
+    assert json.dumps(index, indent=2, ensure_ascii=False) + "\n" == text
+    assert list(index) == ["index", "parts", "objects"]
+    assert (index["index"], index["parts"]) == (1, 1)
+    files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
+    assert list(index["objects"]) == sorted(set(files) - {"index.json"})
+    for path, value in index["objects"].items():
+        data = files[path].read_bytes()
+        assert value.pop("sha256") == hashlib.sha256(data).hexdigest()
+        assert value.pop("bytes") == len(data)
+        documents = path.endswith((".json", ".sha256"))
+        assert value == ({"text": data.decode()} if documents else {})
 
 
 def test_opening_costs_one_request_and_opening_again_no_bytes(
@@ -199,10 +225,17 @@ def test_a_copy_is_read_only(bank: Bank, served: FileServer, tmp_path: Path) -> 
         lambda: there.add_query_set(bank.query_sets().popitem()[1]),
         lambda: there.add_prompts("parity", prompt_table()),
     ):
-        with pytest.raises(UsageError, match=rf"{served.url}/bank is read only.*logitbank pull"):
+        with pytest.raises(
+            UsageError, match=rf"{served.url}/bank can only be read.*logitbank pull"
+        ):
             write()
+    for look in (lambda: verify(there), lambda: describe(f"{served.url}/bank", title="x")):
+        with pytest.raises(UsageError, match="can only be read.*work on the folder"):
+            look()
     with pytest.raises(UsageError, match="made in a folder; publish it at"):
         Bank.create(f"{served.url}/other")
+    with pytest.raises(UsageError, match="made in a folder; publish it at"):
+        logitbank.extract(f"{served.url}/bank", suite="pythia-70m", prompts="winobias")
 
 
 @pytest.mark.parametrize(
@@ -338,6 +371,33 @@ def test_pull_refuses_a_deposit_that_is_there_with_other_content(
     assert mine.info()["step"].to_list() == [0, 1]
 
 
+def test_merge_and_shrink_read_a_bank_at_a_url(
+    bank: Bank, served: FileServer, tmp_path: Path
+) -> None:
+    publish(bank, tmp_path)
+    merge(tmp_path / "merged", f"{served.url}/bank")
+    merged = Bank.open(tmp_path / "merged")
+    assert merged.info().equals(bank.info())
+    assert verify(merged) == ()
+    shrink(f"{served.url}/bank", tmp_path / "small", keep="options")
+    assert Bank.open(tmp_path / "small").info()["keep"].unique().to_list() == ["options"]
+
+
+def test_a_frame_that_would_fill_memory_is_refused(served: FileServer, tmp_path: Path) -> None:
+    bank = wide_bank(tmp_path / "bank", queries=300, vocab=12_000)
+    root = publish(bank, tmp_path)
+    (shard,) = root.glob("m/main/0/*/logprobs/c/0/0")
+    data = bytearray(shard.read_bytes())
+    for at in (i for i in range(len(data)) if data[i : i + 4] == b"\x28\xb5\x2f\xfd"):
+        assert data[at + 4] & 0b11100011 == 0b10000000  # the size is 4 bytes, after one of window
+        data[at + 6 : at + 10] = (2**31 - 1).to_bytes(4, "little")
+    shard.write_bytes(data)
+    (there,) = Bank.open(f"{served.url}/bank").deposits()
+    for ask in ({"tokens": [17]}, {}):
+        with pytest.raises(DamagedError, match="an inner chunk tells 2,147,483,647 bytes"):
+            there.logprobs(**ask)  # type: ignore[arg-type]
+
+
 def test_what_a_bank_lacks_is_said(bank: Bank, served: FileServer, tmp_path: Path) -> None:
     publish(bank, tmp_path)
     url = f"{served.url}/bank"
@@ -401,12 +461,67 @@ def test_a_size_that_lies_allocates_and_keeps_nothing(
     assert not list(cache.rglob("scores/.*"))
 
 
+def test_an_index_that_no_reader_takes_is_not_pushed(
+    bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.store.index.MAX_BYTES", 1000)
+    with pytest.raises(UsageError, match=r"readers take 1,000; push the bank to several places"):
+        push(bank.path, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_listing_in_a_strangers_bank_means_nothing(bank: Bank, served: FileServer) -> None:
     listing = {"url": served.url, "etags": [None], "objects": {}}
     (bank.path / ".remote.json").write_text(json.dumps(listing))
     served.behave()
     assert len(Bank.open(bank.path).scan("parity").collect()) == 48
     assert served.log() == []
+
+
+def test_a_local_bank_needs_no_obstore_and_a_url_names_the_extra(
+    bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import sys; from logitbank import open, push;"
+        f"open({str(bank.path)!r}).deposits()[0].logprobs();"
+        f"push({str(bank.path)!r}, {str(tmp_path / 'copy')!r});"
+        "print([m for m in ('obstore', 'huggingface_hub') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "[]\n", result.stderr
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(MissingExtraError, match=r"needs obstore; .*pip install 'logitbank\[remote"):
+        Bank.open("s3://bucket/not-asked-for")
+
+
+def test_the_command_line_says_one_line(served: FileServer) -> None:
+    code = "from logitbank.cli.main import run; run()"
+    for url, said, exit_code in (
+        (f"{served.url}/none", f"there is no bank at {served.url}/none", 2),
+        ("http://127.0.0.1:9/x", "http://127.0.0.1:9/x/index.json cannot be reached", 1),
+    ):
+        command = [sys.executable, "-c", code, "info", url]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert (result.returncode, result.stdout) == (exit_code, "")
+        assert result.stderr.startswith(f"logitbank: {said}")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_bank_at_a_url_is_pushed_on(bank: Bank, served: FileServer, tmp_path: Path) -> None:
+    publish(bank, tmp_path)
+    push(f"{served.url}/bank", tmp_path / "further", steps=[1])
+    assert verify(Bank.open(tmp_path / "further")) == ()
+    assert (tmp_path / "further" / "index.json").exists()
+
+
+def test_a_sealed_folder_keeps_its_seal_when_an_older_copy_is_pulled(
+    bank: Bank, served: FileServer, tmp_path: Path
+) -> None:
+    publish(bank, tmp_path)
+    deposit(bank, 2)
+    before = {p: p.read_bytes() for p in bank.path.rglob("*") if p.is_file()}
+    assert pull(f"{served.url}/bank", bank.path).objects == 0
+    assert {p: p.read_bytes() for p in bank.path.rglob("*") if p.is_file()} == before
 
 
 def test_addresses_that_no_bank_can_have() -> None:

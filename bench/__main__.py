@@ -11,6 +11,7 @@ from bench.figures import Figure, content_of, markdown, save, saved
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
 from bench.stereoset import stereoset_tables
+from bench.store import codec_figures, store_figures
 
 ROOT = Path(__file__).parents[1]
 Benchmark = Callable[[Path], Iterator[Figure]]
@@ -77,6 +78,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "logprobs": logprobs,
     "masked": masked,
     "sentences": sentences,
+    "store": store_figures,
+    "codecs": codec_figures,
 }
 
 

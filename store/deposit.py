@@ -161,9 +161,8 @@ class Deposit:
         if metadata.stat().st_size != len(own) or metadata.read_bytes() != own:
             raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
         layout = self.layout
-        every = rows is None
-        blocks = range(layout.blocks) if every else np.unique(rows // layout.block_rows).tolist()
-        check_shards(path, layout, blocks)
+        every = range(layout.blocks)
+        check_shards(path, layout, every if rows is None else np.unique(rows // layout.block_rows))
         return zarrays.open_array(path)
 
     def check_sizes(self) -> None:

@@ -16,6 +16,8 @@ from logitbank.errors import PromptError, UsageError
 
 LAMBADA = "lambada_test_openai.jsonl"
 CROWS_PAIRS = "crows_pairs_anonymized.csv"
+DIRECTIONS = ("stereo", "antistereo")
+_CROWS_PAIRS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 
 
 def lambada(data: Path | None = None) -> SequenceSet:
@@ -27,10 +29,9 @@ def lambada(data: Path | None = None) -> SequenceSet:
     prompts = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise PromptError(f"{path}:{number} is no passage of LAMBADA ({error})") from error
-        context, _, word = text.rpartition(" ")
+            context, _, word = json.loads(line)["text"].rpartition(" ")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise PromptError(f"{path}:{number} is no passage of LAMBADA ({error!r})") from error
         columns: dict[str, Scalar] = {"target": " " + word}
         prompts.append(Continuation(f"lambada-{number - 1}", context, " " + word, columns))
     return SequenceSet("lambada", tuple(prompts))
@@ -39,26 +40,34 @@ def lambada(data: Path | None = None) -> SequenceSet:
 def crows_pairs(data: Path | None = None) -> SequenceSet:
     """Both sentences of each of the 1,508 pairs.
 
-    Masked models: each token that the two share under its own mask. Causal ones: every token.
-    Columns: `pair`, `side` (more, less), `direction` (stereo, antistereo), `bias_type`.
+    Masked models: each token that the two share under its own mask (Nangia et al. 2020). Causal
+    ones: every token after the begin-of-text token, as lm-evaluation-harness does. Columns: `pair`,
+    `side` (more, less), `direction` (stereo, antistereo), `bias_type`.
     """
     path = public_file("crows-pairs", CROWS_PAIRS, data)
     prompts = []
     with path.open(encoding="utf-8", newline="") as lines:
         for number, row in enumerate(csv.DictReader(lines)):
-            texts = {"more": row.get("sent_more"), "less": row.get("sent_less")}
-            if not all(texts.values()):
-                raise PromptError(f"{path}: pair {number} lacks sent_more or sent_less")
+            if odd := [name for name in _CROWS_PAIRS if not row.get(name)]:
+                raise PromptError(f"{path}: pair {number} lacks {odd[0]}")
+            if row["stereo_antistereo"] not in DIRECTIONS:
+                raise PromptError(
+                    f"{path}: pair {number} has the direction {row['stereo_antistereo']!r}; there "
+                    f"are {' and '.join(DIRECTIONS)}"
+                )
+            texts = {"more": row["sent_more"], "less": row["sent_less"]}
             for side, other in (("more", "less"), ("less", "more")):
-                name, text = f"{number}-{side}", str(texts[side])
+                name, text = f"{number}-{side}", texts[side]
                 columns: dict[str, Scalar] = {
                     "pair": number,
                     "side": side,
                     "direction": row["stereo_antistereo"],
                     "bias_type": row["bias_type"],
                 }
-                masked = MaskedTokens(name, text, str(texts[other]), first=side == "more")
-                prompts.append(Candidate(name, text, masked, columns))
+                masked = MaskedTokens(name, text, texts[other], first=side == "more")
+                prompts.append(Candidate(name, text, masked, columns, begun=True))
+    if not prompts:
+        raise PromptError(f"{path} holds no pair; give CrowS-Pairs' own file")
     return SequenceSet("crows-pairs", tuple(prompts))
 
 

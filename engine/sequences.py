@@ -63,6 +63,8 @@ class Sentence:
     id: str
     text: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
+    begun: bool = False
+    """Whether the begin-of-text token stands before the other tokens too."""
 
     def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
         ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
@@ -70,6 +72,10 @@ class Sentence:
         if begin is None or not ids:
             lacking = "begin-of-text token" if ids else "tokens for its text"
             raise PromptError(f"prompt {self.id!r}: the tokenizer has no {lacking}")
+        if self.begun:
+            whole = (begin, *ids)
+            yield from _following(whole, range(1, len(whole)), tokenizer, language, "sentence")
+            return
         first = Query((begin,), 0, language=language)
         yield Piece(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
         yield from _following(ids, range(1, len(ids)), tokenizer, language, "sentence")
@@ -166,11 +172,13 @@ class Candidate:
     text: str
     masked: MaskedWord | MaskedTokens
     columns: Mapping[str, Scalar] = field(default_factory=dict)
+    begun: bool = False
+    """As a `Sentence`'s."""
 
     def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
         if tokenizer.mask_id is not None:
             return self.masked.pieces(tokenizer, language)
-        return Sentence(self.id, self.text).pieces(tokenizer, language)
+        return Sentence(self.id, self.text, begun=self.begun).pieces(tokenizer, language)
 
 
 BLANK = "BLANK"

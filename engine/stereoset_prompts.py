@@ -147,10 +147,34 @@ def _name(family: str, language: str, condition: str) -> str:
 
 def _examples(path: Path, task: str) -> list[dict[str, Any]]:
     try:
-        examples: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["data"][task]
-    except (ValueError, KeyError, TypeError) as error:
+        examples: list[dict[str, Any]] = [
+            *json.loads(path.read_text(encoding="utf-8"))["data"][task]
+        ]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PromptError(f"{path} has no {task} examples of StereoSet ({error!r})") from error
+    odd = [f"example {number}: {why}" for number, e in enumerate(examples) if (why := _lacking(e))]
+    if odd or not examples:
+        raise PromptError(
+            f"{path}: {len(odd):,} of {len(examples):,} {task} examples are not StereoSet's: "
+            f"{'; '.join(odd[:3]) or 'there are none'}"
+        )
     return examples
+
+
+def _lacking(example: Any) -> str:
+    """What keeps an example from being one; empty where nothing does."""
+    texts = ("id", "target", "bias_type", "context")
+    sentences = example.get("sentences") if isinstance(example, dict) else None
+    if not isinstance(sentences, list):
+        return "it has no list of sentences"
+    if odd := [name for name in texts if not isinstance(example.get(name), str)]:
+        return f"its {odd[0]} is no text"
+    for sentence in sentences:
+        fields = sentence if isinstance(sentence, dict) else {}
+        own = ("id", "sentence", "gold_label")
+        if odd := [name for name in own if not isinstance(fields.get(name), str)]:
+            return f"a sentence's {odd[0]} is no text"
+    return ""
 
 
 def _labelled(

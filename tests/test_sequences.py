@@ -83,6 +83,42 @@ def test_the_first_word_of_a_sentence_follows_the_begin_of_text_alone(causal: To
     ]
 
 
+def test_a_sentence_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -> None:
+    found = made(causal, Sentence("a", " the nurse said", begun=True))
+    assert shown(causal, found) == [
+        ("<|endoftext|>", " the", "sentence"),
+        ("<|endoftext|> the", " nurse", "sentence"),
+        ("<|endoftext|> the nurse", " said", "sentence"),
+    ]
+    assert len({q.ids for q in found.queries}) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sent_more,sent_less\na,b\n", "pair 0 lacks stereo_antistereo"),
+        (
+            "sent_more,sent_less,stereo_antistereo,bias_type\na,b,foo,age\n",
+            "pair 0 has the direction 'foo'; there are stereo and antistereo",
+        ),
+        ("sent_more,sent_less,stereo_antistereo,bias_type\n", "holds no pair"),
+    ],
+)
+def test_pairs_of_another_form_are_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "crows-pairs").mkdir()
+    (tmp_path / "crows-pairs" / "crows_pairs_anonymized.csv").write_text(content)
+    with pytest.raises(PromptError, match=message):
+        prompt_set("crows-pairs", data=tmp_path)
+
+
+def test_passages_of_another_form_are_named(tmp_path: Path) -> None:
+    (tmp_path / "lambada").mkdir()
+    path = tmp_path / "lambada" / "lambada_test_openai.jsonl"
+    path.write_text(json.dumps({"text": "a b"}) + "\n" + json.dumps({"text": 5}) + "\n")
+    with pytest.raises(PromptError, match=r"openai.jsonl:2 is no passage of LAMBADA"):
+        prompt_set("lambada", data=tmp_path)
+
+
 def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked: Tokenizer) -> None:
     found = made(masked, MaskedWord("a", "the BLANK said", "zzq"))
     assert shown(masked, found) == [

@@ -125,7 +125,24 @@ def test_an_example_without_the_three_labels_is_named(data: Path) -> None:
         prompt_set("stereoset-intra", data=data)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"data": {}}'])
+@pytest.mark.parametrize("field", ["id", "target", "bias_type", "context", "sentences"])
+def test_an_example_of_another_form_is_named_with_the_number_of_such(
+    data: Path, field: str
+) -> None:
+    for value in (5, None):
+        write(data, INTRA | {field: value}, INTER)
+        with pytest.raises(
+            PromptError, match=r"1 of 1 intrasentence examples are not .*: example 0"
+        ):
+            prompt_set("stereoset-intra", data=data)
+    odd = json.loads(json.dumps(INTRA))
+    del odd["sentences"][1]["gold_label"]
+    write(data, odd)
+    with pytest.raises(PromptError, match="example 0: a sentence's gold_label is no text"):
+        prompt_set("stereoset-intra", data=data)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"data": {}}', "[" * 100_000])
 def test_another_file_is_named(data: Path, content: str) -> None:
     (data / "stereoset" / "dev-english.json").write_text(content)
     with pytest.raises(PromptError, match=r"dev-english.json has no intrasentence examples"):

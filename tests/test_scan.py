@@ -153,7 +153,7 @@ def test_a_file_cut_short_is_damage_before_anything_is_collected(
 
 def test_another_table_in_the_place_of_prompts_is_damage(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
-    (path,) = bank.path.glob("prompts/*")
+    (path,) = bank.path.glob("prompts/*.parquet")
     prompt_table().drop("text").write_parquet(path)
     for read in (lambda: bank.scan("parity"), lambda: bank.option_tokens(QUERY_SET.name)):
         with pytest.raises(DamagedError, match="is no table of prompts: it has no text; run"):

@@ -34,7 +34,7 @@ _ONLY = {"rows_a": pl.Int64, "rows_b": pl.Int64, "only_a": pl.Int64, "only_b": p
 class Comparison:
     """What `compare` found: tidy tables, documented in docs/tables.md."""
 
-    differences: pl.DataFrame
+    logits: pl.DataFrame
     """One row for each checkpoint and query set that both banks have rows of."""
     metrics: pl.DataFrame
     """Values of metrics by either bank, over what both have, and their difference."""
@@ -78,7 +78,7 @@ def compare(
         there = {deposit.checkpoint.step for own in held for deposit in own.values()}
         wanted = set(steps(there) if callable(steps) else steps)
         held = [{k: d for k, d in own.items() if d.checkpoint.step in wanted} for own in held]
-    differences: list[tuple[object, ...]] = []
+    logits: list[tuple[object, ...]] = []
     only: list[tuple[object, ...]] = []
     for key in dict.fromkeys([*held[0], *held[1]]):
         one, other = held[0].get(key), held[1].get(key)
@@ -89,16 +89,16 @@ def compare(
             only.append((*key, len(rows_a), len(rows_b), only_a, only_b))
         if len(common) and one is not None and other is not None:
             found = compare_rows(one, other, common, named)
-            differences.append((*key, *_made(one, other), *found))
-    if not differences:
+            logits.append((*key, *_made(one, other), *found))
+    if not logits:
         raise BankError(
             f"{a} and {b} have no checkpoint with the same query set in common"
             f"{_steps_note(steps)}; `logitbank info` says what each holds"
         )
     schema = {**_DEPOSIT, **_MADE, **ROWS}
     return Comparison(
-        pl.DataFrame(differences, schema=schema, orient="row"),
-        _metrics(banks, prompts, {row[:3] for row in differences}),
+        pl.DataFrame(logits, schema=schema, orient="row"),
+        _metrics(banks, prompts, {row[:3] for row in logits}),
         pl.DataFrame(only, schema={**_DEPOSIT, **_ONLY}, orient="row"),
     )
 

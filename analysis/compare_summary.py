@@ -7,7 +7,7 @@ from logitbank.analysis.compare import Comparison
 
 def comparison_summary(found: Comparison) -> list[str]:
     """What differs, how much, and what only one has."""
-    d = found.differences
+    d = found.logits
     lines = [
         f"Both have {len(d):,} checkpoints × query sets with {d['rows'].sum():,} rows:"
         f" {d['entries'].sum():,} logits differ by up to {_number(d['max_logit_difference'].max())}"

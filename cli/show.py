@@ -42,6 +42,12 @@ BRIEF = {
         *("icat", "icat_low", "icat_high", "terms", "examples"),
     ),
     "differences": ("condition", "task", "domain", "lms", "ss", "icat", "icat_low", "icat_high"),
+    "logits": (
+        *("query_set", "rows", "entries", "max_logit_difference", "mean_logit_difference"),
+        *("max_kl", "mean_kl", "argmax_changed", "ranks_changed", "max_rank_change"),
+    ),
+    "metrics": ("prompts", "metric", "group", "a", "b", "difference"),
+    "only": ("query_set", "rows_a", "rows_b", "only_a", "only_b"),
     "lambada": ("acc", "low", "high", "perplexity", "examples", "tied"),
     "stereotype_accuracy": ("measure", "type", "accuracy", "low", "high", "sentences", "tied"),
     "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),

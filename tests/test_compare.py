@@ -60,7 +60,7 @@ def test_values_worked_out_by_hand(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", values, engine="vllm")
     b = banked(tmp_path / "b", changed, engine="transformers", weights="cd" * 32)
     found = compare(a.path, b.path)
-    (d,) = found.differences.to_dicts()
+    (d,) = found.logits.to_dicts()
     kl = 0.5 * np.log(2) - 0.25 * np.log(2)
     assert (d["model"], d["run"], d["step"], d["query_set"]) == ("m", "main", 3, QUERY_SET.name)
     assert (d["kept_a"], d["kept_b"]) == ("full float32", "full float32")
@@ -91,7 +91,7 @@ def test_kl_is_scipy_s(z: np.ndarray) -> None:
 def test_full_rows_against_scipy(tmp_path: Path) -> None:
     one, two = logits(1), logits(2)
     a, b = banked(tmp_path / "a", one), banked(tmp_path / "b", two)
-    (d,) = compare(a.path, b.path).differences.to_dicts()
+    (d,) = compare(a.path, b.path).logits.to_dicts()
     p, q = (np.exp(log_softmax(z.astype(np.float64), axis=1)) for z in (one, two))
     kl = rel_entr(p, q).sum(axis=1)
     assert d["max_kl"] == pytest.approx(kl.max(), rel=1e-5)
@@ -106,7 +106,7 @@ def test_full_rows_against_scipy(tmp_path: Path) -> None:
 
 def test_a_bank_does_not_differ_from_itself(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", logits())
-    (d,) = compare(a.path, a.path).differences.to_dicts()
+    (d,) = compare(a.path, a.path).logits.to_dicts()
     zero = ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl")
     assert [d[name] for name in zero] == [0.0] * 4
     assert (d["argmax_changed"], d["ranks_changed"], d["max_rank_change"]) == (0, 0, 0)
@@ -115,7 +115,7 @@ def test_a_bank_does_not_differ_from_itself(tmp_path: Path) -> None:
 def test_what_float16_does(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", logits())
     shrink(a.path, tmp_path / "b", dtype="float16")
-    (d,) = compare(a.path, tmp_path / "b").differences.to_dicts()
+    (d,) = compare(a.path, tmp_path / "b").logits.to_dicts()
     assert d["kept_b"] == "full float16"
     assert 0 < d["max_logit_difference"] <= 2**-7  # half a ulp between 16 and 32
     assert 0 < d["max_kl"] < 2**-15
@@ -126,7 +126,7 @@ def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     values = logits()
     a = banked(tmp_path / "a", values)
     b = banked(tmp_path / "b", values + np.float32(0.5), keep="options")
-    (d,) = compare(a.path, b.path).differences.to_dicts()
+    (d,) = compare(a.path, b.path).logits.to_dicts()
     assert (d["max_kl"], d["mean_kl"], d["kept_b"]) == (None, None, "options")
     listed = {(q, t) for q, z in enumerate(values) for t in (1, 4, int(z.argmax()))}
     assert d["entries"] == len(listed)
@@ -143,10 +143,10 @@ def test_what_only_one_has_is_counted(tmp_path: Path) -> None:
         compare(a.path, b.path)
     b.deposit(logits(), checkpoint=CheckpointId("m", step=3), query_set=QUERY_SET.name)
     found = compare(a.path, b.path)
-    assert found.differences["step"].to_list() == [3]
+    assert found.logits["step"].to_list() == [3]
     rows = found.only.select("model", "step", "rows_a", "rows_b", "only_a", "only_b").rows()
     assert rows == [("m", None, 10, 0, 10, 0), ("org/model", 0, 0, 4, 0, 4)]
-    assert found.differences["same_weights"].to_list() == [None]
+    assert found.logits["same_weights"].to_list() == [None]
     lines = comparison_summary(found)
     assert "Only A has 10 rows, of 1 checkpoints × query sets." in lines
     assert "Only B has 4 rows, of 1 checkpoints × query sets." in lines
@@ -159,7 +159,7 @@ def test_rows_that_both_have_committed_are_compared(tmp_path: Path) -> None:
             for block in blocks[: 1 if rows == 5 else 2]:
                 writer.write(block, block_data(writer.layout, block))
     found = compare(banks[0].path, banks[1].path)
-    assert found.differences["rows"].to_list() == [3]  # 0 to 7, and 5 to 9
+    assert found.logits["rows"].to_list() == [3]  # 0 to 7, and 5 to 9
     assert found.only.select("only_a", "only_b").rows() == [(5, 2)]
 
 
@@ -168,10 +168,10 @@ def test_prompts_and_steps_choose(tmp_path: Path) -> None:
     for bank in (a, b):
         banked(bank.path, logits(2), step=8)
         bank.add_prompts("few", prompt_table().filter(pl.col("row") < 3, option="yes"))
-    found = compare(a.path, b.path, prompts="few", steps=[3]).differences
+    found = compare(a.path, b.path, prompts="few", steps=[3]).logits
     assert found.select("step", "rows", "entries", "options").rows() == [(3, 3, 18, 3)]
     late = compare(a.path, b.path, steps=lambda there: [s for s in there if s and s > 5])
-    assert late.differences["step"].to_list() == [8]
+    assert late.logits["step"].to_list() == [8]
     with pytest.raises(BankError, match="neither bank has prompts 'none'; there are few, parity"):
         compare(a.path, b.path, prompts="none")
     with pytest.raises(BankError, match="in common among these steps"):
@@ -234,15 +234,16 @@ def test_the_command_prints_it(tmp_path: Path, form: str) -> None:
     a, b = banked(tmp_path / "a", logits()), banked(tmp_path / "b", logits(1))
     code = "from logitbank.cli.main import run; run()"
     words = ["compare", str(a.path), str(b.path), "--steps", "0:10:1", "--format", form]
-    words += ["--table", "differences"] if form == "csv" else []
+    words += ["--table", "logits"] if form == "csv" else []
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     if form == "table":
+        assert "max_logit_difference" in done.stdout
         assert "Both have 1 checkpoints × query sets with 10 rows: 60 logits differ" in done.stdout
     elif form == "csv":
         assert done.stdout.startswith("model,run,step,query_set,kept_a")
     else:
-        assert set(json.loads(done.stdout)) == {"differences", "metrics", "only"}
+        assert set(json.loads(done.stdout)) == {"logits", "metrics", "only"}
 
 
 def test_every_column_is_documented(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm_server import VllmServer, require_vllm
+from tests.preloaded import Preloaded
 
 # The tests' models are tiny. Where other processes want the cores too, threads wait for each other
 # at every operation: 60 updates of the demo's model took 20 s with one thread, and more than 280 s
@@ -32,8 +32,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    """Runs functions in processes that have imported vLLM."""
-    require_vllm()
-    with VllmServer(tmp_path_factory.mktemp("vllm") / "server.log") as server:
-        yield server
+def preloaded() -> Iterator[Preloaded]:
+    """Starts processes of the engines without their imports."""
+    with Preloaded() as servers:
+        yield servers
+
+
+@pytest.fixture
+def quick_workers(preloaded: Preloaded) -> Iterator[None]:
+    """Workers and canaries of the transformers engine start at once."""
+    with preloaded.workers("transformers"):
+        yield

@@ -5,23 +5,25 @@ import pytest
 from logitbank.analysis.study import Study, fairness_study
 from logitbank.engine.demo import train_series
 from logitbank.engine.demo_corpus import DIRECTION, SWITCH_STEP, demo_prompts
-from logitbank.engine.extract import extract
+from logitbank.engine.extract import choose_engine, extract
+from tests.preloaded import Preloaded
 
 BEFORE, AFTER = (320, 360, SWITCH_STEP), (440, 480)
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Study:
     """The demo with the default engine, over the checkpoints around the switch."""
     folder = tmp_path_factory.mktemp("demo")
     train_series(folder / "checkpoints", steps=AFTER[-1])
-    summary = extract(
-        folder / "demo.zarr",
-        suite=str(folder / "checkpoints"),
-        steps=",".join(map(str, BEFORE + AFTER)),
-        prompts=demo_prompts(),
-        model="demo",
-    )
+    with preloaded.workers(choose_engine("auto")):
+        summary = extract(
+            folder / "demo.zarr",
+            suite=str(folder / "checkpoints"),
+            steps=",".join(map(str, BEFORE + AFTER)),
+            prompts=demo_prompts(),
+            model="demo",
+        )
     assert summary.complete
     return fairness_study([folder / "demo.zarr"], prompts="demo", out=folder / "results")
 

@@ -15,24 +15,25 @@ from logitbank.engine.demo_masked import (
     occupations,
     train_masked_series,
 )
-from logitbank.engine.extract import extract
+from logitbank.engine.extract import choose_engine, extract
 from logitbank.store import Bank
-from tests.vllm_server import require_vllm
+from tests.preloaded import Preloaded, require_vllm
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bank(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Path:
     """The demo's masked part with the default engine, from a step before the plateau on."""
     folder = tmp_path_factory.mktemp("demo-masked")
     train_masked_series(folder / "masked")
     steps = [s for s in CHECKPOINTS if s in (0, 20) or s >= PLATEAU_STEP]
-    summary = extract(
-        folder / "demo.zarr",
-        suite=str(folder / "masked"),
-        steps=",".join(map(str, steps)),
-        prompts=masked_demo_prompts(),
-        model="demo-bert",
-    )
+    with preloaded.workers(choose_engine("auto")):
+        summary = extract(
+            folder / "demo.zarr",
+            suite=str(folder / "masked"),
+            steps=",".join(map(str, steps)),
+            prompts=masked_demo_prompts(),
+            model="demo-bert",
+        )
     assert summary.complete
     assert len(summary.done) == RUNS * len(steps)
     return folder / "demo.zarr"

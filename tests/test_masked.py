@@ -16,7 +16,9 @@ from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsErr
 from logitbank.store import Bank
 from tests.checkpoints import MASK_ID, make_checkpoint, make_series, write_masked_tokenizer
 from tests.checkpoints import write_tokenizer as write_causal_tokenizer
-from tests.vllm_server import require_vllm
+from tests.preloaded import require_vllm
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
 
 HE_SHE = (Option("he", "He"), Option("she", "She"))
 PROMPTS = PromptSet(

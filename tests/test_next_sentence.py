@@ -16,6 +16,8 @@ from logitbank.errors import PromptError
 from logitbank.store import Bank, verify
 from tests.checkpoints import make_series, write_masked_tokenizer
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
+
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
 INTER = SequenceSet(
     "stereoset-inter",

@@ -22,7 +22,7 @@ from tests.checkpoints import (
 )
 from tests.engine_driver import engine as engine_logits
 from tests.engine_driver import reference
-from tests.vllm_server import VllmServer
+from tests.preloaded import Preloaded, require_vllm
 
 TOLERANCE = 1e-3
 LogitsOf = Callable[[EngineSettings, list[Path], list[Query]], list[np.ndarray]]
@@ -104,12 +104,12 @@ def masked_case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def logits_of(engine: EngineName, request: pytest.FixtureRequest, tmp_path: Path) -> LogitsOf:
+def logits_of(engine: EngineName, preloaded: Preloaded, tmp_path: Path) -> LogitsOf:
     """What the engine makes; vLLM patches transformers where it runs, so it is apart."""
     if engine == "transformers":
         return engine_logits
-    server: VllmServer = request.getfixturevalue("vllm")
-    return partial(server.run, tmp_path, "tests.engine_driver:engine")
+    require_vllm()
+    return partial(preloaded.run, engine, tmp_path, "tests.engine_driver:engine")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

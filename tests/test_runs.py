@@ -26,8 +26,8 @@ from logitbank.store import Bank, CheckpointId, verify
 from tests.checkpoints import make_checkpoint, make_series
 from tests.fakes import FakeBackend, InProcess
 from tests.hub_server import HubServer
+from tests.preloaded import Preloaded, require_vllm
 from tests.run_driver import BLOCK_ROWS, PROMPTS, go, questions
-from tests.vllm_server import require_vllm
 
 ROOT = Path(__file__).parents[1]
 BLOCKS = PROMPTS // BLOCK_ROWS
@@ -40,10 +40,11 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(series: Path, tmp_path_factory: pytest.TempPathFactory) -> Bank:
+def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
     """The bank of a run that nothing disturbed."""
     path = tmp_path_factory.mktemp("whole") / "b.zarr"
-    assert go(path, series, canary_every=1).complete
+    with preloaded.workers("transformers"):
+        assert go(path, series, canary_every=1).complete
     return Bank.open(path)
 
 
@@ -115,7 +116,7 @@ def test_the_canary_agrees_and_its_difference_is_in_the_bank(whole: Bank) -> Non
 
 
 def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
-    tmp_path: Path, series: Path, whole: Bank
+    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded
 ) -> None:
     path = tmp_path / "b.zarr"
     with driver(path, series) as process:
@@ -143,7 +144,8 @@ def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
         name: (deposit.path / name).read_bytes() for name in (f"logprobs/c/{b}/0" for b in done)
     }
 
-    summary = go(path, series)
+    with preloaded.workers("transformers"):
+        summary = go(path, series)
     assert summary.complete
     assert summary.rows == 2 * PROMPTS - len(done) * BLOCK_ROWS
     assert {name: (deposit.path / name).read_bytes() for name in before} == before
@@ -176,6 +178,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
     assert_same(path, whole)
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_disk_that_fills_in_the_middle_stops_the_run_and_hurts_nothing(
     small_disk: Path, series: Path, whole: Bank
 ) -> None:
@@ -198,6 +201,7 @@ def test_a_disk_that_fills_in_the_middle_stops_the_run_and_hurts_nothing(
     assert_same(path, whole)
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_bad_checkpoints_are_listed_and_the_others_run(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1, 2, 3))
     _poison(series / "step1" / "model.safetensors")
@@ -238,6 +242,7 @@ def _ship_code(folder: Path, tmp_path: Path) -> Path:
     return marker
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_series_comes_from_the_hub_by_revision(tmp_path: Path, series: Path) -> None:
     repository = tmp_path / "hub" / "org" / "tiny"
     repository.mkdir(parents=True)
@@ -270,6 +275,7 @@ def test_a_series_comes_from_the_hub_by_revision(tmp_path: Path, series: Path) -
     assert sources == [{"repo": "org/tiny", "revision": f"step{n}"} for n in (0, 1)]
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
     tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

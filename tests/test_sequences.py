@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 
+from logitbank.engine.backend import EngineName
 from logitbank.engine.extract import extract
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import TokenizedPrompts, tokenize_sequences
@@ -26,7 +27,7 @@ from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from tests.checkpoints import make_series, write_masked_tokenizer, write_tokenizer
-from tests.vllm_server import require_vllm
+from tests.preloaded import Preloaded, require_vllm
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -200,7 +201,9 @@ def test_data_that_are_not_there_are_asked_for(
 
 
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
-def test_the_bank_has_every_token_of_a_sentence(tmp_path: Path, engine: str) -> None:
+def test_the_bank_has_every_token_of_a_sentence(
+    tmp_path: Path, preloaded: Preloaded, engine: EngineName
+) -> None:
     if engine == "vllm":
         require_vllm()
     series = make_series(tmp_path / "tiny", steps=(0, 1))
@@ -211,13 +214,10 @@ def test_the_bank_has_every_token_of_a_sentence(tmp_path: Path, engine: str) -> 
             Continuation("b", " the doctor was", " tired"),
         ),
     )
-    summary = extract(
-        tmp_path / "b.zarr",
-        suite=str(series),
-        prompts=prompts,
-        engine=engine,  # type: ignore[arg-type]
-        dtype="float32",
-    )
+    with preloaded.workers(engine):
+        summary = extract(
+            tmp_path / "b.zarr", suite=str(series), prompts=prompts, engine=engine, dtype="float32"
+        )
     assert summary.complete, summary.failed
     bank = Bank.open(tmp_path / "b.zarr")
     tokenizer = Tokenizer.load(series / "step1")

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm_server import VllmServer
+from tests.preloaded import Preloaded, require_vllm
 
 pytestmark = pytest.mark.vllm
 
 
 def test_rows_follow_their_requests_when_the_batch_changes(
-    vllm: VllmServer, tmp_path: Path
+    preloaded: Preloaded, tmp_path: Path
 ) -> None:
-    assert vllm.run(tmp_path, "tests.tap_cases:older_runner") == [
+    require_vllm()
+    assert preloaded.run("vllm", tmp_path, "tests.tap_cases:older_runner") == [
         [10, 11, 12, 0.0, 1.0, 2.0],
         [12, 11, 3.0, 4.0],
         [11, 12, 5.0, 6.0],
@@ -20,5 +21,9 @@ def test_rows_follow_their_requests_when_the_batch_changes(
     ]
 
 
-def test_an_unfinished_prefill_is_no_result(vllm: VllmServer, tmp_path: Path) -> None:
-    assert vllm.run(tmp_path, "tests.tap_cases:newer_runner") == [[41, 1.0], [40, 3.0]]
+def test_an_unfinished_prefill_is_no_result(preloaded: Preloaded, tmp_path: Path) -> None:
+    require_vllm()
+    assert preloaded.run("vllm", tmp_path, "tests.tap_cases:newer_runner") == [
+        [41, 1.0],
+        [40, 3.0],
+    ]

@@ -116,7 +116,7 @@ def test_its_unfinished_deposit_is_completed(bank: Bank) -> None:
 def test_the_fixture_is_small_and_has_every_kind_of_object() -> None:
     files = [p for p in (DATA / "bank-format-1").rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 100_000
-    names = {p.relative_to(DATA / "bank-format-1").parts[-2:] for p in files}
+    names = {(p.parent.name, p.name) for p in files}
     assert ("commits", "seal.json") in names
     assert ("commits", "2.json") in names
     assert any(folder == "commits" and name.startswith("options-") for folder, name in names)

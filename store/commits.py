@@ -89,10 +89,7 @@ def digests(deposit: Path, name: str) -> dict[str, Digest]:
     """Digests of the objects that a commit vouches for, by path relative to the deposit."""
     listed = read(deposit, name).get("objects")
     try:
-        return {
-            path: Digest(str(value["sha256"]), int(value["bytes"]))
-            for path, value in listed.items()  # type: ignore[union-attr]
-        }
+        return {path: objects.told_digest(value) for path, value in listed.items()}  # type: ignore[union-attr]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(
             f"{deposit}/commits/{name}.json lists no objects with digests; run `logitbank verify`"

@@ -42,6 +42,7 @@ def copy_checked(
         It is not there or not what `expected` says; what was copied of it is to be dropped.
     """
     mirror.ensure_here(source)
+    objects.require_file(source)
     digest, size = hashlib.sha256(), 0
     try:
         with source.open("rb") as reading, target.open("wb") as writing:

@@ -224,6 +224,7 @@ class Deposit:
         parts = self._score_files(state)
         mirror.ensure_here(*parts)
         for part in parts:
+            objects.require_file(part)
             part.stat()
         if not parts:
             return pl.LazyFrame(schema=SCORES_SCHEMA)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store.objects import Digest, digest_of, json_bytes
+from logitbank.store.objects import Digest, digest_of, json_bytes, told_digest
 
 NAME = "index.json"
 MAX_BYTES = 64 * 2**20
@@ -167,7 +167,7 @@ def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
         try:
             for relative, value in json.loads(text)["objects"].items():
                 if DATA.fullmatch(target := f"{deposit}/{relative}"):
-                    found[target] = Digest(str(value["sha256"]), int(value["bytes"]))
+                    found[target] = told_digest(value)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(f"{path} is no commit ({error!r}); {name} was not read") from error
     return found

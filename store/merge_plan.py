@@ -157,6 +157,21 @@ def _same_part(held: Deposit, new: Deposit, name: str) -> bool:
     return first.equals(second)
 
 
+def commit_of(source: Deposit, name: str) -> bytes:
+    """The bytes of a commit in force, which names what the format says of one so called.
+
+    Raises
+    ------
+    DamagedError
+        It does not.
+    """
+    if name == SEAL:
+        return seal_of(source)
+    return (
+        block_commit_of(source, int(name)) if name.isdecimal() else options_commit_of(source, name)
+    )
+
+
 def seal_of(source: Deposit) -> bytes:
     """The bytes of a deposit's seal, which names what the format says and no more.
 

@@ -179,6 +179,7 @@ def read_checked(path: Path, expected: Digest) -> bytes:
     DamagedError
         They are not what was committed.
     """
+    objects.require_file(path)
     data = path.read_bytes()
     if objects.digest_of(data) != expected:
         raise DamagedError(f"{path} is not what was committed; run `logitbank verify`")

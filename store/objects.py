@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,9 @@ from logitbank.errors import BankError, DamagedError, DiskSpaceError
 
 SELF_DIGEST = "sha256"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+MAX_JSON = 2**28
+"""Bytes of a document. A seal over the largest number of blocks has 160 MB."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -43,6 +47,35 @@ def digest_of(data: bytes) -> Digest:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+def told_digest(value: Any) -> Digest:
+    """What a document says of an object; KeyError, TypeError or ValueError where it does not."""
+    sha256, size = value["sha256"], value["bytes"]
+    if type(sha256) is not str or type(size) is not int or not 0 <= size < 2**53:
+        raise ValueError(f"sha256 is {str(sha256)[:80]!r}, bytes is {str(size)[:80]}")
+    return Digest(sha256, size)
+
+
+def require_file(path: Path) -> None:
+    """Refuse what is there and no file: a folder, or a pipe that a reader would wait at for ever.
+
+    Raises
+    ------
+    DamagedError
+        It is one, or it is below a file.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise DamagedError(
+                f"{path} is no file; move it away, then run `logitbank verify --repair`"
+            )
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError as error:
+        raise DamagedError(
+            f"{path.parent} is no folder; move it away, then run `logitbank verify --repair`"
+        ) from error
+
+
     """The JSON object in a file.
 
     Raises
@@ -53,7 +86,13 @@ def read_json(path: Path) -> dict[str, Any]:
         It is there and is no JSON object.
     """
     try:
-        value = json.loads(path.read_bytes())
+    require_file(path)
+    if (size := path.stat().st_size) > MAX_JSON:
+        raise DamagedError(f"{path} has {size:,} bytes, and documents at most {MAX_JSON:,}")
+    data = path.read_bytes()
+        value = json.loads(data)
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text
     except (ValueError, RecursionError) as error:  # lists in lists, thousands deep
         raise DamagedError(f"{path} is not JSON ({error}); run `logitbank verify`") from error
     if not isinstance(value, dict):
@@ -107,7 +146,12 @@ def make_folders(root: Path, folder: Path) -> None:
     for part in [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]:
         path = root / part
         if not path.is_dir():
-            path.mkdir(exist_ok=True)
+            try:
+                path.mkdir(exist_ok=True)
+            except FileExistsError as error:
+                raise BankError(
+                    f"{path} is a file, and a bank has a folder there; move it away"
+                ) from error
             sync(path.parent)
 
 
@@ -237,7 +281,7 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
         One is a symbolic link.
     """
     found: list[os.DirEntry[str]] = []
-    with suppress(FileNotFoundError), os.scandir(folder) as listing:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:
         found = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
     for entry in found:
         if entry.is_symlink():

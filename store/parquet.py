@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import DamagedError
+from logitbank.store import objects
 
 PARQUET_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What Polars raises at a damaged file."""
@@ -21,8 +22,9 @@ def check_rows(path: Path) -> None:
     Raises
     ------
     DamagedError
-        It does.
+        It does, or is no file.
     """
+    objects.require_file(path)
     rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     if rows > _ROWS_FREE + _ROWS_A_BYTE * path.stat().st_size:
         raise DamagedError(

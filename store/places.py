@@ -5,7 +5,7 @@ import shutil
 import uuid
 from pathlib import Path
 
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store import objects, tables, zarrays
 from logitbank.store.attributes import QUERY_SET, check_same, to_attributes
 from logitbank.store.deposit import Deposit
@@ -33,7 +33,7 @@ def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[
         f"{parent}{entry.name}"
         for parent in parents
         for entry in objects.entries(root / parent)
-        if QUERY_SET.fullmatch(entry.name)
+        if entry.is_dir() and QUERY_SET.fullmatch(entry.name)
     ]
 
 
@@ -129,6 +129,7 @@ def create(root: Path, folder: str, metadata: bytes) -> Deposit:
             if not (root / parent / "zarr.json").exists():
                 objects.write_new(root / parent / "zarr.json", zarrays.GROUP)
         with objects.locked(path / ".lock"):
+            _refuse_orphans(path)
             objects.write_new(path / "zarr.json", metadata)
             deposit = Deposit.open(root, folder)
             for name, array in zarrays.array_metadata(deposit.layout).items():
@@ -137,6 +138,15 @@ def create(root: Path, folder: str, metadata: bytes) -> Deposit:
             objects.make_folders(root, path / "scores")
             objects.make_folders(root, path / "commits")  # last: says that all is there
     return deposit
+
+
+def _refuse_orphans(deposit: Path) -> None:
+    """Other attributes must not take over what was committed under ones that are lost."""
+    if not (deposit / "zarr.json").exists() and objects.entries(deposit / "commits"):
+        raise DamagedError(
+            f"{deposit} has commits and no zarr.json, which says what they are of; take it from"
+            " another copy of the bank, or run `logitbank verify --repair` to drop them"
+        )
 
 
 def _check_spec(root: Path, spec: DepositSpec) -> None:

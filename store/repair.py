@@ -190,7 +190,9 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
                 )
         finally:
             staging.remove()
-    (deposit.path / "commits" / f"{SEAL}.json").unlink()
+    seal = deposit.path / "commits" / f"{SEAL}.json"
+    objects.require_file(seal)
+    seal.unlink()
     objects.sync(deposit.path / "commits")
     for made in ("scores/all.parquet", "logsumexp/c/0"):
         objects.plain_path(deposit.path, made).unlink(missing_ok=True)
@@ -198,7 +200,10 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
 
 def _drop_block(deposit: Path, block: int) -> None:
     """Remove a block, its commit first."""
-    for name in (f"commits/{block}.json", f"scores/{block}.parquet", f"logprobs/c/{block}/0"):
+    names = (f"commits/{block}.json", f"scores/{block}.parquet", f"logprobs/c/{block}/0")
+    for name in names:
+        objects.require_file(objects.plain_path(deposit, name))
+    for name in names:
         objects.plain_path(deposit, name).unlink(missing_ok=True)
         if name.startswith("commits/"):
             objects.sync(deposit / "commits")

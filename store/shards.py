@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from logitbank.errors import DamagedError
+from logitbank.store import objects
 from logitbank.store.schema import Layout
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
@@ -80,6 +81,7 @@ def _check(file: int, count: int, expected: int | None) -> None:
     size = os.fstat(file).st_size
     start = size - 16 * count - 4
     if start < 0:
+        objects.require_file(path)
         raise ValueError("it is shorter than its index")
     if expected is None:
         return

@@ -11,9 +11,11 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, LogitbankError
 from logitbank.store import commits, mirror, objects, places, tables, zarrays
+from logitbank.store.attributes import QUERY_SET
 from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
+from logitbank.store.merge_plan import commit_of
 from logitbank.store.objects import Digest
 from logitbank.store.parquet import PARQUET_ERRORS
 
@@ -23,6 +25,8 @@ _LEFT_OVER = re.compile(
     r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|logprobs/c/\d+/0|logsumexp/c/0"
 )
 _OF_BLOCK = re.compile(r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|logprobs/c/(\d+)/0)")
+_BESIDE = ("index.json", "README.md")
+"""In the bank's own folder: for readers at a URL, and the Hub's card."""
 _SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
 Problem = Literal["missing", "truncated", "changed", "swapped", "foreign", "unreadable"]
 Progress = Callable[[str, int, int], None]
@@ -73,8 +77,13 @@ def verify(bank: Bank, *, progress: Progress | None = None) -> tuple[Damage, ...
     """
     mirror.require_own(bank.path)
     read = _Reader(bank, progress)
-    found = [*_document(bank.path, "zarr.json", read), *_tables(bank.path, read)]
     folders = places.deposit_folders(bank.path)
+    needed = {Path(folder).name: folder for folder in folders}
+    found = [*_document(bank.path, "zarr.json", read), *_tables(bank.path, read, needed)]
+    for name, by in sorted(needed.items()):
+        if not tables.query_file(bank.path, name).exists():
+            found.append(Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries"))
+    found += _above_deposits(bank.path)
     found += _groups(bank.path, folders, read)
     for folder in folders:
         found += _deposit_damage(bank, folder, read)
@@ -147,17 +156,35 @@ def _groups(root: Path, folders: list[str], read: _Reader) -> Iterator[Damage]:
             yield Damage(path, "changed", "it is no plain group")
 
 
-def _tables(root: Path, read: _Reader) -> Iterator[Damage]:
+def _above_deposits(root: Path, folder: str = "", level: int = 0) -> Iterator[Damage]:
+    """What no bank has outside its deposits and tables."""
+    for entry in objects.entries(root / folder):
+        path = f"{folder}{entry.name}"
+        if not entry.is_dir():
+            if entry.name != "zarr.json" and not (level == 0 and entry.name in _BESIDE):
+                yield Damage(path, "foreign", "a bank has no such file")
+        elif level == 3:
+            if not QUERY_SET.fullmatch(entry.name):
+                yield Damage(path, "foreign", "it is not named as a deposit is")
+        elif level or entry.name not in places.TABLE_FOLDERS:
+            yield from _above_deposits(root, f"{path}/", level + 1)
+
+
+def _tables(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
+    """Damage of tables; adds to `needed` the query sets that prompts point to."""
     for folder, pattern in (("queries", tables.QUERY_FILE), ("prompts", tables.PROMPT_FILE)):
         for entry in objects.entries(root / folder):
             name = entry.name.removesuffix(".sha256")
             if not pattern.fullmatch(name) or not entry.is_file():
                 yield Damage(f"{folder}/{entry.name}", "foreign", "it is no table of a bank")
             elif name == entry.name:
-                yield from _table(root, f"{folder}/{name}", read)
+                yield from _table(root, f"{folder}/{name}", read, needed)
+            elif folder == "prompts" and not Path(entry.path).with_name(name).exists():
+                detail = f"{entry.name} is there; add these prompts again, or remove that"
+                yield Damage(f"{folder}/{name}", "missing", detail)
 
 
-def _table(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
+def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:
     """Damage of one table: its bytes are what the sidecar says, its content what its name says.
 
     The bytes first: some flipped ones make a reader of Parquet ask for more memory than there is.
@@ -179,7 +206,10 @@ def _table(root: Path, path: str, read: _Reader) -> Iterator[Damage]:
             if file.parent.name == "queries":
                 tables.read_query_set(root, file.stem)
             else:
-                tables.read_prompts(file)
+                table = tables.read_prompts(file)
+                for name in table.get_column("query_set", default=pl.Series([])).unique():
+                    if QUERY_SET.fullmatch(str(name)):
+                        needed.setdefault(name, path)
         except DamagedError as error:
             yield Damage(path, "changed", str(error))
 
@@ -188,7 +218,7 @@ def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:
     try:
         deposit = Deposit.open(bank.path, folder)
     except FileNotFoundError:
-        return []
+        return _orphans(bank.path, folder)
     except BankError as error:
         return [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
     try:
@@ -196,6 +226,15 @@ def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:
     except BankError as error:  # a symbolic link, or commits that are no commits
         return [Damage(folder, "foreign", str(error), folder)]
     return [_with_concerns(bank, deposit, damage) for damage in found]
+
+
+def _orphans(root: Path, folder: str) -> list[Damage]:
+    """Files of a deposit without attributes, which its writer makes first."""
+    files = _files(root / folder)
+    if not files or (root / folder / "zarr.json").exists():  # somebody is making it
+        return []
+    detail = f"nothing says what {len(files):,} files there are of"
+    return [Damage(f"{folder}/zarr.json", "missing", detail, folder)]
 
 
 def _deposit(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[Damage]:
@@ -234,7 +273,10 @@ def _expected(
     for name in state.names:
         path = f"{folder}/commits/{name}.json"
         try:
-            expected |= commits.digests(deposit.path, name)
+            listed = commits.digests(deposit.path, name)
+            for object_ in listed:
+                objects.plain_path(deposit.path, object_)
+            commit_of(deposit, name)
         except FileNotFoundError:  # sealed meanwhile
             continue
         except DamagedError as error:
@@ -242,6 +284,7 @@ def _expected(
                 Damage(path, "unreadable", str(error), folder, _block(f"commits/{name}.json"))
             )
             continue
+        expected |= listed
         found += _document(root, path, read, folder, _block(f"commits/{name}.json"))
     return found, expected
 

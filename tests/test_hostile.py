@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.store import Bank, Deposit, objects
-from logitbank.store.shards import frame_bytes
+from logitbank.errors import DamagedError
+from logitbank.store import Bank, Deposit, merge, objects, verify
+from logitbank.store.schema import Codec
+from logitbank.store.shards import blosc_bytes, frame_bytes
 from tests.small_banks import block_data, new_bank, spec
 
 ROOT = Path(__file__).parents[1]
@@ -51,8 +54,12 @@ print(json.dumps(found | {"peak_mb": int(peak.split()[1]) // 1024}))
 @pytest.fixture
 def victim(tmp_path: Path) -> Deposit:
     """A sealed deposit in a sound bank, to be turned into something else."""
-    bank = new_bank(tmp_path / "b")
-    with bank.begin(spec(0)) as writer:
+    return sealed(tmp_path, "blosc")
+
+
+def sealed(tmp_path: Path, codec: Codec) -> Deposit:
+    bank, own = new_bank(tmp_path / "b"), spec(0)
+    with bank.begin(replace(own, layout=replace(own.layout, codec=codec))) as writer:
         for block in writer.missing():
             writer.write(block, block_data(writer.layout, block))
         writer.seal()
@@ -123,17 +130,37 @@ def bomb(size: int) -> bytes:
     return bytes(Zstd(level=1).encode(np.zeros(size, np.uint8)))
 
 
+def blosc_bomb(size: int) -> bytes:
+    from numcodecs import Blosc
+
+    return bytes(Blosc("lz4", 5, Blosc.BITSHUFFLE).encode(np.zeros(size // 4, np.float32)))
+
+
+def blosc_lying(frame: bytes) -> bytes:
+    """The same frame, telling that it holds 96 bytes."""
+    return frame[:4] + (96).to_bytes(4, "little") + frame[8:]
+
+
 def lying(frame: bytes) -> bytes:
     """The same frame, telling that it holds 96 bytes."""
     assert frame[4] == 0x80, "a window, four bytes of size"
     return frame[:4] + b"\x20" + bytes([96]) + frame[10:]
 
 
-@pytest.mark.parametrize("disguise", [lambda frame: frame, lying])
+@pytest.mark.parametrize(
+    ("codec", "frame"),
+    [
+        ("zstd", bomb),
+        ("zstd", lambda size: lying(bomb(size))),
+        ("blosc", blosc_bomb),
+        ("blosc", lambda size: blosc_lying(blosc_bomb(size))),
+    ],
+)
 def test_a_decompression_bomb_is_not_decompressed(
-    victim: Deposit, disguise: Callable[[bytes], bytes]
+    tmp_path: Path, codec: Codec, frame: Callable[[int], bytes]
 ) -> None:
-    (victim.path / "logprobs/c/0/0").write_bytes(shard_of(disguise(bomb(2_000_000_000))))
+    victim = sealed(tmp_path, codec)
+    (victim.path / "logprobs/c/0/0").write_bytes(shard_of(frame(2_000_000_000)))
     found = look(victim)
     assert found["row"].startswith("DamagedError"), found["row"]
     assert found["rows"].startswith("DamagedError")
@@ -184,6 +211,14 @@ def test_frames_tell_their_size_as_the_standard_says() -> None:
         assert frame_bytes(other) is None
 
 
+def test_blosc_frames_tell_their_size_and_their_length() -> None:
+    for size in (4, 96, 1_000_000):
+        frame = blosc_bomb(size)
+        assert blosc_bytes(frame[:18], len(frame)) == size
+        assert blosc_bytes(frame[:18], len(frame) - 1) is None
+    assert blosc_bytes(frame[:15], len(frame)) is None
+
+
 def test_attributes_at_random_are_refused_or_read(victim: Deposit) -> None:
     """A fuzzer's first five hundred: JSON values in place of others, at any depth."""
     rng = np.random.default_rng(0)
@@ -221,3 +256,50 @@ def _refused(victim: Deposit) -> bool:
     except LogitbankError:
         return True
     return False
+
+
+def test_half_a_character_is_refused(victim: Deposit) -> None:
+    """JSON can escape what no UTF-8 can hold, and tables and other documents could not repeat."""
+    path = victim.path / "zarr.json"
+    path.write_text(path.read_text().replace('"engine": "test"', '"engine": "\\ud800"'))
+    with pytest.raises(DamagedError, match=r"zarr\.json is not JSON \(.*surrogates not allowed"):
+        Bank.open(victim.path.parents[3]).info()
+    path.write_text(path.read_text().replace("\\ud800", "\\ud83d\\ude00"))
+    assert Bank.open(victim.path.parents[3]).info()["engine"].to_list() == ["😀"]
+
+
+@pytest.mark.parametrize("size", ["-10", "1e999", "true", '"5"', str(10**30)])
+def test_impossible_sizes_in_commits_are_refused(
+    victim: Deposit, tmp_path: Path, size: str
+) -> None:
+    seal, bank = victim.path / "commits" / "seal.json", victim.path.parents[3]
+    there = f'"bytes": {(victim.path / "logsumexp/c/0").stat().st_size}\n'
+    seal.write_text(seal.read_text().replace(there, f'"bytes": {size}\n'))
+    for read in (lambda: Bank.open(bank).info(), lambda: merge(tmp_path / "m", bank)):
+        with pytest.raises(DamagedError, match=r"seal\.json lists no objects with digests"):
+            read()
+    assert [damage.problem for damage in verify(Bank.open(bank))] == ["unreadable"]
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+@pytest.mark.parametrize(
+    "name", ["zarr.json", "commits/seal.json", "scores/all.parquet", "logprobs/c/1/0"]
+)
+def test_what_is_no_file_is_named(
+    victim: Deposit, tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    """A reader of a pipe would wait for ever."""
+    bank = Bank.open(victim.path.parents[3])
+    (victim.path / name).unlink()
+    make(victim.path / name)
+    assert verify(bank)
+    with pytest.raises(DamagedError, match=rf"{name} is no file; move it away"):
+        merge(tmp_path / "m", bank.path)
+    with pytest.raises(DamagedError, match=rf"{name} is no file; move it away"):
+        _read(bank)
+
+
+def _read(bank: Bank) -> None:
+    bank.scan("parity").collect()
+    bank.deposits()[0].logprobs()
+    bank.info()

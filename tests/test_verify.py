@@ -1,11 +1,13 @@
 import json
 import os
+import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from logitbank.store import Bank, Query, QuerySet, verify
+from logitbank.errors import DamagedError
+from logitbank.store import Bank, Query, QuerySet, objects, repair, verify
 from logitbank.store.tables import TOKENIZER_KEY
 from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, spec
 
@@ -106,6 +108,72 @@ def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
     (damage,) = verify(bank)
     assert damage.problem == "foreign"
     assert "is no path inside a bank; do not trust it" in damage.detail
+
+
+@pytest.mark.parametrize(("step", "files"), [(0, 8), (1, 8)])
+def test_deposit_that_lost_its_attributes_is_named(tmp_path: Path, step: int, files: int) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    folder = place(bank, step)
+    (folder / "zarr.json").unlink()
+    (damage,) = verify(bank)
+    assert damage.path == f"{folder.relative_to(bank.path)}/zarr.json"
+    assert (damage.problem, damage.detail) == (
+        "missing",
+        f"nothing says what {files} files there are of",
+    )
+    if step == 1:  # other weights would take over its blocks
+        with pytest.raises(DamagedError, match=r"has commits and no zarr\.json, which says what"):
+            bank.begin(spec(step))
+
+
+def test_missing_tables_are_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    (queries,) = bank.path.glob("queries/*.parquet")
+    (prompts,) = bank.path.glob("prompts/*.parquet")
+    kept = prompts.read_bytes()
+    queries.unlink()
+    prompts.unlink()
+    missing = [(f"queries/{queries.name}", "missing"), (f"prompts/{prompts.name}", "missing")]
+    assert sorted(problems(bank)) == sorted(missing)
+    prompts.write_bytes(kept)
+    shutil.rmtree(bank.path / "org%2Fmodel")  # prompts point there too
+    assert problems(bank) == missing[:1]
+
+
+def test_commit_in_the_place_of_another_is_named_and_dropped_alone(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    commits = place(bank, 1) / "commits"
+    (commits / "1.json").write_bytes((commits / "2.json").read_bytes())
+    inside = place(bank, 1).relative_to(bank.path)
+    damage = verify(bank)
+    assert [(d.path, d.block) for d in damage] == [(f"{inside}/commits/1.json", 1)]
+    assert repair(bank, damage).dropped == {str(inside): (1,)}
+    assert verify(bank) == ()
+    assert {d.checkpoint.step: d.committed() for d in bank.deposits()} == {0: {0, 1, 2}, 1: {0, 2}}
+
+
+def test_seal_that_leaves_out_a_block_is_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    seal = place(bank, 0) / "commits" / "seal.json"
+    document = json.loads(seal.read_text())
+    del document["objects"]["logprobs/c/1/0"]
+    seal.write_bytes(objects.signed(document, document))
+    (damage,) = verify(bank)
+    assert damage.path.endswith("commits/seal.json")
+    assert "is no seal of it" in damage.detail
+
+
+def test_what_no_bank_has_above_deposits_is_named(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    (bank.path / "README.md").write_text("of the Hub")
+    strange = ("run.sh", "org%2Fmodel/run.sh", "other/file", "org%2Fmodel/main/0/run.sh")
+    for name in strange:
+        (bank.path / name).parent.mkdir(exist_ok=True)
+        (bank.path / name).write_text("x")
+    (bank.path / "org%2Fmodel" / "main" / "0" / "q-other").mkdir()
+    assert sorted(problems(bank)) == sorted(
+        (name, "foreign") for name in (*strange, "org%2Fmodel/main/0/q-other")
+    )
 
 
 def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def large_bank(tmp: Path) -> Path:
     checkpoint = series(tmp, "toy", 1) / "step0"
     suite = resolve_suite(str(checkpoint.parent))
     extraction = Extraction(
-        suite, (prompt_set("winobias", data=DATA),), EngineSettings("vllm"), Keep("options")
+        suite, (prompt_set("winobias", data=DATA),), EngineSettings("vllm"), keep=Keep("options")
     )
     prepared = prepare(None, extraction, checkpoint)
     bank = Bank.create(path.with_suffix(".part"))

@@ -62,8 +62,8 @@ def _block(deposit: Deposit, addition: Addition, block: int, staging: Path, copi
         state, rows = source.state(), source.layout.rows(block)
         staged[part] = staging / "scores.parquet"
         write_scores(staged[part], own_scores(source, state, np.arange(rows.start, rows.stop)))
-        made: dict[str, Digest] = {p: objects.digest(file) for p, file in staged.items()}
-        engine = commits.read(source.path, SEAL).get("engine")
+        made: dict[str, Digest] = {p: objects.settle(file) for p, file in staged.items()}
+        engine = commits.engine_of(commits.read(source.path, SEAL), block)
         fields = {"block": block, "rows": [rows.start, rows.stop], "engine": engine}
         content = commits.document(objects_=made, **fields)
     with objects.locked(deposit.path / ".lock"):

@@ -31,6 +31,7 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
         "keep": layout.keep.level,
         "keep_k": layout.keep.k,
         "block_rows": layout.block_rows,
+        **({} if layout.codec == "zstd" else {"codec": layout.codec}),
         "provenance": dict(spec.provenance),
     }
 
@@ -69,6 +70,8 @@ def _parse(a: Any) -> DepositSpec:
         raise ValueError(f"query_set is {a['query_set']!r}")
     if a["dtype"] not in ("float16", "float32"):
         raise ValueError(f"dtype is {a['dtype']!r}")
+    if (codec := a.get("codec", "zstd")) not in ("blosc", "zstd"):
+        raise ValueError(f"codec is {codec!r}")
     if a["keep"] not in ("full", "topk", "options"):
         raise ValueError(f"keep is {a['keep']!r}")
     if not isinstance(a["provenance"], dict):
@@ -76,7 +79,10 @@ def _parse(a: Any) -> DepositSpec:
     return DepositSpec(
         CheckpointId(a["model"], a["run"], a["step"], a["run_seed"]),
         a["query_set"],
-        Layout(a["queries"], a["vocab"], a["dtype"], Keep(a["keep"], a["keep_k"]), a["block_rows"]),
+        Layout(
+            *(a["queries"], a["vocab"], a["dtype"]),
+            *(Keep(a["keep"], a["keep_k"]), a["block_rows"], codec),
+        ),
         a["vocab_entries"],
         a["provenance"],
     )

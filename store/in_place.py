@@ -28,10 +28,11 @@ class _Checked(ObjectStore[Any]):
 
     def __init__(self, store: Any, layout: Layout) -> None:
         super().__init__(store, read_only=True)
-        self._expected = inner_bytes(layout)
+        self._layout = layout
         rows, tokens = (s // c for s, c in zip(layout.shard_shape, layout.chunk_shape, strict=True))
         self._chunks = rows * tokens
-        self._longest = self._expected + self._expected // 128 + 1024  # what zstd may add
+        expected = inner_bytes(layout)
+        self._longest = expected + expected // 128 + 1024  # what a codec may add
 
     async def get(
         self, key: str, prototype: "BufferPrototype", byte_range: ByteRequest | None = None
@@ -43,7 +44,7 @@ class _Checked(ObjectStore[Any]):
                 raise ValueError(f"an inner chunk of {key} is longer than it can be")
             found = await super().get(key, prototype, byte_range)
             if found is not None:
-                check_frame(found[:HEADER].to_bytes(), self._expected)
+                check_frame(found[:HEADER].to_bytes(), len(found), self._layout)
             return found
         return await super().get(key, prototype, byte_range)
 
@@ -69,10 +70,10 @@ class _Checked(ObjectStore[Any]):
         for offset, length in index[index[:, 0] != _ABSENT].tolist():
             if offset + length > start:
                 raise ValueError(f"an inner chunk of {key} lies outside it")
-            check_frame(shard[offset : offset + HEADER], self._expected)
+            check_frame(shard[offset : offset + HEADER], length, self._layout)
 
 
 def remote_array(store: Any, path: str, layout: Layout) -> "zarr.Array[Any]":
     """The array at `path` of an obstore store, with the metadata that its layout has."""
-    metadata = json.loads(zarrays.logprobs_metadata(layout, rows=layout.queries))
+    metadata = json.loads(zarrays.logprobs_metadata(layout, (layout.queries, layout.vocab)))
     return zarr.Array.from_dict(StorePath(_Checked(store, layout), path), metadata)

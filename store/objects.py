@@ -13,6 +13,7 @@ import re
 import stat
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +21,10 @@ from typing import Any, NamedTuple
 from logitbank.errors import BankError, DamagedError, DiskSpaceError
 
 SELF_DIGEST = "sha256"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 MAX_JSON = 2**28
 """Bytes of a document. A seal over the largest number of blocks has 160 MB."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -46,7 +47,6 @@ def digest_of(data: bytes) -> Digest:
     return Digest(hashlib.sha256(data).hexdigest(), len(data))
 
 
-def read_json(path: Path) -> dict[str, Any]:
 def told_digest(value: Any) -> Digest:
     """What a document says of an object; KeyError, TypeError or ValueError where it does not."""
     sha256, size = value["sha256"], value["bytes"]
@@ -76,6 +76,7 @@ def require_file(path: Path) -> None:
         ) from error
 
 
+def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises
@@ -85,11 +86,11 @@ def require_file(path: Path) -> None:
     DamagedError
         It is there and is no JSON object.
     """
-    try:
     require_file(path)
     if (size := path.stat().st_size) > MAX_JSON:
         raise DamagedError(f"{path} has {size:,} bytes, and documents at most {MAX_JSON:,}")
     data = path.read_bytes()
+    try:
         value = json.loads(data)
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text
@@ -132,6 +133,15 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def settle(path: Path) -> Digest:
+    """Make a file's bytes durable, and take its digest meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        durable = pool.submit(sync, path)
+        value = digest(path)
+        durable.result()
+    return value
 
 
 def write_durable(path: Path, data: bytes) -> None:

@@ -167,7 +167,7 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
     remove_sealed_parts(deposit)  # of a seal, or a repair, that was interrupted
     if kept:
         digests = commits.digests(deposit.path, SEAL)
-        engine = commits.read(deposit.path, SEAL).get("engine")
+        seal = commits.read(deposit.path, SEAL)
         scores = read_scores(objects.plain_path(deposit.path, "scores/all.parquet"))
         staging = Staging(deposit.path)
         try:
@@ -177,7 +177,7 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
                 own = pl.col("query").is_between(rows.start, rows.stop - 1)
                 write_scores(part, scores.filter(own))
                 shard = f"logprobs/c/{block}/0"
-                vouched = {name: objects.digest(part)}
+                vouched = {name: objects.settle(part)}
                 vouched |= {shard: digests[shard]} if shard in digests else {}
                 move_into_place(deposit.path, {name: part})
                 commits.commit(
@@ -186,13 +186,13 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
                     objects_=vouched,
                     block=block,
                     rows=[rows.start, rows.stop],
-                    engine=engine,
+                    engine=commits.engine_of(seal, block),
                 )
         finally:
             staging.remove()
-    seal = deposit.path / "commits" / f"{SEAL}.json"
-    objects.require_file(seal)
-    seal.unlink()
+    path = deposit.path / "commits" / f"{SEAL}.json"
+    objects.require_file(path)
+    path.unlink()
     objects.sync(deposit.path / "commits")
     for made in ("scores/all.parquet", "logsumexp/c/0"):
         objects.plain_path(deposit.path, made).unlink(missing_ok=True)

@@ -75,7 +75,7 @@ def _publish(deposit: Deposit, name: str, scores: pl.DataFrame, staging: Staging
     if name in deposit.state().options:
         return
     write_scores(staging.path / "scores.parquet", scores)
-    digest = objects.digest(staging.path / "scores.parquet")
+    digest = objects.settle(staging.path / "scores.parquet")
     move_into_place(deposit.path, {part: staging.path / "scores.parquet"})
     commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
 

@@ -22,6 +22,7 @@ FORMAT_VERSION = 1
 
 Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32"]
+Codec = Literal["blosc", "zstd"]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 NEXT_SENTENCE_CLASSES = 2
@@ -222,6 +223,8 @@ class Layout:
     dtype: Dtype
     keep: Keep
     block_rows: int
+    codec: Codec = "blosc"
+    """Of `logprobs`: blosc is LZ4 of shuffled bits; zstd is that of the first banks."""
 
     def __post_init__(self) -> None:
         if self.queries > MAX_BLOCKS * self.block_rows:

@@ -142,19 +142,20 @@ class DepositWriter:
             )
 
     def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
-        """Write the block's objects, durably, where no reader looks. By final relative path."""
+        """Write the block's objects where no reader looks. By final relative path."""
         folder.mkdir()
         scores = folder / "scores.parquet"
         write_scores(scores, data.scores)
         staged = {f"scores/{block}.parquet": scores}
         if data.logprobs is not None:
-            metadata = zarrays.logprobs_metadata(self.layout, rows=len(data.logprobs))
-            shard = _write_array(folder / "logprobs", metadata, data.logprobs)
+            whole = _padded(data.logprobs, self.layout.shard_shape)
+            metadata = zarrays.logprobs_metadata(self.layout, self.layout.shard_shape)
+            shard = _write_array(folder / "logprobs", metadata, whole)
             staged[f"logprobs/c/{block}/0"] = shard
         return staged
 
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
-        digests = {path: objects.digest(file) for path, file in staged.items()}
+        digests = {path: objects.settle(file) for path, file in staged.items()}
         path = self.deposit.path
         with objects.locked(path / ".lock"):
             if block in self.deposit.committed():
@@ -182,7 +183,7 @@ class DepositWriter:
             "logsumexp/c/0": _write_array(folder / "logsumexp", metadata["logsumexp"], logsumexp),
         }
         kept = {p: value for p, value in digests.items() if not p.startswith("scores/")}
-        made = {p: objects.digest(file) for p, file in staged.items()}
+        made = {p: objects.settle(file) for p, file in staged.items()}
         plain = ["zarr.json", *(f"{name}/zarr.json" for name in metadata)]
         described = {p: objects.digest(deposit.path / p) for p in plain}
         move_into_place(deposit.path, staged)
@@ -193,6 +194,7 @@ class DepositWriter:
             blocks=deposit.layout.blocks,
             rows=[0, deposit.layout.queries],
             engine=self._engine,
+            **_several_engines(deposit, state, self._engine),
         )
 
 
@@ -232,6 +234,14 @@ def _block_digests(deposit: Deposit, state: Committed) -> dict[str, Digest]:
     return found
 
 
+def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
+    """The first block of each engine, where the commits that the seal replaces name others."""
+    by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
+    if set(map(str, by)) == {str(engine)}:
+        return {}
+    return {"engines": [[b, own] for b, own in enumerate(by) if not b or own != by[b - 1]]}
+
+
 def _parts(state: Committed) -> list[str]:
     return [f"scores/{block}.parquet" for block in sorted(state.blocks)]
 
@@ -244,20 +254,26 @@ def _checked_scores(deposit: Deposit, part: str, digests: Mapping[str, Digest]) 
 
 
 def write_scores(path: Path, scores: pl.DataFrame) -> None:
-    """Write a scores part in its fixed order, durably."""
+    """Write a scores part in its fixed order; `objects.settle` makes it durable."""
     scores.sort(_ORDER).write_parquet(path, compression="zstd", statistics=True)
-    objects.sync(path)
+
+
+def _padded(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """A block's rows as a whole shard, which is written twice as fast as a part of one."""
+    if values.shape == shape:
+        return values
+    whole = np.full(shape, np.nan, values.dtype)
+    whole[: values.shape[0], : values.shape[1]] = values
+    return whole
 
 
 def _write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
-    """Write an array of one chunk and return the chunk's file, made durable."""
+    """Write an array of one chunk and return the chunk's file."""
     folder.mkdir()
     (folder / "zarr.json").write_bytes(metadata)
     array = zarrays.open_array(folder, write=True)
     array[...] = values
-    chunk = folder.joinpath("c", *["0"] * values.ndim)
-    objects.sync(chunk)
-    return chunk
+    return folder.joinpath("c", *["0"] * values.ndim)
 
 
 def _bytes_needed(data: BlockData) -> int:

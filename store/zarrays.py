@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from logitbank.store.objects import json_bytes, signed
 from logitbank.store.schema import FORMAT_VERSION, Layout
 
@@ -50,25 +52,33 @@ def array_metadata(layout: Layout) -> dict[str, bytes]:
     """zarr.json of each array of a deposit, by the array's name."""
     arrays = {"logsumexp": _logsumexp(layout.queries)}
     if layout.keep.level == "full":
-        arrays["logprobs"] = logprobs_metadata(layout, rows=layout.queries)
+        arrays["logprobs"] = logprobs_metadata(layout, (layout.queries, layout.vocab))
     return arrays
 
 
-def logprobs_metadata(layout: Layout, *, rows: int) -> bytes:
-    """zarr.json of `rows` rows of log-probabilities, one shard a block."""
+def logprobs_metadata(layout: Layout, shape: tuple[int, int]) -> bytes:
+    """zarr.json of log-probabilities (q, v), one shard a block."""
     inner = {
         "chunk_shape": list(layout.chunk_shape),
-        "codecs": [_BYTES, _ZSTD, _CRC32C],
+        "codecs": [_BYTES, _compressor(layout), _CRC32C],
         "index_codecs": [_BYTES, _CRC32C],
         "index_location": "end",
     }
     return _array(
-        (rows, layout.vocab),
+        shape,
         chunk=layout.shard_shape,
         dtype=layout.dtype,
         codecs=[{"name": "sharding_indexed", "configuration": inner}],
         dimensions=("query", "token"),
     )
+
+
+def _compressor(layout: Layout) -> dict[str, Any]:
+    if layout.codec == "zstd":
+        return _ZSTD
+    size = np.dtype(layout.dtype).itemsize
+    settings = {"typesize": size, "cname": "lz4", "clevel": 5, "shuffle": "bitshuffle"}
+    return {"name": "blosc", "configuration": {**settings, "blocksize": 0}}
 
 
 def _logsumexp(queries: int) -> bytes:

@@ -19,9 +19,12 @@ VALUES = json.loads((DATA / "format-1.json").read_text())
 COUNTS = ("token", "rank", "ties", "padding_above", "padding_ties")
 
 
-@pytest.fixture
-def bank(tmp_path: Path) -> Bank:
-    return logitbank.open(str(shutil.copytree(DATA / "bank-format-1", tmp_path / "b")))
+BANKS = ("bank-format-1-zstd", "bank-format-1-blosc")
+
+
+@pytest.fixture(params=BANKS)
+def bank(tmp_path: Path, request: pytest.FixtureRequest) -> Bank:
+    return logitbank.open(str(shutil.copytree(DATA / request.param, tmp_path / "b")))
 
 
 def deposits(bank: Bank) -> dict[tuple[str, str], tuple[Deposit, list[list[float]]]]:
@@ -113,8 +116,9 @@ def test_its_unfinished_deposit_is_completed(bank: Bank) -> None:
     assert step.group_by("prompt_id").len()["len"].to_list() == [4] * 5
 
 
-def test_the_fixture_is_small_and_has_every_kind_of_object() -> None:
-    files = [p for p in (DATA / "bank-format-1").rglob("*") if p.is_file()]
+@pytest.mark.parametrize("name", BANKS)
+def test_the_fixture_is_small_and_has_every_kind_of_object(name: str) -> None:
+    files = [p for p in (DATA / name).rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 100_000
     names = {(p.parent.name, p.name) for p in files}
     assert ("commits", "seal.json") in names

@@ -1,13 +1,14 @@
-"""Makes `bank-format-1`, a bank of format 1 that every later version must read, and its values.
+"""Makes `bank-format-1-CODEC`, banks of format 1 that every later version must read; their values.
 
-It was run once, when the format was new: `python -m tests.data.make_format_1`. The bank is not made
-again: where it can no longer be read, the reader is wrong and not the bank. `format-1.json` has the
-logits of every query and what a scan must give, worked out here in plain Python.
+It was run once for each codec, when that was new: `python -m tests.data.make_format_1 CODEC`. The
+banks are not made again: where one can no longer be read, the reader is wrong and not the bank.
+`format-1.json` has the logits of every query and what a scan must give, worked out here in plain
+Python.
 """
 
 import json
 import math
-import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,10 @@ from logitbank.store import (
     verify,
 )
 from logitbank.store.reduce import BlockReducer
-from logitbank.store.schema import PROMPTS_SCHEMA, Dtype
+from logitbank.store.schema import PROMPTS_SCHEMA, Codec, Dtype
 
 HERE = Path(__file__).parent
-BANK, VALUES = HERE / "bank-format-1", HERE / "format-1.json"
+VALUES = HERE / "format-1.json"
 VOCAB, ENTRIES, BLOCK_ROWS = 12, 10, 2
 WORDS = QuerySet(
     "70" * 32,
@@ -90,9 +91,11 @@ def expected(row: list[float], token: int) -> dict[str, Any]:
     }
 
 
-def deposit(bank: Bank, query_set: QuerySet, which: int, *, vocab: int) -> list[list[float]]:
+def deposit(
+    bank: Bank, query_set: QuerySet, which: int, *, vocab: int, codec: Codec
+) -> list[list[float]]:
     name, checkpoint, keep, dtype, blocks = DEPOSITS[which]
-    layout = Layout(len(query_set), vocab, dtype, Keep.parse(keep), BLOCK_ROWS)
+    layout = Layout(len(query_set), vocab, dtype, Keep.parse(keep), BLOCK_ROWS, codec)
     made = {"weights": f"{which:02x}" * 32, "tokenizer": query_set.tokenizer, "engine": "arrays",
             "source": {"repo": checkpoint.model, "revision": "main"}}  # fmt: skip
     values = logits(name, len(query_set), vocab)
@@ -110,9 +113,13 @@ def deposit(bank: Bank, query_set: QuerySet, which: int, *, vocab: int) -> list[
     return values
 
 
-def main() -> None:
-    shutil.rmtree(BANK, ignore_errors=True)
-    bank = Bank.create(BANK, title="Format 1 <1>", licence="CC0-1.0", citation="Nobody, 2026")
+def main(codec: Codec) -> None:
+    bank = Bank.create(
+        HERE / f"bank-format-1-{codec}",
+        title="Format 1 <1>",
+        licence="CC0-1.0",
+        citation="Nobody, 2026",
+    )
     for query_set in (WORDS, SENTENCES):
         bank.add_query_set(query_set)
     tables = {"wörter": (WORDS, (2, 11), 0), "sätze/next": (SENTENCES, (0, 1), None)}
@@ -120,9 +127,9 @@ def main() -> None:
         bank.add_prompts(name, prompts(query_set, tokens, order=order))
     found = []
     for which, (name, checkpoint, *_) in enumerate(DEPOSITS):
-        values = {WORDS.name: deposit(bank, WORDS, which, vocab=VOCAB)}
+        values = {WORDS.name: deposit(bank, WORDS, which, vocab=VOCAB, codec=codec)}
         if which in (0, 3):
-            values[SENTENCES.name] = deposit(bank, SENTENCES, which, vocab=2)
+            values[SENTENCES.name] = deposit(bank, SENTENCES, which, vocab=2, codec=codec)
         found.append({"name": name, "model": checkpoint.model, "run": checkpoint.run,
                       "run_seed": checkpoint.run_seed, "step": checkpoint.step,
                       "logits": values})  # fmt: skip
@@ -154,4 +161,4 @@ def scans(found: list[dict[str, Any]], tables: dict[str, Any]) -> list[dict[str,
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])  # type: ignore[arg-type]

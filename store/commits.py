@@ -14,6 +14,7 @@ from typing import Any
 from logitbank.errors import DamagedError
 from logitbank.store import objects
 from logitbank.store.objects import Digest
+from logitbank.store.schema import Json
 
 SEAL = "seal"
 _BLOCK = re.compile(r"(0|[1-9]\d{0,8})\.json")
@@ -83,6 +84,27 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
         It is not what a commit looks like.
     """
     return objects.read_json(objects.plain_path(deposit, f"commits/{name}.json"))
+
+
+def engine_of(commit: Mapping[str, Any], block: int) -> Json:
+    """What computed a block, by its own commit or by the seal."""
+    engine: Json = commit.get("engine")
+    for first, later in _engine_runs(commit):
+        engine = later if first <= block else engine
+    return engine
+
+
+def engines_of(commit: Mapping[str, Any]) -> list[Json]:
+    """What computed the blocks that a commit is about."""
+    return [engine for _, engine in _engine_runs(commit)] or [commit.get("engine")]
+
+
+def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:
+    """First blocks of each engine, ascending, where a seal names several."""
+    listed = commit.get("engines")
+    entries = listed if isinstance(listed, list) else []
+    pairs = (e for e in entries if isinstance(e, list) and len(e) == 2 and type(e[0]) is int)
+    return [(first, engine) for first, engine in pairs]
 
 
 def digests(deposit: Path, name: str) -> dict[str, Digest]:

@@ -97,4 +97,5 @@ def _engines(deposit: "Deposit") -> list[str]:
     """Engines that the commits of blocks name."""
     state = deposit.state()
     names = [name for name in state.names if name not in state.options]
-    return sorted({str(commits.read(deposit.path, name).get("engine")) for name in names})
+    found = [commits.engines_of(commits.read(deposit.path, name)) for name in names]
+    return sorted({str(engine) for engines in found for engine in engines})

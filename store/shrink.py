@@ -168,7 +168,7 @@ def _shrink(
 
 def _engine(deposit: Deposit, block: int) -> Json:
     name = commits.SEAL if deposit.sealed else str(block)
-    engine = commits.read(deposit.path, name).get("engine")
+    engine = commits.engine_of(commits.read(deposit.path, name), block)
     return engine if isinstance(engine, str) else None
 
 
@@ -177,7 +177,7 @@ def _block(
 ) -> BlockData:
     """One block at the level of `to`. `scores` are all of its scores, of later options too."""
     if options is not None:  # after this nobody can read them any more
-        scores = pl.concat([scores, option_scores(deposit, block, options)])
+        scores = pl.concat([scores, option_scores(deposit, options, [block])])
     if to.keep.level == "full":
         values = deposit.stored_logprobs(list(deposit.layout.rows(block)))
         if to.dtype == "float16" and float(values.min()) < FLOAT16_MIN:

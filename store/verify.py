@@ -179,9 +179,6 @@ def _tables(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator[Damag
                 yield Damage(f"{folder}/{entry.name}", "foreign", "it is no table of a bank")
             elif name == entry.name:
                 yield from _table(root, f"{folder}/{name}", read, needed)
-            elif folder == "prompts" and not Path(entry.path).with_name(name).exists():
-                detail = f"{entry.name} is there; add these prompts again, or remove that"
-                yield Damage(f"{folder}/{name}", "missing", detail)
 
 
 def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:

@@ -19,10 +19,13 @@ from logitbank.store import (
     OptionTokens,
     Query,
     QuerySet,
+    commits,
     copying,
     describe,
     merge,
+    repair,
     rescore,
+    shrink,
     verify,
 )
 from logitbank.store.schema import BlockData
@@ -57,6 +60,27 @@ def scores(bank: Bank) -> pl.DataFrame:
 
 def place(bank: Bank, step: int = 0) -> Path:
     return next(bank.path.glob(f"org%2Fmodel/main/{step}/q-*"))
+
+
+def test_the_engine_of_each_block_outlives_seal_repair_merge_and_shrink(tmp_path: Path) -> None:
+    part(tmp_path / "1", (0, 1), engine="vllm")
+    part(tmp_path / "2", (2,), engine="transformers")
+    merge(tmp_path / "m", tmp_path / "1", tmp_path / "2")
+    shrink(tmp_path / "m", tmp_path / "s", keep="options")
+    part(tmp_path / "x", (1,), engine="vllm")
+    merge(tmp_path / "x", tmp_path / "m")
+    merge(tmp_path / "copy", tmp_path / "m")
+    for name in ("m", "s", "x", "copy"):
+        bank = Bank.open(tmp_path / name)
+        (deposit,) = bank.deposits()
+        assert deposit.sealed
+        engines = bank.provenance().filter(pl.col("field") == "engines of blocks")
+        assert engines["value"].to_list() == ["transformers, vllm"], name
+    merged = Bank.open(tmp_path / "m")
+    (place(merged) / "logprobs/c/0/0").unlink()
+    repair(merged, verify(merged))
+    left = {b: commits.read(place(merged), str(b))["engine"] for b in (1, 2)}
+    assert left == {1: "vllm", 2: "transformers"}
 
 
 def test_disjoint_deposits_are_copied_byte_for_byte(tmp_path: Path) -> None:
@@ -306,10 +330,14 @@ def test_array_metadata_that_are_not_the_format_s_are_refused(tmp_path: Path) ->
     assert not (tmp_path / "m").exists()
 
 
-def test_a_file_that_has_no_end_is_not_read_to_it(tmp_path: Path) -> None:
+def test_a_file_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(bytes(5000))
     with pytest.raises(DamagedError, match="is not what was committed"):
         copying.copy_checked(
-            Path("/dev/zero"), tmp_path / "x", copying.Digest("0" * 64, 1000), copied=lambda _: None
+            tmp_path / "long",
+            tmp_path / "x",
+            copying.Digest("0" * 64, 1000),
+            copied=lambda _: None,
         )
     assert (tmp_path / "x").stat().st_size == 1001
 

@@ -126,18 +126,13 @@ def test_deposit_that_lost_its_attributes_is_named(tmp_path: Path, step: int, fi
             bank.begin(spec(step))
 
 
-def test_missing_tables_are_named(tmp_path: Path) -> None:
+def test_missing_query_set_is_named(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     (queries,) = bank.path.glob("queries/*.parquet")
-    (prompts,) = bank.path.glob("prompts/*.parquet")
-    kept = prompts.read_bytes()
     queries.unlink()
-    prompts.unlink()
-    missing = [(f"queries/{queries.name}", "missing"), (f"prompts/{prompts.name}", "missing")]
-    assert sorted(problems(bank)) == sorted(missing)
-    prompts.write_bytes(kept)
+    assert problems(bank) == [(f"queries/{queries.name}", "missing")]
     shutil.rmtree(bank.path / "org%2Fmodel")  # prompts point there too
-    assert problems(bank) == missing[:1]
+    assert problems(bank) == [(f"queries/{queries.name}", "missing")]
 
 
 def test_commit_in_the_place_of_another_is_named_and_dropped_alone(tmp_path: Path) -> None:

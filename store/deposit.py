@@ -1,6 +1,6 @@
 """One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
+from logitbank.errors import (
+    BankError,
+    DamagedError,
+    KeepLevelError,
+    LogitbankError,
+    UsageError,
+)
 from logitbank.store import commits, mirror, objects, zarrays
 from logitbank.store.attributes import from_attributes
 from logitbank.store.block import finite_rows
@@ -198,9 +204,12 @@ class Deposit:
         out[frame["query"].to_numpy()] = frame["logsumexp"].to_numpy()
         return out if index is None else np.asarray(out[index])
 
-    def scores(self) -> pl.LazyFrame:
-        """Committed rows of `SCORES_SCHEMA`, scores of further options included."""
-        return self.retrying(self._scores)
+    def scores(self, *, checked: bool = False) -> pl.LazyFrame:
+        """Committed rows of `SCORES_SCHEMA`, scores of further options included.
+
+        `checked` says that `check_scores` has looked at them.
+        """
+        return self.retrying(lambda state: self._scores(state, checked=checked))
 
     def retrying(self, read: Callable[[Committed], T]) -> T:
         """Read by the commits; where a seal has just removed a part, read the sealed one."""
@@ -220,7 +229,7 @@ class Deposit:
     def _score_files(self, state: Committed) -> list[Path]:
         return [objects.plain_path(self.path, part) for part in state.score_parts]
 
-    def _scores(self, state: Committed) -> pl.LazyFrame:
+    def _scores(self, state: Committed, *, checked: bool) -> pl.LazyFrame:
         parts = self._score_files(state)
         mirror.ensure_here(*parts)
         for part in parts:
@@ -229,7 +238,7 @@ class Deposit:
         if not parts:
             return pl.LazyFrame(schema=SCORES_SCHEMA)
         if state.sealed:
-            scan = pl.concat([_scan_scores(part) for part in parts])
+            scan = pl.concat([_scan_scores(part, checked=checked) for part in parts])
         else:  # read now: a seal may remove these parts before the frame is collected
             scan = pl.concat([read_scores(part) for part in parts]).lazy()
         return _one_per_token(scan) if state.options else scan
@@ -260,14 +269,31 @@ class Deposit:
 VERIFY = "run `logitbank verify`"
 
 
-def _scan_scores(part: Path) -> pl.LazyFrame:
+def check_scores(deposits: Iterable[Deposit]) -> bool:
+    """Look at the footers of all sealed deposits' scores at once: five times as fast.
+
+    False where one of them is not as it should be; who reads it says what and where.
+    """
+    try:
+        states = [(deposit, deposit.state()) for deposit in deposits]
+        parts = [p for d, state in states if state.sealed for p in d._score_files(state)]
+        mirror.ensure_here(*parts)
+        if parts:
+            check_rows(*parts)
+    except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
+        return False
+    return True
+
+
+def _scan_scores(part: Path, *, checked: bool) -> pl.LazyFrame:
     """A part as it is read later; other writers may have left `kind` a plain string.
 
     Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
     """
     frame = pl.scan_parquet(part, glob=False)
     try:
-        check_rows(part)
+        if not checked:
+            check_rows(part)
         if frame.collect_schema() == SCORES_SCHEMA:
             return frame
         cast = frame.select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())

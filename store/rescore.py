@@ -1,5 +1,8 @@
 """Scores of options that were named after the extraction, read from stored log-probabilities."""
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import polars as pl
 
@@ -39,7 +42,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     name = f"options-{json_digest([options.offsets.tolist(), options.tokens.tolist()])[:12]}"
     if name in deposit.state().options:
         return
-    frames = [option_scores(deposit, block, options) for block in range(deposit.layout.blocks)]
+    scores = option_scores(deposit, options)
     with (
         objects.naming_full_disk(deposit.path, 40 * len(options.tokens)),
         objects.locked(deposit.path / ".lock"),
@@ -47,7 +50,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
         remove_dead_staging(deposit.path)
         staging = Staging(deposit.path)
         try:
-            _publish(deposit, name, pl.concat(frames), staging)
+            _publish(deposit, name, scores, staging)
         finally:
             staging.remove()
 
@@ -80,13 +83,35 @@ def _publish(deposit: Deposit, name: str, scores: pl.DataFrame, staging: Staging
     commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
 
 
-def option_scores(deposit: Deposit, block: int, options: OptionTokens) -> pl.DataFrame:
-    """Scores of the options of one block, ranked among its stored values."""
-    rows = np.array([r for r in deposit.layout.rows(block) if len(options.of(r))], np.int64)
-    if not len(rows):
+def option_scores(
+    deposit: Deposit, options: OptionTokens, blocks: Iterable[int] | None = None
+) -> pl.DataFrame:
+    """Scores of the options of some blocks, or all, ranked among the stored values."""
+    blocks = range(deposit.layout.blocks) if blocks is None else blocks
+    named = np.diff(options.offsets) > 0
+    spans = (np.array(deposit.layout.rows(block)) for block in blocks)
+    wanted = [rows for span in spans if len(rows := span[named[span]])]
+    if not wanted:
         return pl.DataFrame(schema=SCORES_SCHEMA)
-    entries = deposit.spec.vocab_entries
-    stored = deposit.stored_logprobs(rows)
+    logsumexp = np.split(
+        deposit.logsumexp(np.concatenate(wanted)), np.cumsum([len(rows) for rows in wanted])[:-1]
+    )
+    entries, parts = deposit.spec.vocab_entries, zip(wanted, logsumexp, strict=True)
+    with ThreadPoolExecutor(1) as reader:  # decompresses the next rows while these are ranked
+        following = reader.submit(deposit.stored_logprobs, wanted[0])
+        frames = []
+        for (rows, own), after in zip(parts, [*wanted[1:], None], strict=True):
+            stored = following.result()
+            if after is not None:
+                following = reader.submit(deposit.stored_logprobs, after)
+            frames.append(_scores(stored, rows, options, own, entries))
+    return pl.concat(frames)
+
+
+def _scores(
+    stored: np.ndarray, rows: np.ndarray, options: OptionTokens, logsumexp: np.ndarray, entries: int
+) -> pl.DataFrame:
+    """Of the options of `rows`, of which (q, v) are stored and (q,) sum to `logsumexp`."""
     tokens = [options.of(row) for row in rows]
     counts = np.array(
         [
@@ -97,7 +122,7 @@ def option_scores(deposit: Deposit, block: int, options: OptionTokens) -> pl.Dat
     )
     at = np.repeat(np.arange(len(rows)), [len(own) for own in tokens])
     token = np.concatenate(tokens)
-    logsumexp = deposit.logsumexp(rows)[at]
+    logsumexp = logsumexp[at]
     columns = {
         "query": rows[at],
         "token": token,
@@ -115,6 +140,8 @@ def _ordered(values: np.ndarray) -> np.ndarray:
     if values.dtype != np.float16:
         return values
     bits = values.view(np.uint16)
+    if bits.min() > 0x8000:  # below zero, all of them, as log-probabilities are
+        return ~bits
     ordered = np.where(bits >> 15, ~bits, bits | np.uint16(0x8000))
     ordered[bits == 0x8000] = 0x8000  # minus zero equals zero
     return ordered
@@ -123,10 +150,10 @@ def _ordered(values: np.ndarray) -> np.ndarray:
 def _count(keys: np.ndarray, token: int, vocab_entries: int) -> tuple[int, int, int, int]:
     """Rank, ties, padding above and padding ties of one token among (v,) ordered keys."""
     own = keys[token]
-    padding = keys[vocab_entries:]
+    above, equal = keys > own, keys == own
     return (
-        int(np.count_nonzero(keys > own)) + 1,
-        int(np.count_nonzero(keys == own)) - 1,
-        int(np.count_nonzero(padding > own)),
-        int(np.count_nonzero(padding == own)) - int(token >= vocab_entries),
+        int(np.count_nonzero(above)) + 1,
+        int(np.count_nonzero(equal)) - 1,
+        int(np.count_nonzero(above[vocab_entries:])),
+        int(np.count_nonzero(equal[vocab_entries:])) - int(token >= vocab_entries),
     )

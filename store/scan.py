@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from logitbank.store.deposit import Deposit
+from logitbank.store.deposit import Deposit, check_scores
 from logitbank.store.schema import PROMPTS_SCHEMA
 
 _VALUES = (
@@ -44,8 +44,11 @@ def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
     of rows.
     """
     by_query_set: dict[str, list[pl.LazyFrame]] = {}
+    deposits = list(deposits)
+    checked = check_scores(deposits)
     for deposit in deposits:
-        by_query_set.setdefault(deposit.query_set, []).append(_option_scores(deposit))
+        scores = _option_scores(deposit, checked=checked)
+        by_query_set.setdefault(deposit.query_set, []).append(scores)
     joined = [
         pl.concat(scores).join(
             prompts.filter(pl.col("query_set") == name).with_columns(_key("row")), on="_key"
@@ -60,13 +63,13 @@ def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
     )
 
 
-def _option_scores(deposit: Deposit) -> pl.LazyFrame:
+def _option_scores(deposit: Deposit, *, checked: bool) -> pl.LazyFrame:
     checkpoint = deposit.checkpoint
     names = [
         pl.lit(getattr(checkpoint, name), dtype).alias(name) for name, dtype in _CHECKPOINT.items()
     ]
     return (
-        deposit.scores()
+        deposit.scores(checked=checked)
         .filter(pl.col("kind") == "option")
         .select(*names, _key("query"), pl.exclude("kind", "query", "token"))
     )

@@ -262,8 +262,9 @@ def _padded(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """A block's rows as a whole shard, which is written twice as fast as a part of one."""
     if values.shape == shape:
         return values
-    whole = np.full(shape, np.nan, values.dtype)
-    whole[: values.shape[0], : values.shape[1]] = values
+    (rows, vocab), whole = values.shape, np.empty(shape, values.dtype)
+    whole[:rows, :vocab] = values
+    whole[rows:] = whole[:, vocab:] = np.nan
     return whole
 
 

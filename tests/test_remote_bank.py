@@ -22,6 +22,7 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
+from logitbank.store.shards import CHECKSUM, blosc_bytes, inner_bytes
 from logitbank.store.transfer import pull, push
 from tests.evaluation_banks import add_winobias
 from tests.file_server import FileServer, Sent
@@ -387,15 +388,18 @@ def test_a_frame_that_would_fill_memory_is_refused(served: FileServer, tmp_path:
     bank = wide_bank(tmp_path / "bank", queries=300, vocab=12_000)
     root = publish(bank, tmp_path)
     (shard,) = root.glob("m/main/0/*/logprobs/c/0/0")
-    data = bytearray(shard.read_bytes())
-    for at in (i for i in range(len(data)) if data[i : i + 4] == b"\x28\xb5\x2f\xfd"):
-        assert data[at + 4] & 0b11100011 == 0b10000000  # the size is 4 bytes, after one of window
-        data[at + 6 : at + 10] = (2**31 - 1).to_bytes(4, "little")
+    data, layout = bytearray(shard.read_bytes()), bank.deposits()[0].layout
+    count = np.prod(layout.shard_shape) // np.prod(layout.chunk_shape)
+    index = np.frombuffer(data[-16 * count - 4 : -4], "<u8").reshape(count, 2)
+    for offset, length in index[index[:, 1] < len(data)].tolist():  # the others are absent
+        assert blosc_bytes(data[offset:], length - CHECKSUM) == inner_bytes(layout)
+        data[offset + 4 : offset + 8] = (2**31 - 1).to_bytes(4, "little")
     shard.write_bytes(data)
-    (there,) = Bank.open(f"{served.url}/bank").deposits()
-    for ask in ({"tokens": [17]}, {}):
-        with pytest.raises(DamagedError, match="an inner chunk tells 2,147,483,647 bytes"):
-            there.logprobs(**ask)  # type: ignore[arg-type]
+    for place in (root, f"{served.url}/bank"):
+        (there,) = Bank.open(place).deposits()
+        for ask in ({"tokens": [17]}, {}):  # by ranges, and the whole object
+            with pytest.raises(DamagedError, match="an inner chunk tells 2,147,483,647 bytes, and"):
+                there.logprobs(**ask)  # type: ignore[arg-type]
 
 
 def test_what_a_bank_lacks_is_said(bank: Bank, served: FileServer, tmp_path: Path) -> None:

@@ -213,8 +213,8 @@ def complete(
     texts = [p for p in unknown if TEXT.fullmatch(p) and there[p] <= MAX_TEXT]
     new = {p: data.decode() for p, data in zip(texts, read(texts), strict=True)}
     found |= {p: text_object(text) for p, text in new.items()}
-    digests = vouched(new)
-    found |= {p: Object(d) for p, d in digests.items() if p not in found and p in there}
+    digests = {p: d for p, d in vouched(new).items() if there.get(p) == d.bytes}
+    found |= {p: Object(d) for p, d in digests.items() if p not in found}
     tables = [p for p in unknown if deposit_of(p) is None and DATA.fullmatch(p)]
     found |= {p: Object(digest_of(data)) for p, data in zip(tables, read(tables), strict=True)}
     return in_force(found)

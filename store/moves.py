@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logitbank.errors import BankError
+from logitbank.errors import BankError, DamagedError
 from logitbank.store.index import Object, Objects, deposit_of, in_force, is_replaced
+from logitbank.store.objects import Digest
 
 GROUP_BYTES = 256 * 2**20
 GROUP_OBJECTS = 100  # what the Hub recommends for a commit of it
@@ -46,6 +47,7 @@ def moves(here: Objects, there: Objects, *, place: str) -> Moves:
         if (other := there.get(path)) is not None:
             if deposit_of(path) and not _same(path, value, other):
                 raise conflict(path, place)
+            _check_table(path, there, place)
         elif not is_replaced(path, sealed):
             lacking[path] = value
     lacking = _without_second_digests(lacking, there)
@@ -60,6 +62,27 @@ def conflict(path: str, place: str) -> BankError:
         " it was computed or continued separately. Nothing there was changed; store yours under"
         " another model or run name, or leave it out with --models or --steps"
     )
+
+
+def clash(path: str, ours: Digest, vouched: Mapping[str, Digest], place: str) -> BankError:
+    """The error of other bytes where ours are to go; `vouched` is what commits there say."""
+    if vouched.get(path) != ours:
+        return conflict(path, place)
+    return _damaged(place, path)
+
+
+def _damaged(place: str, path: str, *others: str) -> DamagedError:
+    return DamagedError(
+        f"{place}/{path} is damaged: it does not hold the bytes that were published there. Delete"
+        f" {' and '.join((path, *others))} there and run the same command again: it is sent anew"
+    )
+
+
+def _check_table(path: str, there: Objects, place: str) -> None:
+    """A table has the digest that lies beside it."""
+    beside = there.get(f"{path}.sha256")
+    if beside is not None and (beside.text or "")[:64] != there[path].digest.sha256:
+        raise _damaged(place, path, f"{path}.sha256")
 
 
 def rank(path: str) -> int:

@@ -11,7 +11,8 @@ from typing import Protocol
 from logitbank.errors import DamagedError, RemoteError
 from logitbank.store import index, mirror, objects
 from logitbank.store.index import Object, deposit_of, vouched
-from logitbank.store.moves import conflict, rounds
+from logitbank.store.moves import clash, rounds
+from logitbank.store.objects import Digest
 from logitbank.store.remote import Remote, Say, in_parallel
 
 _SENT_AT_ONCE = 4  # each holds one object in memory
@@ -41,12 +42,15 @@ class Bucket:
     def __init__(self, url: str) -> None:
         self.name = url
         self._remote = Remote.at(url, write=True)
+        self._vouched: Mapping[str, Digest] = {}
 
     def held(self) -> dict[str, Object]:
         listing = self._remote.listing()
-        return index.complete(
+        found = index.complete(
             listing, self._known(self._read_index()[0]), lambda p: in_parallel(self._read, p)
         )
+        self._vouched = vouched({p: o.text for p, o in found.items() if o.text is not None})
+        return found
 
     def send(self, group: Mapping[str, Object], source: Path, say: Say) -> None:
         def put(path: str) -> None:
@@ -55,7 +59,7 @@ class Bucket:
             data = mirror.read_checked(file, group[path].digest)
             # There already where an earlier call was interrupted, or somebody was quicker.
             if not self._remote.create(path, data) and not self._remote.holds(path, data):
-                raise conflict(path, self.name)
+                raise clash(path, group[path].digest, self._vouched, self.name)
             say(len(data))
 
         for paths in rounds(group):
@@ -155,12 +159,13 @@ class Folder:
             if deposit_of(path) is None:  # somebody was quicker; tables are named by content
                 incoming.unlink()
                 return
-            if "/commits/" in path or path.endswith("zarr.json") or path in self._vouched(path):
-                raise conflict(path, self.name)
+            told = self._vouched(path)
+            if "/commits/" in path or path.endswith("zarr.json") or path in told:
+                raise clash(path, value.digest, told, self.name)
         os.replace(incoming, target)
         objects.sync(target.parent)
 
-    def _vouched(self, path: str) -> Mapping[str, object]:
+    def _vouched(self, path: str) -> Mapping[str, Digest]:
         deposit = deposit_of(path)
         commits = objects.entries(self._at(f"{deposit}/commits"))
         return vouched({f"{deposit}/commits/{e.name}": Path(e.path).read_text() for e in commits})

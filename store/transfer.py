@@ -26,12 +26,12 @@ class Transfer:
     """Objects that were sent."""
     bytes: int
     present: int
-    """Objects that were there already."""
+    """Objects that were there already, by name and size; their bytes were not read again."""
 
     def __str__(self) -> str:
         return (
-            f"{self.objects:,} objects ({self.bytes:,} bytes) copied, {self.present:,} were there"
-            " already"
+            f"{self.objects:,} objects ({self.bytes:,} bytes) copied, {self.present:,} of the same"
+            " size were there already and were not read again"
         )
 
 
@@ -48,7 +48,8 @@ def push(
 
     Committed objects travel, data before the commit that vouches for them, and the index last.
     What is there stays: several people may push different deposits into one target. The same call
-    goes on after an interruption.
+    goes on after an interruption. A data object that is there with the size that its commit says
+    counts as there, and its bytes are not read again: `pull` checks every one.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def push(
         A deposit is there with other attributes or content; nothing of it was changed. Or the bank
         has no such model, step or prompt set.
     DamagedError
-        An object of the bank is not what was committed.
+        An object of the bank is not what was committed, or one there is of another size.
     RemoteError
         The target cannot be reached, or refuses.
     MissingExtraError

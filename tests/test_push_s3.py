@@ -255,3 +255,39 @@ def test_a_damaged_object_is_not_sent(tmp_path: Path, url: str, server: S3Server
 def test_a_missing_bucket_is_one_error(tmp_path: Path, url: str) -> None:
     with pytest.raises(RemoteError, match=r"s3://nowhere/x.*NoSuchBucket"):
         push(make(tmp_path / "bank", 0).path, "s3://nowhere/x")
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_truncated_object_is_named_and_sent_anew_once_it_is_deleted(
+    tmp_path: Path, url: str, indexed: bool
+) -> None:
+    bank = make(tmp_path / "bank", 0)
+    push(bank.path, url)
+    there = Remote.at(url, write=True)
+    (shard,) = (p for p in there.listing() if p.endswith("logprobs/c/1/0"))
+    whole = (bank.path / shard).read_bytes()
+    there.delete([shard] if indexed else [shard, "index.json"])
+    assert there.create(shard, whole[:-1])
+    message = rf"{url}/{shard} is damaged.* Delete {shard} there and run the same command again"
+    with pytest.raises(DamagedError, match=message):
+        push(bank.path, url)
+    there.delete([shard])
+    assert push(bank.path, url).objects == 1
+    pull(url, tmp_path / "back")
+    assert verify(Bank.open(tmp_path / "back")) == ()
+
+
+def test_an_object_of_the_right_size_is_not_read_again_and_the_command_says_so(
+    tmp_path: Path, url: str
+) -> None:
+    bank = make(tmp_path / "bank", 0)
+    push(bank.path, url)
+    there = Remote.at(url, write=True)
+    (shard,) = (p for p in there.listing() if p.endswith("logprobs/c/1/0"))
+    there.delete([shard])
+    there.create(shard, bytes(len((bank.path / shard).read_bytes())))
+    done = push(bank.path, url)
+    assert str(done).endswith("of the same size were there already and were not read again")
+    assert done.objects == 0
+    with pytest.raises(RemoteError, match="does not hold the bytes that its bank lists"):
+        pull(url, tmp_path / "back")

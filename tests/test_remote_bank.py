@@ -474,6 +474,32 @@ def test_an_index_that_no_reader_takes_is_not_pushed(
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_truncated_object_in_a_folder_is_named_and_sent_anew_once_it_is_deleted(
+    bank: Bank, tmp_path: Path, indexed: bool
+) -> None:
+    root = publish(bank, tmp_path)
+    deposits = "org%2Fmodel/main"
+    for path in (f"{deposits}/0/*/scores/all.parquet", f"{deposits}/2/*/logprobs/c/0/0"):
+        (there,) = root.glob(path)
+        os.truncate(there, there.stat().st_size - 1)
+        if not indexed:
+            (root / "index.json").unlink()
+        with pytest.raises(DamagedError, match=f"{there} is damaged.* Delete .* there and run"):
+            push(bank.path, root)
+        there.unlink()
+        assert push(bank.path, root).objects == 1
+    (table,) = root.glob("prompts/*.parquet")
+    os.truncate(table, 50)
+    beside = table.with_name(f"{table.name}.sha256")
+    with pytest.raises(DamagedError, match=rf"Delete prompts/{table.name} and .*sha256 there and"):
+        push(bank.path, root)
+    table.unlink()
+    beside.unlink()
+    assert push(bank.path, root).objects == 2
+    assert verify(Bank.open(root)) == ()
+
+
 def test_a_listing_in_a_strangers_bank_means_nothing(bank: Bank, served: FileServer) -> None:
     listing = {"url": served.url, "etags": [None], "objects": {}}
     (bank.path / ".remote.json").write_text(json.dumps(listing))

@@ -83,7 +83,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         adopt(target.path, addition, copied)
     for deposit in target.deposits():
         _finish(target, deposit)
-    return Merged(len(additions), len(copies), total)
+    return Merged(len({a.folder for a in additions}), len(copies), total)
 
 
 def _common(sources: Sequence[Bank]) -> dict[str, str]:

@@ -104,7 +104,7 @@ def test_blocks_of_one_deposit_complete_each_other_and_are_sealed(tmp_path: Path
     whole = part(tmp_path / "whole")
     one = part(tmp_path / "1", (0,), host="ada", engine="vllm")
     two = part(tmp_path / "2", (2, 1), host="bob", engine="transformers")
-    merge(tmp_path / "m", one.path, two.path)
+    assert merge(tmp_path / "m", one.path, two.path).deposits == 1
     merged = Bank.open(tmp_path / "m")
     (deposit,) = merged.deposits()
     assert deposit.sealed

@@ -40,6 +40,8 @@ class Comparison:
     """Values of metrics by either bank, over what both have, and their difference."""
     only: pl.DataFrame
     """Checkpoints and query sets of which one bank has rows that the other lacks."""
+    unmeasured: tuple[str, ...] = ()
+    """Prompt sets of both banks that `metrics` has no row of."""
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables by name, in reading order."""
@@ -96,10 +98,12 @@ def compare(
             f"{_steps_note(steps)}; `logitbank info` says what each holds"
         )
     schema = {**_DEPOSIT, **_MADE, **ROWS}
+    metrics = _metrics(banks, prompts, {row[:3] for row in logits})
     return Comparison(
         pl.DataFrame(logits, schema=schema, orient="row"),
-        _metrics(banks, prompts, {row[:3] for row in logits}),
+        metrics,
         pl.DataFrame(only, schema={**_DEPOSIT, **_ONLY}, orient="row"),
+        tuple(sorted(_compared(banks, prompts) - set(metrics["prompts"]))),
     )
 
 
@@ -150,12 +154,15 @@ def _metrics(
     banks: tuple[Bank, Bank], prompts: str | None, common: set[tuple[object, ...]]
 ) -> pl.DataFrame:
     checkpoints = pl.LazyFrame(list(common), schema=dict(list(_DEPOSIT.items())[:3]), orient="row")
-    names = set(banks[0].prompt_sets()) & set(banks[1].prompt_sets())
-    found = [
-        metric_differences(banks, name, checkpoints)
-        for name in sorted(names if prompts is None else names & {prompts})
-    ]
+    names = sorted(_compared(banks, prompts))
+    found = [metric_differences(banks, name, checkpoints) for name in names]
     return pl.concat([pl.DataFrame(schema=METRICS), *found])
+
+
+def _compared(banks: tuple[Bank, Bank], prompts: str | None) -> set[str]:
+    """Prompt sets asked for that both banks have."""
+    names = set(banks[0].prompt_sets()) & set(banks[1].prompt_sets())
+    return names if prompts is None else names & {prompts}
 
 
 def _steps_note(steps: Steps | None) -> str:

@@ -40,6 +40,11 @@ def comparison_summary(found: Comparison) -> list[str]:
                 f" {_number(abs(top['difference']))}, from {_number(top['a'])} to"
                 f" {_number(top['b'])} at {_where(top)}."
             )
+    if found.unmeasured:
+        lines.append(
+            f"No metrics of {', '.join(found.unmeasured)}: they are compared of prompt sets with"
+            " the columns and options of winobias, over what both banks have."
+        )
     if unequal := d.filter(~pl.col("same_weights")).height:
         lines.append(f"Of {unequal:,} of them the weights are not the same.")
     for side in ("a", "b"):

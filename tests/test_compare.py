@@ -76,6 +76,9 @@ def test_values_worked_out_by_hand(tmp_path: Path) -> None:
     assert d["ranks_changed_share"] == 0.05
     assert d["inexact"] == 0
     assert len(found.only) == len(found.metrics) == 0
+    assert found.unmeasured == ("parity",)
+    (line,) = (line for line in comparison_summary(found) if "metrics" in line)
+    assert line.startswith("No metrics of parity: they are compared of prompt sets with")
 
 
 @given(
@@ -213,6 +216,7 @@ def test_fairness_says_how_much_its_metrics_move(tmp_path: Path) -> None:
     assert gap["a"] == pytest.approx(0, abs=1e-12)
     assert gap["b"] == pytest.approx(-part, abs=1e-6)
     assert gap["difference"] == pytest.approx(-part, abs=1e-6)
+    assert found.unmeasured == ()
     (line,) = (line for line in comparison_summary(found) if "gap" in line)
     assert line == f"winobias, gap: moves by up to {part:.3g}, from 0 to -{part:.3g} at m step 3."
 

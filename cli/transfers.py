@@ -51,7 +51,7 @@ def byte_progress(what: str) -> Iterator[ByteProgress]:
 
 def verify_bank(path: Path, *, mend: bool) -> None:
     """Print the damage in a bank, repair it if asked to, and exit."""
-    from logitbank.store import Bank, repair, verify
+    from logitbank.store import Bank, leftovers, repair, verify
 
     bank = Bank.open(path)
     with byte_progress("verifying") as bar:
@@ -73,6 +73,14 @@ def verify_bank(path: Path, *, mend: bool) -> None:
     elif damage:
         print_lines(
             [f"`logitbank verify --repair {path}` drops what is damaged; extract then fills it"]
+        )
+    for folder, names in leftovers(bank).items():
+        more = f" and {len(names) - 1:,} more objects" if len(names) > 1 else ""
+        print_lines(
+            [
+                f"not committed, or its commit or table is gone: {folder}/{names[0]}{more};"
+                " nobody reads it, and the same extract writes it again"
+            ]
         )
     if not damage and (unfinished := sum(not d.complete for d in bank.deposits())):
         print_lines(

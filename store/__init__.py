@@ -3,6 +3,7 @@
 from logitbank.store.about import describe
 from logitbank.store.bank import Bank
 from logitbank.store.deposit import Deposit
+from logitbank.store.leftovers import leftovers
 from logitbank.store.merge import Merged, merge
 from logitbank.store.repair import Repaired, repair
 from logitbank.store.rescore import rescore
@@ -37,6 +38,7 @@ __all__ = [
     "Repaired",
     "Shrunk",
     "describe",
+    "leftovers",
     "merge",
     "repair",
     "rescore",

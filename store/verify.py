@@ -227,7 +227,7 @@ def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:
 
 def _orphans(root: Path, folder: str) -> list[Damage]:
     """Files of a deposit without attributes, which its writer makes first."""
-    files = _files(root / folder)
+    files = files_of(root / folder)
     if not files or (root / folder / "zarr.json").exists():  # somebody is making it
         return []
     detail = f"nothing says what {len(files):,} files there are of"
@@ -248,7 +248,7 @@ def _deposit(root: Path, deposit: Deposit, folder: str, read: _Reader) -> list[D
     strange = "no commit names it, and no writer makes such a file"
     found += [
         Damage(f"{folder}/{path}", "foreign", strange, folder)
-        for path in _files(deposit.path)
+        for path in files_of(deposit.path)
         if path not in expected and not _LEFT_OVER.fullmatch(path)
     ]
     if deposit.state().sealed != state.sealed:  # sealed meanwhile: what we looked for moved
@@ -330,10 +330,10 @@ def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
     )
 
 
-def _files(deposit: Path, folder: str = "") -> list[str]:
+def files_of(deposit: Path, folder: str = "") -> list[str]:
     """Files of a deposit, relative to it, but for hidden ones: locks and staging."""
     files: list[str] = []
     for entry in objects.entries(deposit / folder):
         path = f"{folder}{entry.name}"
-        files += _files(deposit, f"{path}/") if entry.is_dir() else [path]
+        files += files_of(deposit, f"{path}/") if entry.is_dir() else [path]
     return files

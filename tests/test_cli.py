@@ -188,6 +188,17 @@ def test_verify_names_damage_and_exits_1(call: Call, bank: Path) -> None:
     assert "deposits with blocks still to be run: 1" in out
 
 
+def test_verify_tells_what_nothing_vouches_for_and_exits_0(call: Call, bank: Path) -> None:
+    commit = next(bank.rglob("commits/seal.json"))
+    commit.unlink()
+    code, out, _ = call("verify", bank)
+    assert code == 0
+    assert f"{bank} is whole\n" in out
+    left = commit.parents[1].relative_to(bank) / "logprobs/c/0/0"
+    assert f"not committed, or its commit or table is gone: {left} and " in out
+    assert "the same extract writes it again" in out
+
+
 def test_suites_lists_the_known_ones(call: Call) -> None:
     names = [s["name"] for s in json.loads(call("suites", "--format", "json")[1])]
     assert {"pythia-160m", "pythia-160m-deduped"} <= set(names)

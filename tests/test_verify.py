@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.errors import DamagedError
-from logitbank.store import Bank, Query, QuerySet, objects, repair, verify
+from logitbank.store import Bank, Query, QuerySet, leftovers, objects, repair, verify
 from logitbank.store.tables import TOKENIZER_KEY
 from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, spec
 
@@ -213,3 +213,35 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
         ("prompts/run_me.py", "foreign"),
         (f"queries/{queries[0].name}", "changed"),
     ]
+
+
+def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    (table,) = bank.path.glob("prompts/*.parquet")
+    prompts = bank.prompts("parity").collect()
+    sealed, begun = (place(bank, step) for step in (0, 1))
+    assert leftovers(bank) == {}
+    (sealed / "scores" / "0.parquet").write_bytes(b"what an interrupted seal leaves")
+    assert leftovers(bank) == {}
+    (sealed / "commits" / "seal.json").unlink()
+    (begun / "commits" / "2.json").unlink()
+    table.unlink()
+    assert verify(bank) == ()
+    assert leftovers(bank) == {
+        "prompts": (f"{table.name}.sha256",),
+        str(sealed.relative_to(bank.path)): (
+            *(f"logprobs/c/{block}/0" for block in range(3)),
+            "logsumexp/c/0",
+            "scores/0.parquet",
+            "scores/all.parquet",
+        ),
+        str(begun.relative_to(bank.path)): ("logprobs/c/2/0", "scores/2.parquet"),
+    }
+    bank.add_prompts("parity", prompts)
+    for step in (0, 1):
+        with bank.begin(spec(step)) as writer:
+            for block in writer.missing():
+                writer.write(block, block_data(writer.layout, block, seed=step))
+            writer.seal()
+    assert leftovers(bank) == {}
+    assert verify(bank) == ()

@@ -51,7 +51,7 @@ def lacking_blocks(held: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
         have |= common
     if not (own & ~have).any():
         return ()
-    for name in ("keep", "block_rows"):
+    for name in ("keep", "codec", "block_rows"):
         was, wanted = getattr(owner.layout, name), getattr(new.layout, name)
         if was != wanted:
             raise conflict(

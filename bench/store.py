@@ -39,6 +39,8 @@ from logitbank.store.rescore import option_scores
 VOCAB = 50_304
 ROWS = 512
 """Of a block: 52 MB of float16."""
+CHECKPOINT = 15_840
+"""Queries of WinoBias in five orders."""
 
 
 def store_figures(tmp: Path) -> Iterator[Figure]:
@@ -48,6 +50,7 @@ def store_figures(tmp: Path) -> Iterator[Figure]:
     yield _ranking(bank)
     yield _trajectory(bank)
     yield _verifying(bank)
+    yield checkpoint_size(bank)
     shutil.rmtree(bank.path)
 
 
@@ -119,7 +122,10 @@ def _writing(path: Path) -> Figure:
     )
     times = json.loads(done.stdout)
     found = [theirs / ours for theirs, ours in times]
-    name = "writing 412 MB of float16 rows, committed and sealed, by two threads, against `np.save` with fsync"
+    name = (
+        "writing 412 MB of float16 rows, committed and sealed, by two threads, against `np.save`"
+        " with fsync"
+    )
     value = median(found)
     detail = f"{median(t for t, _ in times):.2f} s against {median(o for _, o in times):.2f} s"
     return Figure(name, value, "×", "≥ 0.4 ×", value >= 0.4, found, detail)
@@ -164,9 +170,11 @@ def main(folder: str) -> None:
 
 def _scanning(tmp: Path) -> Figure:
     path = large_bank(tmp)
-    columns, seconds = ["step", "prompt_id", "option", "logprob", "rank"], []
-    for _ in range(7):
-        seconds.append(_seconds(lambda: Bank.open(path).scan("winobias").select(columns).collect()))
+    columns = ["step", "prompt_id", "option", "logprob", "rank"]
+    seconds = [
+        _seconds(lambda: Bank.open(path).scan("winobias").select(columns).collect())
+        for _ in range(7)
+    ]
     value = median(seconds)
     name = "a scan of every option of 154 × 15,840 × 3"
     return Figure(name, value, "s", "< 1 s", value < 1, seconds, "five columns, collected")
@@ -209,6 +217,33 @@ def _verifying(bank: Bank) -> Figure:
 
     name = "verify, against SHA-256 of the same files alone"
     return _ratios(name, 0.9, lambda: verify(bank), theirs, rounds=5)
+
+
+def checkpoint_size(bank: Bank) -> Figure:
+    """Objects and bytes of one checkpoint, by those of the bank's first deposit, a sealed one."""
+    deposit = bank.deposits()[0]
+    sizes = {
+        path.relative_to(deposit.path).as_posix(): path.stat().st_size
+        for path in deposit.path.rglob("*")
+        if path.is_file()
+    }
+    shards = sum(size for path, size in sizes.items() if path.startswith("logprobs/c/"))
+    others = sum(not path.startswith("logprobs/c/") for path in sizes)
+    own = deposit.layout
+    whole = Layout.plan(queries=CHECKPOINT, vocab=own.vocab, dtype=own.dtype, keep=own.keep)
+    ratio = own.queries * own.vocab * np.dtype(own.dtype).itemsize / shards
+    gigabytes = sum(sizes.values()) * whole.queries / own.queries / 1e9
+    return Figure(
+        f"objects of a checkpoint, {CHECKPOINT:,} × {own.vocab:,} full {own.dtype}, besides shards",
+        others,
+        "objects",
+        "≤ 8",
+        others <= 8,
+        detail=(
+            f"and {whole.blocks} shards; {gigabytes:.2f} GB, {ratio:.2f} times smaller, by a"
+            f" deposit of {own.queries:,} rows"
+        ),
+    )
 
 
 class _Candidate(NamedTuple):

@@ -190,6 +190,20 @@ def test_sealed_deposit_has_six_objects_and_its_shards(tmp_path: Path) -> None:
     np.testing.assert_array_equal(deposit.logsumexp(), logsumexp)
 
 
+@pytest.mark.parametrize("keep", [Keep("full"), Keep("topk", 2), Keep("options")])
+def test_sealed_deposit_has_at_most_eight_objects_besides_its_shards(
+    tmp_path: Path, keep: Keep
+) -> None:
+    """With options that were named later, too: what a store of many checkpoints is planned by."""
+    bank = filled(tmp_path / "b", 0, 1, 2, seal=True, keep=keep)
+    if keep.level == "full":
+        rescore(only_deposit(bank), OptionTokens.build([[2, 5]] * 10))
+    found = files(only_deposit(bank).path)
+    shards = {path for path in found if path.startswith("logprobs/c/")}
+    assert len(shards) == (3 if keep.level == "full" else 0)
+    assert len(found - shards) == (8 if keep.level == "full" else 5)
+
+
 def test_seal_waits_for_all_blocks(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0, 2, seal=True)
     assert not only_deposit(bank).sealed

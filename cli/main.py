@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from logitbank.cli import banks, evaluations, sharing
+from logitbank.cli import banks, evaluations, fetching, sharing
 from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
 app = typer.Typer(
@@ -105,6 +105,15 @@ def extract(
     title: Annotated[str, typer.Option(help="Of a new bank.")] = "",
     licence: Annotated[str, typer.Option(help="Of a new bank's data, such as CC-BY-4.0.")] = "",
     citation: Annotated[str, typer.Option(help="How to cite a new bank.")] = "",
+    workers: Annotated[
+        str, typer.Option(help="Engines side by side, or auto: one for each GPU.")
+    ] = "1",
+    shard: Annotated[
+        str | None, typer.Option(help="i/n: this run's part; else that of a SLURM array.")
+    ] = None,
+    disk_budget: Annotated[
+        str | None, typer.Option(help="Downloaded weights take at most this, such as 100GB.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
     """Run checkpoints over prompts and deposit the logits; what the bank has is not run again."""
@@ -134,6 +143,9 @@ def extract(
             title=title,
             licence=licence,
             citation=citation,
+            workers=_workers(workers),
+            shard=shard,
+            disk_budget=disk_budget,
             dry_run=dry_run,
             on_event=progress,
         )
@@ -154,6 +166,7 @@ def verify(
     verify_bank(bank, mend=repair)
 
 
+app.command()(fetching.fetch)
 app.command()(banks.info)
 app.command()(banks.describe)
 app.command()(banks.merge)
@@ -414,6 +427,16 @@ def _orders(text: str) -> int | Literal["all"]:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise UsageError(f"--orders {text!r} is neither a positive number nor all")
+
+
+def _workers(text: str) -> int | Literal["auto"]:
+    from logitbank.errors import UsageError
+
+    if text == "auto":
+        return "auto"
+    if text.isdecimal():
+        return int(text)
+    raise UsageError(f"--workers {text!r} is neither a number nor auto")
 
 
 def run() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from logitbank.analysis.result import Study
     from logitbank.engine.events import Event, Planned, Summary
+    from logitbank.store.schema import CheckpointId
 
 # No emoji: a prompt's ":cat:" is shown as it is written.
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
@@ -145,7 +147,8 @@ class ExtractProgress:
             console=err,
             disable=not err.is_terminal,
         )
-        self._committed = self._pending = 0
+        self._committed = 0
+        self._pending: Counter[CheckpointId] = Counter()
 
     def __enter__(self) -> "ExtractProgress":
         self._progress.start()
@@ -161,25 +164,34 @@ class ExtractProgress:
             case events.Planned():
                 self._plan(event)
             case events.CheckpointStarted(checkpoint=checkpoint):
-                self._pending = 0
                 self._say(f"{checkpoint}: loading")
             case events.WeightsLoaded(checkpoint=checkpoint):
+                self._forget(checkpoint)  # of a worker that died and was replaced
                 self._say(f"{checkpoint}")
-            case events.RowsScored(rows=rows):
-                self._count(pending=rows)
-            case events.BlockCommitted(rows=rows):
-                self._count(committed=rows, pending=-rows)
-            case events.CheckpointFailed(message=message) if err.is_terminal:
+            case events.RowsScored(checkpoint=checkpoint, rows=rows):
+                self._count(checkpoint, pending=rows)
+            case events.BlockCommitted(checkpoint=checkpoint, rows=rows):
+                self._count(checkpoint, committed=rows, pending=-rows)
+            case events.CheckpointDone(checkpoint=checkpoint):
+                self._forget(checkpoint)
+            case events.CheckpointFailed(checkpoint=checkpoint, message=message):
+                self._forget(checkpoint)
+                if not err.is_terminal:
+                    return
                 self._progress.print(f"[red]failed[/red] {clean(message)}")
             case events.Note(text=text):
-                self._count(pending=-self._pending)  # such as a worker that died and is replaced
                 self._progress.print(f"[yellow]note[/yellow] {clean(text)}")
 
-    def _count(self, *, committed: int = 0, pending: int = 0) -> None:
+    def _count(self, checkpoint: "CheckpointId", *, committed: int = 0, pending: int = 0) -> None:
         """Rows that are durable, and those that are scored and may still be lost."""
         self._committed += committed
-        self._pending = max(0, self._pending + pending)
-        self._progress.update(self._task, completed=self._committed + self._pending)
+        self._pending[checkpoint] = max(0, self._pending[checkpoint] + pending)
+        completed = self._committed + self._pending.total()
+        self._progress.update(self._task, completed=completed)
+
+    def _forget(self, checkpoint: "CheckpointId") -> None:
+        """Rows that were scored and lost, as when a worker died."""
+        self._count(checkpoint, pending=-self._pending[checkpoint])
 
     def _plan(self, event: "Planned") -> None:
         from logitbank.engine.plan import readable_bytes

@@ -1,10 +1,15 @@
 """What an extraction tells whoever watches it. Small frozen values that cross process borders."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from logitbank.engine.plan import Plan
 from logitbank.store.schema import CheckpointId
+
+Phase = Literal["load", "swap", "canary", "score", "write", "wait"]
+"""What a worker's time goes into: an engine's start, weights exchanged and proved, a sequence
+checked independently, prompts scored, blocks written while nothing is scored, nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class RowsScored:
 class BlockCommitted:
     """A block is durable."""
 
+    checkpoint: CheckpointId
     block: int
     rows: int
     bytes: int
@@ -56,6 +62,15 @@ class CheckpointDone:
 
     checkpoint: CheckpointId
     seconds: float
+    spent: Mapping[Phase, float] = field(default_factory=dict)
+    """Seconds of its worker, by what they went into."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStopped:
+    """Its worker was asked to stop, and did after the block at hand."""
+
+    checkpoint: CheckpointId
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,7 @@ Event = (
     | RowsScored
     | BlockCommitted
     | CheckpointDone
+    | CheckpointStopped
     | CheckpointFailed
     | Note
 )
@@ -109,6 +125,9 @@ class Summary:
     failed: list[CheckpointFailed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
+    workers: int = 1
+    spent: dict[Phase, float] = field(default_factory=dict)
+    """Seconds of all workers, by what they went into."""
 
     @property
     def complete(self) -> bool:

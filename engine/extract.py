@@ -4,19 +4,26 @@ import importlib.util
 import re
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from logitbank.engine.backend import EngineName, EngineSettings
+from logitbank.engine.budget import parse_bytes
 from logitbank.engine.events import OnEvent, Planned, Summary
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
+from logitbank.engine.pieces import Shard
 from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
 from logitbank.engine.runner import Runner
 from logitbank.engine.sequences import SequenceSet
+from logitbank.engine.share import Share
+from logitbank.engine.spread import Spread
+from logitbank.engine.stopping import Stopping
 from logitbank.engine.suites import (
     HubSource,
     LocalSource,
@@ -55,7 +62,10 @@ def extract(
     title: str = "",
     licence: str = "",
     citation: str = "",
+    disk_budget: str | int | None = None,
     dry_run: bool = False,
+    workers: int | Literal["auto"] = 1,
+    shard: str | None = None,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
@@ -99,8 +109,16 @@ def extract(
         0 for never.
     title, licence, citation
         Of a new bank. One that is there has them already, or gets them by `describe`.
+    disk_budget
+        Most that weights downloaded here may take of the disk at a time, in bytes or as `100GB`:
+        what is done is evicted, and never what was in the cache before.
     dry_run
         Make the plan, tell it, and stop.
+    workers
+        Engines that run side by side on this machine, each on its own GPU or part of the cores;
+        `auto` takes one for each GPU.
+    shard
+        `i/n`: only this run's part, where n runs fill one bank; otherwise that of a SLURM array.
     on_event
         Called in this thread with every event.
 
@@ -121,6 +139,7 @@ def extract(
         adapter_from=adapter_folder,
     )
     require_folder(bank)
+    budget = None if disk_budget is None else parse_bytes(disk_budget)
     level = Keep.parse(keep)
     wanted = [prompts] if isinstance(prompts, str | PromptSet | SequenceSet) else prompts
     sets = tuple(
@@ -144,7 +163,16 @@ def extract(
         dtype=dtype,
     )
     about = {"title": title, "licence": licence, "citation": citation}
-    return run(bank, extraction, about=about, dry_run=dry_run, hub=hub, on_event=on_event)
+    spread = Spread.here(workers=workers, shard=shard)
+    return run(
+        *(bank, extraction),
+        about=about,
+        dry_run=dry_run,
+        spread=spread,
+        disk_budget=budget,
+        hub=hub,
+        on_event=on_event,
+    )
 
 
 def run(
@@ -153,6 +181,8 @@ def run(
     *,
     about: Mapping[str, str] | None = None,
     dry_run: bool = False,
+    spread: Spread = Spread(),  # noqa: B008 (frozen)
+    disk_budget: int | None = None,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
@@ -163,13 +193,21 @@ def run(
         _check_about(bank, about or {})
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
+    stopping = Stopping(at=spread.stop_at)
     with (
-        Fetcher(checkpoints, hub, legacy_weights=legacy) as fetcher,
-        WorkerProcess(path, extraction.settings) as worker,
+        stopping.on_sigterm(),
+        Fetcher(
+            checkpoints, hub, legacy_weights=legacy, disk_budget=disk_budget
+        ) as fetcher,
+        ExitStack() as ends,
     ):
-        if not dry_run:
+        shares = [Share(i, spread.workers) for i in range(spread.workers)]
+        workers = [
+            ends.enter_context(WorkerProcess(path, extraction.settings, share)) for share in shares
+        ]
+        for worker in workers if not dry_run else []:
             worker.start()  # its imports take as long as planning
-        prepared = _prepare(bank, extraction, fetcher)
+        prepared = _prepare(bank, extraction, fetcher, spread.shard)
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
             notes += duplicate_notes(extraction.suite, hub)
@@ -178,18 +216,30 @@ def run(
         summary = Summary(prepared.plan, notes=notes)
         check_space(path, prepared, extraction)
         if not dry_run:
-            bank = bank or Bank.create(path, **(about or {}))
+            bank = bank or _created(path, about or {})
             record_prompts(bank, prepared)
-            worker.use(prepared.settings)
+            for worker in workers:
+                worker.use(prepared.settings)
             try:
-                Runner(extraction, prepared, fetcher, worker, summary, on_event).run()
-                _finish(bank, extraction.suite)
+                Runner(extraction, prepared, fetcher, workers, summary, on_event, stopping).run()
+                if not summary.interrupted:
+                    _finish(bank, extraction.suite)
+                    with ThreadPoolExecutor(len(workers)) as pool:
+                        list(pool.map(lambda worker: worker.stop(), workers))
             except KeyboardInterrupt:
                 summary.interrupted = True
-            else:
-                worker.stop()
     summary.seconds = time.monotonic() - start
     return summary
+
+
+def _created(path: Path, about: Mapping[str, str]) -> Bank:
+    """A new bank, or the one that a run which started at the same time has just made."""
+    try:
+        return Bank.create(path, **about)
+    except UsageError:
+        bank = Bank.open(path)
+        _check_about(bank, about)
+        return bank
 
 
 def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
@@ -201,15 +251,18 @@ def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
             )
 
 
-def _prepare(bank: Bank | None, extraction: Extraction, fetcher: Fetcher) -> Prepared:
+def _prepare(
+    bank: Bank | None, extraction: Extraction, fetcher: Fetcher, shard: Shard | None
+) -> Prepared:
     """Plan by the first checkpoint whose config and tokenizer can be read."""
     refused: SuiteError | None = None
     # Not by all: each of 154 revisions of a hub that is out of reach fails slowly.
     for index in range(min(3, len(extraction.suite.checkpoints))):
         try:
-            return prepare(bank, extraction, fetcher.folder(index))
+            return prepare(bank, extraction, fetcher.folder(index), shard=shard)
         except SuiteError as error:
             refused = refused or error
+            fetcher.done(index)
     assert refused is not None
     raise refused
 

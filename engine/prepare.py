@@ -10,6 +10,7 @@ import polars as pl
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.heads import has_next_sentence_head
+from logitbank.engine.pieces import Shard
 from logitbank.engine.plan import (
     DepositPlan,
     Placement,
@@ -82,7 +83,9 @@ class Prepared:
     """What the user should know, one line each."""
 
 
-def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
+def prepare(
+    bank: Bank | None, extraction: Extraction, first: Path, *, shard: Shard | None = None
+) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
     tokenizer, config = Tokenizer.load(tokenizer_folder(first)), ModelConfig.read(first)
     wanted, skipped = _with_head(extraction, config, first)
@@ -108,7 +111,7 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     )
     if bank is not None:
         _check_options(bank, extraction, tables)
-    deposits = tuple(_deposits(bank, extraction, placement, query_sets, config))
+    deposits = tuple(_deposits(bank, extraction, placement, query_sets, config, shard))
     plan = Plan(
         deposits,
         checkpoints=len(extraction.suite.checkpoints),
@@ -182,17 +185,20 @@ def _deposits(
     placement: Placement,
     query_sets: Mapping[str, QuerySet],
     config: ModelConfig,
+    shard: Shard | None,
 ) -> Iterator[DepositPlan]:
     """Blocks to run, checkpoint by checkpoint in the suite's order."""
+    checkpoints = extraction.suite.checkpoints
     rows: dict[str, set[int]] = {}
     for name, row in placement.places:
         rows.setdefault(name, set()).add(row)
-    for checkpoint in extraction.suite.checkpoints:
+    for index, checkpoint in enumerate(checkpoints):
         there = bank.deposits(checkpoint.id) if bank is not None else []
         # One without a commit is what a run that failed left; it gives way.
         stored = {d.query_set: d for d in there if d.committed()}
         for other in stored.values():
             _check_source(other, checkpoint)
+        plans = []
         for name, wanted in rows.items():
             deposit = stored.get(name)
             if deposit is None:
@@ -208,7 +214,8 @@ def _deposits(
                 _check_stored(deposit, extraction)
                 layout, committed = deposit.layout, deposit.committed()
             if blocks := needed_blocks(wanted, layout, committed):
-                yield DepositPlan(checkpoint.id, name, layout, blocks)
+                plans.append(DepositPlan(checkpoint.id, name, layout, blocks))
+        yield from plans if shard is None else shard.of(plans, index, len(checkpoints))
 
 
 def _outputs(query_set: QuerySet, config: ModelConfig) -> int:

@@ -1,107 +1,209 @@
-"""Feed one worker with a plan's checkpoints and keep the account of what happened."""
+"""Feed workers with a plan's pieces and keep the account of what happened.
 
-import platform
-import socket
-from collections.abc import Iterator
-from datetime import UTC, datetime
+One thread per worker takes the next piece from one list, waits for its files and passes on what its
+worker tells. All events are handled in the thread that called `run`.
+"""
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
-from logitbank import __version__
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.events import (
     BlockCommitted,
     CheckpointDone,
     CheckpointFailed,
     CheckpointStarted,
+    CheckpointStopped,
     Event,
     Note,
     OnEvent,
+    Phase,
     Summary,
     WeightsLoaded,
 )
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.job import Job
+from logitbank.engine.made import made_of
+from logitbank.engine.pieces import Piece, pieces
 from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
-from logitbank.engine.suites import HubSource, LocalSource
+from logitbank.engine.stopping import Stopping
 from logitbank.engine.tokenizer import Tokenizer, files_digest
 from logitbank.engine.weights import check_weights
-from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import LogitbankError, SuiteError
-from logitbank.store.schema import CheckpointId, Json
+from logitbank.store.schema import CheckpointId
+
+_TRIES = 2
+"""Of a piece in which nothing is committed: its worker's death may be chance."""
+
+
+class WorkerHandle(Protocol):
+    """The near side of a worker, wherever it runs."""
+
+    def run(self, job: Job) -> Iterator[Event]:
+        """Its events; the last is CheckpointDone, CheckpointStopped or CheckpointFailed."""
+
+    def interrupt(self) -> None:
+        """Ask it to leave its job after the block at hand. May be called from any thread."""
+
+
+class _Ended:
+    """A worker's thread is at its end."""
 
 
 class Runner:
-    """One checkpoint after another; one that fails does not stop the others."""
+    """One piece after another for each worker; one that fails does not stop the others."""
 
     def __init__(
         self,
         extraction: Extraction,
         prepared: Prepared,
         fetcher: Fetcher,
-        worker: WorkerProcess,
+        workers: Sequence[WorkerHandle],
         summary: Summary,
         on_event: OnEvent,
+        stopping: Stopping,
     ) -> None:
         self._extraction, self._prepared = extraction, prepared
-        self._fetcher, self._worker = fetcher, worker
-        self._summary, self._on_event = summary, on_event
+        self._fetcher, self._workers = fetcher, workers
+        self._summary, self._on_event, self._stopping = summary, on_event, stopping
+        self._events: queue.SimpleQueue[Event | _Ended | BaseException] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._weights: dict[str, CheckpointId] = {}
         self._same_tokenizer = {files_digest(tokenizer_folder(prepared.first))}
+        self._work: dict[CheckpointId, list[DepositPlan]] = {}
+        for deposit in prepared.plan.deposits:
+            self._work.setdefault(deposit.checkpoint, []).append(deposit)
+        self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
+        self._todo = [
+            (checkpoint, piece)
+            for at, checkpoint in enumerate(self._work)
+            for piece in pieces(len(self._work), len(workers))
+            if piece.index == at and any(piece.of(d).blocks for d in self._work[checkpoint])
+        ]
+        self._left = Counter(checkpoint for checkpoint, _ in self._todo)
+        self._spent: dict[CheckpointId, dict[Phase, float]] = {}
+        self._busy: set[WorkerHandle] = set()
+        self._interrupted = self._hopeless = False
 
     def run(self) -> None:
-        work: dict[CheckpointId, list[DepositPlan]] = {}
-        for deposit in self._prepared.plan.deposits:
-            work.setdefault(deposit.checkpoint, []).append(deposit)
-        indices = {c.id: i for i, c in enumerate(self._extraction.suite.checkpoints)}
-        todo = list(work)
-        for position, checkpoint in enumerate(todo):
-            try:
-                folder = self._fetcher.folder(indices[checkpoint])
-                if position + 1 < len(todo):
-                    self._fetcher.start(indices[todo[position + 1]])
-                self._check_fit(folder, checkpoint)
-            except LogitbankError as error:
-                self._handle(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
-                continue
-            deposits = tuple(work[checkpoint])
-            self._on_event(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
-            source = self._extraction.suite.checkpoints[indices[checkpoint]].source
-            job = Job(
-                checkpoint,
-                folder,
-                deposits,
-                self._prepared.config.vocab,
-                min(self._prepared.tokenizer.entries, self._prepared.config.vocab),
-                _provenance(source, self._prepared),
-                self._prepared.settings,
-            )
-            for event in self._tried_twice(job):
-                self._handle(event)
-            if self._hopeless():
-                return
+        """Run all pieces. KeyboardInterrupt leaves workers running: who started them ends them."""
+        self._summary.workers = len(self._workers)
+        threads = [
+            threading.Thread(target=self._feed, args=(worker,), name="feed", daemon=True)
+            for worker in self._workers
+        ]
+        self._fetcher.plan([self._indices[checkpoint] for checkpoint, _ in self._todo])
+        for thread in threads:
+            thread.start()
+        try:
+            self._follow(len(threads))
+        except BaseException:
+            self._stopping.ask()  # whose worker is killed now does not try again
+            raise
+        self._summary.interrupted |= self._stopping.asked and not self._hopeless
 
-    def _tried_twice(self, job: Job) -> Iterator[Event]:
+    def _follow(self, running: int) -> None:
+        """Handle events until no thread is left, or what is left only waits."""
+        while running and not self._stopping.over:
+            if self._stopping.asked:
+                self._interrupt()
+                if not self._busy:
+                    break  # what is left only waits for files
+            try:
+                event = self._events.get(timeout=0.25)
+            except queue.Empty:
+                continue
+            match event:
+                case _Ended():
+                    running -= 1
+                case BaseException():
+                    raise event
+                case _:
+                    self._handle(event)
+
+    def _interrupt(self) -> None:
+        if not self._interrupted:
+            self._interrupted = True
+            for worker in self._workers:
+                worker.interrupt()
+
+    def _feed(self, worker: WorkerHandle) -> None:
+        try:
+            idle = time.monotonic()
+            while (taken := self._take()) is not None:
+                job = self._job(*taken)
+                if job is None:
+                    continue
+                waited = time.monotonic() - idle
+                self._busy.add(worker)
+                for event in self._tried_again(worker, job):
+                    if isinstance(event, CheckpointDone):
+                        event = replace(event, spent={**event.spent, "wait": waited})
+                    self._events.put(event)
+                self._busy.remove(worker)
+                idle = time.monotonic()
+        except BaseException as error:  # raised where `run` was called
+            self._events.put(error)
+        finally:
+            self._events.put(_Ended())
+
+    def _take(self) -> tuple[CheckpointId, Piece] | None:
+        with self._lock:
+            if self._stopping.asked or not self._todo:
+                return None
+            return self._todo.pop(0)
+
+    def _job(self, checkpoint: CheckpointId, piece: Piece) -> Job | None:
+        """What a worker is asked to do; None where its files are not what they should be."""
+        index = self._indices[checkpoint]
+        try:
+            folder = self._fetcher.folder(index)
+            with self._lock:
+                following = next((c for c, _ in self._todo if c != checkpoint), None)
+                self._check_fit(folder, checkpoint)
+            if following is not None:
+                self._fetcher.start(self._indices[following])
+        except LogitbankError as error:
+            self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
+            return None
+        deposits = tuple(d for each in self._work[checkpoint] if (d := piece.of(each)).blocks)
+        self._events.put(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
+        prepared = self._prepared
+        return Job(
+            checkpoint,
+            folder,
+            deposits,
+            prepared.config.vocab,
+            min(prepared.tokenizer.entries, prepared.config.vocab),
+            made_of(self._extraction.suite.checkpoints[index].source, prepared),
+            prepared.settings,
+        )
+
+    def _tried_again(self, worker: WorkerHandle, job: Job) -> Iterator[Event]:
         """Events of a job, run again where its process dies: often chance, or another's memory.
 
-        What the first try committed is not run again.
+        What was committed is not run again; who dies twice without committing anything is left.
         """
-        for event in self._worker.run(job):
-            if isinstance(event, CheckpointFailed) and event.crash:
-                note = f"{event.message}; trying it once more"
-                self._summary.notes.append(note)
-                yield Note(note)
-                yield from self._worker.run(job)
-            else:
+        tries = 0
+        while True:
+            again = False
+            for event in worker.run(job):
+                if isinstance(event, BlockCommitted):
+                    tries = 0
+                if isinstance(event, CheckpointFailed) and event.crash and tries + 1 < _TRIES:
+                    tries, again = tries + 1, not self._stopping.asked
+                    if again:
+                        event = Note(f"{event.message}; trying it once more")
                 yield event
-
-    def _hopeless(self) -> bool:
-        """True after a fatal failure, or where the engine failed twice before it did anything."""
-        failed = self._summary.failed
-        if not failed:
-            return False
-        engine = sum(f.crash or f.engine for f in failed)
-        return failed[-1].fatal or (not self._summary.done and engine >= 2)
+            if not again:
+                return
 
     def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
         """Architecture, vocabulary and tokenizer must be the first's; weights must be there.
@@ -134,30 +236,44 @@ class Runner:
             case BlockCommitted(rows=rows):
                 self._summary.rows += rows
             case CheckpointDone(checkpoint=checkpoint):
+                self._add(event)
+                self._left[checkpoint] -= 1
+                if self._left[checkpoint] or checkpoint in self._failed():
+                    return  # other parts of it are to come
                 self._summary.done.append(checkpoint)
-            case CheckpointFailed():
+                self._fetcher.done(self._indices[checkpoint])
+                event = replace(event, spent=self._spent[checkpoint])
+            case CheckpointFailed(checkpoint=checkpoint):
+                if checkpoint in self._failed():
+                    return  # another part of it has failed before
                 self._summary.failed.append(event)
+                self._fetcher.done(self._indices[checkpoint])
+                with self._lock:
+                    self._todo = [each for each in self._todo if each[0] != checkpoint]
+                if self._no_hope():
+                    self._hopeless = True
+                    self._stopping.ask()
+            case CheckpointStopped():
+                self._stopping.ask()
+            case Note(text=text):
+                self._summary.notes.append(text)
             case WeightsLoaded(checkpoint=checkpoint, weights=weights):
                 twin = self._weights.setdefault(weights, checkpoint)
                 if twin != checkpoint:
-                    note = f"{checkpoint} has the same weights as {twin}"
-                    self._summary.notes.append(note)
-                    self._on_event(Note(note))
+                    self._handle(Note(f"{checkpoint} has the same weights as {twin}"))
         self._on_event(event)
 
+    def _failed(self) -> set[CheckpointId]:
+        return {failure.checkpoint for failure in self._summary.failed}
 
-def _provenance(source: LocalSource | HubSource, prepared: Prepared) -> dict[str, Json]:
-    settings, adapters = prepared.settings, prepared.adapters
-    borrowed: dict[str, Json] = {}
-    if settings.adapter_languages and adapters is not None:
-        borrowed = {"adapter_from": adapters.describe()}
-    return borrowed | {
-        "source": source.describe(),
-        "tokenizer": prepared.tokenizer.digest,
-        "logitbank_version": __version__,
-        "host": socket.gethostname(),
-        "platform": platform.platform(),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "trust_remote_code": settings.trust_remote_code,
-        "legacy_weights": settings.legacy_weights,
-    }
+    def _add(self, event: CheckpointDone) -> None:
+        own = self._spent.setdefault(event.checkpoint, {})
+        for total in (own, self._summary.spent):
+            for phase, seconds in event.spent.items():
+                total[phase] = total.get(phase, 0.0) + seconds
+
+    def _no_hope(self) -> bool:
+        """True after a fatal failure, or where the engine failed twice before it did anything."""
+        failed = self._summary.failed
+        engine = sum(f.crash or f.engine for f in failed)
+        return failed[-1].fatal or (not self._summary.done and engine >= 2)

@@ -32,7 +32,9 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
     assert isinstance(settings, EngineSettings)
     with contextlib.suppress(Exception):  # the first job meets it again, and reports it
         import_engine(settings)
-    worker: Worker | None = None
+    worker = Worker(bank, log=log, emit=emit)
+    # A scheduler's SIGTERM reaches every process of a job.
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     while True:
         try:
             job = connection.recv()
@@ -40,22 +42,14 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
             break
         assert isinstance(job, Job)
         try:
-            if worker is None:
-                worker = Worker(bank, log=log, emit=emit)
             worker.run(job)
         except LogitbankError as error:
             _log_exception()
             emit(failure(job, error))
         except Exception as error:  # an engine's own failure; the log has the traceback
             _log_exception()
-            first = str(error).strip().splitlines()
-            what = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
-            message = f"{job.checkpoint}: the engine failed on {job.folder}: {what}"
-            if job.settings.engine == "vllm":
-                message += "; --engine transformers runs what vLLM does not"
-            emit(CheckpointFailed(job.checkpoint, message, restart=True, engine=True))
-    if worker is not None:
-        worker.close()
+            emit(engine_failure(job, error))
+    worker.close()
 
 
 def failure(job: Job, error: LogitbankError) -> CheckpointFailed:
@@ -67,6 +61,16 @@ def failure(job: Job, error: LogitbankError) -> CheckpointFailed:
         # After a failed load the engine may hold half a model: only a new process is clean.
         restart=isinstance(error, SuiteError),
     )
+
+
+def engine_failure(job: Job, error: Exception) -> CheckpointFailed:
+    """What an error that is not our own means for the run."""
+    first = str(error).strip().splitlines()
+    what = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+    message = f"{job.checkpoint}: the engine failed on {job.folder}: {what}"
+    if job.settings.engine == "vllm":
+        message += "; --engine transformers runs what vLLM does not"
+    return CheckpointFailed(job.checkpoint, message, restart=True, engine=True)
 
 
 def _end_with(parent: int) -> None:

@@ -4,8 +4,11 @@ It knows no transport: `serve` gives it jobs from a pipe. Logits never leave its
 events do.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,9 @@ from logitbank.engine.block_writer import BlockWriter, RowBuffers
 from logitbank.engine.events import (
     BlockCommitted,
     CheckpointDone,
+    CheckpointStopped,
     Event,
+    Phase,
     RowsScored,
     WeightsLoaded,
 )
@@ -37,13 +42,23 @@ class Worker:
     """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
 
     def __init__(self, bank: Path, *, log: Path, emit: Callable[[Event], None]) -> None:
-        self._bank = Bank.open(bank)
+        self._path = bank
         self._log = log
         self._emit = emit
         self._backend: Backend | None = None
         self._canary: Canary | None = None
         self._buffers = RowBuffers()
         self._loads = 0
+        self._stop = threading.Event()
+        self._spent: dict[Phase, float] = {}
+
+    @cached_property
+    def _bank(self) -> Bank:
+        return Bank.open(self._path)  # made only when the plan is
+
+    def stop(self) -> None:
+        """Leave the job at hand after its current block. May be called from any thread."""
+        self._stop.set()
 
     def run(self, job: Job) -> None:
         """Score and deposit everything in `job`; errors come out as LogitbankError."""
@@ -58,12 +73,15 @@ class Worker:
 
     def _run(self, job: Job) -> None:
         start = time.perf_counter()
+        self._spent = {}
         canaries = self._canary_queries(job)
         for query in canaries:
             self._ask_canary(job, query)
         if self._backend is None:
-            self._backend = open_backend(job.folder, job.settings)
-        loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
+            with self._timed("load"):
+                self._backend = open_backend(job.folder, job.settings)
+        with self._timed("swap"):
+            loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
         if loaded.vocab != job.vocab:
             raise SuiteError(
                 f"{job.checkpoint}: its head has {loaded.vocab} outputs, the suite's first "
@@ -71,13 +89,26 @@ class Worker:
             )
         provenance = job.provenance | self._backend.describe() | {"weights": loaded.weights}
         if canaries:
-            differences = [self._check_canary(job, query) for query in canaries]
+            with self._timed("canary"):
+                differences = [self._check_canary(job, query) for query in canaries]
             provenance["canary_difference"] = max(differences)
         self._loads += 1
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
         for deposit in job.deposits:
             self._run_deposit(job, deposit, provenance)
-        self._emit(CheckpointDone(job.checkpoint, time.perf_counter() - start))
+        if self._stop.is_set():
+            self._emit(CheckpointStopped(job.checkpoint))
+        else:
+            self._emit(CheckpointDone(job.checkpoint, time.perf_counter() - start, self._spent))
+
+    @contextmanager
+    def _timed(self, phase: Phase) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            self._spent[phase] = self._spent.get(phase, 0.0) + seconds
 
     def close(self) -> None:
         if self._canary is not None:
@@ -95,11 +126,21 @@ class Worker:
             min(job.vocab_entries, plan.layout.vocab),
             provenance,
         )
-        with self._bank.begin(spec) as writer, BlockWriter(writer, self._written) as blocks:
+        checkpoint = job.checkpoint
+
+        def written(block: int, data: BlockData) -> None:
+            size = 0 if data.logprobs is None else data.logprobs.nbytes
+            rows = len(writer.layout.rows(block))
+            self._emit(BlockCommitted(checkpoint, block, rows, size))
+            self._buffers.give_back(data)
+
+        with self._bank.begin(spec) as writer, BlockWriter(writer, written) as blocks:
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
             wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
             for block in sorted(wanted.intersection(writer.missing())):
+                if self._stop.is_set():
+                    break
                 reducer = BlockReducer(
                     layout,
                     block,
@@ -107,10 +148,14 @@ class Worker:
                     vocab_entries=spec.vocab_entries,
                     buffer=self._buffers.take(layout),
                 )
-                self._score(reducer, [queries[row] for row in reducer.rows], plan)
-                blocks.put(block, reducer.finish())
-            blocks.drain()
-            writer.seal()
+                with self._timed("score"):
+                    self._score(reducer, [queries[row] for row in reducer.rows], plan)
+                    data = reducer.finish()
+                with self._timed("write"):
+                    blocks.put(block, data)
+            with self._timed("write"):
+                blocks.drain()
+                writer.seal()
 
     def _score(self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan) -> None:
         from logitbank.engine.reduce import ReducingSink
@@ -140,11 +185,6 @@ class Worker:
             if len(prompts):
                 return f"prompt {prompts.item(0, 0)!r} of {name!r}: {error}"
         return f"query {error.query} of {plan.query_set}: {error}"
-
-    def _written(self, block: int, data: BlockData) -> None:
-        size = 0 if data.logprobs is None else data.logprobs.nbytes
-        self._emit(BlockCommitted(block, data.scores["query"].n_unique(), size))
-        self._buffers.give_back(data)
 
     def _canary_queries(self, job: Job) -> list[Query]:
         """The first query of each head."""

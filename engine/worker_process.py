@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Self
 
 from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import CheckpointDone, CheckpointFailed, Event
+from logitbank.engine.events import CheckpointDone, CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.job import Job
+from logitbank.engine.share import ALONE, Share
+from logitbank.errors import EngineError
 
 LOG_TAIL_LINES = 12
 
@@ -24,12 +26,13 @@ class WorkerProcess:
     the bank.
     """
 
-    def __init__(self, bank: Path, settings: EngineSettings) -> None:
+    def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
         where = bank.resolve()  # "." has no name
-        self._bank, self._settings = bank, settings
+        self._bank, self._settings, self._share = bank, settings, share
         self._log = where.with_name(where.name + ".log")
         self._own_log = not self._log.exists()
         self._idle = True
+        self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -61,11 +64,13 @@ class WorkerProcess:
                         self.stop()
                     return
                 yield event
-                if isinstance(event, CheckpointDone):
+                if isinstance(event, CheckpointDone | CheckpointStopped):
                     return
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            assert self._process is not None
-            code = self._process.wait()
+            process = self._process
+            if process is None:  # killed on purpose, in another thread
+                raise EngineError("the run is over") from None
+            code = process.wait()
             self.stop()
             how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
             hint = " (out of memory?)" if code == -9 else ""
@@ -76,6 +81,11 @@ class WorkerProcess:
                     crash=True,
                 )
             )
+
+    def interrupt(self) -> None:
+        """Ask it to leave its job after the block at hand. May be called from any thread."""
+        if self._process is not None and not self._idle:
+            self._process.terminate()
 
     def stop(self) -> None:
         """End the process: at once where it waits for a job, and the bank is whole in any case."""
@@ -105,9 +115,12 @@ class WorkerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed = True  # a thread that still feeds it starts no other
         self.kill()
 
     def _start(self) -> None:
+        if self._closed:
+            raise EngineError("the run is over")
         self._connection, theirs = Pipe()
         descriptor = theirs.fileno()
         with self._log.open("ab") as log:
@@ -124,8 +137,10 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | worker_environment(self._settings),
+                env=os.environ | worker_environment(self._settings) | self._share.environment(),
             )
+            if cores := self._share.cores():
+                os.sched_setaffinity(self._process.pid, cores)
         theirs.close()
         self._connection.send(self._settings)
 

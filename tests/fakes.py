@@ -10,6 +10,7 @@ from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
 from logitbank.engine.events import Event
 from logitbank.engine.job import Job
 from logitbank.engine.serve import failure
+from logitbank.engine.share import ALONE, Share
 from logitbank.engine.worker import Worker
 from logitbank.errors import LogitbankError, WeightsError
 from logitbank.store.schema import Json, Query
@@ -61,7 +62,7 @@ class InProcess:
 
     backend = FakeBackend()
 
-    def __init__(self, bank: Path, settings: EngineSettings) -> None:
+    def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
         self._bank = bank
         self._worker: Worker | None = None
 
@@ -89,6 +90,10 @@ class InProcess:
         except LogitbankError as error:
             events.append(failure(job, error))
         yield from events
+
+    def interrupt(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
 
     def stop(self) -> None:
         if self._worker is not None:

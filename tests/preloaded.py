@@ -21,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -134,7 +135,7 @@ class Process:
         pass_fds: Sequence[int] = (),
         text: bool = False,
     ) -> None:
-        self._address = address
+        self._address, self._waiting = address, threading.Lock()
         mode = "" if text else "b"
         with contextlib.ExitStack() as theirs:
             if stdin == subprocess.PIPE:
@@ -159,14 +160,15 @@ class Process:
         self.pid = self._receive()
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            self._connection.settimeout(timeout)
-            try:
-                self.returncode = self._receive()
-            except TimeoutError:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0) from None
-            self._connection.close()
-        return self.returncode
+        with self._waiting:  # two threads may wait, as for subprocess.Popen
+            if self.returncode is None:
+                self._connection.settimeout(timeout)
+                try:
+                    self.returncode = self._receive()
+                except TimeoutError:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0) from None
+                self._connection.close()
+            return self.returncode
 
     def terminate(self) -> None:
         self._send(signal.SIGTERM)

@@ -203,7 +203,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     pytest.importorskip("transformers")
     from logitbank.engine.backend import EngineSettings
     from logitbank.engine.hf_backend import TransformersBackend
-    from logitbank.engine.runner import _provenance
+    from logitbank.engine.made import made_of
     from logitbank.engine.suites import LocalSource
 
     class FakeTokenizer:
@@ -214,7 +214,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
         adapters = LocalSource(Path("other"))
         tokenizer = FakeTokenizer()
 
-    made = _provenance(LocalSource(Path("step0")), FakePrepared())  # type: ignore[arg-type]
+    made = made_of(LocalSource(Path("step0")), FakePrepared())  # type: ignore[arg-type]
     made |= TransformersBackend(Path("step0"), FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}
     elsewhere = {"weights", "canary_difference", "model_runner", "block_size"} | adapters

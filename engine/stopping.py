@@ -1,0 +1,48 @@
+"""A clean stop: asked for by a signal or a clock, and over after a time of grace."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Stopping:
+    """Whether a run should stop: after the blocks at hand, and at the latest when grace is over."""
+
+    def __init__(self, *, at: float | None = None, grace_s: float = 25.0) -> None:
+        """`at` is the time (seconds since 1970) by which all should have ended."""
+        self._at, self._grace_s = at, grace_s
+        self._since: float | None = None
+
+    def ask(self) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+
+    @property
+    def asked(self) -> bool:
+        if self._at is not None and time.time() > self._at - self._grace_s:
+            self.ask()
+        return self._since is not None
+
+    @property
+    def over(self) -> bool:
+        """The time of grace has passed."""
+        return self._since is not None and time.monotonic() - self._since > self._grace_s
+
+    @contextmanager
+    def on_sigterm(self) -> Iterator[None]:
+        """SIGTERM asks for it meanwhile; without effect outside the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handler(_number: int, _frame: FrameType | None) -> None:
+            self.ask()
+
+        before = signal.signal(signal.SIGTERM, handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,77 @@
+"""Who runs what: every block exactly once, whatever the number of workers and runs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitbank.engine.pieces import Shard, pieces
+from logitbank.engine.plan import DepositPlan
+from logitbank.errors import UsageError
+from logitbank.store.schema import CheckpointId, Keep, Layout
+
+
+def plan(step: int, blocks: int, missing: set[int]) -> DepositPlan:
+    layout = Layout(blocks * 4, 10, "float16", Keep("options"), 4)
+    return DepositPlan(CheckpointId("m", step=step), "q", layout, tuple(sorted(missing)))
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 30), st.data())
+def test_every_block_is_somebody_s_once(
+    checkpoints: int, workers: int, blocks: int, data: st.DataObject
+) -> None:
+    missing = data.draw(st.sets(st.integers(0, blocks - 1)))
+    found = [
+        (piece.index, block)
+        for piece in pieces(checkpoints, workers)
+        for block in piece.of(plan(piece.index, blocks, missing)).blocks
+    ]
+    assert sorted(found) == [(i, b) for i in range(checkpoints) for b in sorted(missing)]
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 30), st.data())
+def test_shards_share_the_work_whatever_each_finds_done(
+    checkpoints: int, count: int, blocks: int, data: st.DataObject
+) -> None:
+    """A task that starts later sees less missing; together they still do all that was."""
+    at_first = {(i, b) for i in range(checkpoints) for b in range(blocks)}
+    done: set[tuple[int, int]] = set()
+    for shard in data.draw(st.permutations([Shard(i, count) for i in range(count)])):
+        own = {
+            (index, block)
+            for index in range(checkpoints)
+            for part in shard.of(
+                [plan(index, blocks, {b for i, b in at_first - done if i == index})],
+                index,
+                checkpoints,
+            )
+            for block in part.blocks
+        }
+        assert not own & done, "nobody does another's"
+        done |= own
+    assert done == at_first
+
+
+@pytest.mark.parametrize(("checkpoints", "workers"), [(8, 2), (9, 2), (1, 4), (7, 4), (3, 3)])
+def test_all_workers_get_equal_parts(checkpoints: int, workers: int) -> None:
+    load = [0.0] * workers
+    for piece in pieces(checkpoints, workers):
+        load[load.index(min(load))] += 1 / piece.parts
+    assert max(load) - min(load) < 1e-9
+
+
+@pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "0/0", "1/x", "0/2/3"])
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not i/n"):
+        Shard.parse(text)
+
+
+def slurm(task: int, first: int, last: int, count: int) -> dict[str, str]:
+    names = {"ID": task, "MIN": first, "MAX": last, "COUNT": count}
+    return {f"SLURM_ARRAY_TASK_{name}": str(value) for name, value in names.items()}
+
+
+def test_a_slurm_array_says_which_shard() -> None:
+    assert Shard.from_slurm({}) is None
+    assert Shard.from_slurm(slurm(3, 1, 8, 8)) == Shard(2, 8)
+    with pytest.raises(UsageError, match="some numbers are left out"):
+        Shard.from_slurm(slurm(3, 1, 9, 5))

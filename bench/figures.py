@@ -103,7 +103,8 @@ _ABOUT = (
     "Prompts are WinoBias's own (38 tokens on average), or three of them in a row (about 110), or",
     "the professions' (9). Bare vLLM has the product's own engine settings and no tap, in vLLM's",
     "own environment; the product's workers also tell glibc to keep freed memory, which can make",
-    "them faster than bare.",
+    "them faster than bare. The store's figures are on float16 rows of drawn logits; writing runs",
+    "with a worker's allocator settings, and new pages of the page cache make it noisy.",
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from bench.figures import markdown, saved
 from logitbank import Bank, CheckpointId
 from logitbank.cli.main import app
 from logitbank.engine.prompt_files import load_prompts
@@ -65,3 +66,10 @@ def test_the_example_prompt_is_one(tmp_path: Path) -> None:
     assert json.loads(line)["options"] == [option.text for option in prompt.options]
     assert prompt.answer == "she"
     assert prompt.columns == {"topic": "health"}
+
+
+def test_the_page_of_benchmarks_is_what_the_saved_results_say() -> None:
+    root = README.parent
+    page = (root / "docs" / "benchmarks.md").read_text()
+    assert page == markdown(saved(root / "bench" / "results"))
+    assert "writing runs\nwith a worker's allocator settings" in page

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.tradeoff import TradeOff, tradeoff
     from logitbank.cli.demo import demo
     from logitbank.engine.extract import extract
+    from logitbank.engine.fetch import Fetched, fetch
     from logitbank.engine.prompts import Option, Prompt, PromptSet, load_prompts
     from logitbank.engine.suites import Checkpoint, Suite, known_suites, resolve_suite
     from logitbank.engine.winobias import winobias
@@ -34,6 +35,7 @@ _HOMES = {
     "CheckpointId": "store.schema",
     "Comparison": "analysis.compare",
     "Fairness": "analysis.fairness",
+    "Fetched": "engine.fetch",
     "Fluctuation": "analysis.fluctuation",
     "Keep": "store.schema",
     "LogitbankError": "errors",
@@ -51,6 +53,7 @@ _HOMES = {
     "extract": "engine.extract",
     "fairness": "analysis.fairness",
     "fairness_change": "analysis.fairness",
+    "fetch": "engine.fetch",
     "figures": "analysis.figures",
     "fluctuation": "analysis.fluctuation",
     "known_suites": "engine.suites",
@@ -75,6 +78,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "CheckpointId",
     "Comparison",
     "Fairness",
+    "Fetched",
     "Fluctuation",
     "Keep",
     "LogitbankError",
@@ -92,6 +96,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "extract",
     "fairness",
     "fairness_change",
+    "fetch",
     "figures",
     "fluctuation",
     "known_suites",

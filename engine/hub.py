@@ -8,12 +8,16 @@ import errno
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
+from logitbank.engine.blobs import Blob, Body
+from logitbank.engine.patience import Patience, told_to_wait
 from logitbank.engine.weights import LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
 
@@ -30,6 +34,9 @@ _SAFE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _LEGACY_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
 _NEVER = ("*.py", "*/*")
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+_CHUNK_BYTES = 1 << 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class Hub:
         Access token; by default `HF_TOKEN`, else the one saved by `hf auth login`.
     cache_dir
         Where files are kept; by default `HF_HUB_CACHE`, else `hub` in `HF_HOME`.
+    patience
+        How long to go on asking a hub that limits requests or fails.
 
     Raises
     ------
@@ -66,6 +75,8 @@ class Hub:
         endpoint: str | None = None,
         token: str | None = None,
         cache_dir: Path | None = None,
+        *,
+        patience: Patience | None = None,
     ) -> None:
         _disable_telemetry()
         try:
@@ -79,6 +90,7 @@ class Hub:
         self.endpoint = chosen.rstrip("/")
         self.cache_dir = cache_dir or _cache_from_environment() or Path(constants.HF_HUB_CACHE)
         self._token = token
+        self._patience, self._answered = patience or Patience(), False
         self._api = HfApi(endpoint=self.endpoint, token=token)
         self._files: dict[tuple[str, str], tuple[HubFile, ...]] = {}
 
@@ -101,7 +113,7 @@ class Hub:
         if self.offline:
             return self._cached_revisions(repo)
         with self._explained(repo):
-            refs = self._api.list_repo_refs(repo)
+            refs = self._asked(lambda: self._api.list_repo_refs(repo))
         return tuple(branch.name for branch in refs.branches)
 
     def files(self, repo: str, revision: str) -> tuple[HubFile, ...]:
@@ -116,14 +128,12 @@ class Hub:
             return self._files[repo, revision]
         if self.offline:
             raise SuiteError(self._offline_message(f"the files of {repo} at {revision}"))
-        from huggingface_hub.hf_api import RepoFile
-
         with self._explained(repo, revision):
-            entries = list(self._api.list_repo_tree(repo, revision=revision))
+            entries = self._asked(lambda: list(self._tree(repo, revision)))
         found = tuple(
-            HubFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else None)
+            HubFile(entry["path"], entry["size"], (entry.get("lfs") or {}).get("oid"))
             for entry in entries
-            if isinstance(entry, RepoFile)
+            if entry["type"] == "file"
         )
         return self._files.setdefault((repo, revision), found)
 
@@ -143,27 +153,100 @@ class Hub:
             known[0] if len(known) == 1 else hashlib.sha256("\n".join(known).encode()).hexdigest()
         )
 
-    def fetch(self, repo: str, revision: str, *, legacy_weights: bool = False) -> Path:
-        """Bring one checkpoint into the cache and return its folder.
-
-        Only settings, tokenizer and weights are fetched, never code. Legacy weights are fetched
-        only where they are asked for and there are no safetensors.
+    def blobs(self, repo: str, revision: str, *, legacy_weights: bool = False) -> tuple[Blob, ...]:
+        """The weight files of a checkpoint whose digests the hub knows: where its bytes are.
 
         Raises
         ------
         SuiteError
             As `files`.
         WeightsError
-            The revision has no weights, or only legacy ones that were not asked for.
+            As `fetch`.
         """
-        folder = self._snapshot(repo, revision, (*_SETTINGS, *_SAFE_WEIGHTS))
+        files = self.files(repo, revision)
+        names = [file.name for file in files]
+        patterns = _SAFE_WEIGHTS
+        if not any(fnmatch(name, "*.safetensors") for name in names):
+            if not legacy_weights:
+                self._refuse_without_safetensors(repo, revision)
+            patterns = _LEGACY_WEIGHTS
+        folder = self.cache_dir.expanduser().absolute() / f"models--{repo.replace('/', '--')}"
+        return tuple(
+            Blob(folder, file.name, file.size, file.sha256)
+            for file in files
+            if file.sha256 and "/" not in file.name and any(fnmatch(file.name, p) for p in patterns)
+        )
+
+    def fetch(
+        self,
+        repo: str,
+        revision: str,
+        *,
+        legacy_weights: bool = False,
+        keep: bool = True,
+        on_bytes: Callable[[int], None] = lambda _: None,
+    ) -> Path:
+        """Bring one checkpoint into the cache and return its folder.
+
+        Only settings, tokenizer and weights are fetched, never code. Legacy weights are fetched
+        only where they are asked for and there are no safetensors. What came of a weight file
+        before a connection broke or a process was killed is not fetched again.
+
+        Parameters
+        ----------
+        keep
+            False where it may be evicted later.
+        on_bytes
+            Told of the bytes of weights as they come; what it raises stops the transfer.
+
+        Raises
+        ------
+        SuiteError
+            As `files`.
+        WeightsError
+            The revision has no weights, or only legacy ones that were not asked for; or they are
+            not those of the hub's digest.
+        """
+        if not self.offline:
+            try:
+                blobs = self.blobs(repo, revision, legacy_weights=legacy_weights)
+            except WeightsError:
+                raise
+            except SuiteError:
+                # A hub that is out of reach does not keep from what is here.
+                with suppress(SuiteError):
+                    return self._whole(repo, revision, legacy_weights, local=True)
+                raise
+            for blob in blobs:
+                self._bring(repo, revision, blob, on_bytes)
+                if keep:
+                    blob.keep()
+            on_bytes(0)  # it may be stopped here too
+        return self._whole(repo, revision, legacy_weights)
+
+    def _whole(
+        self, repo: str, revision: str, legacy_weights: bool, *, local: bool = False
+    ) -> Path:
+        """The snapshot's folder, after fetching what it lacks unless that is `local`."""
+        folder = self._snapshot(repo, revision, (*_SETTINGS, *_SAFE_WEIGHTS), local=local)
         names = [path.name for path in folder.glob("*.safetensors")]
         if not names and legacy_weights:
-            folder = self._snapshot(repo, revision, (*_SETTINGS, *_LEGACY_WEIGHTS))
-        elif not names:
+            folder = self._snapshot(repo, revision, (*_SETTINGS, *_LEGACY_WEIGHTS), local=local)
+        elif not names and not local:
             self._refuse_without_safetensors(repo, revision)
         weight_files(folder, legacy_weights=legacy_weights)
         return folder
+
+    def _bring(self, repo: str, revision: str, blob: Blob, on_bytes: Callable[[int], None]) -> None:
+        if blob.there:
+            return
+        with self._explained(repo, revision):
+            blob.fetch(
+                lambda start: self._body(repo, revision, blob.name, start),
+                patiently=self._asked,
+                broken=(_transport(), ConnectionError),
+                on_bytes=on_bytes,
+            )
 
     def _refuse_without_safetensors(self, repo: str, revision: str) -> None:
         where = f"{repo} at revision {revision}"
@@ -180,22 +263,77 @@ class Hub:
             f"{LEGACY.single}; choose another revision"
         )
 
-    def _snapshot(self, repo: str, revision: str, patterns: tuple[str, ...]) -> Path:
+    def _snapshot(
+        self, repo: str, revision: str, patterns: tuple[str, ...], *, local: bool = False
+    ) -> Path:
         from huggingface_hub import snapshot_download
 
         with self._explained(repo, revision):
-            folder = snapshot_download(
-                repo,
-                revision=revision,
-                endpoint=self.endpoint,
-                token=self._token,
-                cache_dir=self.cache_dir,
-                allow_patterns=list(patterns),
-                ignore_patterns=list(_NEVER),
-                local_files_only=self.offline,
-                tqdm_class=_quiet_bar(),
+            folder = self._asked(
+                lambda: snapshot_download(
+                    repo,
+                    revision=revision,
+                    endpoint=self.endpoint,
+                    token=self._token,
+                    cache_dir=self.cache_dir,
+                    allow_patterns=list(patterns),
+                    ignore_patterns=list(_NEVER),
+                    local_files_only=local or self.offline,
+                    tqdm_class=_quiet_bar(),
+                )
             )
         return Path(folder)
+
+    def _tree(self, repo: str, revision: str) -> Iterator[dict[str, Any]]:
+        # Not by HfApi.list_repo_tree, which has a patience of its own, of 23 s a failing request.
+        from huggingface_hub import get_session, hf_raise_for_status
+
+        url = f"{self.endpoint}/api/models/{repo}/tree/{quote(revision, safe='')}"
+        while url:
+            response = get_session().get(url, headers=self._headers(), timeout=_timeout_s())
+            hf_raise_for_status(response)
+            yield from response.json()
+            url = response.links.get("next", {}).get("url", "")
+
+    @contextmanager
+    def _body(self, repo: str, revision: str, name: str, start: int) -> Iterator[Body]:
+        """The content of a file from an offset on, as it comes."""
+        from huggingface_hub import get_session, hf_hub_url, hf_raise_for_status
+
+        url = hf_hub_url(repo, name, revision=revision, endpoint=self.endpoint)
+        headers = self._headers() | {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        with get_session().stream(
+            "GET", url, headers=headers, timeout=_timeout_s(), follow_redirects=True
+        ) as response:
+            hf_raise_for_status(response)
+            begins = start if response.status_code == 206 else 0
+            yield Body(begins, response.iter_raw(_CHUNK_BYTES))
+
+    def _headers(self) -> dict[str, str]:
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        return dict(build_hf_headers(token=self._token))
+
+    def _asked(self, attempt: Callable[[], T]) -> T:
+        """What the hub answers, with patience where it limits requests or fails for now."""
+        answer = self._patience.call(attempt, self._wait)
+        self._answered = True
+        return answer
+
+    def _wait(self, error: Exception) -> float | None:
+        """As `Patience.call` asks. A hub that never answered is out of reach, and told so."""
+        from huggingface_hub import errors
+
+        cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else error
+        if isinstance(cause, errors.HfHubHTTPError):
+            status = cause.response.status_code
+            if status in (408, 429) or status >= 500:
+                return told_to_wait(cause.response.headers)
+            return None
+        broken = isinstance(cause, (_transport(), ConnectionError))
+        return 0.0 if broken and self._answered and not self.offline else None
 
     def _cached_revisions(self, repo: str) -> tuple[str, ...]:
         refs = self.cache_dir / f"models--{repo.replace('/', '--')}" / "refs"
@@ -215,15 +353,11 @@ class Hub:
         """Turn what huggingface_hub raises into one line that names the next step."""
         from huggingface_hub import errors
 
-        # httpx or httpx2, by version: the base of both HTTP and connection errors.
-        transport: type[Exception] = errors.HfHubHTTPError.__bases__[0]
         what = repo if revision is None else f"{repo} at revision {revision}"
         try:
             yield
         except errors.GatedRepoError as error:
-            raise SuiteError(
-                f"{repo} is gated: accept its licence on {self.endpoint}/{repo} and set HF_TOKEN"
-            ) from error
+            raise SuiteError(self._gated(repo, error)) from error
         except errors.RepositoryNotFoundError as error:
             raise SuiteError(
                 f"repository {repo!r} is not on {self.endpoint}, or is private; `logitbank suites` "
@@ -244,15 +378,27 @@ class Hub:
             raise self._unreachable(what, error.__cause__ or error) from error
         except errors.HfHubHTTPError as error:
             raise self._refused(what, error) from error
-        except (transport, ConnectionError, errors.XetDownloadError) as error:
+        except (_transport(), ConnectionError, errors.XetDownloadError) as error:
             raise self._unreachable(what, error) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             raise DiskSpaceError(
                 f"the disk of {self.cache_dir} filled up while fetching {what}; "
-                "free some of it, or set HF_HOME to a folder on a larger one"
+                "free some of it, set HF_HOME to a folder on a larger one, or use --disk-budget"
             ) from error
+
+    def _gated(self, repo: str, error: Any) -> str:
+        where = f"{self.endpoint}/{repo}"
+        if error.response.status_code == 403:
+            return (
+                f"{repo} is gated, and this token has no access: accept its licence on {where} "
+                "with the token's account, and wait where its authors grant access by hand"
+            )
+        return (
+            f"{repo} is gated: accept its licence on {where} and set HF_TOKEN, or run "
+            "`hf auth login`"
+        )
 
     def _refused(self, what: str, error: Any) -> SuiteError:
         status = error.response.status_code
@@ -261,6 +407,11 @@ class Hub:
                 f"{self.endpoint} refused access to {what} (status {status}): accept the licence "
                 "on the model page and set HF_TOKEN to a valid token"
             )
+        if status == 429:
+            return SuiteError(
+                f"{self.endpoint} limits requests (status 429) and did so to the end for {what}; "
+                "the same command goes on later; HF_TOKEN raises the limit"
+            )
         return SuiteError(f"{self.endpoint} answered {status} for {what}; try again later")
 
     def _unreachable(self, what: str, error: BaseException) -> SuiteError:
@@ -268,6 +419,20 @@ class Hub:
             f"cannot reach {self.endpoint} for {what} ({type(error).__name__}); check the network "
             "and HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what was fetched before"
         )
+
+
+def _transport() -> type[Exception]:
+    """The base of HTTP and connection errors: httpx's or httpx2's, by version."""
+    from huggingface_hub import errors
+
+    base: type[Exception] = errors.HfHubHTTPError.__bases__[0]
+    return base
+
+
+def _timeout_s() -> float:
+    from huggingface_hub import constants
+
+    return float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
 
 
 def _disable_telemetry() -> None:

@@ -10,7 +10,9 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -25,12 +27,20 @@ class HubServer:
 
     `gated` repositories show their files and refuse to send them without the token "let-me-in".
     With `digests=False` the listing lacks every SHA-256. With `status` set, every answer is that.
+    Of the requests to come, `limited` are refused with `Retry-After`; of the large files to come,
+    `broken` end in the middle. A large file takes `pause_s` after its first byte; `most_at_once`
+    is how many were ever sent side by side.
     """
 
     def __init__(self, root: Path, *, gated: Collection[str] = (), digests: bool = True) -> None:
         self.root, self.gated, self.digests = root, gated, digests
         self.requests: list[str] = []
         self.status: int | None = None
+        self.limited = self.broken = 0
+        self.retry_after = "1"
+        self.pause_s = 0.0
+        self.sending = self.most_at_once = 0
+        self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -51,6 +61,24 @@ class HubServer:
         at: TracebackType | None,
     ) -> None:
         self.close()
+
+    def use_up(self, what: str) -> bool:
+        """One of `limited` or `broken`, if any is left."""
+        with self.lock:
+            left = getattr(self, what)
+            setattr(self, what, max(0, left - 1))
+            return bool(left)
+
+    @contextmanager
+    def sends(self) -> Iterator[None]:
+        with self.lock:
+            self.sending += 1
+            self.most_at_once = max(self.most_at_once, self.sending)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.sending -= 1
 
     def count(self, pattern: str) -> int:
         """How many requests match a regular expression; they look like `GET /path`."""
@@ -78,6 +106,8 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             path = unquote(urlsplit(self.path).path)
             hub.requests.append(f"{self.command} {path}")
             try:
+                if hub.use_up("limited"):
+                    raise _RefusedError(429, "")
                 if hub.status:
                     raise _RefusedError(hub.status, "")
                 if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/refs", path):
@@ -94,6 +124,8 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             except _RefusedError as refusal:
                 self.send_response(refusal.status)
                 self.send_header("X-Error-Code", refusal.code)
+                if refusal.status == 429:
+                    self.send_header("Retry-After", hub.retry_after)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -102,9 +134,9 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
 
         def _send_file(self, repo: str, revision: str, name: str) -> None:
             folder = _revision(hub, repo, revision)
-            allowed = self.headers.get("Authorization") == "Bearer let-me-in"
-            if repo in hub.gated and not allowed:
-                raise _RefusedError(401, "GatedRepo")
+            token = self.headers.get("Authorization")
+            if repo in hub.gated and token != "Bearer let-me-in":
+                raise _RefusedError(403 if token else 401, "GatedRepo")
             if not (folder / name).is_file():
                 raise _RefusedError(404, "EntryNotFound")
             content = (folder / name).read_bytes()
@@ -121,8 +153,18 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command == "GET":
+            if self.command == "GET" and urlsplit(self.path).path.endswith(LARGE):
+                self._send_slowly(content[span.start : span.stop])
+            elif self.command == "GET":
                 self.wfile.write(content[span.start : span.stop])
+
+        def _send_slowly(self, content: bytes) -> None:
+            with hub.sends():
+                self.wfile.write(content[:1])
+                self.wfile.flush()
+                time.sleep(hub.pause_s)
+                end = len(content) // 2 if hub.use_up("broken") else len(content)
+                self.wfile.write(content[1:end])
 
     return Handler
 

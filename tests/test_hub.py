@@ -12,10 +12,12 @@ import torch
 from safetensors.torch import save_file
 
 from logitbank.engine.hub import Hub
+from logitbank.engine.patience import Patience
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
 from tests.hub_server import HubServer
 
 REPO = "lab/toy"
+QUICK = Patience(tries=3, first_s=0.01)
 
 
 def write_revision(
@@ -54,7 +56,7 @@ def server(root: Path) -> Iterator[HubServer]:
 def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    return Hub(server.endpoint, cache_dir=tmp_path / "cache")
+    return Hub(server.endpoint, cache_dir=tmp_path / "cache", patience=QUICK)
 
 
 def test_revisions_are_the_branches(hub):

@@ -1,0 +1,87 @@
+"""Ask again, later, what a server refused for now: the one place for rate limits and backoff."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from re import search
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Shared by all threads that ask one server; a wait that it names holds for all of them.
+
+    Parameters
+    ----------
+    tries
+        How often to ask before its answer is final.
+    first_s
+        Wait before the second try; each following one is twice as long, up to `longest_s`.
+    told_s
+        Longest wait that a server may ask for. The hub counts requests in windows of 5 minutes.
+    """
+
+    def __init__(
+        self,
+        *,
+        tries: int = 7,
+        first_s: float = 1.0,
+        longest_s: float = 60.0,
+        told_s: float = 600.0,
+    ) -> None:
+        self.tries, self.first_s = tries, first_s
+        self.longest_s, self.told_s = longest_s, told_s
+        self._not_before = 0.0
+        self._lock = threading.Lock()
+
+    def call(self, attempt: Callable[[], T], wait: Callable[[Exception], float | None]) -> T:
+        """What `attempt` returns, at last, or the last error that it raised.
+
+        `wait` says of an error how many seconds its server told to wait, 0 where it told nothing,
+        and None where asking again would not help.
+        """
+        for tried in range(1, self.tries + 1):
+            self._hold()
+            try:
+                return attempt()
+            except Exception as error:
+                told = wait(error)
+                if told is None or told > self.told_s or tried == self.tries:
+                    raise
+            if told:
+                with self._lock:
+                    self._not_before = max(self._not_before, time.monotonic() + told)
+            else:
+                time.sleep(min(self.longest_s, self.first_s * 2 ** (tried - 1)))
+        raise AssertionError("at least one try")
+
+    def _hold(self) -> None:
+        while (left := self._not_before - time.monotonic()) > 0:
+            time.sleep(left)
+
+
+def told_to_wait(headers: Mapping[str, str], now: datetime | None = None) -> float:
+    """Seconds that an answer asks to wait, 0 where it does not say.
+
+    `Retry-After` in either form, else the reset of the hub's `RateLimit`.
+
+    >>> told_to_wait({"Retry-After": "30"}), told_to_wait({"RateLimit": '"api";r=0;t=55'})
+    (30.0, 55.0)
+    """
+    lower = {name.lower(): value for name, value in headers.items()}
+    after = lower.get("retry-after", "").strip()
+    if search(r"^\d{1,9}(\.\d+)?$", after):
+        return float(after)
+    if after:
+        try:
+            at = parsedate_to_datetime(after)
+        except ValueError:
+            return 0.0
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+    if limit := search(r"r=0\b.*t=(\d{1,9})", lower.get("ratelimit", "")):
+        return float(limit[1])
+    return 0.0

@@ -197,7 +197,11 @@ def run(
     with (
         stopping.on_sigterm(),
         Fetcher(
-            checkpoints, hub, legacy_weights=legacy, disk_budget=disk_budget
+            checkpoints,
+            hub,
+            legacy_weights=legacy,
+            ahead=1 + spread.workers,
+            disk_budget=disk_budget,
         ) as fetcher,
         ExitStack() as ends,
     ):

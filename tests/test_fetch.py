@@ -1,5 +1,7 @@
 """Downloads: several at once, continued, within a budget, and only what is not there."""
 
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,18 +10,26 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import logitbank
+from logitbank.cli.main import run
 from logitbank.engine.blobs import Claim
 from logitbank.engine.budget import parse_bytes
+from logitbank.engine.events import Event, Summary
+from logitbank.engine.extract import extract
 from logitbank.engine.fetch import fetch
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
 from logitbank.engine.patience import Patience, told_to_wait
 from logitbank.engine.suites import Suite, resolve_suite
 from logitbank.errors import DiskSpaceError, SuiteError, UsageError, WeightsError
+from tests.checkpoints import VOCAB
+from tests.fakes import FakeBackend, InProcess
 from tests.hub_server import HubServer
+from tests.test_extract import questions, write_series
 
 REPO = "lab/toy"
 WEIGHT_BYTES = 100_000
@@ -503,3 +513,130 @@ def test_fetch_refuses_more_than_its_budget_or_the_disk(
     with pytest.raises(DiskSpaceError, match=r"need 600 kB and .* has 1 kB free; choose fewer"):
         fetch(REPO, hub=hub)
     assert server.count(WEIGHTS) == 0
+
+
+# Extraction.
+
+
+@pytest.fixture
+def banked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Hub, HubServer]]:
+    """A hub whose checkpoints can be extracted by the fake engine."""
+    series = write_series(tmp_path / "hub" / "lab" / "toy", *(f"step{step}" for step in range(5)))
+    for step in range(5):
+        values = np.full(WEIGHT_BYTES // 4, step, np.float32)
+        save_file({"w": values}, series / f"step{step}" / "model.safetensors")
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    with HubServer(tmp_path / "hub") as server:
+        yield Hub(server.endpoint, cache_dir=tmp_path / "cache", patience=QUICK), server
+
+
+def extracted(path: Path, hub: Hub, **changes: object) -> Summary:
+    arguments = {
+        "suite": REPO,
+        "prompts": questions(" the nurse said"),
+        "canary_every": 0,
+    } | changes
+    return extract(path, engine="transformers", hub=hub, **arguments)  # type: ignore[arg-type]
+
+
+def test_extraction_within_a_budget_leaves_no_weights_behind(
+    banked: tuple[Hub, HubServer], tmp_path: Path
+) -> None:
+    hub, server = banked
+    hub.fetch(REPO, "step2")
+    (kept,) = hub.blobs(REPO, "step2")
+    largest: list[int] = []
+
+    def watch(event: Event) -> None:
+        blobs = (b for b in hub.cache_dir.glob("models--*/blobs/*") if b.name != kept.sha256)
+        largest.append(sum(size for b in blobs if (size := b.stat().st_size) >= WEIGHT_BYTES))
+
+    summary = extracted(tmp_path / "b.zarr", hub, disk_budget="250kB", on_event=watch)
+    assert [c.step for c in summary.done] == [0, 1, 2, 3, 4]
+    assert 0 < max(largest) <= 250_000
+    assert [b.name for b in kept.path.parent.iterdir() if b.stat().st_size >= WEIGHT_BYTES] == [
+        kept.sha256
+    ]
+    assert server.count(WEIGHTS) == 5
+    again = extracted(tmp_path / "b.zarr", hub, disk_budget="250kB")
+    assert again.rows == 0
+
+
+def test_extraction_refuses_a_budget_below_a_checkpoint(
+    banked: tuple[Hub, HubServer], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="take 100 kB and --disk-budget is 50 kB"):
+        extracted(tmp_path / "b.zarr", banked[0], disk_budget="50kB")
+    assert not (tmp_path / "b.zarr").exists()
+
+
+def test_after_fetch_extraction_asks_nobody(
+    banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, server = banked
+    fetch(REPO, steps="0,2,4", hub=hub)
+    server.requests.clear()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    summary = extracted(tmp_path / "b.zarr", Hub(cache_dir=hub.cache_dir), steps="0,2,4")
+    assert [c.step for c in summary.done] == [0, 2, 4]
+    assert server.requests == []
+
+
+# The command line.
+
+
+@pytest.fixture
+def command(
+    server: HubServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., tuple[int, str, str]]:
+    """`logitbank fetch` with the hub that the environment names."""
+    monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))
+
+    def called(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["logitbank", "fetch", *words])
+        with pytest.raises(SystemExit) as end:
+            run()
+        captured = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, captured.out, captured.err
+
+    return called
+
+
+def test_the_command_says_what_came_and_how_to_go_on(
+    command: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    code, out, _ = command("--suite", REPO, "--steps", "0:4:2")
+    assert code == 0
+    assert re.search(r"^3 of 3 checkpoints are here; 300 kB came in .* s \(.*/s\)$", out, re.M)
+    assert (
+        "HF_HUB_OFFLINE=1 logitbank extract BANK --suite lab/toy --steps 0:4:2 --prompts …" in out
+    )
+    assert len(list((tmp_path / "elsewhere").glob("models--lab--toy/snapshots/*"))) == 3
+    code, out, _ = command("--suite", REPO, "--steps", "0:4:2")
+    assert code == 0
+    assert "3 of 3 checkpoints are here; nothing had to be fetched" in out
+
+
+def test_the_command_ends_with_1_where_some_failed(
+    command: Callable[..., tuple[int, str, str]], root: Path
+) -> None:
+    (root / REPO / "step1" / "model.safetensors").unlink()
+    code, out, error = command("--suite", REPO)
+    assert code == 1
+    assert "5 of 6 checkpoints are here" in out
+    assert "failed toy step 1: lab/toy at revision step1 holds no weights" in error
+
+
+def test_the_command_refuses_what_cannot_be(command: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, error = command("--suite", REPO, "--disk-budget", "much")
+    assert code == 2
+    assert error.startswith("logitbank: size 'much' is unknown")
+    code, _, error = command("--suite", REPO, "--disk-budget", "150kB")
+    assert code == 2
+    assert "need 600 kB and --disk-budget is 150 kB, which holds the first 1" in error

@@ -10,6 +10,7 @@ from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
+from bench.run_costs import run_costs
 from bench.stereoset import stereoset_tables
 from bench.store import codec_figures, store_figures
 
@@ -78,6 +79,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "logprobs": logprobs,
     "masked": masked,
     "sentences": sentences,
+    "run": run_costs,
     "store": store_figures,
     "codecs": codec_figures,
 }

@@ -1,26 +1,31 @@
 """What the contenders run. Each function sets up, and returns the round that is timed."""
 
 import os
-import shutil
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.contender import Round, timed
-from bench.workload import sentences, token_ids, workload
+from bench.workload import orders, sentences, token_ids, workload
+from logitbank.engine.tokenizer import Tokenizer
 
 
-def bare_vllm(checkpoint: str, count: int, long: bool, logprobs: str | None = None) -> Round:
+def bare_vllm(
+    checkpoint: str, count: int, long: bool, logprobs: str | None = None, alone: bool = False
+) -> Round:
     """vLLM generating one token a prompt, with this product's engine settings and no tap.
 
-    `logprobs` asks for the whole vocabulary as vLLM's users do: "dict" or "flat".
+    `logprobs` asks for the whole vocabulary as vLLM's users do: "dict" or "flat". `alone` takes
+    five orders of each prompt and lets them share nothing.
     """
     settings = _quiet_vllm()
     from vllm import LLM, SamplingParams
 
-    ids = token_ids(workload(count, long=long), Path(checkpoint))
+    if alone:
+        encode = Tokenizer.load(Path(checkpoint)).encode
+        ids = [tuple(encode(prompt.text)) for prompt in orders(count).prompts]
+    else:
+        ids = token_ids(workload(count, long=long), Path(checkpoint))
     extra: dict[str, Any] = {} if logprobs is None else {"max_logprobs": -1}
     llm = LLM(
         checkpoint,
@@ -33,6 +38,7 @@ def bare_vllm(checkpoint: str, count: int, long: bool, logprobs: str | None = No
         enforce_eager=True,
         kv_cache_memory_bytes=512 * 2**20,
         disable_log_stats=True,
+        enable_prefix_caching=not alone,
         **extra,
     )
     params = SamplingParams(
@@ -59,45 +65,33 @@ def bank(
     folder: str,
     masked: bool = False,
     sentence: bool = False,
+    five_orders: bool = False,
 ) -> Round:
     """This product: a full float16 bank on disk, from a loaded checkpoint to the seal."""
-    from logitbank.engine.backend import EngineSettings
-    from logitbank.engine.events import Event, WeightsLoaded
-    from logitbank.engine.extract import record_prompts
-    from logitbank.engine.job import Job
-    from logitbank.engine.prepare import Extraction, prepare
-    from logitbank.engine.suites import resolve_suite
-    from logitbank.engine.worker import Worker
-    from logitbank.store import Bank
-    from logitbank.store.schema import Keep
+    from bench.scoring import Scoring
 
-    source = Path(checkpoint)
-    suite = resolve_suite(str(source.parent), steps=source.name.removeprefix("step"))
-    settings = EngineSettings("vllm" if engine == "vllm" else "transformers", canary_every=0)
-    # Full rows of every token of a sentence are 1 MB a sentence: what is kept is what is asked.
-    prompts = sentences(count) if sentence else workload(count, long=long, masked=masked)
-    keep = Keep("options") if sentence else Keep("full")
-    prepared = prepare(None, Extraction(suite, (prompts,), settings, keep=keep), source)
-    path = Path(folder) / "rounds.zarr"
-    shutil.rmtree(path, ignore_errors=True)
-    record_prompts(Bank.create(path), prepared)
-    loaded: list[float] = []
+    scoring = Scoring(
+        *(checkpoint, count),
+        engine=engine,
+        folder=folder,
+        long=long,
+        masked=masked,
+        sentence=sentence,
+        five_orders=five_orders,
+    )
+    return scoring.once
 
-    def notice(event: Event) -> None:
-        if isinstance(event, WeightsLoaded):
-            loaded.append(time.perf_counter())
 
-    worker = Worker(path, log=Path(folder) / "canary.log", emit=notice)
+def outside_model(checkpoint: str, count: int, long: bool, folder: str) -> Round:
+    """Share of CPU time that is not the model's; see `bench.outside`."""
+    from bench.outside import outside
 
-    def once() -> float:
-        checkpoint = replace(suite.checkpoints[0].id, step=len(loaded))
-        deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
-        worker.run(
-            Job(checkpoint, source, deposits, prepared.tokenizer.entries, {}, prepared.settings)
-        )
-        return time.perf_counter() - loaded[-1]
+    return outside(checkpoint, count, long, folder)
 
-    return once
+
+def each_alone(checkpoint: str, count: int, long: bool) -> Round:
+    """Bare vLLM on `count` WinoBias sentences in five orders, every prompt scored by itself."""
+    return bare_vllm(checkpoint, count, long, alone=True)
 
 
 def transformers_loop(checkpoint: str, count: int, long: bool) -> Round:
@@ -129,8 +123,6 @@ def sentence_loop(checkpoint: str, count: int, long: bool) -> Round:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from logitbank.engine.tokenizer import Tokenizer
-
     tokenizer = Tokenizer.load(Path(checkpoint))
     texts = [prompt.text for prompt in sentences(count).prompts]
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
@@ -154,7 +146,6 @@ def masked_loop(checkpoint: str, count: int, long: bool) -> Round:
     from transformers import AutoModelForMaskedLM
 
     from logitbank.engine.prompts import tokenize
-    from logitbank.engine.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(Path(checkpoint))
     queries = tokenize(workload(count, long=long, masked=True), tokenizer).queries
@@ -206,6 +197,8 @@ def _quiet_vllm() -> Any:
 KINDS: dict[str, Callable[..., Round]] = {
     "bare_vllm": bare_vllm,
     "bank": bank,
+    "each_alone": each_alone,
+    "outside_model": outside_model,
     "harness": harness,
     "transformers_loop": transformers_loop,
     "masked_loop": masked_loop,

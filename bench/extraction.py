@@ -41,6 +41,7 @@ def against(
     their_count: int | None = None,
     long: bool = False,
     sentence: bool = False,
+    five_orders: bool = False,
     rounds: int = 7,
     **request: object,
 ) -> Figure:
@@ -66,6 +67,7 @@ def against(
         folder=tmp,
         masked=masked,
         sentence=sentence,
+        five_orders=five_orders,
     )
     try:
         ratios, detail = paired(ours, theirs, rounds=rounds, scale=count / (their_count or count))

@@ -29,6 +29,7 @@ def many_checkpoints(tmp: Path, *, checkpoints: int = 8, count: int = 2000) -> l
             str(count),
         ],
         check=True,
+        stdout=subprocess.DEVNULL,
     )
     took = time.perf_counter() - start
     scoring = median([*before, *(bare.round() for _ in range(2))])

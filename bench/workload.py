@@ -19,6 +19,14 @@ def sentences(count: int) -> SequenceSet:
     return SequenceSet("bench-sentences", tuple(whole[:: len(whole) // count][:count]))
 
 
+def orders(count: int) -> PromptSet:
+    """`count` WinoBias sentences, spread over the set, each with its options in five orders."""
+    whole = prompt_set("winobias", data=DATA, orders=5).prompts
+    ids = list(dict.fromkeys(prompt.id for prompt in whole))
+    chosen = set(ids[:: len(ids) // count][:count])
+    return PromptSet("bench-orders", tuple(p for p in whole if p.id in chosen))
+
+
 def workload(count: int, *, long: bool = False, masked: bool = False) -> PromptSet:
     """`count` prompts spread over the whole set: 38 tokens on average, or about 110.
 

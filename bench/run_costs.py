@@ -1,0 +1,100 @@
+"""What a run costs beside the model: CPU time, waiting, and what several workers gain."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from bench.contender import Contender
+from bench.extraction import against
+from bench.figures import Figure
+from bench.models import series
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.worker_process import worker_environment
+
+
+def run_costs(
+    tmp: Path, *, shape: str = "70m", checkpoints: int = 8, count: int = 2000
+) -> Iterator[Figure]:
+    for tokens, target, number in ((38, 0.12, count // 4), (110, 0.05, count // 10)):
+        yield _outside(tmp, shape, tokens, target, number)
+    yield against(
+        "70M, WinoBias in five orders, against each prompt alone", 1.5, "each_alone",
+        tmp=tmp, shape=shape, count=count // 20, rounds=5, five_orders=True,
+    )  # fmt: skip
+    yield from _waiting(tmp, shape, checkpoints, count)
+    yield _workers(tmp, shape, checkpoints, count // 4)
+
+
+def _outside(tmp: Path, shape: str, tokens: int, target: float, count: int) -> Figure:
+    contender = Contender(
+        "outside_model",
+        tmp / "outside.log",
+        environment=worker_environment(EngineSettings("vllm")),
+        checkpoint=series(tmp, shape, 8) / "step0",
+        count=count,
+        long=tokens > 100,
+        folder=tmp,
+    )
+    shares = [contender.round() for _ in range(5)]
+    contender.close()
+    value = median(shares)
+    name = f"{shape}, CPU time outside the model, {tokens} tokens"
+    return Figure(
+        name, value, "of all", f"< {target:g}", value < target, shares, f"{count} prompts"
+    )
+
+
+def _waiting(tmp: Path, shape: str, checkpoints: int, count: int) -> Iterator[Figure]:
+    folder = series(tmp, shape, checkpoints)
+    spent = _run(folder, tmp / "waiting.zarr", count, workers=1)["spent"]
+    total = sum(spent.values())
+    detail = ", ".join(f"{phase} {s:.1f} s ({s / total:.1%})" for phase, s in spent.items())
+    share = spent.get("wait", 0.0) / total
+    name = f"{shape}, {checkpoints} checkpoints × {count:,} prompts"
+    yield Figure(
+        f"{name}, waiting between checkpoints",
+        share,
+        "of all",
+        "< 0.03",
+        share < 0.03,
+        detail=detail,
+    )
+
+
+def _workers(tmp: Path, shape: str, checkpoints: int, count: int) -> Figure:
+    """Wall time of whole runs; the engines' start is in both."""
+    folder = series(tmp, shape, checkpoints)
+    one, two, found = [], [], []
+    for turn in range(3):
+        two.append(_run(folder, tmp / f"two{turn}.zarr", count, workers=2)["seconds"])
+        one.append(_run(folder, tmp / f"one{turn}.zarr", count, workers=1, cores="0")["seconds"])
+        found.append(one[-1] / two[-1])
+    value = median(found)
+    times = f"{median(two):.0f} s against {median(one):.0f} s"
+    return Figure(
+        f"{shape}, two workers on two cores, against one worker pinned to one",
+        value, "×", "≥ 1.6 ×", value >= 1.6, found,
+        f"{checkpoints} checkpoints × {count} prompts: {times}",
+    )  # fmt: skip
+
+
+def _run(
+    folder: Path, bank: Path, count: int, *, workers: int, cores: str = ""
+) -> dict[str, object]:
+    command = [
+        sys.executable,
+        "-m",
+        "bench.one_run",
+        str(folder),
+        str(bank),
+        str(count),
+        str(workers),
+    ]
+    pinned = ["taskset", "-c", cores] if cores else []
+    done = subprocess.run([*pinned, *command], check=True, stdout=subprocess.PIPE, env=os.environ)
+    found: dict[str, object] = json.loads(done.stdout)
+    return found

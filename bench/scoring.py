@@ -1,0 +1,75 @@
+"""This product in one process: a bank's worker that scores one checkpoint after another."""
+
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench.workload import orders, sentences, workload
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.events import Event, WeightsLoaded
+from logitbank.engine.extract import record_prompts
+from logitbank.engine.job import Job
+from logitbank.engine.prepare import Extraction, prepare
+from logitbank.engine.suites import resolve_suite
+from logitbank.engine.worker import Worker
+from logitbank.store import Bank
+from logitbank.store.schema import Keep
+
+
+class Scoring:
+    """Each call of `once` scores all prompts into a deposit of its own.
+
+    Rows are whole and float16, unless the prompts are sentences: full rows of every token of a
+    sentence are 1 MB a sentence, so what is kept is what is asked.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str,
+        count: int,
+        *,
+        engine: str,
+        folder: str,
+        long: bool = False,
+        masked: bool = False,
+        sentence: bool = False,
+        five_orders: bool = False,
+    ) -> None:
+        self._source = Path(checkpoint)
+        suite = resolve_suite(
+            str(self._source.parent), steps=self._source.name.removeprefix("step")
+        )
+        settings = EngineSettings("vllm" if engine == "vllm" else "transformers", canary_every=0)
+        if sentence:
+            prompts = sentences(count)
+        elif five_orders:
+            prompts = orders(count)
+        else:
+            prompts = workload(count, long=long, masked=masked)
+        keep = Keep("options") if sentence else Keep("full")
+        self._prepared = prepare(
+            None, Extraction(suite, (prompts,), settings, keep=keep), self._source
+        )
+        self._checkpoint = suite.checkpoints[0].id
+        path = Path(folder) / "rounds.zarr"
+        shutil.rmtree(path, ignore_errors=True)
+        record_prompts(Bank.create(path), self._prepared)
+        self._loaded: list[float] = []
+        self.worker = Worker(path, log=Path(folder) / "canary.log", emit=self._notice)
+
+    def once(self) -> float:
+        """Seconds from weights that are there to the seal."""
+        prepared = self._prepared
+        checkpoint = replace(self._checkpoint, step=len(self._loaded))
+        deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
+        vocab = prepared.config.vocab
+        entries = min(prepared.tokenizer.entries, vocab)
+        self.worker.run(
+            Job(checkpoint, self._source, deposits, vocab, entries, {}, prepared.settings)
+        )
+        return time.perf_counter() - self._loaded[-1]
+
+    def _notice(self, event: Event) -> None:
+        if isinstance(event, WeightsLoaded):
+            self._loaded.append(time.perf_counter())

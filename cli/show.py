@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
+
+from logitbank.cli.show_run import account
 
 if TYPE_CHECKING:
     import polars as pl
@@ -130,7 +133,8 @@ def _cell(value: Any) -> str:
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(f"{task.finished_speed or task.speed or 0:,.0f} prompts/s", style="cyan")
+        rate = f"{task.finished_speed or task.speed or 0:,.0f} prompts/s"
+        return Text(rate + task.fields.get("more", ""), style="cyan")
 
 
 class ExtractProgress:
@@ -147,7 +151,8 @@ class ExtractProgress:
             console=err,
             disable=not err.is_terminal,
         )
-        self._committed = 0
+        self._committed = self._tokens = self._bytes = self._done = self._checkpoints = 0
+        self._began = 0.0
         self._pending: Counter[CheckpointId] = Counter()
 
     def __enter__(self) -> "ExtractProgress":
@@ -168,11 +173,14 @@ class ExtractProgress:
             case events.WeightsLoaded(checkpoint=checkpoint):
                 self._forget(checkpoint)  # of a worker that died and was replaced
                 self._say(f"{checkpoint}")
-            case events.RowsScored(checkpoint=checkpoint, rows=rows):
+            case events.RowsScored(checkpoint=checkpoint, rows=rows, tokens=tokens):
+                self._tokens += tokens
                 self._count(checkpoint, pending=rows)
-            case events.BlockCommitted(checkpoint=checkpoint, rows=rows):
+            case events.BlockCommitted(checkpoint=checkpoint, rows=rows, bytes=size):
+                self._bytes += size
                 self._count(checkpoint, committed=rows, pending=-rows)
             case events.CheckpointDone(checkpoint=checkpoint):
+                self._done += 1
                 self._forget(checkpoint)
             case events.CheckpointFailed(checkpoint=checkpoint, message=message):
                 self._forget(checkpoint)
@@ -187,7 +195,16 @@ class ExtractProgress:
         self._committed += committed
         self._pending[checkpoint] = max(0, self._pending[checkpoint] + pending)
         completed = self._committed + self._pending.total()
-        self._progress.update(self._task, completed=completed)
+        self._progress.update(self._task, completed=completed, more=self._more())
+
+    def _more(self) -> str:
+        """Tokens a second since the first were scored, and what is written, before compression."""
+        from logitbank.engine.plan import readable_bytes
+
+        now = time.monotonic()
+        self._began = self._began or now
+        rate = self._tokens / (now - self._began) if now > self._began else 0
+        return f", {rate:,.0f} tokens/s, {readable_bytes(self._bytes)}"
 
     def _forget(self, checkpoint: "CheckpointId") -> None:
         """Rows that were scored and lost, as when a worker died."""
@@ -207,9 +224,11 @@ class ExtractProgress:
         )
         for note in event.notes:
             self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
+        self._checkpoints = len(plan.to_run)
         self._task = self._progress.add_task("starting the engine", total=plan.rows or 1)
 
     def _say(self, text: str) -> None:
+        text = f"{self._done + 1}/{self._checkpoints} {text}"
         self._progress.update(self._task, description=clean(text))
 
 
@@ -233,6 +252,8 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
         f"{len(summary.done)} of {len(summary.plan.to_run)} checkpoints done, "
         f"{summary.rows:,} rows in {summary.seconds:,.1f} s ({rate:,.0f} a second) → {clean(bank)}"
     )
+    for line in account(summary):
+        err.print(line)
     if summary.interrupted:
         err.print("interrupted: what was committed is kept; the same command goes on from there")
     elif summary.failed:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logitbank.store.schema import Json, Query
 
@@ -54,6 +54,15 @@ class Loaded:
     seconds: float
 
 
+class Tokens(NamedTuple):
+    """What a scoring cost."""
+
+    asked: int
+    """Tokens of all queries."""
+    reused: int
+    """Of these, not run: a prefix cache had them, or another query had the same sequence."""
+
+
 class Sink(Protocol):
     """Takes logits while they are still on the device."""
 
@@ -72,7 +81,7 @@ class Backend(Protocol):
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         """Swap in the weights of `folder` and show that they are there."""
 
-    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         """Hand each query's logits to `sink`, in any order; a later row for an index wins."""
 
     def describe(self) -> dict[str, Json]:

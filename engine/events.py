@@ -44,6 +44,8 @@ class RowsScored:
 
     checkpoint: CheckpointId
     rows: int
+    tokens: int = 0
+    """Of their sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class BlockCommitted:
     block: int
     rows: int
     bytes: int
+    """Before compression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,10 @@ class CheckpointDone:
     seconds: float
     spent: Mapping[Phase, float] = field(default_factory=dict)
     """Seconds of its worker, by what they went into."""
+    tokens: int = 0
+    """Of all queries scored."""
+    reused: int = 0
+    """Of these, not run: from the prefix cache, or of a sequence that was run for another query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,12 @@ class Summary:
     workers: int = 1
     spent: dict[Phase, float] = field(default_factory=dict)
     """Seconds of all workers, by what they went into."""
+    tokens: int = 0
+    """Of the queries of checkpoints that are done."""
+    reused: int = 0
+    """Of these, not run."""
+    bytes: int = 0
+    """Committed, before compression."""
 
     @property
     def complete(self) -> bool:

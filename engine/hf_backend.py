@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
+from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.hf_model import adapter_weights, output_logits, read_model, used_weights
 from logitbank.engine.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights import ContentDigest, stream_weights
@@ -81,8 +81,9 @@ class TransformersBackend:
         return Loaded(digest.hexdigest(), self._head.outputs, time.perf_counter() - start)
 
     @torch.inference_mode()
-    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         assert self._model is not None, "load comes before score"
+        run = 0
         for batch in batches(
             queries, self._settings.max_batch_tokens, self._settings.max_sequences
         ):
@@ -100,6 +101,9 @@ class TransformersBackend:
             elif logits.dim() == 3:  # a head that could not be told apart ran on every position
                 logits = logits[rows, positions]
             sink(batch, logits.float())
+            run += sum(len(s.ids) for s in place)
+        asked = sum(len(query.ids) for query in queries)
+        return Tokens(asked, asked - run)
 
     def describe(self) -> dict[str, Json]:
         return {

@@ -64,6 +64,10 @@ class Plan:
     """Distinct queries of the prompt sets."""
     prompts: int
     """Prompts asked for, option orders counted."""
+    asked: int = 0
+    """Positions that the prompts are about, before equal ones became one query."""
+    orders: int = 1
+    """Of the options, of the prompt set that has most."""
 
     @property
     def rows(self) -> int:

@@ -117,6 +117,8 @@ def prepare(
         checkpoints=len(extraction.suite.checkpoints),
         queries=len(queries),
         prompts=sum(_count(prompts) for prompts in tokenized),
+        asked=sum(_count(prompts, "piece") for prompts in tokenized),
+        orders=max(prompts.table["order_seed"].n_unique() for prompts in tokenized),
     )
     needed = {query_sets[d.query_set] for d in deposits}
     longest = max((len(q.ids) for s in needed for q in s.queries), default=1)
@@ -258,9 +260,9 @@ def _check_stored(deposit: Deposit, extraction: Extraction) -> None:
             )
 
 
-def _count(prompts: TokenizedPrompts) -> int:
+def _count(prompts: TokenizedPrompts, *more: str) -> int:
     """Prompts, each option order counted."""
-    return prompts.table.select("prompt_id", "order_seed").n_unique()
+    return prompts.table.select("prompt_id", "order_seed", *more).n_unique()
 
 
 def _check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:

@@ -233,8 +233,9 @@ class Runner:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case BlockCommitted(rows=rows):
+            case BlockCommitted(rows=rows, bytes=size):
                 self._summary.rows += rows
+                self._summary.bytes += size
             case CheckpointDone(checkpoint=checkpoint):
                 self._add(event)
                 self._left[checkpoint] -= 1
@@ -267,6 +268,8 @@ class Runner:
         return {failure.checkpoint for failure in self._summary.failed}
 
     def _add(self, event: CheckpointDone) -> None:
+        self._summary.tokens += event.tokens
+        self._summary.reused += event.reused
         own = self._spent.setdefault(event.checkpoint, {})
         for total in (own, self._summary.spent):
             for phase, seconds in event.spent.items():

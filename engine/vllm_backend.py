@@ -27,7 +27,7 @@ import vllm
 from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
-from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
+from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.vllm_tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights import ContentDigest, stream_weights
@@ -136,7 +136,7 @@ class VllmBackend(VllmEngine):
         tap = SlotTap if self._slots else BatchTap
         super().__init__(settings, arguments | {"logits_processors": [tap]})
 
-    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         prompts = [{"prompt_token_ids": list(q.ids)} for q in queries]
         params = [
             SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={ROW: i})
@@ -144,9 +144,11 @@ class VllmBackend(VllmEngine):
         ]
         set_sink(sink)
         try:
-            self._llm.generate(prompts, params, use_tqdm=False)
+            outputs = self._llm.generate(prompts, params, use_tqdm=False)
         finally:
             set_sink(None)
+        cached = sum(output.num_cached_tokens or 0 for output in outputs)
+        return Tokens(sum(len(q.ids) for q in queries), cached)
 
     def describe(self) -> dict[str, Json]:
         return super().describe() | {

@@ -14,7 +14,7 @@ from vllm import PoolingParams
 from vllm.model_executor.layers.pooler import Pooler
 from vllm.v1.pool.metadata import PoolingMetadata
 
-from logitbank.engine.backend import EngineSettings, Sink
+from logitbank.engine.backend import EngineSettings, Sink, Tokens
 from logitbank.engine.vllm_backend import VllmEngine
 from logitbank.errors import EngineError
 from logitbank.store.schema import Head, Query
@@ -43,8 +43,9 @@ def pooling_arguments(settings: EngineSettings) -> dict[str, Any]:
 class PooledEngine(VllmEngine):
     """Scores any positions; every sequence is run once."""
 
-    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         prompts, params = [], []
+        run = 0
         order = sorted(range(len(queries)), key=lambda i: _sequence(queries[i]))
         for (head, ids, segments), group in groupby(order, key=lambda i: _sequence(queries[i])):
             rows = list(group)
@@ -56,12 +57,15 @@ class PooledEngine(VllmEngine):
             if any(segments):
                 extra[_SEGMENTS] = _second_segment(segments)
             prompts.append({"prompt_token_ids": list(ids)})
+            run += len(ids)
             params.append(PoolingParams(use_activation=False, extra_kwargs=extra))
         _sinks[:] = [sink]
         try:
             self._llm.encode(prompts, params, pooling_task=_TASK, use_tqdm=False)
         finally:
             _sinks.clear()
+        asked = sum(len(query.ids) for query in queries)
+        return Tokens(asked, asked - run)
 
 
 def _sequence(query: Query) -> tuple[Head, tuple[int, ...], tuple[int, ...]]:

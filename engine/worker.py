@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from logitbank.engine.backend import Backend, open_backend
+from logitbank.engine.backend import Backend, Tokens, open_backend
 from logitbank.engine.block_writer import BlockWriter, RowBuffers
 from logitbank.engine.events import (
     BlockCommitted,
@@ -51,6 +51,7 @@ class Worker:
         self._loads = 0
         self._stop = threading.Event()
         self._spent: dict[Phase, float] = {}
+        self._tokens = Tokens(0, 0)
 
     @cached_property
     def _bank(self) -> Bank:
@@ -73,7 +74,7 @@ class Worker:
 
     def _run(self, job: Job) -> None:
         start = time.perf_counter()
-        self._spent = {}
+        self._spent, self._tokens = {}, Tokens(0, 0)
         canaries = self._canary_queries(job)
         for query in canaries:
             self._ask_canary(job, query)
@@ -99,7 +100,8 @@ class Worker:
         if self._stop.is_set():
             self._emit(CheckpointStopped(job.checkpoint))
         else:
-            self._emit(CheckpointDone(job.checkpoint, time.perf_counter() - start, self._spent))
+            seconds = time.perf_counter() - start
+            self._emit(CheckpointDone(job.checkpoint, seconds, self._spent, *self._tokens))
 
     @contextmanager
     def _timed(self, phase: Phase) -> Iterator[None]:
@@ -166,9 +168,10 @@ class Worker:
 
         def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
             sink(indices, logits)
-            counter.add(len(indices))
+            counter.add(len(indices), sum(len(wanted[i].ids) for i in indices))
 
-        self._backend.score(wanted, counted)
+        cost = self._backend.score(wanted, counted)
+        self._tokens = Tokens(*map(sum, zip(self._tokens, cost, strict=True)))
         counter.flush()
         try:
             sink.raise_pending()
@@ -223,14 +226,15 @@ class _Counter:
 
     def __init__(self, emit: Callable[[Event], None], checkpoint: CheckpointId) -> None:
         self._emit, self._checkpoint = emit, checkpoint
-        self._pending, self._last = 0, time.monotonic()
+        self._rows, self._tokens, self._last = 0, 0, time.monotonic()
 
-    def add(self, rows: int) -> None:
-        self._pending += rows
+    def add(self, rows: int, tokens: int) -> None:
+        self._rows += rows
+        self._tokens += tokens
         if time.monotonic() - self._last > 0.25:
             self.flush()
 
     def flush(self) -> None:
-        if self._pending:
-            self._emit(RowsScored(self._checkpoint, self._pending))
-        self._pending, self._last = 0, time.monotonic()
+        if self._rows:
+            self._emit(RowsScored(self._checkpoint, self._rows, self._tokens))
+        self._rows, self._tokens, self._last = 0, 0, time.monotonic()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink
+from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.events import Event
 from logitbank.engine.job import Job
 from logitbank.engine.serve import failure
@@ -38,10 +38,11 @@ class FakeBackend:
         self.loads.append(folder.name)
         return Loaded("weights of " + folder.name, self.vocab, 0.0)
 
-    def score(self, queries: Sequence[Query], sink: Sink) -> None:
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         for i, query in enumerate(queries):
             sink([i], torch.tensor(self.logits(query))[None])
             self.scored += 1
+        return Tokens(sum(len(query.ids) for query in queries), 0)
 
     def logits(self, query: Query) -> np.ndarray:
         seed = [*self._folder.encode(), *query.ids]

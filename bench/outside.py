@@ -22,9 +22,16 @@ def outside(checkpoint: str, count: int, long: bool, folder: str) -> Round:
     backend: Any = scoring.worker._backend
     backend._llm.apply_model(meter.watch)
 
-    def once() -> float:
+    before: dict[int, float] = {}
+
+    def loaded() -> None:
+        """The swap of weights is no part of it."""
         meter.seconds = 0.0
-        before = _threads()
+        before.update(_threads())
+
+    scoring.on_loaded = loaded
+
+    def once() -> float:
         scoring.once()
         after = _threads()
         spent = {tid: after[tid] - before.get(tid, 0.0) for tid in after}

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,7 @@ class Scoring:
         shutil.rmtree(path, ignore_errors=True)
         record_prompts(Bank.create(path), self._prepared)
         self._loaded: list[float] = []
+        self.on_loaded: Callable[[], None] = lambda: None
         self.worker = Worker(path, log=Path(folder) / "canary.log", emit=self._notice)
 
     def once(self) -> float:
@@ -72,4 +74,5 @@ class Scoring:
 
     def _notice(self, event: Event) -> None:
         if isinstance(event, WeightsLoaded):
+            self.on_loaded()
             self._loaded.append(time.perf_counter())

@@ -30,6 +30,8 @@ class EngineSettings:
     device: str = "auto"
     max_batch_tokens: int = 4096
     max_sequences: int = 64
+    sizes_from_memory: bool = True
+    """transformers on a GPU starts with batches that its free memory holds, not with these two."""
     max_length: int = 512
     """Longest sequence that will be asked for."""
     block_size: int = 32

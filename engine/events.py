@@ -94,6 +94,8 @@ class CheckpointFailed:
     """The worker's process died."""
     engine: bool = False
     """The engine failed in a way that may have nothing to do with this checkpoint."""
+    memory: bool = False
+    """It may have been for lack of memory."""
     log_tail: tuple[str, ...] = ()
 
 

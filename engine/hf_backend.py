@@ -1,6 +1,7 @@
 """The transformers engine: any architecture, any device; length-sorted batches under a budget."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,10 +12,11 @@ import transformers
 
 from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.hf_model import adapter_weights, output_logits, read_model, used_weights
+from logitbank.engine.memory import BatchSize, fitting_batch, is_out_of_memory
 from logitbank.engine.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights import ContentDigest, stream_weights
-from logitbank.errors import WeightsError
-from logitbank.store.schema import Json, Query
+from logitbank.errors import EngineError, WeightsError
+from logitbank.store.schema import Head, Json, Query
 
 
 class _Sequence(NamedTuple):
@@ -45,6 +47,7 @@ class TransformersBackend:
         self._device = torch.device(wanted)
         self._model: transformers.PreTrainedModel | None = None
         self._adapters: dict[str, Json] = {}
+        self._size = BatchSize(settings.max_batch_tokens, settings.max_sequences)
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
@@ -53,6 +56,7 @@ class TransformersBackend:
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
         fresh = read.model
+        first = self._model is None
         if self._model is None:
             self._model = fresh.to(self._device).eval()
             self._head = SelectingHead(self._model)
@@ -78,32 +82,90 @@ class TransformersBackend:
                 "adapter_weights": adapters.hexdigest(),
             }
         ledger.check(_held(model, self._dtype, once=masked), checkpoint=checkpoint)
+        if first and self._device.type == "cuda" and self._settings.sizes_from_memory:
+            self._fit(model)
         return Loaded(digest.hexdigest(), self._head.outputs, time.perf_counter() - start)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         assert self._model is not None, "load comes before score"
         run = 0
-        for batch in batches(
-            queries, self._settings.max_batch_tokens, self._settings.max_sequences
-        ):
-            place = {
-                s: row for row, s in enumerate(dict.fromkeys(_sequence(queries[i]) for i in batch))
-            }
-            rows = torch.tensor([place[_sequence(queries[i])] for i in batch])
-            positions = torch.tensor([queries[i].position for i in batch])
-            head = queries[batch[0]].head
-            none = slice(0 if head == "next_sentence" else None)
-            self._head.select(rows=rows[none], positions=positions[none])
-            logits = output_logits(self._model(**self._inputs([*place])), head)
-            if head == "next_sentence":
-                logits = logits[rows]
-            elif logits.dim() == 3:  # a head that could not be told apart ran on every position
-                logits = logits[rows, positions]
-            sink(batch, logits.float())
-            run += sum(len(s.ids) for s in place)
+        todo = deque(batches(queries, *self._size))
+        while todo:
+            batch = todo.popleft()
+            sequences = [*dict.fromkeys(_sequence(queries[i]) for i in batch)]
+            if self._ran(queries, batch, sequences, sink):
+                run += sum(len(s.ids) for s in sequences)
+                continue
+            self._halve(sequences)
+            rest = [i for each in (batch, *todo) for i in each]
+            again = batches([queries[i] for i in rest], *self._size)
+            todo = deque([rest[j] for j in each] for each in again)
         asked = sum(len(query.ids) for query in queries)
         return Tokens(asked, asked - run)
+
+    def _ran(
+        self, queries: Sequence[Query], batch: list[int], sequences: list[_Sequence], sink: Sink
+    ) -> bool:
+        """Score one batch; False where memory was too short. The error holds what was in it."""
+        try:
+            sink(batch, self._logits([queries[i] for i in batch], sequences).float())
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                return False
+            raise
+        return True
+
+    def _logits(self, queries: list[Query], sequences: list[_Sequence]) -> torch.Tensor:
+        assert self._model is not None
+        place = {s: row for row, s in enumerate(sequences)}
+        rows = torch.tensor([place[_sequence(query)] for query in queries])
+        positions = torch.tensor([query.position for query in queries])
+        head = queries[0].head
+        none = slice(0 if head == "next_sentence" else None)
+        self._head.select(rows=rows[none], positions=positions[none])
+        logits = output_logits(self._model(**self._inputs(sequences)), head)
+        if head == "next_sentence":
+            return logits[rows]
+        if logits.dim() == 3:  # a head that could not be told apart ran on every position
+            return logits[rows, positions]
+        return logits
+
+    def _halve(self, sequences: list[_Sequence]) -> None:
+        """Batches of half the size from here on, where one of these sequences did not fit."""
+        length = len(sequences[0].ids)
+        if len(sequences) == 1:
+            raise EngineError(
+                f"one sequence of {length:,} tokens is more than the memory of {self._device} "
+                "holds beside the model; use --compute-dtype bfloat16, fewer --workers, or a "
+                "machine with more memory"
+            )
+        self._size = BatchSize(len(sequences) * length // 2, self._size.sequences)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _fit(self, model: transformers.PreTrainedModel) -> None:
+        """Batches from the free memory, tried out with the largest: halved until it runs."""
+        config, length = model.config.get_text_config(), self._settings.max_length
+        hidden = int(getattr(config, "hidden_size", 4096))
+        sizes = {
+            "hidden": hidden,
+            "intermediate": int(getattr(config, "intermediate_size", None) or 4 * hidden),
+            "heads": int(getattr(config, "num_attention_heads", 32)),
+            "vocab": self._head.outputs,
+            "length": length,
+        }
+        free, _ = torch.cuda.mem_get_info(self._device)
+        many, value_bytes = self._settings.many_positions, self._dtype.itemsize
+        self._size = fitting_batch(free, sizes, value_bytes=value_bytes, many_positions=many)
+        language = next(iter(getattr(config, "languages", None) or ()), "")
+        head: Head = "mask" if self._settings.task == "masked" else "next_token"
+        count = min(self._size.sequences, self._size.tokens // length, config.vocab_size)
+        tried = [
+            Query((i, *[0] * (length - 1)), length - 1, head=head, language=language)
+            for i in range(max(1, count))
+        ]
+        self.score(tried, lambda *_: None)
 
     def describe(self) -> dict[str, Json]:
         return {
@@ -113,6 +175,8 @@ class TransformersBackend:
             "device": str(self._device),
             "compute_dtype": self._settings.compute_dtype,
             "head_dtype": "float32",
+            "max_batch_tokens": self._size.tokens,
+            "max_sequences": self._size.sequences,
         } | self._adapters
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from logitbank.engine.events import (
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.job import Job
 from logitbank.engine.made import made_of
+from logitbank.engine.memory import smaller
 from logitbank.engine.pieces import Piece, pieces
 from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
@@ -87,6 +88,7 @@ class Runner:
             for piece in pieces(len(self._work), len(workers))
             if piece.index == at and any(piece.of(d).blocks for d in self._work[checkpoint])
         ]
+        self._settings = prepared.settings
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
         self._spent: dict[CheckpointId, dict[Phase, float]] = {}
         self._busy: set[WorkerHandle] = set()
@@ -183,13 +185,14 @@ class Runner:
             prepared.config.vocab,
             min(prepared.tokenizer.entries, prepared.config.vocab),
             made_of(self._extraction.suite.checkpoints[index].source, prepared),
-            prepared.settings,
+            self._settings,
         )
 
     def _tried_again(self, worker: WorkerHandle, job: Job) -> Iterator[Event]:
         """Events of a job, run again where its process dies: often chance, or another's memory.
 
         What was committed is not run again; who dies twice without committing anything is left.
+        Where memory was short, batches are half as large from then on, in all workers to come.
         """
         tries = 0
         while True:
@@ -197,10 +200,17 @@ class Runner:
             for event in worker.run(job):
                 if isinstance(event, BlockCommitted):
                     tries = 0
-                if isinstance(event, CheckpointFailed) and event.crash and tries + 1 < _TRIES:
-                    tries, again = tries + 1, not self._stopping.asked
+                if isinstance(event, CheckpointFailed):
+                    less = smaller(job.settings) if event.memory else None
+                    again = tries + 1 < _TRIES if event.crash else less is not None
+                    again = again and not self._stopping.asked
+                    tries += event.crash
                     if again:
-                        event = Note(f"{event.message}; trying it once more")
+                        how = ""
+                        if less is not None:
+                            self._settings, job = less, replace(job, settings=less)
+                            how = f" with batches of {less.max_batch_tokens:,} tokens"
+                        event = Note(f"{event.message}; trying it once more{how}")
                 yield event
             if not again:
                 return
@@ -245,8 +255,8 @@ class Runner:
                 self._fetcher.done(self._indices[checkpoint])
                 event = replace(event, spent=self._spent[checkpoint])
             case CheckpointFailed(checkpoint=checkpoint):
-                if checkpoint in self._failed():
-                    return  # another part of it has failed before
+                if checkpoint in self._failed() or self._hopeless:
+                    return  # another part of it has, or it was begun when all was over
                 self._summary.failed.append(event)
                 self._fetcher.done(self._indices[checkpoint])
                 with self._lock:

@@ -13,6 +13,7 @@ from pathlib import Path
 from logitbank.engine.backend import EngineSettings, import_engine
 from logitbank.engine.events import CheckpointFailed, Event
 from logitbank.engine.job import Job
+from logitbank.engine.memory import is_out_of_memory
 from logitbank.engine.worker import Worker
 from logitbank.errors import CanaryError, DiskSpaceError, LogitbankError, SuiteError
 
@@ -70,7 +71,8 @@ def engine_failure(job: Job, error: Exception) -> CheckpointFailed:
     message = f"{job.checkpoint}: the engine failed on {job.folder}: {what}"
     if job.settings.engine == "vllm":
         message += "; --engine transformers runs what vLLM does not"
-    return CheckpointFailed(job.checkpoint, message, restart=True, engine=True)
+    memory = is_out_of_memory(error)
+    return CheckpointFailed(job.checkpoint, message, restart=True, engine=True, memory=memory)
 
 
 def _end_with(parent: int) -> None:

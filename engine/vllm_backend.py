@@ -90,6 +90,8 @@ class VllmEngine:
             "device": self._llm.llm_engine.vllm_config.device_config.device_type,
             "compute_dtype": str(self._model_config.dtype).removeprefix("torch."),
             "head_dtype": "float32",
+            "max_batch_tokens": self._settings.max_batch_tokens,
+            "max_sequences": self._settings.max_sequences,
         }
 
     def close(self) -> None:

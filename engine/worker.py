@@ -21,6 +21,7 @@ from logitbank.engine.events import (
     CheckpointDone,
     CheckpointStopped,
     Event,
+    Note,
     Phase,
     RowsScored,
     WeightsLoaded,
@@ -97,6 +98,7 @@ class Worker:
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
         for deposit in job.deposits:
             self._run_deposit(job, deposit, provenance)
+            provenance |= self._sizes_now(job, provenance)
         if self._stop.is_set():
             self._emit(CheckpointStopped(job.checkpoint))
         else:
@@ -159,6 +161,16 @@ class Worker:
                 blocks.drain()
                 writer.seal()
 
+    def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
+        """What the engine says of itself now; a note where its batches had to become smaller."""
+        assert self._backend is not None
+        now = self._backend.describe()
+        tokens = now.get("max_batch_tokens")
+        if tokens != before.get("max_batch_tokens"):
+            text = f"{job.checkpoint}: out of memory; batches have {tokens:,} tokens from here on"
+            self._emit(Note(text))
+        return now
+
     def _score(self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan) -> None:
         from logitbank.engine.reduce import ReducingSink
 
@@ -170,10 +182,10 @@ class Worker:
             sink(indices, logits)
             counter.add(len(indices), sum(len(wanted[i].ids) for i in indices))
 
-        cost = self._backend.score(wanted, counted)
-        self._tokens = Tokens(*map(sum, zip(self._tokens, cost, strict=True)))
-        counter.flush()
         try:
+            cost = self._backend.score(wanted, counted)
+            self._tokens = Tokens(*map(sum, zip(self._tokens, cost, strict=True)))
+            counter.flush()
             sink.raise_pending()
         except EngineError as error:
             raise EngineError(f"{plan.checkpoint}: {self._name_prompt(error, plan)}") from error

@@ -79,6 +79,7 @@ class WorkerProcess:
                     job.checkpoint,
                     f"{job.checkpoint}: the engine's process {how}{hint}",
                     crash=True,
+                    memory=code == -9,
                 )
             )
 

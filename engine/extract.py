@@ -13,6 +13,7 @@ from typing import Literal
 from logitbank.engine.backend import EngineName, EngineSettings
 from logitbank.engine.budget import parse_bytes
 from logitbank.engine.events import OnEvent, Planned, Summary
+from logitbank.engine.fetch import bytes_beside
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
 from logitbank.engine.pieces import Shard
@@ -218,7 +219,9 @@ def run(
         notes += prepared.notes
         on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
         summary = Summary(prepared.plan, notes=notes)
-        check_space(path, prepared, extraction)
+        to_run = [c for c in checkpoints if c.id in prepared.plan.to_run]
+        downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
+        check_space(path, prepared, extraction, downloads=downloads)
         if not dry_run:
             bank = bank or _created(path, about or {})
             record_prompts(bank, prepared)

@@ -144,6 +144,27 @@ def _left(checkpoints: Sequence[Checkpoint], hub: Hub, legacy_weights: bool) -> 
     return sizes
 
 
+def bytes_beside(
+    path: Path,
+    checkpoints: Sequence[Checkpoint],
+    hub: Hub | None,
+    *,
+    legacy_weights: bool,
+    disk_budget: int | None,
+) -> int:
+    """Most bytes of weights that a run will put on the disk that `path` is on."""
+    if hub is None or not any(isinstance(c.source, HubSource) for c in checkpoints):
+        return 0
+    if _existing(path).stat().st_dev != _existing(hub.cache_dir).stat().st_dev:
+        return 0
+    needed = sum(_left(checkpoints, hub, legacy_weights))
+    return needed if disk_budget is None else min(needed, disk_budget)
+
+
+def _existing(path: Path) -> Path:
+    return next(p for p in (path, *path.absolute().parents) if p.exists())
+
+
 def _fitting(left: Sequence[int], limit: int | None) -> int:
     """How many of the first checkpoints a budget holds."""
     total = 0
@@ -161,7 +182,7 @@ def _check_room(needed: int, cache: Path, limit: int | None, fitting: int) -> No
             f"{readable_bytes(limit)}, which holds the first {fitting}; choose fewer --steps, or "
             "extract with --disk-budget where there is a network"
         )
-    parent = next(p for p in (cache, *cache.absolute().parents) if p.exists())
+    parent = _existing(cache)
     if needed > (free := shutil.disk_usage(parent).free):
         raise DiskSpaceError(
             f"these checkpoints need {readable_bytes(needed)} and {parent} has "

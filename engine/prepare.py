@@ -286,18 +286,30 @@ def _check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
         )
 
 
-def check_space(path: Path, prepared: Prepared, extraction: Extraction) -> None:
-    """Refuse a plan larger than the free disk, naming the keep levels that fit."""
+def check_space(
+    path: Path, prepared: Prepared, extraction: Extraction, *, downloads: int = 0
+) -> None:
+    """Refuse a plan larger than the free disk, naming the keep levels that fit.
+
+    `downloads` is what checkpoints will take of the same disk, in bytes.
+    """
     parent = next(p for p in (path, *path.absolute().parents) if p.exists())
-    free, needed = shutil.disk_usage(parent).free, prepared.plan.bytes
+    whole, needed = shutil.disk_usage(parent).free, prepared.plan.bytes
+    free = max(0, whole - downloads)
     if needed <= free:
         return
+    beside = (
+        f", of which {readable_bytes(downloads)} are for checkpoints to download (--disk-budget "
+        "limits them)"
+        if downloads
+        else ""
+    )
     fits = fitting_levels(prepared.plan.rows, prepared.config.vocab, free)
     options = "; these fit: " + ", ".join(fits) if fits else "; no keep level fits"
     raise DiskSpaceError(
         f"the plan needs {readable_bytes(needed)} ({prepared.plan.rows:,} rows at keep level "
-        f"{extraction.keep}, {extraction.dtype}) and {parent} has {readable_bytes(free)} free"
-        f"{options}. Or choose fewer --steps"
+        f"{extraction.keep}, {extraction.dtype}) and {parent} has {readable_bytes(whole)} free"
+        f"{beside}{options}. Or choose fewer --steps"
     )
 
 

@@ -571,6 +571,18 @@ def test_extraction_refuses_a_budget_below_a_checkpoint(
     assert not (tmp_path / "b.zarr").exists()
 
 
+def test_the_space_for_downloads_is_not_the_banks(
+    banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": 450_000})
+    monkeypatch.setattr("logitbank.engine.prepare.shutil.disk_usage", lambda _: usage)
+    message = r"has 450 kB free, of which 400 kB are for checkpoints to download \(--disk-budget "
+    prompts = questions(*(f" the nurse said {'he ' * n}" for n in range(12)))
+    with pytest.raises(DiskSpaceError, match=message):
+        extracted(tmp_path / "b.zarr", banked[0], prompts=prompts)
+    assert extracted(tmp_path / "b.zarr", banked[0], prompts=prompts, disk_budget="200kB").complete
+
+
 def test_after_fetch_extraction_asks_nobody(
     banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,7 +286,10 @@ class Hub:
 
     def _tree(self, repo: str, revision: str) -> Iterator[dict[str, Any]]:
         # Not by HfApi.list_repo_tree, which has a patience of its own, of 23 s a failing request.
-        from huggingface_hub import get_session, hf_raise_for_status
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            get_session,
+            hf_raise_for_status,
+        )
 
         url = f"{self.endpoint}/api/models/{repo}/tree/{quote(revision, safe='')}"
         while url:
@@ -298,7 +301,11 @@ class Hub:
     @contextmanager
     def _body(self, repo: str, revision: str, name: str, start: int) -> Iterator[Body]:
         """The content of a file from an offset on, as it comes."""
-        from huggingface_hub import get_session, hf_hub_url, hf_raise_for_status
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            get_session,
+            hf_raise_for_status,
+        )
 
         url = hf_hub_url(repo, name, revision=revision, endpoint=self.endpoint)
         headers = self._headers() | {"Accept-Encoding": "identity"}

@@ -106,11 +106,18 @@ def extract(
     licence: Annotated[str, typer.Option(help="Of a new bank's data, such as CC-BY-4.0.")] = "",
     citation: Annotated[str, typer.Option(help="How to cite a new bank.")] = "",
     workers: Annotated[
-        str, typer.Option(help="Engines side by side, or auto: one for each GPU.")
-    ] = "1",
+        str | None,
+        typer.Option(help="Engines side by side, or auto: one for each GPU. Else 1; on Ray auto."),
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(help="i/n: this run's part; else that of a SLURM array.")
     ] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Workers run on this Ray cluster: auto, or HOST:PORT.")
+    ] = None,
+    tensor_parallel: Annotated[
+        int, typer.Option(min=1, help="GPUs for one model; only 1 is possible yet.")
+    ] = 1,
     disk_budget: Annotated[
         str | None, typer.Option(help="Downloaded weights take at most this, such as 100GB.")
     ] = None,
@@ -145,6 +152,8 @@ def extract(
             citation=citation,
             workers=_workers(workers),
             shard=shard,
+            ray=ray,
+            tensor_parallel=tensor_parallel,
             disk_budget=disk_budget,
             dry_run=dry_run,
             on_event=progress,
@@ -429,9 +438,11 @@ def _orders(text: str) -> int | Literal["all"]:
     raise UsageError(f"--orders {text!r} is neither a positive number nor all")
 
 
-def _workers(text: str) -> int | Literal["auto"]:
+def _workers(text: str | None) -> int | Literal["auto"] | None:
     from logitbank.errors import UsageError
 
+    if text is None:
+        return None
     if text == "auto":
         return "auto"
     if text.isdecimal():

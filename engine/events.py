@@ -92,6 +92,8 @@ class CheckpointFailed:
     """The worker must be replaced before the next checkpoint."""
     crash: bool = False
     """The worker's process died."""
+    lost: bool = False
+    """Its machine, or the way there, is gone: nothing of the checkpoint's doing."""
     engine: bool = False
     """The engine failed in a way that may have nothing to do with this checkpoint."""
     memory: bool = False

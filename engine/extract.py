@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from logitbank.engine.backend import EngineName, EngineSettings
 from logitbank.engine.budget import parse_bytes
@@ -35,9 +35,13 @@ from logitbank.engine.suites import (
 from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import MissingExtraError, SuiteError, UsageError
 from logitbank.store import Bank, rescore
+from logitbank.store.cluster import joined
 from logitbank.store.objects import holds_something
 from logitbank.store.schema import Dtype, Keep
 from logitbank.store.urls import require_folder
+
+if TYPE_CHECKING:
+    from logitbank.engine.ray_worker import RayWorker
 
 
 def extract(
@@ -65,8 +69,10 @@ def extract(
     citation: str = "",
     disk_budget: str | int | None = None,
     dry_run: bool = False,
-    workers: int | Literal["auto"] = 1,
+    workers: int | Literal["auto"] | None = None,
     shard: str | None = None,
+    ray: str | None = None,
+    tensor_parallel: int = 1,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
@@ -116,10 +122,16 @@ def extract(
     dry_run
         Make the plan, tell it, and stop.
     workers
-        Engines that run side by side on this machine, each on its own GPU or part of the cores;
-        `auto` takes one for each GPU.
+        Engines that run side by side, each on its own GPU or part of the cores; `auto` takes one
+        for each GPU. Otherwise one, or on a Ray cluster `auto`.
     shard
         `i/n`: only this run's part, where n runs fill one bank; otherwise that of a SLURM array.
+    ray
+        Run the workers on the Ray cluster at this address, `HOST:PORT`; `auto` takes the one that
+        this machine belongs to, or starts one here. All its machines must see the bank and the
+        checkpoints.
+    tensor_parallel
+        GPUs that one model is spread over; only 1 is possible yet.
     on_event
         Called in this thread with every event.
 
@@ -164,7 +176,7 @@ def extract(
         dtype=dtype,
     )
     about = {"title": title, "licence": licence, "citation": citation}
-    spread = Spread.here(workers=workers, shard=shard)
+    spread = Spread.here(workers=workers, shard=shard, ray=ray, tensor_parallel=tensor_parallel)
     return run(
         *(bank, extraction),
         about=about,
@@ -195,22 +207,18 @@ def run(
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
     stopping = Stopping(at=spread.stop_at)
-    with (
-        stopping.on_sigterm(),
-        Fetcher(
-            checkpoints,
-            hub,
-            legacy_weights=legacy,
-            ahead=1 + spread.workers,
-            disk_budget=disk_budget,
-        ) as fetcher,
-        ExitStack() as ends,
-    ):
-        shares = [Share(i, spread.workers) for i in range(spread.workers)]
-        workers = [
-            ends.enter_context(WorkerProcess(path, extraction.settings, share)) for share in shares
-        ]
-        for worker in workers if not dry_run else []:
+    with stopping.on_sigterm(), ExitStack() as ends:
+        workers = [] if dry_run else _workers(path, extraction, spread, ends)
+        fetcher = ends.enter_context(
+            Fetcher(
+                checkpoints,
+                hub,
+                legacy_weights=legacy,
+                ahead=1 + len(workers),
+                disk_budget=disk_budget,
+            )
+        )
+        for worker in workers:
             worker.start()  # its imports take as long as planning
         prepared = _prepare(bank, extraction, fetcher, spread.shard)
         notes = [*extraction.suite.notes]
@@ -237,6 +245,25 @@ def run(
                 summary.interrupted = True
     summary.seconds = time.monotonic() - start
     return summary
+
+
+def _workers(
+    path: Path, extraction: Extraction, spread: Spread, ends: ExitStack
+) -> Sequence["WorkerProcess | RayWorker"]:
+    """The near sides of the workers; what of them is left at the end is killed."""
+    handles: Sequence[WorkerProcess | RayWorker]
+    if spread.ray is None:
+        shares = [Share(i, spread.workers) for i in range(spread.workers)]
+        handles = [WorkerProcess(path, extraction.settings, share) for share in shares]
+    else:
+        from logitbank.engine.ray_worker import RayWorkers
+
+        ray = ends.enter_context(joined(spread.ray))
+        cluster = ends.enter_context(RayWorkers(ray, path, spread.workers))
+        handles = cluster.handles(extraction.settings)
+    for handle in handles:
+        ends.enter_context(handle)
+    return handles
 
 
 def _created(path: Path, about: Mapping[str, str]) -> Bank:

@@ -4,6 +4,7 @@ One thread per worker takes the next piece from one list, waits for its files an
 worker tells. All events are handled in the thread that called `run`.
 """
 
+import math
 import queue
 import threading
 import time
@@ -42,10 +43,16 @@ from logitbank.store.schema import CheckpointId
 
 _TRIES = 2
 """Of a piece in which nothing is committed: its worker's death may be chance."""
+_LOSSES = 10
+"""Of machines, one after the other, with a piece in which nothing is committed meanwhile."""
+_LONG_S = 30.0
 
 
 class WorkerHandle(Protocol):
     """The near side of a worker, wherever it runs."""
+
+    def ready(self) -> bool:
+        """Whether it can take a job now: on a cluster it may have to wait for a machine."""
 
     def run(self, job: Job) -> Iterator[Event]:
         """Its events; the last is CheckpointDone, CheckpointStopped or CheckpointFailed."""
@@ -92,6 +99,9 @@ class Runner:
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
         self._spent: dict[CheckpointId, dict[Phase, float]] = {}
         self._busy: set[WorkerHandle] = set()
+        self._given = 0
+        self._losses: Counter[tuple[CheckpointId, Piece]] = Counter()
+        self._patient_until = time.monotonic() + _LONG_S
         self._interrupted = self._hopeless = False
 
     def run(self) -> None:
@@ -139,28 +149,62 @@ class Runner:
     def _feed(self, worker: WorkerHandle) -> None:
         try:
             idle = time.monotonic()
-            while (taken := self._take()) is not None:
-                job = self._job(*taken)
-                if job is None:
-                    continue
-                waited = time.monotonic() - idle
-                self._busy.add(worker)
-                for event in self._tried_again(worker, job):
-                    if isinstance(event, CheckpointDone):
-                        event = replace(event, spent={**event.spent, "wait": waited})
-                    self._events.put(event)
-                self._busy.remove(worker)
-                idle = time.monotonic()
+            while (taken := self._take(worker)) is not None:
+                job, lost = self._job(*taken), False
+                if job is not None:
+                    waited = time.monotonic() - idle
+                    self._busy.add(worker)
+                    for event in self._tried_again(worker, job):
+                        if isinstance(event, CheckpointDone):
+                            event = replace(event, spent={**event.spent, "wait": waited})
+                        event, lost = self._excused(taken, event)
+                        self._events.put(event)
+                    self._busy.remove(worker)
+                    idle = time.monotonic()
+                self._give_back(taken, again=lost)
         except BaseException as error:  # raised where `run` was called
             self._events.put(error)
         finally:
             self._events.put(_Ended())
 
-    def _take(self) -> tuple[CheckpointId, Piece] | None:
+    def _take(self, worker: WorkerHandle) -> tuple[CheckpointId, Piece] | None:
+        """What to do next; None where nothing is left, and no worker has what may be lost."""
+        while True:
+            ready = worker.ready()
+            with self._lock:
+                if self._stopping.asked or not (self._todo or self._given):
+                    return None
+                if self._todo and ready:
+                    self._given += 1
+                    return self._todo.pop(0)
+                self._say_who_waits()
+            time.sleep(0.1)
+
+    def _say_who_waits(self) -> None:
+        if self._given:
+            self._patient_until = time.monotonic() + _LONG_S
+        elif time.monotonic() > self._patient_until:
+            self._patient_until = math.inf
+            self._events.put(Note("no machine of the cluster has room for a worker; waiting"))
+
+    def _give_back(self, taken: tuple[CheckpointId, Piece], *, again: bool) -> None:
         with self._lock:
-            if self._stopping.asked or not self._todo:
-                return None
-            return self._todo.pop(0)
+            self._given -= 1
+            if again:
+                self._todo.insert(0, taken)
+
+    def _excused(self, taken: tuple[CheckpointId, Piece], event: Event) -> tuple[Event, bool]:
+        """What to tell of an event, and whether its piece is another worker's to do."""
+        if isinstance(event, BlockCommitted):
+            self._losses[taken] = 0
+        if not (isinstance(event, CheckpointFailed) and event.lost):
+            return event, False
+        self._losses[taken] += 1
+        if self._stopping.asked:
+            return CheckpointStopped(event.checkpoint), False
+        if self._losses[taken] >= _LOSSES:
+            return event, False
+        return Note(f"{event.message}; what it had not committed is done again"), True
 
     def _job(self, checkpoint: CheckpointId, piece: Piece) -> Job | None:
         """What a worker is asked to do; None where its files are not what they should be."""

@@ -46,6 +46,9 @@ class WorkerProcess:
             self.kill()
         self._settings = settings
 
+    def ready(self) -> bool:
+        return True
+
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
         if self._process is None:

@@ -79,6 +79,9 @@ class InProcess:
     def use(self, settings: EngineSettings) -> None:
         pass
 
+    def ready(self) -> bool:
+        return True
+
     def run(self, job: Job) -> Iterator[Event]:
         events: list[Event] = []
         if self._worker is None:

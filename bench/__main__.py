@@ -13,6 +13,7 @@ from bench.offline import command_help, fairness_tables, fluctuation_tables
 from bench.run_costs import run_costs
 from bench.stereoset import stereoset_tables
 from bench.store import codec_figures, store_figures
+from bench.sweep import sweep
 
 ROOT = Path(__file__).parents[1]
 Benchmark = Callable[[Path], Iterator[Figure]]
@@ -80,6 +81,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "masked": masked,
     "sentences": sentences,
     "run": run_costs,
+    "sweep": sweep,
     "store": store_figures,
     "codecs": codec_figures,
 }

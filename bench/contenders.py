@@ -1,17 +1,24 @@
 """What the contenders run. Each function sets up, and returns the round that is timed."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from bench.contender import Round, timed
 from bench.workload import orders, sentences, token_ids, workload
+from logitbank.engine.prompt_set import Prompt
 from logitbank.engine.tokenizer import Tokenizer
 
 
 def bare_vllm(
-    checkpoint: str, count: int, long: bool, logprobs: str | None = None, alone: bool = False
+    checkpoint: str,
+    count: int,
+    long: bool,
+    logprobs: str | None = None,
+    alone: bool = False,
+    words: int | None = None,
 ) -> Round:
     """vLLM generating one token a prompt, with this product's engine settings and no tap.
 
@@ -25,7 +32,7 @@ def bare_vllm(
         encode = Tokenizer.load(Path(checkpoint)).encode
         ids = [tuple(encode(prompt.text)) for prompt in orders(count).prompts]
     else:
-        ids = token_ids(workload(count, long=long), Path(checkpoint))
+        ids = token_ids(workload(count, long=long, words=words), Path(checkpoint))
     extra: dict[str, Any] = {} if logprobs is None else {"max_logprobs": -1}
     llm = LLM(
         checkpoint,
@@ -66,6 +73,7 @@ def bank(
     masked: bool = False,
     sentence: bool = False,
     five_orders: bool = False,
+    words: int | None = None,
 ) -> Round:
     """This product: a full float16 bank on disk, from a loaded checkpoint to the seal."""
     from bench.scoring import Scoring
@@ -78,6 +86,7 @@ def bank(
         masked=masked,
         sentence=sentence,
         five_orders=five_orders,
+        words=words,
     )
     return scoring.once
 
@@ -94,13 +103,13 @@ def each_alone(checkpoint: str, count: int, long: bool) -> Round:
     return bare_vllm(checkpoint, count, long, alone=True)
 
 
-def transformers_loop(checkpoint: str, count: int, long: bool) -> Round:
+def transformers_loop(checkpoint: str, count: int, long: bool, words: int | None = None) -> Round:
     """What one writes first: padded batches of 32, every position's logits, the last one kept."""
     import numpy as np
     import torch
     from transformers import AutoModelForCausalLM
 
-    ids = token_ids(workload(count, long=long), Path(checkpoint))
+    ids = token_ids(workload(count, long=long, words=words), Path(checkpoint))
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     kept = np.empty((count, model.config.vocab_size), np.float16)
 
@@ -166,13 +175,37 @@ def masked_loop(checkpoint: str, count: int, long: bool) -> Round:
     return lambda: timed(loop)
 
 
-def harness(checkpoint: str, count: int, long: bool) -> Round:
+def harness(checkpoint: str, count: int, long: bool, words: int | None = None) -> Round:
     """lm-evaluation-harness: log-likelihoods of the same options after the same prompts."""
-    from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
     model = HFLM(checkpoint, device="cpu", dtype="float32", batch_size=32)
-    prompts = workload(count, long=long).prompts
+    return _likelihoods(model, workload(count, long=long, words=words).prompts)
+
+
+def harness_vllm(checkpoint: str, count: int, long: bool, words: int | None = None) -> Round:
+    """The same with its vLLM backend."""
+    _quiet_vllm()
+    import vllm
+    from vllm.platforms import current_platform
+
+    assert current_platform.device_type  # found before what follows
+    # It asks for a package that the CPU build has under another name.
+    known = metadata.version
+    metadata.version = lambda name: vllm.__version__ if name == "vllm" else known(name)
+    from lm_eval.models.vllm_causallms import VLLM
+
+    metadata.version = known
+    model = VLLM(
+        checkpoint, dtype="float32", max_model_len=1024, enforce_eager=True, batch_size="auto",
+        kv_cache_memory_bytes=512 * 2**20,
+    )  # fmt: skip
+    return _likelihoods(model, workload(count, long=long, words=words).prompts)
+
+
+def _likelihoods(model: Any, prompts: Sequence[Prompt]) -> Round:
+    from lm_eval.api.instance import Instance
+
     requests = [
         Instance("loglikelihood", {}, (prompt.text, option.text), i)
         for i, prompt in enumerate(prompts)
@@ -200,6 +233,7 @@ KINDS: dict[str, Callable[..., Round]] = {
     "each_alone": each_alone,
     "outside_model": outside_model,
     "harness": harness,
+    "harness_vllm": harness_vllm,
     "transformers_loop": transformers_loop,
     "masked_loop": masked_loop,
     "sentence_loop": sentence_loop,

@@ -19,7 +19,10 @@ class Shape:
 
 
 SHAPES = {
+    "14m": Shape(128, 6, 4),
     "70m": Shape(512, 6, 8),
+    "160m": Shape(768, 12, 12),
+    "410m": Shape(1024, 24, 16),
     "toy": Shape(128, 2, 4),
     "bert-base": Shape(768, 12, 12),
     "bert-toy": Shape(128, 2, 4),

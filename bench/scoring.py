@@ -36,6 +36,7 @@ class Scoring:
         masked: bool = False,
         sentence: bool = False,
         five_orders: bool = False,
+        words: int | None = None,
     ) -> None:
         self._source = Path(checkpoint)
         suite = resolve_suite(
@@ -47,7 +48,7 @@ class Scoring:
         elif five_orders:
             prompts = orders(count)
         else:
-            prompts = workload(count, long=long, masked=masked)
+            prompts = workload(count, long=long, masked=masked, words=words)
         keep = Keep("options") if sentence else Keep("full")
         self._prepared = prepare(
             None, Extraction(suite, (prompts,), settings, keep=keep), self._source

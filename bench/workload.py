@@ -27,11 +27,15 @@ def orders(count: int) -> PromptSet:
     return PromptSet("bench-orders", tuple(p for p in whole if p.id in chosen))
 
 
-def workload(count: int, *, long: bool = False, masked: bool = False) -> PromptSet:
+def workload(
+    count: int, *, long: bool = False, masked: bool = False, words: int | None = None
+) -> PromptSet:
     """`count` prompts spread over the whole set: 38 tokens on average, or about 110.
 
-    `masked` ones are professions', 9 tokens on average.
+    `masked` ones are professions', 9 tokens on average; `words` gives prompts of so many words.
     """
+    if words is not None:
+        return PromptSet("bench-words", _of_words(count, words))
     if masked:
         return PromptSet("bench-masked", prompt_set("professions", data=DATA).prompts[:count])
     whole = prompt_set("winobias", data=DATA, orders=1).prompts
@@ -47,6 +51,17 @@ def workload(count: int, *, long: bool = False, masked: bool = False) -> PromptS
             for i, p in enumerate(chosen)
         )
     return PromptSet("bench-long" if long else "bench", tuple(chosen))
+
+
+def _of_words(count: int, words: int) -> tuple[Prompt, ...]:
+    """Prompts made of the set's own words, each from another place."""
+    whole = prompt_set("winobias", data=DATA, orders=1).prompts
+    stream = [word for prompt in whole for word in prompt.text.split()]
+    stride = (len(stream) - words) // count
+    texts = (" ".join(stream[i * stride :][:words]) for i in range(count))
+    return tuple(
+        Prompt(f"w{i}", text, whole[0].options) for i, text in enumerate(dict.fromkeys(texts))
+    )
 
 
 def _text(whole: tuple[Prompt, ...], i: int, j: int) -> str:

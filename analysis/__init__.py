@@ -1,5 +1,6 @@
 """Metrics, tests, figures and reports from the frames of a bank. Knows no model and no engine."""
 
+from logitbank.analysis.batches import batches
 from logitbank.analysis.change_points import ChangePoint, change_point
 from logitbank.analysis.correlation import pearson, pearson_matrix, variation
 from logitbank.analysis.crows_pairs import CrowsPairs, crows_pairs
@@ -57,6 +58,7 @@ __all__ = [
     "WinobiasEm",
     "as_candidates",
     "as_scores",
+    "batches",
     "benjamini_hochberg",
     "change_point",
     "corpus_frequencies",

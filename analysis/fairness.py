@@ -4,14 +4,15 @@ Frames in, frames out: the scan of a bank becomes a handful of tidy tables. Afte
 every departure is said where it happens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import get_args
 
 import polars as pl
 
+from logitbank.analysis.batches import Scan
 from logitbank.analysis.expressions import Ties, check_choice, jsd_parts
-from logitbank.analysis.fairness_cube import FairnessLabels, cube
+from logitbank.analysis.fairness_cube import CHECKPOINT, Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.fairness_tables import (
     accuracy_table,
     change_table,
@@ -20,7 +21,14 @@ from logitbank.analysis.fairness_tables import (
     jsd_table,
     rank_table,
 )
-from logitbank.analysis.fairness_tests import Unit, comparison_table, gender_tests, onset_table
+from logitbank.analysis.fairness_tests import (
+    Unit,
+    adjusted,
+    comparison_table,
+    gender_tests,
+    onset_table,
+    shared_checkpoints,
+)
 from logitbank.analysis.stats import cluster_counts
 from logitbank.errors import UsageError
 
@@ -65,7 +73,7 @@ class Fairness:
 
 
 def fairness(
-    frame: pl.LazyFrame,
+    frame: Scan,
     *,
     vocab_limit: bool = False,
     ties: Ties = "competition",
@@ -84,7 +92,8 @@ def fairness(
     ----------
     frame
         `Bank.scan("winobias")`, or any frame with its columns: one row per checkpoint, prompt,
-        option order and option.
+        option order and option. Or a sequence of such frames, as `batches` gives them, which
+        takes the memory of one; models to compare are in the same frame.
     vocab_limit
         Rank among the tokenizer's entries only, without the padding outputs.
     ties
@@ -117,21 +126,46 @@ def fairness(
     check_choice("unit", unit, get_args(Unit))
     if bootstrap < 0:
         raise UsageError(f"bootstrap {bootstrap} is negative; give a number of resamples, or 0")
-    data = cube(frame, labels=labels, ties=ties, vocab_limit=vocab_limit)
-    compare = _models_to_compare(data.checkpoints, compare)
-    parts = jsd_parts(data.logits, data.gold)
-    counts = cluster_counts(data.clusters, resamples=bootstrap, seed=seed)
-    gap = gap_table(data, parts, counts)
+
+    def prepare(axes: Axes) -> Callable[[Cube], dict[str, pl.DataFrame]]:
+        counts = cluster_counts(axes.clusters, resamples=bootstrap, seed=seed)
+
+        def tables(data: Cube) -> dict[str, pl.DataFrame]:
+            parts = jsd_parts(data.logits, data.gold)
+            models = _models_there(data.checkpoints, compare)
+            return {
+                "checkpoints": coverage(data),
+                "average_rank": rank_table(data, counts, labels=labels),
+                "accuracy": accuracy_table(data, labels=labels),
+                "jsd_parts": jsd_table(data, parts, counts, labels=labels),
+                "gap": gap_table(data, parts, counts),
+                "tests": gender_tests(data, parts, unit=unit),
+                "comparison": comparison_table(
+                    data, parts, unit=unit, models=models, labels=labels
+                ),
+            }
+
+        return tables
+
+    found = each_cube(frame, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit)
+    whole = {
+        name: pl.concat([part[name] for part in found]).sort(
+            CHECKPOINT, nulls_last=True, maintain_order=True
+        )
+        for name in found[0]
+    }
+    compare = _models_to_compare(whole["checkpoints"], compare)
+    compared = whole.pop("comparison")
+    if compare is None:
+        compared = compared.clear()
+    else:
+        _check_compared(compared, whole["checkpoints"], compare)
+    whole["tests"] = adjusted(whole["tests"], group="measure")
     return Fairness(
-        checkpoints=coverage(data),
-        average_rank=rank_table(data, counts, labels=labels),
-        accuracy=accuracy_table(data, labels=labels),
-        jsd_parts=jsd_table(data, parts, counts, labels=labels),
-        gap=gap,
-        change=change_table(gap),
-        tests=gender_tests(data, parts, unit=unit),
-        comparison=comparison_table(data, parts, unit=unit, models=compare, labels=labels),
-        onset=onset_table(gap),
+        **whole,
+        change=change_table(whole["gap"]),
+        comparison=adjusted(compared, group="option"),
+        onset=onset_table(whole["gap"]),
         labels=labels,
         settings={
             "vocab_limit": vocab_limit,
@@ -184,6 +218,32 @@ def fairness_change(
             raise UsageError(f"step {step} is not in the gap table; it has {steps}")
     before, after = gaps[before_step], gaps[after_step]
     return float("nan") if before == 0 else 100 * (before - after) / before
+
+
+def _models_there(
+    checkpoints: pl.DataFrame, compare: tuple[str, str] | None
+) -> tuple[str, str] | None:
+    """The models to compare among some of the checkpoints; where there is no doubt, all two."""
+    models = checkpoints["model"].unique().sort().to_list()
+    if compare is not None:
+        return compare if set(compare) <= set(models) else None
+    return (models[0], models[1]) if len(models) == 2 else None
+
+
+def _check_compared(
+    compared: pl.DataFrame, checkpoints: pl.DataFrame, models: tuple[str, str]
+) -> None:
+    shared = shared_checkpoints(checkpoints, models)
+    if shared.is_empty():
+        raise UsageError(
+            f"{models[0]} and {models[1]} have no run and step in common; scan runs and steps "
+            "that both have"
+        )
+    if compared.select(CHECKPOINT).n_unique() < len(shared):
+        raise UsageError(
+            f"{models[0]} and {models[1]} are in different frames; models to compare at a run and "
+            "step belong into one frame, as `batches` puts them"
+        )
 
 
 def _models_to_compare(

@@ -1,17 +1,19 @@
 """From the long rows of a scan to dense arrays: checkpoint × seed × prompt × option.
 
-Seven million rows become three arrays of 20 to 60 MB, and everything after that is array
-arithmetic. A cell that is not in the bank is NaN.
+A million rows become three arrays of 3 to 9 MB, and everything after that is array arithmetic. A
+cell that is not in the bank is NaN.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from logitbank.analysis.batches import Scan, check_apart, frames_of
 from logitbank.analysis.expressions import (
     Floats,
     Ties,
@@ -28,6 +30,7 @@ COLUMNS = (
 PADDING_COLUMNS = ("padding_above", "padding_ties")
 CHECKPOINT = ("model", "run", "step")
 Codes = NDArray[np.int64]
+T = TypeVar("T")
 
 
 class FairnessLabels(NamedTuple):
@@ -39,19 +42,45 @@ class FairnessLabels(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Axes:
+    """What is asked of every checkpoint, whether a bank has the answer or not."""
+
+    seeds: tuple[int | None, ...]
+    """Option-order seeds, sorted."""
+    prompts: pl.DataFrame
+    """p rows: prompt_id, sentence_id, paired; by prompt_id."""
+    gold: Codes
+    """(p,) index of the right option."""
+
+    @property
+    def clusters(self) -> Codes:
+        """(p,) index of the sentence; a prompt without one is a cluster of its own."""
+        names = self.prompts.select(pl.coalesce("sentence_id", "prompt_id")).to_series()
+        return (names.rank("dense").to_numpy() - 1).astype(np.int64)
+
+    def with_those_of(self, other: "Axes") -> "Axes":
+        """These axes themselves where they hold all of the other's; else both together."""
+        table = pl.concat([axes.prompts.with_columns(gold=axes.gold) for axes in (self, other)])
+        together = table.unique("prompt_id", keep="first").sort("prompt_id")
+        answers = table.select("prompt_id", "gold").unique()
+        if len(answers) > len(together):
+            twice = answers.filter(pl.col("prompt_id").is_duplicated())["prompt_id"].min()
+            raise _two_answers(twice)
+        seeds = {*self.seeds, *other.seeds}
+        if len(together) == len(self.prompts) and len(seeds) == len(self.seeds):
+            return self
+        ordered = sorted(seeds, key=lambda seed: (seed is None, seed or 0))
+        return Axes(tuple(ordered), together.drop("gold"), together["gold"].to_numpy())
+
+
+@dataclass(frozen=True, slots=True)
 class Cube:
     """Every score that the fairness metrics need."""
 
     checkpoints: pl.DataFrame
     """c rows: model, run, step; sorted, a release (null step) after the steps."""
-    seeds: tuple[int | None, ...]
-    """Option-order seeds."""
-    prompts: pl.DataFrame
-    """p rows: prompt_id, paired, sentence_id."""
-    gold: NDArray[np.int64]
-    """(p,) index of the right option."""
-    clusters: NDArray[np.int64]
-    """(p,) index of the sentence."""
+    axes: Axes
+    """s seeds and p prompts."""
     logits: Floats
     """(c, s, p, o), NaN where the bank has no score."""
     ranks: Floats
@@ -63,11 +92,29 @@ class Cube:
     inexact: NDArray[np.bool_]
     """(c, s, p) the rank is a lower bound."""
 
+    @property
+    def prompts(self) -> pl.DataFrame:
+        """As in `axes`."""
+        return self.axes.prompts
+
+    @property
+    def gold(self) -> Codes:
+        """(p,) index of the right option."""
+        return self.axes.gold
+
 
 def cube(
-    frame: pl.LazyFrame, *, labels: FairnessLabels, ties: Ties, vocab_limit: bool = False
+    frame: pl.LazyFrame,
+    *,
+    labels: FairnessLabels,
+    ties: Ties,
+    vocab_limit: bool = False,
+    axes: Axes | None = None,
 ) -> Cube:
     """Collect a scan once and lay its scores out densely.
+
+    `axes` are those of other checkpoints, to be laid out alike. Where the frame has prompts or
+    seeds besides, the cube has wider axes; where it lacks some, they are NaN.
 
     Raises
     ------
@@ -96,28 +143,77 @@ def cube(
         tied=tied_others(vocab_limit=vocab_limit) > 0,
         inexact=~pl.col("exact"),
     )
-    return _dense(rows, answers, labels)
+    return _dense(rows, answers, labels, axes)
 
 
-def _dense(rows: pl.DataFrame, answers: pl.DataFrame, labels: FairnessLabels) -> Cube:
+def each_cube(
+    scan: Scan,
+    prepare: Callable[[Axes], Callable[[Cube], T]],
+    *,
+    labels: FairnessLabels,
+    ties: Ties,
+    vocab_limit: bool = False,
+) -> list[T]:
+    """What is made of the cube of one frame after another, all on the same axes.
+
+    `prepare` is called with the axes and gives the function of a cube. Frames are read once, and
+    where a later one widens the axes, which is rare, all of them again.
+
+    Raises
+    ------
+    UsageError, BankError
+        As `cube`; or two frames have the same checkpoint.
+    """
+    frames = frames_of(scan)
+
+    def read(frame: pl.LazyFrame, axes: Axes | None) -> Cube:
+        return cube(frame, labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes)
+
+    data = read(frames[0], None)
+    axes, work = data.axes, prepare(data.axes)
+    checkpoints, found = [data.checkpoints], [work(data)]
+    for frame in frames[1:]:
+        del data  # before the next one is read
+        data = read(frame, axes)
+        checkpoints.append(data.checkpoints)
+        if data.axes is not axes:
+            break
+        found.append(work(data))
+    check_apart(checkpoints)
+    if len(found) < len(frames):
+        axes = reduce(lambda known, frame: read(frame, known).axes, frames, data.axes)
+        del data
+        work = prepare(axes)
+        found = [work(read(frame, axes)) for frame in frames]
+    return found
+
+
+def _dense(
+    rows: pl.DataFrame, answers: pl.DataFrame, labels: FairnessLabels, known: Axes | None
+) -> Cube:
     """`answers` has the ranks of the rows that are answers, in their order."""
     checkpoints, c = _checkpoint_codes(rows)
     seeds, s = _seed_codes(rows["order_seed"])
     prompts, p = _prompt_codes(rows)
-    shape = (len(checkpoints), len(seeds), len(prompts))
+    option = rows["option"].to_numpy()
+    own = np.flatnonzero(rows["is_answer"].to_numpy())
+    axes = Axes(seeds, prompts, _gold(option[own], p[own], prompts=prompts, labels=labels))
+    if known is not None:
+        axes = known.with_those_of(axes)
+        s = np.array([axes.seeds.index(seed) for seed in seeds])[s]
+        p = axes.prompts["prompt_id"].search_sorted(prompts["prompt_id"]).to_numpy()[p]
+    shape = (len(checkpoints), len(axes.seeds), len(axes.prompts))
     # In place: arrays of one number per row are 60 MB each, and fresh pages cost more than sums.
     cell = c
     for size, codes in ((shape[1], s), (shape[2], p)):
         cell *= size
         cell += codes
-    option = rows["option"].to_numpy()
     place = cell * len(labels)
     place += option
     logits = np.full((*shape, len(labels)), np.nan)
     logits.reshape(-1)[place] = rows["logit"].to_numpy()
     del place
-    _check_cells(logits, rows, checkpoints=checkpoints, prompts=prompts, labels=labels)
-    own = np.flatnonzero(rows["is_answer"].to_numpy())
+    _check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts, labels=labels)
     target = cell[own]
     ranks = np.full(shape, np.nan)
     ranks.reshape(-1)[target] = answers["rank"].to_numpy()
@@ -126,11 +222,7 @@ def _dense(rows: pl.DataFrame, answers: pl.DataFrame, labels: FairnessLabels) ->
         flag = np.zeros(shape, bool)
         flag.reshape(-1)[target] = answers[name].to_numpy()
         flags.append(flag)
-    gold = _gold(option[own], p[own], prompts=prompts, labels=labels)
-    # A prompt without a sentence is a cluster of its own.
-    names = prompts.select(pl.coalesce("sentence_id", "prompt_id")).to_series()
-    clusters = (names.rank("dense").to_numpy() - 1).astype(np.int64)
-    return Cube(checkpoints, seeds, prompts, gold, clusters, logits, ranks, *flags)
+    return Cube(checkpoints, axes, logits, ranks, *flags)
 
 
 def _gold(
@@ -152,11 +244,12 @@ def _gold(
         )
     if (gold[prompt] != option).any():
         at = prompt[gold[prompt] != option]
-        raise UsageError(
-            f"prompt {prompts['prompt_id'][int(at[0])]!r} has two answers; "
-            "one prompt_id needs one answer"
-        )
+        raise _two_answers(prompts["prompt_id"][int(at[0])])
     return gold
+
+
+def _two_answers(prompt_id: object) -> UsageError:
+    return UsageError(f"prompt {prompt_id!r} has two answers; one prompt_id needs one answer")
 
 
 def _checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:

@@ -1,4 +1,8 @@
-"""Tests of fairness: male against female, one model against another, and the onset of a gap."""
+"""Tests of fairness: male against female, one model against another, and the onset of a gap.
+
+A test belongs to one checkpoint, so tables come from some of the checkpoints at a time; `adjusted`
+then has all of them.
+"""
 
 from typing import Literal
 
@@ -17,7 +21,6 @@ from logitbank.analysis.stats import (
     onset,
     wilcoxon,
 )
-from logitbank.errors import UsageError
 
 Unit = Literal["prompt", "prompt_order", "seed"]
 
@@ -34,6 +37,14 @@ RESULT_SCHEMA = {
     "significant": pl.Boolean,  # p < 0.01, the published rule
     "significant_bh": pl.Boolean,
 }
+COMPARISON_SCHEMA = {
+    "model": pl.String,
+    "other_model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "option": pl.String,
+    **RESULT_SCHEMA,
+}
 CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 
 
@@ -41,7 +52,7 @@ def gender_tests(data: Cube, parts: Floats, *, unit: Unit) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
     Mann–Whitney is the published test. Wilcoxon is ours: the pro- and anti-stereotyped versions
-    of a sentence are a pair, and the difference is male minus female.
+    of a sentence are a pair, and the difference is male minus female. Rows are not yet `adjusted`.
     """
     male, female = data.gold == 0, data.gold == 1
     pairs = twin_prompts(data)
@@ -59,7 +70,7 @@ def gender_tests(data: Cube, parts: Floats, *, unit: Unit) -> pl.DataFrame:
             _result_rows(base, mann_whitney(a, b, missing="omit"), test="mann_whitney", unit=unit),
             _result_rows(base, wilcoxon(d, missing="omit"), test="wilcoxon", unit=unit),
         ]
-    return pl.concat(tables).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    return pl.concat(tables)
 
 
 def comparison_table(
@@ -73,24 +84,12 @@ def comparison_table(
     """JSD-P of two models on neutral prompts, for the male and for the female option.
 
     Checkpoints of the same run name and step are compared, on the prompts that both have;
-    Wilcoxon pairs the same prompt.
-
-    Raises
-    ------
-    UsageError
-        The models have no run and step in common.
+    Wilcoxon pairs the same prompt. Rows are not yet `adjusted`.
     """
-    schema = {
-        "model": pl.String,
-        "other_model": pl.String,
-        "run": pl.String,
-        "step": pl.Int64,
-        "option": pl.String,
-        **RESULT_SCHEMA,
-    }
-    if models is None:
-        return pl.DataFrame(schema=schema)
-    shared = _shared_checkpoints(data.checkpoints, models)
+    shared = None if models is None else shared_checkpoints(data.checkpoints, models)
+    if models is None or shared is None or shared.is_empty():
+        lacking = ("p_bh", "significant_bh")
+        return pl.DataFrame(schema={k: v for k, v in COMPARISON_SCHEMA.items() if k not in lacking})
     neutral = data.gold == 2
     tables = []
     for option in (0, 1):
@@ -106,8 +105,22 @@ def comparison_table(
             _result_rows(base, mann_whitney(a, b, missing="omit"), test="mann_whitney", unit=unit),
             _result_rows(base, wilcoxon(d, missing="omit"), test="wilcoxon", unit=unit),
         ]
-    rows = pl.concat(tables).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
-    return rows.with_columns(other_model=pl.lit(models[1])).select(*schema)
+    rows = pl.concat(tables).with_columns(other_model=pl.lit(models[1]))
+    return rows.select(name for name in COMPARISON_SCHEMA if name in rows.columns)
+
+
+def adjusted(rows: pl.DataFrame, *, group: str) -> pl.DataFrame:
+    """Tests of all checkpoints, sorted, with the correction for their number.
+
+    A family is a model, run, `group` and test.
+    """
+    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True).with_row_index("at")
+    p, p_bh = rows["p"].to_numpy(), np.full(len(rows), np.nan)
+    for (at,) in rows.group_by("model", "run", group, "test").agg("at").select("at").rows():
+        p_bh[at] = benjamini_hochberg(p[at])
+    found = rows.with_columns(p_bh=p_bh, significant_bh=p_bh < SIGNIFICANCE)
+    first = [name for name in rows.columns if name != "at" and name not in RESULT_SCHEMA]
+    return found.select(*first, *RESULT_SCHEMA)
 
 
 def onset_table(gap: pl.DataFrame) -> pl.DataFrame:
@@ -152,37 +165,24 @@ def twin_prompts(data: Cube) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     )
 
 
-def _shared_checkpoints(checkpoints: pl.DataFrame, models: tuple[str, str]) -> pl.DataFrame:
+def shared_checkpoints(checkpoints: pl.DataFrame, models: tuple[str, str]) -> pl.DataFrame:
     """Checkpoints of the first model, with the row of each model's checkpoint."""
     rows = checkpoints.with_row_index("first")
     one = rows.filter(pl.col("model") == models[0])
     other = rows.filter(pl.col("model") == models[1]).select("run", "step", second="first")
-    shared = one.join(
-        other, on=["run", "step"], how="inner", nulls_equal=True, maintain_order="left"
-    )
-    if shared.is_empty():
-        raise UsageError(
-            f"{models[0]} and {models[1]} have no run and step in common; scan runs and steps "
-            "that both have"
-        )
-    return shared
+    return one.join(other, on=["run", "step"], how="inner", nulls_equal=True, maintain_order="left")
 
 
 def _result_rows(base: pl.DataFrame, result: TestResult, *, test: str, unit: Unit) -> pl.DataFrame:
-    """One test's rows under the checkpoints of `base`; the correction is per model and run."""
-    p_bh = np.full(len(base), np.nan)
-    for (rows,) in base.with_row_index("at").group_by("model", "run").agg("at").select("at").rows():
-        p_bh[rows] = benjamini_hochberg(result.p[rows])
+    """One test's rows under the checkpoints of `base`."""
     return base.with_columns(
         test=pl.lit(test),
         origin=pl.lit("published" if test == "mann_whitney" else "ours"),
         unit=pl.lit(unit),
         statistic=result.statistic,
         p=result.p,
-        p_bh=p_bh,
         n1=result.n1.astype(np.int64),
         n2=result.n2.astype(np.int64),
         effect=result.effect,
         significant=result.p < SIGNIFICANCE,
-        significant_bh=p_bh < SIGNIFICANCE,
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.batches import batches
 from logitbank.analysis.score_table import as_scores, published_columns
 from logitbank.analysis.table_files import is_table_path, read_table
 from logitbank.errors import BankError, UsageError
@@ -33,13 +34,10 @@ def chosen_prompts(banks: Sequence[Bank], asked: str | None, *, known: str) -> s
 def bank_frames(
     banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
-    """Scans of a prompt set from the banks that hold any of `models`."""
-    held = [bank.info()["model"].unique().to_list() for bank in banks]
-    return [
-        bank.scan(prompts, models=own)
-        for bank, own in zip(banks, _held_of(held, models, "bank"), strict=True)
-        if own is None or own
-    ]
+    """Scans of a prompt set from the banks that hold any of `models`, in batches."""
+    held = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
+    _held_of(held, models, "bank")  # says which there are
+    return batches(banks, prompts, models=models)
 
 
 def all_scores(

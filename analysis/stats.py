@@ -15,6 +15,8 @@ from logitbank.analysis.expressions import Floats
 SIGNIFICANCE = 0.01
 """Level of the published test."""
 
+_COLUMNS = 16
+
 Missing = Literal["propagate", "omit"]
 
 
@@ -223,19 +225,38 @@ def bootstrap_means(values: Floats, counts: Floats) -> Floats:
     """Mean over seeds of the mean over prompts, in every resample.
 
     `values` is (c, s, p) with NaN for a missing observation, `counts` (b, p) from
-    `cluster_counts`; the result is (b, c), NaN where a resample drew no observation.
+    `cluster_counts`; the result is (b, c), NaN where a resample drew no observation. What a
+    checkpoint gets does not depend on what others lack.
     """
     missing = np.isnan(values)
-    if not missing.any():
+    partial = missing.any(axis=(1, 2))
+    if partial.any() and not partial.all():
+        means = np.empty((len(counts), len(values)))
+        for own in (partial, ~partial):
+            means[:, own] = bootstrap_means(values[own], counts)
+        return means
+    if not partial.any():
         # Every seed has the same denominators, so the seeds may be averaged first.
         values = values.mean(axis=1, keepdims=True)
         totals = counts.sum(axis=1)[:, None, None]
     else:
-        totals = np.tensordot(counts, (~missing).astype(np.float64), axes=(1, 2))
+        totals = _weighted_sums(counts, (~missing).astype(np.float64))
         values = np.where(missing, 0.0, values)
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.tensordot(counts, values, axes=(1, 2)) / totals
+        means = _weighted_sums(counts, values) / totals
     return mean_present(means, axis=2)
+
+
+def _weighted_sums(counts: Floats, values: Floats) -> Floats:
+    """(b, p) and (c, s, p) to (b, c, s).
+
+    BLAS adds in another order where a matrix has few columns, so they are made many: a checkpoint
+    has the same sums, to the last bit, beside one other as beside a hundred.
+    """
+    c, s, p = values.shape
+    columns = np.zeros((p, -(-c * s // _COLUMNS) * _COLUMNS))
+    columns[:, : c * s] = values.reshape(c * s, p).T
+    return (counts @ columns)[:, : c * s].reshape(len(counts), c, s)
 
 
 def percentile_interval(draws: Floats, *, level: float = 0.95) -> Interval:

@@ -57,9 +57,8 @@ def fairness_study(
     """
     opened = [Bank.open(path) for path in banks]
     prompts = chosen_prompts(opened, prompts, known="winobias")
-    frames = bank_frames(opened, prompts, models)
     result = fairness(
-        pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0],
+        bank_frames(opened, prompts, models),
         vocab_limit=vocab_limit,
         ties=ties,
         unit=unit,

@@ -1,14 +1,16 @@
 """Where the two sides of a trade-off come from: scans of a bank, result files, tables of others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.batches import Scan
 from logitbank.analysis.crows_pairs import ALL, crows_pairs
 from logitbank.analysis.expressions import Floats, jsd_parts, scaled
-from logitbank.analysis.fairness_cube import FairnessLabels, cube
+from logitbank.analysis.fairness_cube import Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.lambada import lambada_examples
 from logitbank.analysis.pieces import CHECKPOINT
@@ -53,14 +55,23 @@ def lambada_curve(
     return curve(checkpoints, np.exp(-means), draws=np.exp(-draws))
 
 
-def fairness_curve(frame: pl.LazyFrame, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
+def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
     """The gap Δ of fairness, scaled and signed, with bootstrap draws over sentences.
 
     As in the table `gap` of `fairness`; one resample has the same sentences at every checkpoint.
     """
-    data = cube(frame, labels=FairnessLabels(), ties="competition")
+
+    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
+        counts = cluster_counts(axes.clusters, resamples=resamples, seed=seed)
+        return partial(_gap_curve, counts=counts)
+
+    labels = FairnessLabels()
+    parts = each_cube(frame, prepare, labels=labels, ties="competition")
+    return pl.concat(parts).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+
+
+def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
     parts = jsd_parts(data.logits, data.gold)
-    counts = cluster_counts(data.clusters, resamples=resamples, seed=seed)
     means, draws = [], []
     for option in (0, 1):
         own = data.gold == option

@@ -20,6 +20,7 @@ from logitbank.engine.pieces import Shard
 from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
+from logitbank.engine.run_log import RunLog
 from logitbank.engine.runner import Runner
 from logitbank.engine.sequences import SequenceSet
 from logitbank.engine.share import Share
@@ -236,11 +237,13 @@ def run(
             for worker in workers:
                 worker.use(prepared.settings)
             try:
-                Runner(extraction, prepared, fetcher, workers, summary, on_event, stopping).run()
-                if not summary.interrupted:
-                    _finish(bank, extraction.suite)
-                    with ThreadPoolExecutor(len(workers)) as pool:
-                        list(pool.map(lambda worker: worker.stop(), workers))
+                with RunLog.of(path, extraction, prepared, spread, summary) as log:
+                    follow = log.beside(on_event)
+                    Runner(extraction, prepared, fetcher, workers, summary, follow, stopping).run()
+                    if not summary.interrupted:
+                        _finish(bank, extraction.suite)
+                        with ThreadPoolExecutor(len(workers)) as pool:
+                            list(pool.map(lambda worker: worker.stop(), workers))
             except KeyboardInterrupt:
                 summary.interrupted = True
     summary.seconds = time.monotonic() - start

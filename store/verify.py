@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError, LogitbankError
-from logitbank.store import commits, mirror, objects, places, tables, zarrays
+from logitbank.store import commits, mirror, objects, places, run_logs, tables, zarrays
 from logitbank.store.attributes import QUERY_SET
 from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
@@ -84,6 +84,7 @@ def verify(bank: Bank, *, progress: Progress | None = None) -> tuple[Damage, ...
         if not tables.query_file(bank.path, name).exists():
             found.append(Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries"))
     found += _above_deposits(bank.path)
+    found += _run_logs(bank.path, read)
     found += _groups(bank.path, folders, read)
     for folder in folders:
         found += _deposit_damage(bank, folder, read)
@@ -161,13 +162,23 @@ def _above_deposits(root: Path, folder: str = "", level: int = 0) -> Iterator[Da
     for entry in objects.entries(root / folder):
         path = f"{folder}{entry.name}"
         if not entry.is_dir():
-            if entry.name != "zarr.json" and not (level == 0 and entry.name in _BESIDE):
+            log = folder == f"{run_logs.FOLDER}/" and run_logs.NAME.fullmatch(entry.name)
+            if entry.name != "zarr.json" and not (level == 0 and entry.name in _BESIDE) and not log:
                 yield Damage(path, "foreign", "a bank has no such file")
         elif level == 3:
             if not QUERY_SET.fullmatch(entry.name):
                 yield Damage(path, "foreign", "it is not named as a deposit is")
         elif level or entry.name not in places.TABLE_FOLDERS:
             yield from _above_deposits(root, f"{path}/", level + 1)
+
+
+def _run_logs(root: Path, read: _Reader) -> Iterator[Damage]:
+    """Damage of the logs of runs; a run may be writing one."""
+    for entry in objects.entries(root / run_logs.FOLDER):
+        if run_logs.NAME.fullmatch(entry.name) and entry.is_file():
+            path = f"{run_logs.FOLDER}/{entry.name}"
+            if problem := run_logs.damage(read.read(path, objects.plain_path(root, path))):
+                yield Damage(path, "changed", problem)
 
 
 def _tables(root: Path, read: _Reader, needed: dict[str, str]) -> Iterator[Damage]:

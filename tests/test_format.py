@@ -46,6 +46,8 @@ PARTS = {
     "<query set>": r"q-[0-9a-f]{16}",
     "<block>": r"(0|[1-9]\d*)",
     "<hex12>": r"[0-9a-f]{12}",
+    "<hex8>": r"[0-9a-f]{8}",
+    "<time>": r"\d{8}T\d{6}Z",
 }
 
 
@@ -72,6 +74,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.seal()
         if step == 2:
             rescore(writer.deposit, OptionTokens.build([[2, 5]] + [[]] * 9))
+    log = bank.path / "runs" / "20261122T020154Z-0badcafe.jsonl"
+    log.parent.mkdir()
+    log.write_bytes((EXAMPLES["run-log"] + "\n").encode())
     assert verify(bank) == ()
     return bank.path
 

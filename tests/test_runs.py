@@ -22,7 +22,7 @@ from logitbank.engine.events import BlockCommitted, Event, Note, WeightsLoaded
 from logitbank.engine.extract import extract
 from logitbank.engine.hub import Hub
 from logitbank.errors import EngineError
-from logitbank.store import Bank, CheckpointId, verify
+from logitbank.store import Bank, CheckpointId, run_logs, verify
 from tests.checkpoints import make_checkpoint, make_series
 from tests.fakes import FakeBackend, InProcess
 from tests.hub_server import HubServer
@@ -137,6 +137,11 @@ def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
         process.wait()
         until(lambda: workers(path) == [], "the orphaned worker's end")
     (deposit,) = Bank.open(path).deposits()
+    logs = [[line["event"] for line in run_logs.read(p)] for p in sorted(path.glob("runs/*.jsonl"))]
+    assert sorted(("Begin" in events, "End" in events) for events in logs) == [
+        (True, False),  # killed
+        (True, True),  # interrupted
+    ]
     done = deposit.committed()
     assert first + 2 <= len(done) < BLOCKS
     assert not verify(Bank.open(path))

@@ -150,12 +150,14 @@ def _both(scores: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _argmax_changed(a: pl.DataFrame, b: pl.DataFrame) -> int:
-    """Rows whose token of rank 1 is another; of equal ones, the first that is listed."""
-    best = [
-        scores.filter(pl.col("kind") == "top", pl.col("rank") == 1)
-        .group_by("query")
-        .agg(pl.col("token").min())
+    """Rows for which the two list no token of rank 1 in common.
+
+    Equal ones all have rank 1, and how many of them are listed depends on the keep level.
+    """
+    first, second = (
+        scores.filter(pl.col("kind") == "top", pl.col("rank") == 1).select("query", "token")
         for scores in (a, b)
-    ]
-    both = best[0].join(best[1], on="query", suffix="_b")
-    return int((both["token"] != both["token_b"]).sum())
+    )
+    common = first.join(second, on=["query", "token"])
+    both = first.join(second, on="query", how="semi")
+    return both["query"].n_unique() - common["query"].n_unique()

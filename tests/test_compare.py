@@ -125,6 +125,17 @@ def test_what_float16_does(tmp_path: Path) -> None:
     assert d["ranks_changed"] == 0  # they were made before
 
 
+def test_equal_highest_tokens_are_no_change(tmp_path: Path) -> None:
+    """The full rows list one of them, a shrunk bank both, in another order."""
+    values = logits()
+    values[:, 2] = values[:, 5] = values.max() + 1
+    a = banked(tmp_path / "a", values)
+    shrink(a.path, tmp_path / "b", keep="topk:3")
+    assert compare(a.path, tmp_path / "b").logits["argmax_changed"].to_list() == [0]
+    b = banked(tmp_path / "c", values + np.float32([0, 0, -1, 0, 0, -1]))
+    assert compare(a.path, b.path).logits["argmax_changed"][0] > 0
+
+
 def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     values = logits()
     a = banked(tmp_path / "a", values)

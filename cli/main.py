@@ -93,6 +93,9 @@ def extract(
     compute_dtype: Annotated[
         ComputeDtype, typer.Option(help="Of the model's body; its head is float32.")
     ] = ComputeDtype.float32,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits in any batch; slower.")
+    ] = False,
     canary_every: Annotated[
         int, typer.Option(min=0, help="Check a sequence independently every so many checkpoints.")
     ] = 50,
@@ -144,6 +147,7 @@ def extract(
             keep=keep,
             dtype=dtype.value,
             compute_dtype=compute_dtype.value,
+            deterministic=deterministic,
             canary_every=canary_every,
             legacy_weights=legacy_weights,
             trust_remote_code=trust_remote_code,

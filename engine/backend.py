@@ -1,5 +1,6 @@
 """The protocol of an engine: load a checkpoint, prove it, score queries into a sink."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ class EngineSettings:
     """Longest sequence that will be asked for."""
     block_size: int = 32
     """Of vLLM's prefix cache; 128, its CPU default, is longer than most prompts' shared part."""
+    deterministic: bool = False
+    """The same bits whatever else is in a batch: vLLM's batch-invariant kernels, or with
+    transformers one sequence at a time."""
     canary_every: int = 50
     legacy_weights: bool = False
     trust_remote_code: bool = False
@@ -100,6 +104,8 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:
     """The class of the engine that the settings name; its packages take seconds to import."""
+    if settings.deterministic:  # read when vLLM is imported, and when CUDA is started
+        os.environ |= {"VLLM_BATCH_INVARIANT": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     if settings.engine == "vllm":
         from logitbank.engine.vllm_backend import VllmBackend
 

@@ -1,6 +1,7 @@
 """Extraction: plan what the bank lacks, run it, and say what happened."""
 
 import importlib.util
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from logitbank.engine.prompts import PromptSet
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.runner import Runner
 from logitbank.engine.sequences import SequenceSet
-from logitbank.engine.share import Share
+from logitbank.engine.share import Share, visible_devices
 from logitbank.engine.spread import Spread
 from logitbank.engine.stopping import Stopping
 from logitbank.engine.suites import (
@@ -62,6 +63,7 @@ def extract(
     keep: str = "full",
     dtype: Dtype = "float16",
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+    deterministic: bool = False,
     canary_every: int = 50,
     legacy_weights: bool = False,
     trust_remote_code: bool = False,
@@ -112,6 +114,9 @@ def extract(
         Of the stored log-probabilities. Ranks and log-sum-exp are computed before rounding.
     compute_dtype
         Of the model's body; its head and all reductions are float32.
+    deterministic
+        The same bits whatever else is run: with vLLM's batch-invariant kernels on a GPU, and
+        elsewhere with transformers, one sequence at a time.
     canary_every
         Evaluate one sequence with plain transformers at the first checkpoint and every so many;
         0 for never.
@@ -145,8 +150,9 @@ def extract(
     if adapter_from is not None:
         adapters, adapter_folder = _adapters(str(adapter_from), hub, legacy_weights)
     settings = EngineSettings(
-        choose_engine(engine),
+        choose_engine(engine, deterministic=deterministic and ray is None),
         compute_dtype=compute_dtype,
+        deterministic=deterministic,
         canary_every=canary_every,
         legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
@@ -316,13 +322,17 @@ def _adapters(
     return HubSource(spec, "main"), fetched
 
 
-def choose_engine(name: Literal["auto", "vllm", "transformers"]) -> EngineName:
+def choose_engine(
+    name: Literal["auto", "vllm", "transformers"], *, deterministic: bool = False
+) -> EngineName:
     """The engine asked for, or vLLM where it is installed.
 
     Raises
     ------
     MissingExtraError
         If the packages of the engine are not installed.
+    UsageError
+        If vLLM is to be deterministic where there is no GPU.
     """
     if (
         importlib.util.find_spec("torch") is None
@@ -337,8 +347,14 @@ def choose_engine(name: Literal["auto", "vllm", "transformers"]) -> EngineName:
             'the vllm engine is not installed: pip install "logitbank[vllm]" on a CUDA machine, '
             "or use --engine transformers"
         )
+    no_kernels = deterministic and not visible_devices(os.environ)
+    if name == "vllm" and no_kernels:
+        raise UsageError(
+            "vLLM's batch-invariant kernels need an NVIDIA GPU (compute capability 8.0 or later);"
+            " run --deterministic with --engine transformers, which takes one sequence at a time"
+        )
     if name == "auto":
-        return "vllm" if has_vllm else "transformers"
+        return "vllm" if has_vllm and not no_kernels else "transformers"
     return name
 
 

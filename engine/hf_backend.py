@@ -18,6 +18,9 @@ from logitbank.engine.weights import ContentDigest, stream_weights
 from logitbank.errors import EngineError, WeightsError
 from logitbank.store.schema import Head, Json, Query
 
+ALONE = "one sequence at a time"
+"""What provenance says of deterministic runs."""
+
 
 class _Sequence(NamedTuple):
     """What one forward pass sees of a query."""
@@ -48,6 +51,9 @@ class TransformersBackend:
         self._model: transformers.PreTrainedModel | None = None
         self._adapters: dict[str, Json] = {}
         self._size = BatchSize(settings.max_batch_tokens, settings.max_sequences)
+        if settings.deterministic:
+            self._size = BatchSize(settings.max_batch_tokens, 1)
+            torch.use_deterministic_algorithms(True)
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
@@ -59,7 +65,7 @@ class TransformersBackend:
         first = self._model is None
         if self._model is None:
             self._model = fresh.to(self._device).eval()
-            self._head = SelectingHead(self._model)
+            self._head = SelectingHead(self._model, each=self._settings.deterministic)
             if self._settings.next_sentence:
                 in_float32(self._model.cls.seq_relationship)
         else:
@@ -82,7 +88,8 @@ class TransformersBackend:
                 "adapter_weights": adapters.hexdigest(),
             }
         ledger.check(_held(model, self._dtype, once=masked), checkpoint=checkpoint)
-        if first and self._device.type == "cuda" and self._settings.sizes_from_memory:
+        measured = self._settings.sizes_from_memory and not self._settings.deterministic
+        if first and measured and self._device.type == "cuda":
             self._fit(model)
         return Loaded(digest.hexdigest(), self._head.outputs, time.perf_counter() - start)
 
@@ -177,6 +184,7 @@ class TransformersBackend:
             "head_dtype": "float32",
             "max_batch_tokens": self._size.tokens,
             "max_sequences": self._size.sequences,
+            **({"deterministic": ALONE} if self._settings.deterministic else {}),
         } | self._adapters
 
     def close(self) -> None:
@@ -204,7 +212,9 @@ class SelectingHead:
     (scaling, soft caps) still happens. A model that names no linear head is left as it is.
     """
 
-    def __init__(self, model: transformers.PreTrainedModel) -> None:
+    def __init__(self, model: transformers.PreTrainedModel, *, each: bool = False) -> None:
+        """`each` position by itself: the sums of a product depend on how many rows it has."""
+        self._each = each
         head: Any = model.get_output_embeddings()
         self._head = head if isinstance(head, torch.nn.Linear) else None
         self._rows = self._positions = torch.empty(0, dtype=torch.long)
@@ -219,10 +229,10 @@ class SelectingHead:
     def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
         assert self._head is not None
         chosen = hidden[self._rows, self._positions].float()
-        bias = self._head.bias
-        return torch.nn.functional.linear(
-            chosen, self._head.weight.float(), None if bias is None else bias.float()
-        )
+        weight, bias = self._head.weight.float(), self._head.bias
+        bias = None if bias is None else bias.float()
+        parts = chosen.split(1) if self._each else (chosen,)
+        return torch.cat([torch.nn.functional.linear(part, weight, bias) for part in parts])
 
 
 def in_float32(layer: torch.nn.Linear) -> None:

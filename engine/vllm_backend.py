@@ -44,6 +44,8 @@ class VllmEngine:
 
     def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
         self._settings = settings
+        if settings.deterministic:
+            _require_invariance()
         self._llm = LLM(**arguments)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
         self._packed: dict[str, Fingerprint] = {}
@@ -92,6 +94,9 @@ class VllmEngine:
             "head_dtype": "float32",
             "max_batch_tokens": self._settings.max_batch_tokens,
             "max_sequences": self._settings.max_sequences,
+            **(
+                {"deterministic": "batch-invariant kernels"} if self._settings.deterministic else {}
+            ),
         }
 
     def close(self) -> None:
@@ -126,6 +131,20 @@ class VllmEngine:
             own = fingerprint(parameter) if parameter.numel() else self._packed.get(name, (0, 1))
             total = add(total, own)
         return total
+
+
+def _require_invariance() -> None:
+    """Refuse to begin without kernels of which vLLM says that they are batch-invariant.
+
+    No error of ours: it is the same for all checkpoints, and two such end a run.
+    """
+    known = "VLLM_BATCH_INVARIANT" in vllm.envs.environment_variables
+    capable = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    if not (known and capable):
+        raise RuntimeError(
+            f"vLLM {vllm.__version__} has no batch-invariant kernels for this device; run"
+            " --deterministic with --engine transformers, which takes one sequence at a time"
+        )
 
 
 class VllmBackend(VllmEngine):

@@ -222,7 +222,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     made = made_of(LocalSource(Path("step0")), FakePrepared())  # type: ignore[arg-type]
     made |= TransformersBackend(Path("step0"), FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}
-    elsewhere = {"weights", "canary_difference", "model_runner", "block_size"} | adapters
+    elsewhere = {"deterministic", "weights", "canary_difference", "model_runner", "block_size"} | adapters
     assert set(table("Provenance")) == set(made) | elsewhere
 
 

@@ -125,6 +125,9 @@ def extract(
         str | None, typer.Option(help="Downloaded weights take at most this, such as 100GB.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="With --dry-run: measure how long it will take.")
+    ] = False,
 ) -> None:
     """Run checkpoints over prompts and deposit the logits; what the bank has is not run again."""
     from logitbank.cli.show import ExtractProgress, print_summary
@@ -160,6 +163,7 @@ def extract(
             tensor_parallel=tensor_parallel,
             disk_budget=disk_budget,
             dry_run=dry_run,
+            sample=sample,
             on_event=progress,
         )
     print_summary(summary, bank=str(bank), dry_run=dry_run)

@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from logitbank.cli.show_run import account
+from logitbank.cli.show_run import account, forecast
 
 if TYPE_CHECKING:
     import polars as pl
@@ -235,6 +235,8 @@ class ExtractProgress:
 def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     """What an extraction did, and what to do next."""
     if dry_run:
+        for line in forecast(summary):
+            err.print(line)
         err.print("dry run: nothing was written")
         return
     for failure in summary.failed:

@@ -26,6 +26,36 @@ def account(summary: "Summary") -> list[str]:
     return [f"{workers} time: {', '.join(parts)}", _asked(summary.plan) + _tokens(summary)]
 
 
+def forecast(summary: "Summary") -> list[str]:
+    """What a plan will take: files, bytes, and time where a sample was measured."""
+    from logitbank.engine.plan import readable_bytes
+
+    plan, estimate = summary.plan, summary.estimate
+    if not plan.rows:
+        return []
+    size = f"about {plan.files:,} files, {readable_bytes(plan.bytes)} before compression"
+    if estimate is None:
+        return [f"{size}; --sample measures how long it will take"]
+    many = f"{estimate.workers} workers" if estimate.workers > 1 else "1 worker"
+    return [
+        size,
+        f"about {_duration(estimate.seconds)} on {many} (GPU-hours {estimate.worker_hours:.2g}), "
+        f"downloads apart: {estimate.load_s:.3g} s to start, {estimate.checkpoint_s:.3g} s a "
+        f"checkpoint, {estimate.tokens:,} tokens at {estimate.tokens_per_s:,.0f} a second",
+    ]
+
+
+def _duration(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> _duration(40), _duration(600), _duration(11_520)
+    ('40 s', '10 min', '3.2 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
 def _asked(plan: "Plan") -> str:
     """How many queries became one: shared by prompts, option orders and prompt sets."""
     orders = f" in {plan.orders} orders" if plan.orders > 1 else ""

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from logitbank.engine.plan import Plan
 from logitbank.store.schema import CheckpointId
+
+if TYPE_CHECKING:
+    from logitbank.engine.sample import Estimate
 
 Phase = Literal["load", "swap", "canary", "score", "write", "wait"]
 """What a worker's time goes into: an engine's start, weights exchanged and proved, a sequence
@@ -145,6 +148,9 @@ class Summary:
     """Of these, not run."""
     bytes: int = 0
     """Committed, before compression."""
+
+    estimate: "Estimate | None" = None
+    """Of the time that the plan will take, where a dry run measured it."""
 
     @property
     def complete(self) -> bool:

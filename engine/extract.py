@@ -23,6 +23,7 @@ from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.runner import Runner
+from logitbank.engine.sample import measure
 from logitbank.engine.sequences import SequenceSet
 from logitbank.engine.share import Share, visible_devices
 from logitbank.engine.spread import Spread
@@ -72,6 +73,7 @@ def extract(
     citation: str = "",
     disk_budget: str | int | None = None,
     dry_run: bool = False,
+    sample: bool = False,
     workers: int | Literal["auto"] | None = None,
     shard: str | None = None,
     ray: str | None = None,
@@ -127,6 +129,8 @@ def extract(
         what is done is evicted, and never what was in the cache before.
     dry_run
         Make the plan, tell it, and stop.
+    sample
+        In a dry run, score some prompts on the first checkpoint to tell how long all will take.
     workers
         Engines that run side by side, each on its own GPU or part of the cores; `auto` takes one
         for each GPU. Otherwise one, or on a Ray cluster `auto`.
@@ -188,6 +192,7 @@ def extract(
         *(bank, extraction),
         about=about,
         dry_run=dry_run,
+        sample=sample,
         spread=spread,
         disk_budget=budget,
         hub=hub,
@@ -201,6 +206,7 @@ def run(
     *,
     about: Mapping[str, str] | None = None,
     dry_run: bool = False,
+    sample: bool = False,
     spread: Spread = Spread(),  # noqa: B008 (frozen)
     disk_budget: int | None = None,
     hub: Hub | None = None,
@@ -237,6 +243,12 @@ def run(
         to_run = [c for c in checkpoints if c.id in prepared.plan.to_run]
         downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
+        if dry_run and sample and prepared.plan.rows:
+
+            def make_worker(bank: Path) -> WorkerProcess:
+                return WorkerProcess(bank, prepared.settings)
+
+            summary.estimate = measure(extraction, prepared, make_worker, workers=spread.workers)
         if not dry_run:
             bank = bank or _created(path, about or {})
             record_prompts(bank, prepared)

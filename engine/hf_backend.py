@@ -229,9 +229,12 @@ class SelectingHead:
     def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
         assert self._head is not None
         chosen = hidden[self._rows, self._positions].float()
-        weight, bias = self._head.weight.float(), self._head.bias
-        bias = None if bias is None else bias.float()
-        parts = chosen.split(1) if self._each else (chosen,)
+        weight: torch.Tensor = self._head.weight.float()
+        bias: torch.Tensor | None = self._head.bias
+        if bias is not None:
+            bias = bias.float()
+        count = 1 if self._each else max(1, len(chosen))
+        parts = torch.split(chosen, count)
         return torch.cat([torch.nn.functional.linear(part, weight, bias) for part in parts])
 
 

@@ -78,6 +78,13 @@ class Plan:
         return sum(d.bytes for d in self.deposits)
 
     @property
+    def files(self) -> int:
+        """Objects that will be added, but for a few tables: about, as some may be there."""
+        rows = sum(len(d.blocks) for d in self.deposits if d.layout.keep.level == "full")
+        each = [6 if d.layout.keep.level == "full" else 5 for d in self.deposits]
+        return rows + sum(each) + len(self.to_run)
+
+    @property
     def to_run(self) -> tuple[CheckpointId, ...]:
         return tuple(dict.fromkeys(d.checkpoint for d in self.deposits))
 

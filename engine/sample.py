@@ -1,0 +1,141 @@
+"""How long a plan will take: measured on a few queries, in a bank that is thrown away."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from logitbank.engine.events import CheckpointDone, CheckpointFailed
+from logitbank.engine.job import Job
+from logitbank.engine.plan import DepositPlan
+from logitbank.engine.prepare import Extraction, Prepared
+from logitbank.engine.runner import WorkerHandle
+from logitbank.errors import EngineError
+from logitbank.store import Bank
+from logitbank.store.schema import CheckpointId, Layout, Query, QuerySet
+
+_RUNS, _LENGTH = 8, 8
+"""Queries are taken in runs of neighbours, which share beginnings as all of them do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of a whole plan, from one checkpoint and some queries."""
+
+    load_s: float
+    """An engine's start, once for each worker."""
+    checkpoint_s: float
+    """Of each checkpoint, whatever is asked: weights swapped and proved, deposits sealed."""
+    tokens_per_s: float
+    checkpoints: int
+    tokens: int
+    """To be scored, over all checkpoints."""
+    workers: int
+
+    @property
+    def seconds(self) -> float:
+        """From beginning to end, without waiting for downloads."""
+        work = self.checkpoints * self.checkpoint_s + self.tokens / self.tokens_per_s
+        return self.load_s + work / self.workers
+
+    @property
+    def worker_hours(self) -> float:
+        """GPU-hours, where each worker has one GPU."""
+        return self.seconds * self.workers / 3600
+
+
+def sampled(queries: tuple[Query, ...], runs: int = _RUNS, length: int = _LENGTH) -> list[Query]:
+    """Some of the queries: runs of neighbours, at equal distances.
+
+    Examples
+    --------
+    >>> [q.ids[0] for q in sampled(tuple(Query((i,), 0) for i in range(100)), runs=3, length=2)]
+    [0, 1, 33, 34, 66, 67]
+    """
+    starts = [run * len(queries) // runs for run in range(runs)]
+    wanted = sorted({i for start in starts for i in range(start, start + length)})
+    return [queries[i] for i in wanted if i < len(queries)]
+
+
+def measure(
+    extraction: Extraction,
+    prepared: Prepared,
+    make_worker: Callable[[Path], AbstractContextManager[WorkerHandle]],
+    *,
+    workers: int,
+) -> Estimate:
+    """Score a few of the planned queries on the first checkpoint, and reckon from that.
+
+    Nothing is left behind. `make_worker` is called with the bank that is thrown away.
+
+    Raises
+    ------
+    EngineError
+        The engine failed; so it would in the run.
+    """
+    planned = prepared.plan.deposits
+    largest = max(planned, key=lambda deposit: deposit.rows).query_set
+    queries = sampled(prepared.query_sets[largest].queries)
+    with tempfile.TemporaryDirectory(prefix="logitbank-") as folder:
+        path = Path(folder) / "sample.zarr"
+        bank = Bank.create(path)
+        with make_worker(path) as worker:
+            # The first job pays for the engine's start and whatever it does only once.
+            first, second = (
+                _run(worker, _job(bank, extraction, prepared, some, outputs=planned, step=step))
+                for step, some in enumerate((queries[:_LENGTH], queries))
+            )
+    spent = second.spent
+    return Estimate(
+        load_s=first.spent.get("load", 0.0),
+        checkpoint_s=spent.get("swap", 0.0) + spent.get("write", 0.0),
+        tokens_per_s=second.tokens / max(spent.get("score", 0.0), 1e-9),
+        checkpoints=len(prepared.plan.to_run),
+        tokens=sum(_tokens(deposit, prepared.query_sets[deposit.query_set]) for deposit in planned),
+        workers=workers,
+    )
+
+
+def _tokens(deposit: DepositPlan, query_set: QuerySet) -> int:
+    rows = (row for block in deposit.blocks for row in deposit.layout.rows(block))
+    return sum(len(query_set.queries[row].ids) for row in rows)
+
+
+def _job(
+    bank: Bank,
+    extraction: Extraction,
+    prepared: Prepared,
+    queries: list[Query],
+    *,
+    outputs: tuple[DepositPlan, ...],
+    step: int,
+) -> Job:
+    query_set = QuerySet(prepared.tokenizer.digest, tuple(queries))
+    name = bank.add_query_set(query_set)
+    heads = {prepared.query_sets[d.query_set].queries[0].head: d.layout.vocab for d in outputs}
+    layout = Layout.plan(
+        queries=len(queries),
+        vocab=heads[queries[0].head],
+        dtype=extraction.dtype,
+        keep=extraction.keep,
+    )
+    checkpoint = CheckpointId("sample", step=step)
+    return Job(
+        checkpoint,
+        prepared.first,
+        (DepositPlan(checkpoint, name, layout, tuple(range(layout.blocks))),),
+        prepared.config.vocab,
+        min(prepared.tokenizer.entries, prepared.config.vocab),
+        {},
+        replace(prepared.settings, canary_every=0),
+    )
+
+
+def _run(worker: WorkerHandle, job: Job) -> CheckpointDone:
+    for event in worker.run(job):
+        if isinstance(event, CheckpointFailed):
+            raise EngineError(f"the sample failed: {event.message}")
+        if isinstance(event, CheckpointDone):
+            return event
+    raise EngineError("the sample was stopped")

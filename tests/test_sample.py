@@ -1,0 +1,84 @@
+"""A dry run with a sample: how long the whole will take, and nothing is left behind."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from logitbank.cli.show_run import forecast
+from logitbank.engine.backend import EngineSettings
+from logitbank.engine.events import Summary
+from logitbank.engine.extract import run
+from logitbank.engine.plan import Plan
+from logitbank.engine.prepare import Extraction
+from logitbank.engine.sample import Estimate
+from logitbank.engine.suites import resolve_suite
+from logitbank.errors import EngineError
+from logitbank.store import Keep
+from tests.checkpoints import VOCAB, make_series
+from tests.fakes import FakeBackend, InProcess
+from tests.run_driver import PROMPTS, extraction
+from tests.test_extract import TEXTS, questions, write_series
+
+
+def test_time_is_reckoned_by_tokens_and_checkpoints() -> None:
+    one = Estimate(
+        load_s=20, checkpoint_s=4, tokens_per_s=1000, checkpoints=10, tokens=100_000, workers=1
+    )
+    assert one.seconds == 20 + 10 * 4 + 100
+    two = Estimate(
+        load_s=20, checkpoint_s=4, tokens_per_s=1000, checkpoints=10, tokens=100_000, workers=2
+    )
+    assert two.seconds == 20 + 70
+    assert two.worker_hours == pytest.approx(180 / 3600)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_sample_is_measured_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    series = make_series(tmp_path / "tiny", steps=(0, 1))
+    summary = run(tmp_path / "b.zarr", extraction(series), dry_run=True, sample=True)
+    estimate = summary.estimate
+    assert estimate is not None
+    assert estimate.checkpoints == 2
+    assert 2 * PROMPTS * 14 <= estimate.tokens <= 2 * PROMPTS * 30
+    assert estimate.tokens_per_s > 1
+    assert estimate.load_s > 0
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny", "temporary"}
+    assert not list((tmp_path / "temporary").iterdir())
+    text = forecast(summary)
+    assert text[0].startswith("about 84 files, ")
+    assert " on 1 worker (GPU-hours " in text[1]
+
+
+def test_files_are_counted_as_the_format_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the plan says is what a run adds, but for the bank's own files and its tables."""
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
+    settings = EngineSettings("transformers", canary_every=0)
+    for keep in ("full", "options"):
+        wanted = Extraction(
+            suite, (questions(*TEXTS),), settings, block_rows=2, keep=Keep.parse(keep)
+        )
+        plan = run(tmp_path / keep, wanted).plan
+        files = [p for p in (tmp_path / keep / "tiny" / "main").rglob("*") if p.is_file()]
+        assert plan.files == len(files) - 1, keep  # but the run's own group
+
+
+def test_a_sample_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB + 1))
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
+    wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
+    with pytest.raises(EngineError, match="the sample failed: sample step 0: its head has 641"):
+        run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+
+
+def test_a_plan_without_a_sample_says_how_to_get_one() -> None:
+    assert forecast(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []

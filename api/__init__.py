@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from logitbank.errors import LogitbankError
     from logitbank.store.about import describe
     from logitbank.store.bank import Bank
+    from logitbank.store.mapping import map_rows
     from logitbank.store.merge import merge
     from logitbank.store.schema import CheckpointId, Keep, Query, QuerySet
     from logitbank.store.shrink import shrink
@@ -58,6 +59,7 @@ _HOMES = {
     "fluctuation": "analysis.fluctuation",
     "known_suites": "engine.suites",
     "load_prompts": "engine.prompts",
+    "map_rows": "store.mapping",
     "merge": "store.merge",
     "pull": "store.transfer",
     "push": "store.transfer",
@@ -101,6 +103,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "fluctuation",
     "known_suites",
     "load_prompts",
+    "map_rows",
     "merge",
     "pull",
     "push",

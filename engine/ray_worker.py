@@ -146,7 +146,7 @@ class RayWorker:
 
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`; the last says that it is done, stopped or failed."""
-        ray = self._cluster.ray
+        ray, node = self._cluster.ray, self._node
         try:
             told = self._actor.run.options(num_returns="streaming")
             for event in told.remote(job, self._cluster.sign):
@@ -156,12 +156,9 @@ class RayWorker:
         except (ray.exceptions.RayError, AttributeError) as error:
             if self._closed:
                 raise EngineError("the run is over") from None
+            message = f"{job.checkpoint}: its worker on {node} is gone ({_first_line(error)})"
             self.kill()
-            yield CheckpointFailed(
-                job.checkpoint,
-                f"{job.checkpoint}: its worker on {self._node} is gone ({_first_line(error)})",
-                lost=True,
-            )
+            yield CheckpointFailed(job.checkpoint, message, lost=True)
 
     def interrupt(self) -> None:
         """Ask it to leave its job after the block at hand. May be called from any thread."""

@@ -292,7 +292,7 @@ class Bank:
                 f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
             )
         for name, values in (("model", models), ("run", runs), ("step", steps)):
-            deposits = _among(deposits, name, values)
+            deposits = among(deposits, name, values)
         if mirror.mirror_of(self.path):  # all at once, rather than one after the other
             mirror.ensure_here(*(part for d in deposits for part in d.score_files()))
         return scanning.scan(table, deposits)
@@ -341,7 +341,7 @@ class Bank:
         return provenance_table(self)
 
 
-def _among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
+def among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
     """Deposits whose checkpoint has one of these values."""
     if values is None:
         return deposits

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,8 +49,10 @@ def _join(ray: Any, address: str) -> None:
     # What workers print goes to the bank's log, not over a progress bar.
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
+        if address != "auto":
+            _reach(address)  # Ray itself asks for minutes
         ray.init(address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         if address != "auto" or not isinstance(error, ConnectionError):
             first = f"{error}".strip().splitlines()[0]
             raise UsageError(
@@ -57,6 +60,13 @@ def _join(ray: Any, address: str) -> None:
                 " that this machine belongs to (`ray start --address=HOST:PORT`), or auto"
             ) from error
         ray.init("local", include_dashboard=False, **quiet)
+
+
+def _reach(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError("it is no HOST:PORT")
+    socket.create_connection((host, int(port)), timeout=10).close()
 
 
 @contextmanager

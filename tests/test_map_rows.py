@@ -1,0 +1,78 @@
+"""A function of full rows: here, in processes; `test_ray` has it on a cluster."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import logitbank
+from logitbank import Bank, CheckpointId, map_rows
+from logitbank.errors import BankError, KeepLevelError, UsageError
+from tests.small_banks import QUERY_SET, block_data, logits, new_bank, spec
+
+
+def entropy(logprobs: np.ndarray) -> np.ndarray:
+    return -(np.exp(logprobs) * logprobs).sum(axis=1)
+
+
+def filled(path: Path, *, steps: int = 3) -> Bank:
+    bank = new_bank(path)
+    for step in range(steps):
+        checkpoint = CheckpointId("org/model", step=step)
+        bank.deposit(logits(step), checkpoint=checkpoint, query_set=QUERY_SET.name, dtype="float32")
+    return bank
+
+
+def test_every_row_of_every_deposit_in_order(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b")
+    found = list(map_rows(bank, entropy))
+    assert [deposit.checkpoint.step for deposit, _ in found] == [0, 1, 2]
+    for step, (_, values) in enumerate(found):
+        rows = logits(step).astype(np.float64)
+        p = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(values, -(p * np.log(p)).sum(axis=1), rtol=1e-5)
+    ((only, _),) = map_rows(str(tmp_path / "b"), entropy, steps=1)
+    assert only.checkpoint.step == 1
+
+
+def test_processes_give_the_same(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b")
+    here = [values for _, values in map_rows(bank, entropy)]
+    there = [values for _, values in map_rows(bank, entropy, workers=2)]
+    np.testing.assert_array_equal(here, there)
+
+
+def test_a_block_is_read_at_a_time(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    with bank.begin(spec()) as writer:
+        for block in range(writer.layout.blocks - 1):
+            writer.write(block, block_data(writer.layout, block))
+    sizes: list[int] = []
+
+    def watched(rows: np.ndarray) -> np.ndarray:
+        sizes.append(len(rows))
+        return rows[:, :2]
+
+    with pytest.raises(BankError, match="the bank lacks rows 8–9"):
+        list(map_rows(bank, watched))
+    sizes.clear()
+    with bank.begin(spec()) as writer:
+        writer.write(2, block_data(writer.layout, 2))
+    ((deposit, values),) = map_rows(bank, watched)
+    assert sizes == [4, 4, 2]
+    np.testing.assert_array_equal(values, deposit.logprobs(tokens=[0, 1]))
+
+
+def test_what_cannot_be_mapped(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", steps=1)
+    with pytest.raises(UsageError, match=r"gave \(\) for .* its first axis"):
+        list(map_rows(bank, lambda rows: rows.mean()))
+    with pytest.raises(UsageError, match="0 workers are not possible"):
+        map_rows(bank, entropy, workers=0)
+    with pytest.raises(BankError, match="has no deposit of q-nothing"):
+        map_rows(bank, entropy, query_set="q-nothing")
+    with pytest.raises(BankError, match="no deposit has step 7"):
+        map_rows(bank, entropy, steps=7)
+    logitbank.shrink(bank.path, tmp_path / "small", keep="topk:3")
+    with pytest.raises(KeepLevelError):
+        list(map_rows(tmp_path / "small", entropy))

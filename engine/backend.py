@@ -35,8 +35,9 @@ class EngineSettings:
     """transformers on a GPU starts with batches that its free memory holds, not with these two."""
     max_length: int = 512
     """Longest sequence that will be asked for."""
-    block_size: int = 32
-    """Of vLLM's prefix cache; 128, its CPU default, is longer than most prompts' shared part."""
+    block_size: int = 0
+    """Of vLLM's prefix cache, in tokens. 0: the smallest, 16 on a GPU and 32 on a CPU, as most
+    prompts share little more. Of WinoBias's tokens 44 % are reused with 16, 15 % with 32."""
     deterministic: bool = False
     """The same bits whatever else is in a batch: vLLM's batch-invariant kernels, or with
     transformers one sequence at a time."""

@@ -175,7 +175,7 @@ class VllmBackend(VllmEngine):
         return super().describe() | {
             "model_runner": "v2" if self._slots else "v1",
             "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
-            "block_size": self._settings.block_size,
+            "block_size": _block_size(self._settings),
         }
 
 
@@ -197,13 +197,17 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = common_arguments(folder, settings) | {
         "hf_overrides": {"head_dtype": "float32"},
         "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
-        "max_num_batched_tokens": max(settings.max_batch_tokens, settings.block_size),
+        "max_num_batched_tokens": max(settings.max_batch_tokens, _block_size(settings)),
         "max_num_seqs": settings.max_sequences,
-        "block_size": settings.block_size,
+        "block_size": _block_size(settings),
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
     }
     return arguments | cpu_cache_arguments(folder, settings)
+
+
+def _block_size(settings: EngineSettings) -> int:
+    return settings.block_size or (16 if torch.cuda.is_available() else 32)
 
 
 def cpu_cache_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:

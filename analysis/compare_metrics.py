@@ -1,7 +1,10 @@
 """What metrics move between two banks: the headline values of fairness, over what both have."""
 
+from collections.abc import Collection, Iterator
+
 import polars as pl
 
+from logitbank.analysis.batches import ROWS
 from logitbank.analysis.fairness import LABELS, Fairness, fairness
 from logitbank.store import Bank
 
@@ -29,20 +32,25 @@ def metric_differences(
     """
     if not all(_is_fairness(bank.prompts(prompts)) for bank in banks):
         return pl.DataFrame(schema=METRICS)
-    own = [
-        bank.scan(prompts).join(checkpoints, on=_CHECKPOINT, how="semi", nulls_equal=True)
-        for bank in banks
-    ]
-    scans = [
-        frame.join(other.select(_CELL), on=_CELL, how="semi", nulls_equal=True)
-        for frame, other in zip(own, reversed(own), strict=True)
-    ]
-    if scans[0].select(pl.len()).collect().item() == 0:
+    steps = checkpoints.select("step").unique().collect()["step"].to_list()
+    both: tuple[list[pl.LazyFrame], list[pl.LazyFrame]] = [], []
+    for pair in _in_step(banks, prompts, steps):
+        own = [
+            frame.join(checkpoints, on=_CHECKPOINT, how="semi", nulls_equal=True) for frame in pair
+        ]
+        scans = [
+            frame.join(others.select(_CELL), on=_CELL, how="semi", nulls_equal=True)
+            for frame, others in zip(own, reversed(own), strict=True)
+        ]
+        if scans[0].select(pl.len()).collect().item():
+            for frames, scan in zip(both, scans, strict=True):
+                frames.append(scan)
+    if not both[0]:
         return pl.DataFrame(schema=METRICS)
-    a, b = (_headline(fairness(scan, bootstrap=0)) for scan in scans)
+    one, other = (_headline(fairness(frames, bootstrap=0)) for frames in both)
     keys = [*_CHECKPOINT, "metric", "group"]
     return (
-        a.join(b, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
+        one.join(other, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
         .select(
             *_CHECKPOINT,
             "metric",
@@ -54,6 +62,23 @@ def metric_differences(
         )
         .select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
     )
+
+
+def _in_step(
+    banks: tuple[Bank, Bank], prompts: str, steps: Collection[int | None]
+) -> Iterator[tuple[pl.LazyFrame, pl.LazyFrame]]:
+    """Scans of both banks at the same steps, a few steps at a time."""
+    common = set(steps)
+    size = 1
+    for bank in banks:
+        counts = dict(bank.prompts(prompts).group_by("query_set").len().collect().iter_rows())
+        size = max(size, *counts.values())
+        common &= {d.checkpoint.step for d in bank.deposits() if d.query_set in counts}
+    own = sorted(common, key=lambda step: (step is None, step or 0))
+    at_once = max(ROWS // size, 1)
+    for start in range(0, len(own), at_once):
+        chunk = own[start : start + at_once]
+        yield banks[0].scan(prompts, steps=chunk), banks[1].scan(prompts, steps=chunk)
 
 
 def _is_fairness(prompts: pl.LazyFrame) -> bool:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.pieces import CHECKPOINT, checkpoint_name, whole_prompts
+from logitbank.analysis.batches import Scan
+from logitbank.analysis.pieces import (
+    CHECKPOINT,
+    WholePrompts,
+    checkpoint_name,
+    together,
+    whole_in_turn,
+)
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import standard_error, with_wilson
 from logitbank.errors import BankError, UsageError
@@ -42,9 +49,7 @@ class CrowsPairs:
         return tables_of(self)
 
 
-def crows_pairs(
-    frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None = None
-) -> CrowsPairs:
+def crows_pairs(frame: Scan, *, expected: pl.DataFrame | None = None) -> CrowsPairs:
     """The metric score of CrowS-Pairs at every checkpoint, by bias type and overall.
 
     `score` is the percentage of pairs whose more stereotyping sentence (the data's `sent_more`)
@@ -58,7 +63,7 @@ def crows_pairs(
     frame
         `Bank.scan("crows-pairs")`: one row per checkpoint, sentence and piece, with the columns
         pair, side (`more`, `less`), direction (`stereo`, `antistereo`), bias_type and score_kind
-        (`masked`, `sentence`).
+        (`masked`, `sentence`). Or several such frames, as `batches` gives them.
     expected
         How many pieces each sentence has, as for `whole_prompts`. A pair that a checkpoint has
         in part is left out there.
@@ -86,8 +91,23 @@ def crows_pairs(
     >>> found.select("bias_type", "score", "neutral").rows()
     [('all', 100.0, 0), ('age', 100.0, 0)]
     """
-    sentences = whole_prompts(frame, family=FAMILY, own=OWN, expected=expected)
-    pairs = _pairs(sentences.rows)
+
+    def reduced(
+        found: WholePrompts, _: pl.DataFrame | None
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+        return _table(found.rows), found.coverage, found.rows["pair"].unique()
+
+    parts = whole_in_turn(frame, reduced, family=FAMILY, own=OWN, expected=expected)
+    tables, coverage, numbers = zip(*parts, strict=True)
+    return CrowsPairs(
+        crows_pairs=together(tables, "score_kind"),
+        checkpoints=together(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
+        settings={"intervals": "Wilson, 95 %"},
+    )
+
+
+def _table(sentences: pl.DataFrame) -> pl.DataFrame:
+    pairs = _pairs(sentences)
     keys = [*CHECKPOINT, "score_kind"]
     overall = pairs.with_columns(bias_type=pl.lit(ALL))
     table = (
@@ -109,23 +129,19 @@ def crows_pairs(
         .sort(*keys, "first", "bias_type", nulls_last=True)
     )
     table = with_wilson(table, "share", "pairs")
-    return CrowsPairs(
-        crows_pairs=table.select(
-            *keys,
-            "bias_type",
-            score=100 * pl.col("share"),
-            score_stderr=100 * standard_error(pl.col("share"), pl.col("pairs")),
-            low=100 * pl.col("low"),
-            high=100 * pl.col("high"),
-            stereo_score="stereo_score",
-            antistereo_score="antistereo_score",
-            likelihood_diff="likelihood_diff",
-            likelihood_diff_stderr="likelihood_diff_stderr",
-            pairs="pairs",
-            neutral="neutral",
-        ),
-        checkpoints=sentences.coverage.with_columns(unscored=_unscored(sentences.rows["pair"])),
-        settings={"intervals": "Wilson, 95 %"},
+    return table.select(
+        *keys,
+        "bias_type",
+        score=100 * pl.col("share"),
+        score_stderr=100 * standard_error(pl.col("share"), pl.col("pairs")),
+        low=100 * pl.col("low"),
+        high=100 * pl.col("high"),
+        stereo_score="stereo_score",
+        antistereo_score="antistereo_score",
+        likelihood_diff="likelihood_diff",
+        likelihood_diff_stderr="likelihood_diff_stderr",
+        pairs="pairs",
+        neutral="neutral",
     )
 
 

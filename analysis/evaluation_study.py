@@ -25,6 +25,8 @@ from logitbank.errors import BankError
 from logitbank.store import Bank
 
 E = TypeVar("E", bound=Evaluation)
+ROWS = 125_000
+"""Of a batch: sums over the pieces of prompts take several times the memory of dense arrays."""
 
 
 def lambada_study(
@@ -88,7 +90,7 @@ def stereotype_study(
     if own is None and gender is None and referents is None:
         frame_of(opened, prompts, models)  # says what makes them
     if referents is not None:
-        check_columns(referents, OWN, family="winobias-em")
+        check_columns(referents[0], OWN, family="winobias-em")
         expected = expected_pieces(opened, winobias_em, own=OWN)
     result = stereotype_accuracy(own, gender, referents, expected=expected)
     if save_results is not None:
@@ -166,8 +168,10 @@ def _save_crows_pairs(table: pl.DataFrame, folder: Path) -> None:
         )
 
 
-def frame_of(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) -> pl.LazyFrame:
-    """The scans of the banks that hold a prompt set, together.
+def frame_of(
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
+) -> list[pl.LazyFrame]:
+    """The scans of the banks that hold a prompt set, together and in batches.
 
     Raises
     ------
@@ -189,12 +193,11 @@ def frame_of(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) 
 
 def _frame_if_there(
     banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
-) -> pl.LazyFrame | None:
+) -> list[pl.LazyFrame] | None:
     holding = [bank for bank in banks if prompts in bank.prompt_sets()]
     if not holding:
         return None
-    frames = bank_frames(holding, prompts, models)
-    return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
+    return bank_frames(holding, prompts, models, rows=ROWS)
 
 
 def expected_pieces(

@@ -4,23 +4,27 @@ Frames in, frames out. The word is scored token by token behind the passage and 
 tokens (teacher forcing).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import polars as pl
 
+from logitbank.analysis.batches import Scan, frames_of
 from logitbank.analysis.pieces import (
     CHECKPOINT,
     WholePrompts,
     check_columns,
     greedy_match,
-    whole_prompts,
+    together,
+    whole_in_turn,
 )
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import Z95, standard_error, with_wilson
 from logitbank.errors import UsageError
 
 FAMILY = "lambada"
+T = TypeVar("T")
 NEEDED = ("rank", "ties", "exact")
 
 
@@ -42,7 +46,7 @@ class Lambada:
         return tables_of(self)
 
 
-def lambada(frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None = None) -> Lambada:
+def lambada(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
     r"""Accuracy and perplexity of LAMBADA at every checkpoint. All arithmetic is float64.
 
     An example is right where every token of the word is the only maximum of its vocabulary row:
@@ -52,7 +56,8 @@ def lambada(frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None
     Parameters
     ----------
     frame
-        `Bank.scan("lambada")`: one row per checkpoint, example and token of the word.
+        `Bank.scan("lambada")`: one row per checkpoint, example and token of the word. Or several
+        such frames, as `batches` gives them.
     expected
         How many tokens each example has, as for `whole_prompts`. An example that a checkpoint
         has in part is left out there and counted as missing.
@@ -80,7 +85,15 @@ def lambada(frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None
     >>> lambada(pl.DataFrame(rows)).lambada.select("acc", pl.col("perplexity").log()).row(0)
     (0.5, 2.0)
     """
-    examples = lambada_examples(frame, expected=expected)
+    found = examples_in_turn(frame, _table, expected=expected)
+    return Lambada(
+        lambada=together([table for table, _ in found]),
+        checkpoints=together([coverage for _, coverage in found]),
+        settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
+    )
+
+
+def _table(examples: WholePrompts) -> tuple[pl.DataFrame, pl.DataFrame]:
     mean, count = pl.col("logprob").mean(), pl.len()
     table = (
         examples.rows.group_by(CHECKPOINT, maintain_order=True)
@@ -96,22 +109,19 @@ def lambada(frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None
     )
     table = with_wilson(table, "acc", "examples")
     width = (Z95 * pl.col("se")).exp()
-    return Lambada(
-        lambada=table.select(
-            *CHECKPOINT,
-            "acc",
-            standard_error(pl.col("acc"), pl.col("examples")).alias("acc_stderr"),
-            "low",
-            "high",
-            "perplexity",
-            (pl.col("perplexity") * pl.col("se")).alias("perplexity_stderr"),
-            (pl.col("perplexity") / width).alias("perplexity_low"),
-            (pl.col("perplexity") * width).alias("perplexity_high"),
-            *("examples", "tied", "inexact"),
-        ),
-        checkpoints=examples.coverage,
-        settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
+    columns = table.select(
+        *CHECKPOINT,
+        "acc",
+        standard_error(pl.col("acc"), pl.col("examples")).alias("acc_stderr"),
+        "low",
+        "high",
+        "perplexity",
+        (pl.col("perplexity") * pl.col("se")).alias("perplexity_stderr"),
+        (pl.col("perplexity") / width).alias("perplexity_low"),
+        (pl.col("perplexity") * width).alias("perplexity_high"),
+        *("examples", "tied", "inexact"),
     )
+    return columns, examples.coverage
 
 
 def lambada_examples(
@@ -122,14 +132,30 @@ def lambada_examples(
     Columns pieces, logprob (their sum, nats), correct, tied, inexact. `tied`: every token
     has the largest logit, and one shares it.
     """
-    check_columns(frame, NEEDED, family=FAMILY)
-    own = [name for name in ("score_kind",) if name in frame.lazy().collect_schema().names()]
-    found = whole_prompts(frame, family=FAMILY, own=own, more=greedy_match(), expected=expected)
-    for name in own:
-        odd = found.rows.filter(pl.col(name) != "target")
-        if len(odd):
-            raise UsageError(
-                f"prompt {odd['prompt_id'][0]!r} is scored as {odd[name][0]!r}, no word after "
-                f"its passage ({len(odd):,} such rows); name a set of LAMBADA's with --prompts"
-            )
-    return WholePrompts(found.rows.drop(own), found.coverage)
+    (found,) = examples_in_turn(frame, lambda examples: examples, expected=expected)
+    return found
+
+
+def examples_in_turn(
+    scan: Scan, reduce: Callable[[WholePrompts], T], *, expected: pl.DataFrame | None = None
+) -> list[T]:
+    """What is made of `lambada_examples` of one frame after another."""
+    frames = frames_of(scan)
+    for frame in frames:
+        check_columns(frame, NEEDED, family=FAMILY)
+    kinds = ["score_kind" in frame.collect_schema().names() for frame in frames]
+    own = ["score_kind"] if all(kinds) else []
+
+    def checked(found: WholePrompts, _: pl.DataFrame | None) -> T:
+        for name in own:
+            odd = found.rows.filter(pl.col(name) != "target")
+            if len(odd):
+                raise UsageError(
+                    f"prompt {odd['prompt_id'][0]!r} is scored as {odd[name][0]!r}, no word after "
+                    f"its passage ({len(odd):,} such rows); name a set of LAMBADA's with --prompts"
+                )
+        return reduce(WholePrompts(found.rows.drop(own), found.coverage))
+
+    return whole_in_turn(
+        frames, checked, family=FAMILY, own=own, more=greedy_match(), expected=expected
+    )

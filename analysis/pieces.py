@@ -4,16 +4,18 @@ A sentence or a target word owns as many queries as it has tokens. Sums over its
 something only where all of them are there, so a prompt that a checkpoint has in part is left out.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import polars as pl
 
+from logitbank.analysis.batches import Scan, check_apart, frames_of
 from logitbank.analysis.expressions import tied_others, unique_maximum
 from logitbank.errors import BankError, UsageError
 
 CHECKPOINT = ("model", "run", "step")
 PROMPT = (*CHECKPOINT, "prompt_id")
+T = TypeVar("T")
 
 
 class WholePrompts(NamedTuple):
@@ -91,6 +93,51 @@ def whole_prompts(
     return WholePrompts(
         rows.drop("distinct", "last", "finite", "whole"), _coverage(rows, known, expected)
     )
+
+
+def whole_in_turn(
+    scan: Scan,
+    reduce: Callable[[WholePrompts, pl.DataFrame | None], T],
+    *,
+    family: str,
+    own: Sequence[str] = (),
+    more: Sequence[pl.Expr] = (),
+    expected: pl.DataFrame | None = None,
+) -> list[T]:
+    """What is made of the whole prompts of one frame after another, and of `expected`.
+
+    Without `expected`, the pieces of a prompt are those in all frames. Other parameters and
+    exceptions are those of `whole_prompts`; two frames have no checkpoint in common.
+    """
+    frames = frames_of(scan)
+    for frame in frames:
+        check_columns(frame, (*PROMPT, "piece", "logprob", *own), family=family)
+    if expected is None and len(frames) > 1:
+        expected = _most_pieces(frames, own)
+    found, checkpoints = [], []
+    for frame in frames:
+        whole = whole_prompts(frame, family=family, own=own, more=more, expected=expected)
+        checkpoints.append(whole.coverage)
+        found.append(reduce(whole, expected))
+    check_apart(checkpoints)
+    return found
+
+
+def together(tables: Sequence[pl.DataFrame], *order: str) -> pl.DataFrame:
+    """Rows of some checkpoints each, sorted by checkpoint and the `order` within."""
+    return pl.concat(tables).sort(*CHECKPOINT, *order, nulls_last=True, maintain_order=True)
+
+
+def _most_pieces(frames: Sequence[pl.LazyFrame], own: Sequence[str]) -> pl.DataFrame:
+    key = ["model", "prompt_id"]
+    parts = [
+        frame.with_columns(pl.col(key).cast(pl.String))
+        .group_by(key)
+        .agg(pl.col(own).first(), pieces=pl.col("piece").max().cast(pl.Int64) + 1)
+        .collect()
+        for frame in frames
+    ]
+    return pl.concat(parts).group_by(key).agg(pl.col(own).first(), pl.col("pieces").max())
 
 
 def greedy_match() -> list[pl.Expr]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.batches import batches
+from logitbank.analysis.batches import ROWS, batches
 from logitbank.analysis.score_table import as_scores, published_columns
 from logitbank.analysis.table_files import is_table_path, read_table
 from logitbank.errors import BankError, UsageError
@@ -32,12 +32,12 @@ def chosen_prompts(banks: Sequence[Bank], asked: str | None, *, known: str) -> s
 
 
 def bank_frames(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
 ) -> list[pl.LazyFrame]:
     """Scans of a prompt set from the banks that hold any of `models`, in batches."""
     held = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
     _held_of(held, models, "bank")  # says which there are
-    return batches(banks, prompts, models=models)
+    return batches(banks, prompts, models=models, rows=rows)
 
 
 def all_scores(

@@ -5,16 +5,17 @@ pronouns under a question about the pronoun, `sa_gender` compares the options *m
 the gender-prediction prompts. A third, `winobias_em`, asks for the occupation and has its own file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.batches import Scan, check_apart, frames_of
 from logitbank.analysis.expressions import jsd_parts
-from logitbank.analysis.fairness_cube import FairnessLabels, cube
+from logitbank.analysis.fairness_cube import Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.fairness_tables import jsd_table
-from logitbank.analysis.pieces import CHECKPOINT, check_columns, checkpoint_name
+from logitbank.analysis.pieces import CHECKPOINT, check_columns, checkpoint_name, together
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import standard_error, with_wilson
 from logitbank.analysis.winobias_em import no_winobias_em, winobias_em
@@ -74,9 +75,9 @@ class StereotypeAccuracy:
 
 
 def stereotype_accuracy(
-    frame: pl.LazyFrame | pl.DataFrame | None = None,
-    winobias: pl.LazyFrame | pl.DataFrame | None = None,
-    referents: pl.LazyFrame | pl.DataFrame | None = None,
+    frame: Scan | None = None,
+    winobias: Scan | None = None,
+    referents: Scan | None = None,
     *,
     expected: pl.DataFrame | None = None,
     labels: FairnessLabels = FairnessLabels(),  # noqa: B008
@@ -93,7 +94,8 @@ def stereotype_accuracy(
     ----------
     frame
         `Bank.scan("stereotype-accuracy")`: options are the two pronouns, the answer is the
-        original one; own columns sentence_id, order (the pronoun named first), type (1, 2).
+        original one; own columns sentence_id, order (the pronoun named first), type (1, 2). This
+        and the others may be several frames, as `batches` gives them.
     winobias
         `Bank.scan("winobias")`.
     referents, expected
@@ -128,14 +130,11 @@ def stereotype_accuracy(
     """
     parts = []
     if frame is not None:
-        check_columns(frame, (*NEEDED, *OWN, "logprob"), family=FAMILY)
-        rows = frame.lazy().select(
-            *NEEDED, "sentence_id", type=pl.col("type").cast(pl.Int64, strict=False),
-            order=pl.col("order").cast(pl.String), score="logprob",
-        )  # fmt: skip
-        parts.append(_table(_averaged(_comparisons(rows, FAMILY)), "sa"))
+        rows = [_own(each) for each in frames_of(frame)]
+        parts.append(_measured(rows, _averaged, family=FAMILY, measure="sa"))
     if winobias is not None:
-        parts.append(_table(_by_order(_gender(winobias, labels)), "sa_gender"))
+        rows = [_gender(each, labels) for each in frames_of(winobias)]
+        parts.append(_measured(rows, _by_order, family="winobias", measure="sa_gender"))
     if not parts and referents is None:
         raise UsageError(
             "there is nothing to compute stereotype accuracy from; give the scan of "
@@ -150,31 +149,74 @@ def stereotype_accuracy(
     return StereotypeAccuracy(table, em.mean, em.parts, divergence, {"intervals": intervals})
 
 
-def _jsd_p(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.DataFrame:
+def _measured(
+    frames: Sequence[pl.LazyFrame],
+    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
+    *,
+    family: str,
+    measure: str,
+) -> pl.DataFrame:
+    """One frame after another; before, where there are several, the orders of each sentence."""
+    if len(frames) == 1:
+        found = _comparisons(frames[0], family)
+        known = _orders(found)
+        return _table(sentences(found, known), known, measure)
+    parts, apart = [], []
+    for found in (_comparisons(frame, family) for frame in frames):
+        parts.append(_orders(found))
+        apart.append(found.select(CHECKPOINT).unique())
+        parts = [_most(pl.concat(parts))]
+    check_apart(apart)
+    (known,) = parts
+    again = (_comparisons(frame, family) for frame in frames)
+    return pl.concat(_table(sentences(found, known), known, measure) for found in again)
+
+
+def _orders(found: pl.DataFrame) -> pl.DataFrame:
+    """model, type, sentence_id, most: the orders that a checkpoint has at most."""
+    sentence = [*CHECKPOINT, "type", "sentence_id"]
+    return _most(found.group_by(sentence).agg(most=pl.len()))
+
+
+def _most(orders: pl.DataFrame) -> pl.DataFrame:
+    return orders.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
+
+
+def _jsd_p(winobias: Scan, labels: FairnessLabels) -> pl.DataFrame:
     """As the table `jsd_parts` of fairness has it, without intervals."""
-    data = cube(winobias.lazy(), labels=labels, ties="competition")
-    none = np.zeros((0, len(data.gold)))
-    table = jsd_table(data, jsd_parts(data.logits, data.gold), none, labels=labels)
+
+    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
+        none = np.zeros((0, len(axes.gold)))
+        return lambda data: jsd_table(data, jsd_parts(data.logits, data.gold), none, labels=labels)
+
+    table = together(each_cube(winobias, prepare, labels=labels, ties="competition"))
     own = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
     return table.filter(own, pl.col("scaled").is_not_nan()).select(
         *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
     )
 
 
-def _gender(winobias: pl.LazyFrame | pl.DataFrame, labels: FairnessLabels) -> pl.DataFrame:
+def _own(frame: pl.LazyFrame) -> pl.LazyFrame:
+    check_columns(frame, (*NEEDED, *OWN, "logprob"), family=FAMILY)
+    return frame.select(
+        *NEEDED, "sentence_id", type=pl.col("type").cast(pl.Int64, strict=False),
+        order=pl.col("order").cast(pl.String), score="logprob",
+    )  # fmt: skip
+
+
+def _gender(winobias: pl.LazyFrame, labels: FairnessLabels) -> pl.LazyFrame:
     needed = (*NEEDED, "order_seed", "stereotype", "asked", "logit")
     check_columns(winobias, needed, family="winobias")
-    gendered = winobias.lazy().filter(
+    gendered = winobias.filter(
         (pl.col("stereotype") == "pro")
         & (pl.col("asked") == "referred")
         & pl.col("option").cast(pl.String).is_in(labels[:2])
     )
     # A prompt is its own unit: a sentence of one's own may be asked about both people.
-    rows = gendered.select(
+    return gendered.select(
         *NEEDED, sentence_id="prompt_id", type=pl.lit(2, pl.Int64),
         order=pl.col("order_seed").cast(pl.String), score="logit",
     )  # fmt: skip
-    return _comparisons(rows, "winobias")
 
 
 def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
@@ -219,17 +261,21 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
     return found
 
 
-def _averaged(found: pl.DataFrame) -> pl.DataFrame:
+def _averaged(found: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Orders averaged before the comparison; only sentences with all the orders of the model."""
     sentence = [*CHECKPOINT, "type", "sentence_id"]
     means = found.group_by(sentence).agg(pl.col("own", "other").mean(), orders=pl.len())
-    full = pl.col("orders") == pl.col("orders").max().over("model", "type", "sentence_id")
-    return means.filter(full).with_columns(
+    return _full(means, known).with_columns(
         hit=_hit(), tied=(pl.col("own") == pl.col("other")), sd=pl.lit(float("nan"))
     )
 
 
-def _by_order(found: pl.DataFrame) -> pl.DataFrame:
+def _full(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    on = ["model", "type", "sentence_id"]
+    return means.join(known, on=on, nulls_equal=True).filter(pl.col("orders") == pl.col("most"))
+
+
+def _by_order(found: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Each order compared by itself, then averaged within the sentence."""
     sentence = [*CHECKPOINT, "type", "sentence_id"]
     hits = found.with_columns(hit=_hit(), tied=pl.col("own") == pl.col("other"))
@@ -238,8 +284,7 @@ def _by_order(found: pl.DataFrame) -> pl.DataFrame:
         sd=pl.col("hit").std(ddof=1).fill_null(float("nan"))
     )
     means = hits.group_by(sentence).agg(pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len())
-    full = pl.col("orders") == pl.col("orders").max().over("model", "type", "sentence_id")
-    return means.filter(full).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
+    return _full(means, known).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
 
 
 def _hit() -> pl.Expr:
@@ -248,9 +293,9 @@ def _hit() -> pl.Expr:
     return pl.when(pl.col("own") == pl.col("other")).then(0.5).otherwise(greater)
 
 
-def _table(sentences: pl.DataFrame, measure: str) -> pl.DataFrame:
+def _table(sentences: pl.DataFrame, known: pl.DataFrame, measure: str) -> pl.DataFrame:
     keys = [*CHECKPOINT, "type"]
-    anywhere = sentences.group_by("model", "type").agg(all=pl.col("sentence_id").n_unique())
+    anywhere = known.group_by("model", "type").agg(all=pl.len())
     table = (
         sentences.group_by(keys)
         .agg(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,8 +13,8 @@ from logitbank.analysis.crows_pairs import ALL, crows_pairs
 from logitbank.analysis.expressions import Floats, jsd_parts, scaled
 from logitbank.analysis.fairness_cube import Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.harness import NEW_NAMES, read_harness
-from logitbank.analysis.lambada import lambada_examples
-from logitbank.analysis.pieces import CHECKPOINT
+from logitbank.analysis.lambada import examples_in_turn
+from logitbank.analysis.pieces import CHECKPOINT, WholePrompts, together
 from logitbank.analysis.stats import bootstrap_means, cluster_counts, mean_present, seed_mean
 from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
 from logitbank.analysis.table_files import is_table_path, number, read_table, whole
@@ -24,7 +25,7 @@ LAMBADA_METRICS = ("acc", "perplexity")
 
 
 def lambada_curve(
-    frame: pl.LazyFrame | pl.DataFrame,
+    frame: Scan,
     *,
     metric: str = "acc",
     expected: pl.DataFrame | None = None,
@@ -41,18 +42,37 @@ def lambada_curve(
             f"unknown metric {metric!r}: LAMBADA of a bank has {' and '.join(LAMBADA_METRICS)}; "
             "others come from files (--performance)"
         )
-    rows = lambada_examples(frame, expected=expected).rows
-    checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
-    c = _index(rows, checkpoints, CHECKPOINT)
-    names = rows.select("prompt_id").unique().sort("prompt_id")
-    p = _index(rows, names, ("prompt_id",))
-    values = np.full((len(checkpoints), 1, len(names)), np.nan)
-    values[c, 0, p] = rows["correct" if metric == "acc" else "logprob"].cast(pl.Float64).to_numpy()
+    column = "correct" if metric == "acc" else "logprob"
+    parts = examples_in_turn(frame, partial(_examples, column=column), expected=expected)
+    names = pl.concat(part.names for part in parts).unique().sort()
+    values = np.full((sum(len(part.checkpoints) for part in parts), 1, len(names)), np.nan)
+    start = 0
+    for part in parts:
+        rows = np.arange(start, start := start + len(part.checkpoints))
+        values[rows[:, None], 0, names.search_sorted(part.names).to_numpy()] = part.values
+    checkpoints = pl.concat(part.checkpoints for part in parts)
     counts = cluster_counts(np.arange(len(names)), resamples=resamples, seed=seed)
     means, draws = mean_present(values[:, 0], axis=1), bootstrap_means(values, counts)
-    if metric == "acc":
-        return curve(checkpoints, means, draws=draws)
-    return curve(checkpoints, np.exp(-means), draws=np.exp(-draws))
+    if metric != "acc":
+        means, draws = np.exp(-means), np.exp(-draws)
+    return together([curve(checkpoints, means, draws=draws)])
+
+
+class _Examples(NamedTuple):
+    checkpoints: pl.DataFrame
+    names: pl.Series
+    values: Floats
+    """By checkpoint and name, NaN where there is none: 8 bytes each."""
+
+
+def _examples(examples: WholePrompts, *, column: str) -> _Examples:
+    rows = examples.rows
+    checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
+    names = rows.select("prompt_id").unique().sort("prompt_id")
+    values = np.full((len(checkpoints), len(names)), np.nan)
+    place = _index(rows, checkpoints, CHECKPOINT), _index(rows, names, ("prompt_id",))
+    values[place] = rows[column].cast(pl.Float64).to_numpy()
+    return _Examples(checkpoints, names["prompt_id"], values)
 
 
 def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
@@ -67,7 +87,7 @@ def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.D
 
     labels = FairnessLabels()
     parts = each_cube(frame, prepare, labels=labels, ties="competition")
-    return pl.concat(parts).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    return together(parts)
 
 
 def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
@@ -82,9 +102,7 @@ def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
     return curve(data.checkpoints, delta, draws=scaled(draws[1] - draws[0]))
 
 
-def stereotype_curve(
-    frame: pl.LazyFrame | None, winobias: pl.LazyFrame | None = None
-) -> pl.DataFrame:
+def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.DataFrame:
     """Stereotype accuracy on Type 2 sentences as a distance from one half."""
     table = stereotype_accuracy(frame, winobias).stereotype_accuracy
     rows = table.filter(pl.col("type") == 2)
@@ -93,7 +111,7 @@ def stereotype_curve(
     return curve(rows, rows["accuracy"] - 0.5, stderr=rows["accuracy_stderr"])
 
 
-def crows_pairs_curve(frame: pl.LazyFrame, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
+def crows_pairs_curve(frame: Scan, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
     """The metric score of CrowS-Pairs over all bias types as a distance from one half."""
     table = crows_pairs(frame, expected=expected).crows_pairs
     rows = table.filter(pl.col("bias_type") == ALL)

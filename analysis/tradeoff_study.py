@@ -176,7 +176,7 @@ def _bank_gap(
     if not banks:
         raise UsageError(f"a gap of {gap} comes from a bank; name one, or --fairness-table")
 
-    def frame(name: str) -> pl.LazyFrame:
+    def frame(name: str) -> list[pl.LazyFrame]:
         return frame_of(banks, name, models)
 
     made: dict[str, Callable[[], pl.DataFrame]] = {

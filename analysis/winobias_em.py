@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import polars as pl
 
+from logitbank.analysis.batches import Scan, frames_of
 from logitbank.analysis.pieces import (
     CHECKPOINT,
+    WholePrompts,
     check_columns,
     greedy_match,
-    whole_prompts,
+    together,
+    whole_in_turn,
 )
 from logitbank.analysis.shares import Z95
 from logitbank.errors import UsageError
@@ -54,9 +57,7 @@ class WinobiasEm(NamedTuple):
     """Per checkpoint, type and template, `all` for the mean over templates."""
 
 
-def winobias_em(
-    frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None = None
-) -> WinobiasEm:
+def winobias_em(frame: Scan, *, expected: pl.DataFrame | None = None) -> WinobiasEm:
     r"""Exact match of the referent on pro- and anti-stereotyped sentences, and the difference.
 
     A prompt is a match where every token of the referent is the only maximum of its vocabulary
@@ -73,7 +74,8 @@ def winobias_em(
     ----------
     frame
         `Bank.scan("winobias-em")`: one row per checkpoint, prompt and token of the referent; own
-        columns pair, stereotype (pro, anti), type (1, 2), template.
+        columns pair, stereotype (pro, anti), type (1, 2), template. Or several such frames, as
+        `batches` gives them.
     expected
         How many tokens each prompt has, as for `whole_prompts`, with the own columns too. Without
         it, prompts that no checkpoint of a model has are not known to be missing.
@@ -101,9 +103,17 @@ def winobias_em(
     >>> winobias_em(pl.DataFrame(rows)).mean.select("em_pro", "em_anti", "bias").row(0)
     (1.0, 0.5, 0.5)
     """
-    check_columns(frame, (*NEEDED, *OWN), family=FAMILY)
-    named = frame.lazy().with_columns(pl.col(OWN).cast(pl.String))
-    found = whole_prompts(named, family=FAMILY, own=OWN, more=greedy_match(), expected=expected)
+    frames = frames_of(frame)
+    for each in frames:
+        check_columns(each, (*NEEDED, *OWN), family=FAMILY)
+    named = [each.with_columns(pl.col(OWN).cast(pl.String)) for each in frames]
+    found = whole_in_turn(
+        named, _tables, family=FAMILY, own=OWN, more=greedy_match(), expected=expected
+    )
+    return WinobiasEm(together([part.mean for part in found]), together([p.parts for p in found]))
+
+
+def _tables(found: WholePrompts, expected: pl.DataFrame | None) -> WinobiasEm:
     prompts = found.rows if expected is None else expected
     known = prompts.select("model", "prompt_id", pl.col(OWN).cast(pl.String)).unique()
     _check(known)

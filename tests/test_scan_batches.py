@@ -8,9 +8,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
-from logitbank.analysis import batches, fairness
-from logitbank.analysis.batches import frames_of
+from logitbank.analysis import (
+    batches,
+    crows_pairs,
+    fairness,
+    lambada,
+    stereotype_accuracy,
+    winobias_em,
+)
+from logitbank.analysis.batches import Scan, frames_of
+from logitbank.analysis.tradeoff_sources import lambada_curve
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests import small_banks
@@ -42,15 +51,14 @@ with open("/proc/self/status") as status:
 
 def two_models() -> pl.LazyFrame:
     """Two models at four steps and a release; one lacks prompts, and one order, at some."""
-    rng = np.random.default_rng(3)
-    frames = [random_frame(model=m, steps=[0, 1, 2, 8, None], checkpoints=5, seed=i)
-              for i, m in enumerate("ab")]  # fmt: skip
-    whole = pl.concat(frames).with_columns(
-        keep=pl.Series(rng.uniform(size=2 * 5 * 3 * 120 * 3)) < 2  # all, until told otherwise
-    )
+    frames = [
+        random_frame(model=model, steps=[0, 1, 2, 8, None], checkpoints=5, seed=seed)
+        for seed, model in enumerate("ab")
+    ]
+    whole = pl.concat(frames)
     absent = (pl.col("step") == 2) & pl.col("prompt_id").str.ends_with("7")
     lacking = (pl.col("step") == 1) & (pl.col("order_seed") == 1) & (pl.col("model") == "a")
-    return whole.filter(~absent & ~lacking | (pl.col("step").is_null())).drop("keep")
+    return whole.filter(~absent & ~lacking | pl.col("step").is_null())
 
 
 @pytest.mark.parametrize("first", [0, 2])
@@ -125,3 +133,75 @@ def test_peak_memory_does_not_grow_with_the_checkpoints() -> None:
             subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
         )
     assert peaks["16"] <= 1.3 * peaks["4"]
+
+
+def pieces(steps: list[int]) -> pl.LazyFrame:
+    """Two models' sentences of several pieces, in pairs; one sentence is partly there at step 2."""
+    rng = np.random.default_rng(5)
+    rows = [
+        (model, "main", step, f"p{number}", piece, number // 2, ("more", "less")[number % 2])
+        for model in "ab"
+        for step in (0, 1, 2, 8)
+        for number in range(24)
+        for piece in range(2 if (step, number) != (2, 6) else 1)
+    ]
+    names = ["model", "run", "step", "prompt_id", "piece", "pair", "side"]
+    table = pl.DataFrame(rows, names, orient="row")
+    number = pl.col("pair")
+    return (
+        table.with_columns(
+            logprob=-pl.Series(rng.uniform(1, 9, len(rows))),
+            rank=pl.Series(rng.integers(1, 3, len(rows))),
+            ties=0,
+            exact=True,
+            direction=pl.lit("stereo"),
+            bias_type=pl.when(number % 3 == 0).then(pl.lit("age")).otherwise(pl.lit("gender")),
+            stereotype=pl.when(pl.col("side") == "more")
+            .then(pl.lit("pro"))
+            .otherwise(pl.lit("anti")),
+            type=1 + number % 2,
+            template=pl.lit("t"),
+        )
+        .lazy()
+        .filter(pl.col("step").is_in(steps))
+    )
+
+
+@pytest.mark.parametrize("family", ["lambada", "crows-pairs", "winobias-em", "curve"])
+def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
+    def tables(scan: Scan) -> list[pl.DataFrame]:
+        if family == "lambada":
+            return list(lambada(scan).tables().values())
+        if family == "crows-pairs":
+            return list(crows_pairs(scan).tables().values())
+        return list(winobias_em(scan)) if family == "winobias-em" else [lambada_curve(scan)]
+
+    kind = pl.lit("sentence" if family == "crows-pairs" else "target").alias("score_kind")
+    whole = pieces([0, 1, 2, 8]).with_columns(kind)
+    parts = [pieces(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
+    one, several = tables(whole), tables(parts)
+    for a, b in zip(one, several, strict=True):
+        # Two calls on one frame differ as much: groups have no order, so sums have none.
+        assert_frame_equal(a, b, abs_tol=1e-12, rel_tol=1e-12)
+    assert one[0]["step"].n_unique() == 4
+
+
+def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
+    """At step 2 a sentence lacks one of its orders, which only other checkpoints tell."""
+    rng = np.random.default_rng(6)
+    rows = [
+        ("m", "main", step, f"{sentence}-{order}", f"s{sentence}", order, option, option == "he")
+        for step in (0, 1, 2)
+        for sentence in range(8)
+        for order in ("he", "she")
+        if (step, sentence, order) != (2, 3, "she")
+        for option in ("he", "she")
+    ]
+    names = ["model", "run", "step", "prompt_id", "sentence_id", "order", "option", "is_answer"]
+    table = pl.DataFrame(rows, names, orient="row").with_columns(
+        logprob=-pl.Series(rng.uniform(1, 9, len(rows))), type=2
+    )
+    parts = [table.filter(step=step).lazy() for step in (2, 0, 1)]
+    one, several = (stereotype_accuracy(scan).stereotype_accuracy for scan in (table, parts))
+    assert several.equals(one, null_equal=True)
+    assert one["missing"].to_list() == [0, 0, 1]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
+from bench.growth import growth
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
 from bench.run_costs import run_costs
@@ -82,6 +83,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sentences": sentences,
     "run": run_costs,
     "sweep": sweep,
+    "growth": growth,
     "store": store_figures,
     "codecs": codec_figures,
 }

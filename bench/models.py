@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", "../shared/data"))
@@ -29,26 +30,29 @@ SHAPES = {
 }
 
 
-def series(folder: Path, shape: str, checkpoints: int) -> Path:
-    """A folder of `checkpoints` random models `step0`, `step1`, …, made once."""
-    whole = folder / f"{shape}-{checkpoints}"
+def series(folder: Path, shape: str, checkpoints: int, *, vocab: int = 50_304) -> Path:
+    """A folder of `checkpoints` random models `step0`, `step1`, …, made once.
+
+    `vocab` is the number of outputs of a GPT-NeoX model.
+    """
+    whole = folder / (f"{shape}-{checkpoints}" + (f"-{vocab}" if vocab != 50_304 else ""))
     if whole.exists():
         return whole
     part = folder / f".{whole.name}"
     shutil.rmtree(part, ignore_errors=True)
     for step in range(checkpoints):
-        save = _save_bert if shape.startswith("bert") else _save
+        save = _save_bert if shape.startswith("bert") else partial(_save, vocab=vocab)
         save(part / f"step{step}", SHAPES[shape], seed=step)
     part.rename(whole)
     return whole
 
 
-def _save(folder: Path, shape: Shape, *, seed: int) -> None:
+def _save(folder: Path, shape: Shape, *, seed: int, vocab: int) -> None:
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
     config = GPTNeoXConfig(
-        vocab_size=50304,
+        vocab_size=vocab,
         hidden_size=shape.width,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,

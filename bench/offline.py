@@ -199,9 +199,9 @@ def _drawn(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockD
 def main(bank: str) -> None:
     """What `logitbank analyze fairness` does before it draws."""
     start = time.perf_counter()
-    from logitbank.analysis import fairness
+    from logitbank.analysis import batches, fairness
 
-    tables = fairness(Bank.open(bank).scan("winobias")).tables()
+    tables = fairness(batches(Bank.open(bank), "winobias")).tables()
     seconds = time.perf_counter() - start
     assert all(len(table) for name, table in tables.items() if name != "comparison")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

@@ -3,20 +3,22 @@
 A batch has a bounded number of rows, not of checkpoints. See decision 019.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
+from logitbank.store.scan import scan
 
 Scan = pl.LazyFrame | pl.DataFrame | Sequence[pl.LazyFrame]
 """One frame, or several with different checkpoints, to be worked through one after the other."""
 
-ROWS = 500_000
-"""Of a batch: ten checkpoints of WinoBias in five orders. 150 MB in the widest analysis."""
+ROWS = 800_000
+"""Of a batch: sixteen checkpoints of WinoBias in five orders, for which fairness takes 250 MB."""
 
 Place = tuple[str, int | None]
 """Run and step; null is a release."""
@@ -46,24 +48,22 @@ def batches(
         As `Bank.scan`.
     """
     banks = [banks] if isinstance(banks, Bank) else banks
-    held = [_sizes(bank, prompts, models, steps) for bank in banks]
-    for bank, sizes in zip(banks, held, strict=True):
-        if not sizes and (models is None or not any(held)):
+    held = [_held(bank, prompts, models, steps) for bank in banks]
+    for bank, own in zip(banks, held, strict=True):
+        if not own.deposits and (models is None or not any(other.deposits for other in held)):
             bank.scan(prompts, models=models, steps=steps)  # says what there is
-    return [
-        pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
-        for run, batch in _divided(held, rows)
-        if (
-            frames := [
-                bank.scan(prompts, models=models, runs=run, steps=own)
-                for bank, sizes in zip(banks, held, strict=True)
-                if (own := [step for step in batch if (run, step) in sizes])
-            ]
-        )
-    ]
+    found = []
+    for batch in _divided(held, rows):
+        frames = [
+            scan(own.prompts, deposits)
+            for own in held
+            if (deposits := [d for place in batch for d in own.deposits.get(place, ())])
+        ]
+        found.append(pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0])
+    return found
 
 
-def frames_of(scan: Scan) -> list[pl.LazyFrame]:
+def frames_of(given: Scan) -> list[pl.LazyFrame]:
     """The frames of a scan, or the one.
 
     Raises
@@ -71,11 +71,11 @@ def frames_of(scan: Scan) -> list[pl.LazyFrame]:
     UsageError
         There is none.
     """
-    if isinstance(scan, pl.LazyFrame | pl.DataFrame):
-        return [scan.lazy()]
-    if not scan:
+    if isinstance(given, pl.LazyFrame | pl.DataFrame):
+        return [given.lazy()]
+    if not given:
         raise UsageError("there is no frame to analyse; give a scan, or what `batches` gives")
-    return [frame.lazy() for frame in scan]
+    return [frame.lazy() for frame in given]
 
 
 def check_apart(parts: Sequence[pl.DataFrame]) -> None:
@@ -91,38 +91,41 @@ def check_apart(parts: Sequence[pl.DataFrame]) -> None:
         )
 
 
-def _sizes(
+class _Held(NamedTuple):
+    """What a bank has of a prompt set: listed once, as a scan of each batch would list it again."""
+
+    prompts: pl.LazyFrame
+    rows: Mapping[str, int]
+    """Of each query set, for one deposit; fewer where blocks are not committed."""
+    deposits: Mapping[Place, list[Deposit]]
+
+
+def _held(
     bank: Bank, prompts: str, models: Collection[str] | None, steps: Collection[int | None] | None
-) -> dict[Place, int]:
-    """Rows at most of every run and step that a bank has."""
-    counts = bank.prompts(prompts).group_by("query_set").len().collect()
-    of_query_set: dict[str, int] = dict(counts.iter_rows())
-    sizes: dict[Place, int] = {}
+) -> _Held:
+    table = bank.prompts(prompts)
+    rows = dict(table.group_by("query_set").len().collect().iter_rows())
+    deposits: dict[Place, list[Deposit]] = {}
     for deposit in bank.deposits():
-        if deposit.query_set in of_query_set and _wanted(deposit, models, steps):
-            place = deposit.checkpoint.run, deposit.checkpoint.step
-            sizes[place] = sizes.get(place, 0) + of_query_set[deposit.query_set]
-    return sizes
+        checkpoint = deposit.checkpoint
+        if (
+            deposit.query_set in rows
+            and (models is None or checkpoint.model in models)
+            and (steps is None or checkpoint.step in steps)
+        ):
+            deposits.setdefault((checkpoint.run, checkpoint.step), []).append(deposit)
+    return _Held(table, rows, deposits)
 
 
-def _wanted(
-    deposit: Deposit, models: Collection[str] | None, steps: Collection[int | None] | None
-) -> bool:
-    checkpoint = deposit.checkpoint
-    return (models is None or checkpoint.model in models) and (
-        steps is None or checkpoint.step in steps
-    )
-
-
-def _divided(held: Sequence[dict[Place, int]], rows: int) -> Iterator[tuple[str, list[int | None]]]:
-    """Runs with the steps of each batch, as even as can be."""
+def _divided(held: Sequence[_Held], rows: int) -> Iterator[list[Place]]:
+    """The places of each batch, of one run and as even as can be."""
     sizes: dict[str, dict[int | None, int]] = {}
-    for bank in held:
-        for (run, step), size in bank.items():
+    for own in held:
+        for (run, step), deposits in own.deposits.items():
             steps = sizes.setdefault(run, {})
-            steps[step] = steps.get(step, 0) + size
+            steps[step] = steps.get(step, 0) + sum(own.rows[d.query_set] for d in deposits)
     for run in sorted(sizes):
-        own = sorted(sizes[run], key=lambda step: (step is None, step or 0))
-        number = min(len(own), ceil(sum(sizes[run].values()) / rows))
-        for part in np.array_split(np.arange(len(own)), max(number, 1)):
-            yield run, [own[i] for i in part]
+        ordered = sorted(sizes[run], key=lambda step: (step is None, step or 0))
+        number = min(len(ordered), ceil(sum(sizes[run].values()) / rows))
+        for part in np.array_split(np.arange(len(ordered)), max(number, 1)):
+            yield [(run, ordered[i]) for i in part]

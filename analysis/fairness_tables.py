@@ -145,8 +145,13 @@ def _prompts(values: Floats) -> np.ndarray:
 
 
 def _tidy(checkpoints: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    literal = {name: pl.lit(v) if isinstance(v, str) else v for name, v in columns.items()}
-    return checkpoints.with_columns(**literal)
+    # Of ten rows, so often that a query of each (7 ms of processor time) would be a third of all.
+    return checkpoints.hstack(
+        [
+            pl.Series(name, [v] * len(checkpoints) if isinstance(v, str) else v)
+            for name, v in columns.items()
+        ]
+    )
 
 
 def _sorted(tables: list[pl.DataFrame]) -> pl.DataFrame:

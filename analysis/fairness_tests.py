@@ -175,14 +175,18 @@ def shared_checkpoints(checkpoints: pl.DataFrame, models: tuple[str, str]) -> pl
 
 def _result_rows(base: pl.DataFrame, result: TestResult, *, test: str, unit: Unit) -> pl.DataFrame:
     """One test's rows under the checkpoints of `base`."""
-    return base.with_columns(
-        test=pl.lit(test),
-        origin=pl.lit("published" if test == "mann_whitney" else "ours"),
-        unit=pl.lit(unit),
-        statistic=result.statistic,
-        p=result.p,
-        n1=result.n1.astype(np.int64),
-        n2=result.n2.astype(np.int64),
-        effect=result.effect,
-        significant=result.p < SIGNIFICANCE,
+    origin = "published" if test == "mann_whitney" else "ours"
+    return base.hstack(
+        [
+            *(
+                pl.Series(name, [text] * len(base), dtype=pl.String)
+                for name, text in (("test", test), ("origin", origin), ("unit", unit))
+            ),
+            pl.Series("statistic", result.statistic),
+            pl.Series("p", result.p),
+            pl.Series("n1", result.n1.astype(np.int64)),
+            pl.Series("n2", result.n2.astype(np.int64)),
+            pl.Series("effect", result.effect),
+            pl.Series("significant", result.p < SIGNIFICANCE),
+        ]
     )

@@ -115,7 +115,8 @@ class Runner:
         for thread in threads:
             thread.start()
         try:
-            self._follow(len(threads))
+            with self._stopping.watched():
+                self._follow(len(threads))
         except BaseException:
             self._stopping.ask()  # whose worker is killed now does not try again
             raise
@@ -126,11 +127,12 @@ class Runner:
         while running and not self._stopping.over:
             if self._stopping.asked:
                 self._interrupt()
-                if not self._busy:
-                    break  # what is left only waits for files
+            idle = self._stopping.asked and not self._busy
             try:
-                event = self._events.get(timeout=0.25)
+                event = self._events.get(timeout=0.0 if idle else 0.25)
             except queue.Empty:
+                if idle:
+                    break  # all was told, and what is left only waits for files
                 continue
             match event:
                 case _Ended():
@@ -197,11 +199,14 @@ class Runner:
         """What to tell of an event, and whether its piece is another worker's to do."""
         if isinstance(event, BlockCommitted):
             self._losses[taken] = 0
-        if not (isinstance(event, CheckpointFailed) and event.lost):
+        if not isinstance(event, CheckpointFailed):
+            return event, False
+        if self._stopping.asked and (event.lost or event.crash):
+            # A signal that ends all processes of a job ends an engine that is just starting, too.
+            return CheckpointStopped(event.checkpoint), False
+        if not event.lost:
             return event, False
         self._losses[taken] += 1
-        if self._stopping.asked:
-            return CheckpointStopped(event.checkpoint), False
         if self._losses[taken] >= _LOSSES:
             return event, False
         return Note(f"{event.message}; what it had not committed is done again"), True

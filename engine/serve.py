@@ -21,6 +21,9 @@ from logitbank.errors import CanaryError, DiskSpaceError, LogitbankError, SuiteE
 def main(descriptor: int, bank: Path, log: Path) -> None:
     """Serve jobs from the pipe `descriptor` until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    stop = threading.Event()
+    # A scheduler's SIGTERM reaches every process of a job, whatever that is at.
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection: Connection[Event, object] = Connection(descriptor)
     sending = threading.Lock()
@@ -34,8 +37,9 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
     with contextlib.suppress(Exception):  # the first job meets it again, and reports it
         import_engine(settings)
     worker = Worker(bank, log=log, emit=emit)
-    # A scheduler's SIGTERM reaches every process of a job.
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    if stop.is_set():
+        worker.stop()
     while True:
         try:
             job = connection.recv()

@@ -15,6 +15,7 @@ class Stopping:
         """`at` is the time (seconds since 1970) by which all should have ended."""
         self._at, self._grace_s = at, grace_s
         self._since: float | None = None
+        self._watched = False
 
     def ask(self) -> None:
         if self._since is None:
@@ -33,12 +34,18 @@ class Stopping:
 
     @contextmanager
     def on_sigterm(self) -> Iterator[None]:
-        """SIGTERM asks for it meanwhile; without effect outside the main thread."""
+        """Meanwhile, SIGTERM asks for it where somebody watches, and else is as Ctrl-C.
+
+        Without effect outside the main thread.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def handler(_number: int, _frame: FrameType | None) -> None:
+            # Planning, say, or waiting for a download. A second signal does not disturb a stop.
+            if not self._watched and self._since is None:
+                raise KeyboardInterrupt
             self.ask()
 
         before = signal.signal(signal.SIGTERM, handler)
@@ -46,3 +53,12 @@ class Stopping:
             yield
         finally:
             signal.signal(signal.SIGTERM, before)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Meanwhile, who runs this looks at `asked`."""
+        self._watched = True
+        try:
+            yield
+        finally:
+            self._watched = False

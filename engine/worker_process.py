@@ -69,7 +69,7 @@ class WorkerProcess:
                 yield event
                 if isinstance(event, CheckpointDone | CheckpointStopped):
                     return
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+        except (EOFError, OSError):  # also of an event that was cut in the middle
             process = self._process
             if process is None:  # killed on purpose, in another thread
                 raise EngineError("the run is over") from None
@@ -88,8 +88,9 @@ class WorkerProcess:
 
     def interrupt(self) -> None:
         """Ask it to leave its job after the block at hand. May be called from any thread."""
-        if self._process is not None and not self._idle:
-            self._process.terminate()
+        process = self._process  # its own thread may end it meanwhile
+        if process is not None and not self._idle:
+            process.terminate()
 
     def stop(self) -> None:
         """End the process: at once where it waits for a job, and the bank is whole in any case."""

@@ -1,0 +1,93 @@
+"""Stops that come at awkward moments, with workers that are played."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from logitbank.engine.events import (
+    BlockCommitted,
+    CheckpointFailed,
+    CheckpointStopped,
+    Event,
+    Summary,
+)
+from logitbank.engine.plan import DepositPlan, Plan
+from logitbank.engine.runner import Runner
+from logitbank.engine.stopping import Stopping
+from logitbank.store.schema import CheckpointId, Keep, Layout
+
+CHECKPOINT = CheckpointId("tiny", step=0)
+LAYOUT = Layout.plan(queries=30, vocab=8, dtype="float32", keep=Keep("full"), block_rows=10)
+
+
+class Played:
+    """A worker whose last events come all at once, after it was asked to stop."""
+
+    def __init__(self, *last: Event) -> None:
+        self._last, self._asked = last, threading.Event()
+
+    def ready(self) -> bool:
+        return True
+
+    def run(self, job: object) -> Iterator[Event]:
+        yield BlockCommitted(CHECKPOINT, 0, 10, 320)
+        assert self._asked.wait(20)
+        yield from self._last
+
+    def interrupt(self) -> None:
+        self._asked.set()
+
+
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Summary:
+    plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2)),), 1, 30, 30)
+    monkeypatch.setattr("logitbank.engine.runner.files_digest", lambda _: "same")
+    monkeypatch.setattr(Runner, "_job", lambda *_: SimpleNamespace(settings=None))
+    prepared = SimpleNamespace(plan=plan, first=tmp_path, settings=None)
+    checkpoints = (SimpleNamespace(id=CHECKPOINT),)
+    extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
+    fetcher = SimpleNamespace(plan=lambda _: None, done=lambda _: None)
+    stopping, summary = Stopping(), Summary(plan)
+
+    def ask(event: Event) -> None:
+        if isinstance(event, BlockCommitted):
+            stopping.ask()
+
+    runner = Runner(
+        *cast(Any, (extraction, prepared, fetcher, [Played(*last)], summary, ask, stopping))
+    )
+    runner.run()
+    return summary
+
+
+def test_what_was_committed_last_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = [BlockCommitted(CHECKPOINT, i, 10, 320) for i in (1, 2)]
+    summary = stopped(tmp_path, monkeypatch, *blocks, CheckpointStopped(CHECKPOINT))
+    assert (summary.rows, summary.interrupted) == (30, True)
+
+
+def test_an_engine_that_the_same_signal_killed_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = CheckpointFailed(CHECKPOINT, "it was killed by signal 15", crash=True)
+    summary = stopped(tmp_path, monkeypatch, killed)
+    assert (summary.failed, summary.interrupted) == ([], True)
+
+
+def test_sigterm_is_as_ctrl_c_where_no_block_is_at_hand() -> None:
+    stopping = Stopping()
+    with stopping.on_sigterm():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert not stopping.asked
+        with stopping.watched():
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.asked
+        os.kill(os.getpid(), signal.SIGTERM)

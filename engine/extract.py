@@ -150,6 +150,8 @@ def extract(
     LogitbankError
         Whatever is wrong before anything runs. A checkpoint that fails later is in the summary.
     """
+    if sample and not dry_run:
+        raise UsageError("--sample measures how long a run would take; give --dry-run with it")
     adapters, adapter_folder = None, None
     if adapter_from is not None:
         adapters, adapter_folder = _adapters(str(adapter_from), hub, legacy_weights)
@@ -244,11 +246,13 @@ def run(
         downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run and sample and prepared.plan.rows:
+            count = max(1, spread.workers)  # 0 is for as many as a cluster has room for
+            share = Share(0, count if spread.ray is None else 1)
 
             def make_worker(bank: Path) -> WorkerProcess:
-                return WorkerProcess(bank, prepared.settings)
+                return WorkerProcess(bank, prepared.settings, share)
 
-            summary.estimate = measure(extraction, prepared, make_worker, workers=spread.workers)
+            summary.estimate = measure(extraction, prepared, make_worker, workers=count)
         if not dry_run:
             bank = bank or _created(path, about or {})
             record_prompts(bank, prepared)

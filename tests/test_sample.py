@@ -8,12 +8,13 @@ import pytest
 from logitbank.cli.show_run import forecast
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import Summary
-from logitbank.engine.extract import run
+from logitbank.engine.extract import extract, run
 from logitbank.engine.plan import Plan
 from logitbank.engine.prepare import Extraction
 from logitbank.engine.sample import Estimate
+from logitbank.engine.spread import Spread
 from logitbank.engine.suites import resolve_suite
-from logitbank.errors import EngineError
+from logitbank.errors import EngineError, UsageError
 from logitbank.store import Keep
 from tests.checkpoints import VOCAB, make_series
 from tests.fakes import FakeBackend, InProcess
@@ -82,3 +83,20 @@ def test_a_sample_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_plan_without_a_sample_says_how_to_get_one() -> None:
     assert forecast(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []
+
+
+def test_a_sample_of_a_cluster_s_workers_is_for_one_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
+    wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
+    spread = Spread(0, ray="auto")
+    summary = run(tmp_path / "b", wanted, dry_run=True, sample=True, spread=spread)
+    assert " on 1 worker (GPU-hours " in forecast(summary)[1]
+
+
+def test_a_sample_without_a_dry_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give --dry-run with it"):
+        extract(tmp_path / "b", suite="x", prompts="y", sample=True)

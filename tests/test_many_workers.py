@@ -154,8 +154,9 @@ def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_scheduler_s_words_are_taken() -> None:
     slurm = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_MAX": "7"}
-    slurm |= {"SLURM_ARRAY_TASK_COUNT": "4", "SLURM_JOB_END_TIME": "1800000000"}
-    assert Spread.here(environment=slurm) == Spread(1, Shard(1, 4), 1_800_000_000.0)
+    slurm |= {"SLURM_ARRAY_TASK_COUNT": "4", "SLURM_JOB_END_TIME": "4000000000"}
+    assert Spread.here(environment=slurm) == Spread(1, Shard(1, 4), 4_000_000_000.0)
     asked = Spread.here(shard="0/2", environment=slurm)
     assert asked.shard == Shard(0, 2), "what is asked for comes first"
-    assert replace(asked, shard=None).stop_at == 1_800_000_000.0
+    assert replace(asked, shard=None).stop_at == 4_000_000_000.0
+    assert Spread.here(environment=slurm | {"SLURM_JOB_END_TIME": "1700000000"}).stop_at is None

@@ -1,9 +1,11 @@
 """One worker's share of a machine: its GPUs, or its part of the processor's cores."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +22,25 @@ class Share:
         devices = visible_devices(os.environ)
         if devices:
             return {"CUDA_VISIBLE_DEVICES": devices[self.index % len(devices)]}
-        cores = self.cores()
-        return {"OMP_NUM_THREADS": str(len(cores))} if cores else {}
+        # More workers than cores get one thread each, wherever that runs.
+        return {"OMP_NUM_THREADS": str(max(1, len(_cores()) // self.count))}
 
     def cores(self) -> set[int]:
         """Cores of its own; none where it has the machine, or a GPU, or too few cores are there."""
         if self.count == 1 or visible_devices(os.environ):
             return set()
-        cores = sorted(os.sched_getaffinity(0))
+        cores = _cores() if hasattr(os, "sched_setaffinity") else []
         return set(cores[self.index * len(cores) // self.count :][: len(cores) // self.count])
 
 
 ALONE = Share()
+
+
+def _cores() -> list[int]:
+    """Those that this process may use; not every system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def visible_devices(environment: Mapping[str, str]) -> list[str]:
@@ -39,10 +48,35 @@ def visible_devices(environment: Mapping[str, str]) -> list[str]:
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
+    return list(_listed())
+
+
+@cache  # each call of the driver's tool may take a second, and GPUs stay where they are
+def _listed() -> tuple[str, ...]:
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return []
-    return [str(i) for i in range(len(listed.stdout.splitlines()))]
+        return ()
+    return devices_of(listed.stdout)
+
+
+def devices_of(listing: str) -> tuple[str, ...]:
+    """Names for CUDA_VISIBLE_DEVICES from what `nvidia-smi --list-gpus` prints.
+
+    A GPU that is divided is named by its parts, each of which is a device of its own.
+
+    Examples
+    --------
+    >>> divided = ["GPU 0: A (UUID: GPU-1)", "  MIG 3g  Device 0: (UUID: MIG-2)"]
+    >>> devices_of("\\n".join([*divided, "GPU 1: A (UUID: GPU-3)"]))
+    ('MIG-2', '1')
+    """
+    found: dict[str, list[str]] = {}
+    for gpu, part in re.findall(r"^GPU (\d+):|\(UUID: (MIG-[^)]+)\)", listing, re.M):
+        if gpu:
+            found[gpu] = []
+        elif found:
+            found[[*found][-1]].append(part)
+    return tuple(name for gpu, parts in found.items() for name in parts or [gpu])

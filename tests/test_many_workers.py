@@ -147,6 +147,8 @@ def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -
     assert [Share(i, 2).cores() for i in range(2)] == [{2, 3}, {5, 8}]
     assert Share(1, 2).environment() == {"OMP_NUM_THREADS": "2"}
     assert Share().environment() == {}
+    assert Share(5, 8).cores() == set(), "more workers than cores"
+    assert Share(5, 8).environment() == {"OMP_NUM_THREADS": "1"}
     assert Spread.here(workers="auto").workers == 1
     with pytest.raises(UsageError, match="0 workers are not possible"):
         Spread.here(workers=0)

@@ -8,6 +8,7 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -66,7 +67,7 @@ class Canary:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        self._process.terminate()
+        self._process.kill()  # it holds nothing
         self._process.wait()
 
 
@@ -100,6 +101,8 @@ def compare(
 
 
 def _serve() -> None:
+    # A scheduler's reaches every process of a job, and the worker still waits for an answer.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import torch
     from transformers.utils import logging
 

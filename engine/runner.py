@@ -47,6 +47,11 @@ _LOSSES = 10
 """Of machines, one after the other, with a piece in which nothing is committed meanwhile."""
 _LONG_S = 30.0
 
+_NO_PLACE = (
+    "no worker starts on the cluster: no machine has room, or logitbank cannot be imported there"
+    " (the logs of Ray, in /tmp/ray/session_latest/logs on that machine, say); waiting"
+)
+
 
 class WorkerHandle(Protocol):
     """The near side of a worker, wherever it runs."""
@@ -187,7 +192,7 @@ class Runner:
             self._patient_until = time.monotonic() + _LONG_S
         elif time.monotonic() > self._patient_until:
             self._patient_until = math.inf
-            self._events.put(Note("no machine of the cluster has room for a worker; waiting"))
+            self._events.put(Note(_NO_PLACE))
 
     def _give_back(self, taken: tuple[CheckpointId, Piece], *, again: bool) -> None:
         with self._lock:

@@ -67,7 +67,10 @@ def cluster(ray: Any, preloaded: Preloaded) -> Iterator[Any]:
                 cluster.address,
                 log_to_driver=False,
                 logging_level="ERROR",
-                runtime_env={"worker_process_setup_hook": processes_from_servers},
+                runtime_env={
+                    "worker_process_setup_hook": processes_from_servers,
+                    "env_vars": {"PYTHONPATH": str(ROOT)},  # of the tests, which are not installed
+                },
             )
             signal.signal(signal.SIGTERM, before)
             yield cluster

@@ -1,6 +1,7 @@
 """A real Ray cluster of several nodes on this machine: workers and nodes are killed meanwhile."""
 
 import contextlib
+import faulthandler
 import os
 import re
 import signal
@@ -57,6 +58,8 @@ def cluster(ray: Any, preloaded: Preloaded) -> Iterator[Any]:
     """A head that takes no work, one node, and what tests add. This process has joined it."""
     from ray.cluster_utils import Cluster
 
+    # A cluster that starts no worker would be waited for without end.
+    faulthandler.dump_traceback_later(600, exit=True)
     before = signal.getsignal(signal.SIGTERM)
     with preloaded.workers("transformers"):
         head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
@@ -77,6 +80,7 @@ def cluster(ray: Any, preloaded: Preloaded) -> Iterator[Any]:
         finally:
             ray.shutdown()
             cluster.shutdown()
+            faulthandler.cancel_dump_traceback_later()
 
 
 def add_node(cluster: Any) -> Any:

@@ -27,6 +27,7 @@ def bare_vllm(
     """
     settings = _quiet_vllm()
     from vllm import LLM, SamplingParams
+    from vllm.platforms import current_platform
 
     if alone:
         encode = Tokenizer.load(Path(checkpoint)).encode
@@ -41,7 +42,7 @@ def bare_vllm(
         max_model_len=max(map(len, ids)) + 1,
         max_num_batched_tokens=settings.max_batch_tokens,
         max_num_seqs=settings.max_sequences,
-        block_size=settings.block_size,
+        block_size=32 if current_platform.is_cpu() else 16,  # as the product chooses
         enforce_eager=True,
         kv_cache_memory_bytes=512 * 2**20,
         disable_log_stats=True,

@@ -149,7 +149,7 @@ def sentence_loop(checkpoint: str, count: int, long: bool) -> Round:
     return lambda: timed(loop)
 
 
-def masked_loop(checkpoint: str, count: int, long: bool) -> Round:
+def masked_loop(checkpoint: str, count: int, long: bool, words: int | None = None) -> Round:
     """The same for a masked model: every position's logits, the first mask's kept."""
     import numpy as np
     import torch
@@ -158,7 +158,7 @@ def masked_loop(checkpoint: str, count: int, long: bool) -> Round:
     from logitbank.engine.prompts import tokenize
 
     tokenizer = Tokenizer.load(Path(checkpoint))
-    queries = tokenize(workload(count, long=long, masked=True), tokenizer).queries
+    queries = tokenize(workload(count, long=long, masked=True, words=words), tokenizer).queries
     model = AutoModelForMaskedLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     kept = np.empty((len(queries), model.config.vocab_size), np.float16)
 

@@ -1,7 +1,5 @@
 """Many checkpoints in one run, against loading once and scoring bare."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -9,6 +7,7 @@ from statistics import median
 from bench.contender import Contender
 from bench.figures import Figure
 from bench.models import series
+from bench.one_run import whole_run
 
 
 def many_checkpoints(tmp: Path, *, checkpoints: int = 8, count: int = 2000) -> list[Figure]:
@@ -19,18 +18,7 @@ def many_checkpoints(tmp: Path, *, checkpoints: int = 8, count: int = 2000) -> l
     )
     before = [bare.round() for _ in range(2)]
     start = time.perf_counter()
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "bench.one_run",
-            str(folder),
-            str(tmp / f"{time.time_ns()}.zarr"),
-            str(count),
-        ],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    whole_run(folder, tmp / f"{time.time_ns()}.zarr", count)
     took = time.perf_counter() - start
     scoring = median([*before, *(bare.round() for _ in range(2))])
     bare.close()

@@ -4,10 +4,24 @@
 """
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 from bench.workload import workload
 from logitbank.engine.extract import extract
+
+
+def whole_run(
+    suite: Path, bank: Path, count: int, *, workers: int = 1, cores: str = ""
+) -> dict[str, object]:
+    """What a run in a process of its own says; `cores` pins it, as taskset writes them."""
+    words = map(str, (suite, bank, count, workers))
+    pinned = ["taskset", "-c", cores] if cores else []
+    command = [*pinned, sys.executable, "-m", "bench.one_run", *words]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
 
 
 def main(suite: str, bank: str, count: str, workers: str = "1") -> None:

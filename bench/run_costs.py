@@ -1,9 +1,5 @@
 """What a run costs beside the model: CPU time, waiting, and what several workers gain."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -12,6 +8,7 @@ from bench.contender import Contender
 from bench.extraction import against
 from bench.figures import Figure
 from bench.models import series
+from bench.one_run import whole_run
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.worker_process import worker_environment
 
@@ -50,7 +47,7 @@ def _outside(tmp: Path, shape: str, tokens: int, target: float, count: int) -> F
 
 def _waiting(tmp: Path, shape: str, checkpoints: int, count: int) -> Iterator[Figure]:
     folder = series(tmp, shape, checkpoints)
-    spent = _run(folder, tmp / "waiting.zarr", count, workers=1)["spent"]
+    spent = whole_run(folder, tmp / "waiting.zarr", count, workers=1)["spent"]
     total = sum(spent.values())
     detail = ", ".join(f"{phase} {s:.1f} s ({s / total:.1%})" for phase, s in spent.items())
     share = spent.get("wait", 0.0) / total
@@ -70,8 +67,10 @@ def _workers(tmp: Path, shape: str, checkpoints: int, count: int) -> Figure:
     folder = series(tmp, shape, checkpoints)
     one, two, found = [], [], []
     for turn in range(3):
-        two.append(_run(folder, tmp / f"two{turn}.zarr", count, workers=2)["seconds"])
-        one.append(_run(folder, tmp / f"one{turn}.zarr", count, workers=1, cores="0")["seconds"])
+        two.append(whole_run(folder, tmp / f"two{turn}.zarr", count, workers=2)["seconds"])
+        one.append(
+            whole_run(folder, tmp / f"one{turn}.zarr", count, workers=1, cores="0")["seconds"]
+        )
         found.append(one[-1] / two[-1])
     value = median(found)
     times = f"{median(two):.0f} s against {median(one):.0f} s"
@@ -80,21 +79,3 @@ def _workers(tmp: Path, shape: str, checkpoints: int, count: int) -> Figure:
         value, "×", "≥ 1.6 ×", value >= 1.6, found,
         f"{checkpoints} checkpoints × {count} prompts: {times}",
     )  # fmt: skip
-
-
-def _run(
-    folder: Path, bank: Path, count: int, *, workers: int, cores: str = ""
-) -> dict[str, object]:
-    command = [
-        sys.executable,
-        "-m",
-        "bench.one_run",
-        str(folder),
-        str(bank),
-        str(count),
-        str(workers),
-    ]
-    pinned = ["taskset", "-c", cores] if cores else []
-    done = subprocess.run([*pinned, *command], check=True, stdout=subprocess.PIPE, env=os.environ)
-    found: dict[str, object] = json.loads(done.stdout)
-    return found

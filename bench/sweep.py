@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench.contender import Contender
 from bench.figures import Figure
@@ -14,18 +15,21 @@ from logitbank.engine.worker_process import worker_environment
 POINTS = (
     *(("14m", 30), ("70m", 30), ("160m", 30), ("410m", 30)),
     *(("70m", 9), ("70m", 90), ("70m", 400)),
+    *(("bert-base", 9), ("bert-base", 30), ("bert-base", 90)),
 )
-"""Shape, and words of each prompt: 12, 38, 110 and 512 tokens."""
-WORK = 6e12
-"""Operations of a round, so that a point takes some ten seconds on a hundred GFLOP/s."""
-CONTENDERS = {
-    "vllm": ("bank", {"engine": "vllm"}),
-    "transformers": ("bank", {"engine": "transformers"}),
+"""Shape, and words of each prompt: 9, 30, 90 and 400 are 12, 38, 110 and 512 tokens."""
+WORK = 5e11
+"""Operations of a round, so that it takes some five seconds on a hundred GFLOP/s."""
+LEAST, MOST = 32, 512
+"""Prompts of a round."""
+OURS = {"vllm": ("bank", {"engine": "vllm"}), "transformers": ("bank", {"engine": "transformers"})}
+CAUSAL = OURS | {
     "bare vLLM": ("bare_vllm", {}),
     "plain transformers": ("transformers_loop", {}),
     "lm-evaluation-harness, transformers": ("harness", {}),
     "lm-evaluation-harness, vLLM": ("harness_vllm", {}),
 }
+MASKED = OURS | {"plain transformers": ("masked_loop", {})}
 
 
 def sweep(tmp: Path) -> Iterator[Figure]:
@@ -36,20 +40,23 @@ def sweep(tmp: Path) -> Iterator[Figure]:
 
 
 def _point(tmp: Path, shape: str, words: int, flops: float) -> Iterator[Figure]:
-    sizes = SHAPES[shape]
+    sizes, masked = SHAPES[shape], shape.startswith("bert")
     body = 12 * sizes.layers * sizes.width**2
     tokens = round(words * 1.27)
-    prompt = 2 * (body * tokens + sizes.width * 50_304)  # the head at one position
-    count = max(8, min(512, int(WORK / prompt)))
-    checkpoint = series(tmp, shape, 1 if shape != "70m" else 8) / "step0"
-    for name, (kind, request) in CONTENDERS.items():
-        own = {"folder": tmp} if kind == "bank" else {}
+    # Every contender needs the head at one position only, with BERT's own layer before it.
+    head = sizes.width * (30_522 + sizes.width) if masked else sizes.width * 50_304
+    prompt = 2 * (body * tokens + head)
+    count = max(LEAST, min(MOST, int(WORK / prompt)))
+    checkpoint = series(tmp, shape, 8 if shape == "70m" else 1) / "step0"
+    for name, (kind, request) in (MASKED if masked else CAUSAL).items():
+        number = count if "harness" not in kind else max(8, count // 4)
+        own: dict[str, Any] = {"folder": tmp, "masked": masked} if kind == "bank" else {}
         contender = Contender(
             kind,
             tmp / f"{kind}.log",
             environment=worker_environment(EngineSettings("vllm")) if own else {},
             checkpoint=checkpoint,
-            count=count if "harness" not in kind else max(8, count // 4),
+            count=number,
             long=False,
             words=words,
             **request,
@@ -57,15 +64,14 @@ def _point(tmp: Path, shape: str, words: int, flops: float) -> Iterator[Figure]:
         )
         try:
             contender.round()
-            seconds = [contender.round() for _ in range(3)]
+            rates = [number / contender.round() for _ in range(3)]
         finally:
             contender.close()
-        number = count if "harness" not in kind else max(8, count // 4)
-        rate = number / median(seconds)
         yield Figure(
             f"{shape}, {tokens} tokens, {name}",
-            rate,
+            median(rates),
             "prompts/s",
-            rounds=[number / s for s in seconds],
-            detail=f"{rate * prompt / flops:.0%} of the matrix product's rate; {number} prompts",
+            rounds=rates,
+            detail=f"{median(rates) * prompt / flops:.0%} of the matrix product's rate;"
+            f" {number} prompts",
         )

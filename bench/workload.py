@@ -32,12 +32,14 @@ def workload(
 ) -> PromptSet:
     """`count` prompts spread over the whole set: 38 tokens on average, or about 110.
 
-    `masked` ones are professions', 9 tokens on average; `words` gives prompts of so many words.
+    `masked` ones are professions', 9 tokens on average; `words` gives prompts of so many words,
+    the last of them masked.
     """
+    professions = prompt_set("professions", data=DATA).prompts if masked else ()
     if words is not None:
-        return PromptSet("bench-words", _of_words(count, words))
+        return PromptSet("bench-words", _of_words(count, words, professions[:1]))
     if masked:
-        return PromptSet("bench-masked", prompt_set("professions", data=DATA).prompts[:count])
+        return PromptSet("bench-masked", professions[:count])
     whole = prompt_set("winobias", data=DATA, orders=1).prompts
     stride = len(whole) // count
     chosen = whole[:: max(stride, 1)][:count]
@@ -53,15 +55,18 @@ def workload(
     return PromptSet("bench-long" if long else "bench", tuple(chosen))
 
 
-def _of_words(count: int, words: int) -> tuple[Prompt, ...]:
-    """Prompts made of the set's own words, each from another place."""
+def _of_words(count: int, words: int, masked: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
+    """Prompts made of WinoBias's own words, each from another place; with the options of `masked`,
+    if any, and its mask at the end."""
     whole = prompt_set("winobias", data=DATA, orders=1).prompts
+    options = (masked or whole)[0].options
     stream = [word for prompt in whole for word in prompt.text.split()]
     stride = (len(stream) - words) // count
-    texts = (" ".join(stream[i * stride :][:words]) for i in range(count))
-    return tuple(
-        Prompt(f"w{i}", text, whole[0].options) for i, text in enumerate(dict.fromkeys(texts))
+    own = words - len(masked)
+    texts = (
+        " ".join([*stream[i * stride :][:own], *["[MASK]" for _ in masked]]) for i in range(count)
     )
+    return tuple(Prompt(f"w{i}", text, options) for i, text in enumerate(dict.fromkeys(texts)))
 
 
 def _text(whole: tuple[Prompt, ...], i: int, j: int) -> str:

@@ -30,11 +30,11 @@ from logitbank.engine.events import (
 )
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.job import Job
-from logitbank.engine.made import made_of
 from logitbank.engine.memory import smaller
 from logitbank.engine.pieces import Piece, pieces
 from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
+from logitbank.engine.provenance import made_of
 from logitbank.engine.stopping import Stopping
 from logitbank.engine.tokenizer import Tokenizer, files_digest
 from logitbank.engine.weights import check_weights
@@ -222,10 +222,7 @@ class Runner:
         try:
             folder = self._fetcher.folder(index)
             with self._lock:
-                following = next((c for c, _ in self._todo if c != checkpoint), None)
                 self._check_fit(folder, checkpoint)
-            if following is not None:
-                self._fetcher.start(self._indices[following])
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None

@@ -12,7 +12,6 @@ from logitbank.store.commits import SEAL
 from logitbank.store.copying import copy_checked
 from logitbank.store.deposit import Deposit
 from logitbank.store.merge_plan import Addition, block_commit_of, options_commit_of, seal_of
-from logitbank.store.objects import Digest
 from logitbank.store.overlap import conflict, own_scores
 from logitbank.store.staging import Staging, remove_dead_staging
 from logitbank.store.writer import move_into_place, remove_sealed_parts, write_scores
@@ -62,7 +61,8 @@ def _block(deposit: Deposit, addition: Addition, block: int, staging: Path, copi
         state, rows = source.state(), source.layout.rows(block)
         staged[part] = staging / "scores.parquet"
         write_scores(staged[part], own_scores(source, state, np.arange(rows.start, rows.stop)))
-        made: dict[str, Digest] = {p: objects.settle(file) for p, file in staged.items()}
+        made = {path: addition.objects[path] for path in own}  # proved while they were copied
+        made[part] = objects.settle(staged[part])
         engine = commits.engine_of(commits.read(source.path, SEAL), block)
         fields = {"block": block, "rows": [rows.start, rows.stop], "engine": engine}
         content = commits.document(objects_=made, **fields)

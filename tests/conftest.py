@@ -2,11 +2,14 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from logitbank.cli.main import run
+from tests.command import Call
 from tests.preloaded import Preloaded
 
 # The tests' models are tiny. Where other processes want the cores too, threads wait for each other
@@ -29,6 +32,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"mounting a tmpfs is not allowed here: {result.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run `logitbank` with arguments in this process: exit code, stdout, stderr."""
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["logitbank", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            run()
+        captured = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, captured.out, captured.err
+
+    return called
 
 
 @pytest.fixture(scope="session")

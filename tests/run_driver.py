@@ -6,6 +6,8 @@ It goes as the command line's does, in blocks so small that a signal meets it be
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from logitbank.cli.show import print_summary
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import Event, Summary
@@ -13,6 +15,7 @@ from logitbank.engine.extract import run
 from logitbank.engine.prepare import Extraction
 from logitbank.engine.prompts import Option, Prompt, PromptSet
 from logitbank.engine.suites import resolve_suite
+from logitbank.store import Bank, verify
 from tests.checkpoints import WORDS
 
 BLOCK_ROWS = 8
@@ -50,6 +53,17 @@ def go(bank: Path, series: Path, *, on_event: object = None, canary_every: int =
         extraction(series, canary_every=canary_every),
         on_event=on_event or ignore,  # type: ignore[arg-type]
     )
+
+
+def assert_same(path: Path, whole: Bank) -> None:
+    """A sound bank with the same deposits, sealed; batches, so sums too, may differ."""
+    bank = Bank.open(path)
+    assert not verify(bank)
+    assert {d.checkpoint for d in bank.deposits()} == {d.checkpoint for d in whole.deposits()}
+    for theirs in whole.deposits():
+        (ours,) = bank.deposits(theirs.checkpoint)
+        assert ours.sealed
+        np.testing.assert_allclose(ours.logprobs(), theirs.logprobs(), atol=1e-4)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from logitbank.store import Bank, CheckpointId
+from tests.command import Call
 from tests.small_banks import QUERY_SET, logits, new_bank
-from tests.test_cli import Call, call
-
-__all__ = ["call"]  # a fixture
 
 
 def bank(path: Path, step: int, values: np.ndarray | None = None) -> Path:

@@ -16,28 +16,12 @@ from rich.console import Console
 
 import logitbank
 from logitbank.cli import show
-from logitbank.cli.main import app, run
+from logitbank.cli.main import app
 from logitbank.engine.events import CheckpointFailed, Summary
 from logitbank.engine.plan import Plan
 from logitbank.store import Bank, CheckpointId
 from tests import small_banks
-
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run `logitbank` with arguments in this process: exit code, stdout, stderr."""
-
-    def called(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["logitbank", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            run()
-        captured = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, captured.out, captured.err
-
-    return called
+from tests.command import Call
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """LAMBADA, stereotype accuracy and CrowS-Pairs from banks: numbers, files, figures, commands."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,9 @@ from logitbank.analysis.evaluation_summary import stereotype_summary
 from logitbank.analysis.harness import read_harness
 from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
 from logitbank.analysis.winobias_em import OWN
-from logitbank.cli.main import run
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
+from tests.command import Call
 from tests.evaluation_banks import (
     HITS,
     add_lambada,
@@ -197,16 +196,6 @@ def test_each_model_has_its_own_figure(tmp_path: Path, bank: Path) -> None:
     assert set(evaluation_figure_data(result)) == {"lambada-toy-main", "lambada-org%2Fb-main"}
 
 
-def call(
-    *words: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[object, str, str]:
-    monkeypatch.setattr(sys, "argv", ["logitbank", *map(str, words)])
-    with pytest.raises(SystemExit) as end:
-        run()
-    captured = capsys.readouterr()
-    return end.value.code, captured.out, captured.err
-
-
 @pytest.mark.parametrize(
     ("command", "table", "sentence"),
     [
@@ -218,16 +207,15 @@ def call(
 )
 def test_commands_print_tables_and_sentences(
     bank: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    call: Call,
     command: str,
     table: str,
     sentence: str,
 ) -> None:
-    code, out, error = call("analyze", command, bank, monkeypatch=monkeypatch, capsys=capsys)
+    code, out, error = call("analyze", command, bank)
     assert (code, error) == (0, "")
     assert table in out
     assert sentence in out
     words = ("analyze", command, bank, "--table", table, "--format", "json")
-    code, out, _ = call(*words, monkeypatch=monkeypatch, capsys=capsys)
+    code, out, _ = call(*words)
     assert json.loads(out)[0]["model"] == "toy"

@@ -1,13 +1,13 @@
 """Downloads: several at once, continued, within a budget, and only what is not there."""
 
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ import pytest
 from safetensors.numpy import save_file
 
 import logitbank
-from logitbank.cli.main import run
 from logitbank.engine.blobs import Claim
 from logitbank.engine.budget import parse_bytes
 from logitbank.engine.events import Event, Summary
@@ -27,6 +26,7 @@ from logitbank.engine.patience import Patience, told_to_wait
 from logitbank.engine.suites import Suite, resolve_suite
 from logitbank.errors import DiskSpaceError, SuiteError, UsageError, WeightsError
 from tests.checkpoints import VOCAB
+from tests.command import Call
 from tests.fakes import FakeBackend, InProcess
 from tests.hub_server import HubServer
 from tests.test_extract import questions, write_series
@@ -599,56 +599,38 @@ def test_after_fetch_extraction_asks_nobody(
 
 
 @pytest.fixture
-def command(
-    server: HubServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., tuple[int, str, str]]:
-    """`logitbank fetch` with the hub that the environment names."""
+def fetched(call: Call, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Run `logitbank fetch` with the hub that the environment names."""
     monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))
-
-    def called(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["logitbank", "fetch", *words])
-        with pytest.raises(SystemExit) as end:
-            run()
-        captured = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, captured.out, captured.err
-
-    return called
+    return partial(call, "fetch")
 
 
-def test_the_command_says_what_came_and_how_to_go_on(
-    command: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    code, out, _ = command("--suite", REPO, "--steps", "0:4:2")
+def test_the_command_says_what_came_and_how_to_go_on(fetched: Call, tmp_path: Path) -> None:
+    code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
     assert re.search(r"^3 of 3 checkpoints are here; 300 kB came in .* s \(.*/s\)$", out, re.M)
     assert (
         "HF_HUB_OFFLINE=1 logitbank extract BANK --suite lab/toy --steps 0:4:2 --prompts …" in out
     )
     assert len(list((tmp_path / "elsewhere").glob("models--lab--toy/snapshots/*"))) == 3
-    code, out, _ = command("--suite", REPO, "--steps", "0:4:2")
+    code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0
     assert "3 of 3 checkpoints are here; nothing had to be fetched" in out
 
 
-def test_the_command_ends_with_1_where_some_failed(
-    command: Callable[..., tuple[int, str, str]], root: Path
-) -> None:
+def test_the_command_ends_with_1_where_some_failed(fetched: Call, root: Path) -> None:
     (root / REPO / "step1" / "model.safetensors").unlink()
-    code, out, error = command("--suite", REPO)
+    code, out, error = fetched("--suite", REPO)
     assert code == 1
     assert "5 of 6 checkpoints are here" in out
     assert "failed toy step 1: lab/toy at revision step1 holds no weights" in error
 
 
-def test_the_command_refuses_what_cannot_be(command: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, error = command("--suite", REPO, "--disk-budget", "much")
+def test_the_command_refuses_what_cannot_be(fetched: Call) -> None:
+    code, _, error = fetched("--suite", REPO, "--disk-budget", "much")
     assert code == 2
     assert error.startswith("logitbank: size 'much' is unknown")
-    code, _, error = command("--suite", REPO, "--disk-budget", "150kB")
+    code, _, error = fetched("--suite", REPO, "--disk-budget", "150kB")
     assert code == 2
     assert "need 600 kB and --disk-budget is 150 kB, which holds the first 1" in error

@@ -1,7 +1,7 @@
 """From banks and tables to results, sentences, files and the command line."""
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,10 @@ import pytest
 from logitbank.analysis.fluctuation import fluctuation
 from logitbank.analysis.fluctuation_summary import CAUTIONS, fluctuation_summary
 from logitbank.analysis.study import fluctuation_study
-from logitbank.cli.main import run
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.schema import PROMPTS_SCHEMA
+from tests.command import Call
 from tests.fluctuation_cases import drawn, published, random_table, two_runs
 
 TOKENS = {"he": 1, "she": 2}
@@ -188,24 +188,18 @@ def test_summary_says_where_a_plateau_comes_from_and_spans_runs() -> None:
     assert "The public release is shown in trajectories and is in no statistic." in text
 
 
-def call(
-    arguments: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["logitbank", "analyze", "fluctuation", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        run()
-    captured = capsys.readouterr()
-    return int(end.value.code or 0), captured.out, captured.err
+@pytest.fixture
+def analyze(call: Call) -> Call:
+    """Run `logitbank analyze fluctuation`."""
+    return partial(call, "analyze", "fluctuation")
 
 
-def test_json_has_every_value_at_full_precision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_every_value_at_full_precision(tmp_path: Path, analyze: Call) -> None:
     path = tmp_path / "t.csv"
     scores = drawn(6, 6, 2)
     scores[4, 0, 1] = 0
     published(scores, drawn(6, 2)).write_csv(path)
-    code, out, _ = call([path, "--plateau", 3, "--format", "json"], monkeypatch, capsys)
+    code, out, _ = analyze(path, "--plateau", 3, "--format", "json")
     assert code == 0
     found = json.loads(out, parse_constant=pytest.fail)
     result = fluctuation(published(scores, drawn(6, 2)), plateaus=[3])
@@ -224,26 +218,24 @@ def test_json_has_every_value_at_full_precision(
 def test_the_command_prints_tables_sentences_and_csv(
     tmp_path: Path,
     bank: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    analyze: Call,
 ) -> None:
-    code, out, _ = call([bank, "--plateau", 10, "--plateau", 20], monkeypatch, capsys)
+    code, out, _ = analyze(bank, "--plateau", 10, "--plateau", 20)
     assert code == 0
     for word in ("plateaus", "spread", "correlations", "run_pairs", "from step 20 on"):
         assert word in out
     arguments = [bank, "--table", "professions", "--format", "csv", "--profession", "judge"]
-    code, out, _ = call(arguments, monkeypatch, capsys)
+    code, out, _ = analyze(*arguments)
     assert pl.read_csv(out.encode()).height == 2 * 2 * 4
     saved = tmp_path / "s.csv"
-    assert call([bank, "--save-scores", saved, "--model", "toy"], monkeypatch, capsys)[0] == 0
+    assert analyze(bank, "--save-scores", saved, "--model", "toy")[0] == 0
     assert pl.read_csv(saved).height == 2 * 10 * 9
 
 
 def test_wrong_calls_are_one_line_and_exit_code_2(
     tmp_path: Path,
     bank: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    analyze: Call,
 ) -> None:
     for arguments, message in (
         ([bank, "--plateau", 30], "a plateau from step 30 leaves one checkpoint of toy seed0 “is”"),
@@ -253,7 +245,7 @@ def test_wrong_calls_are_one_line_and_exit_code_2(
         ([bank, "--table", "x"], "there is no table 'x'; there are checkpoints, plateaus"),
         ([bank, "--frequencies", tmp_path / "f.txt"], "is neither .csv nor .parquet"),
     ):
-        code, out, error = call(arguments, monkeypatch, capsys)
+        code, out, error = analyze(*arguments)
         assert (code, out) == (2, "")
         assert error.startswith("logitbank: ")
         assert error.count("\n") == 1

@@ -208,7 +208,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     pytest.importorskip("transformers")
     from logitbank.engine.backend import EngineSettings
     from logitbank.engine.hf_backend import TransformersBackend
-    from logitbank.engine.made import made_of
+    from logitbank.engine.provenance import made_of
     from logitbank.engine.suites import LocalSource
 
     class FakeTokenizer:

@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from logitbank.engine.events import BlockCommitted, CheckpointDone, Event, Summary
@@ -17,10 +16,10 @@ from logitbank.engine.pieces import Shard
 from logitbank.engine.share import Share
 from logitbank.engine.spread import Spread
 from logitbank.errors import UsageError
-from logitbank.store import Bank, CheckpointId, verify
+from logitbank.store import Bank, verify
 from tests.checkpoints import make_series
 from tests.preloaded import Preloaded
-from tests.run_driver import BLOCK_ROWS, PROMPTS, extraction
+from tests.run_driver import BLOCK_ROWS, PROMPTS, assert_same, extraction
 
 ROOT = Path(__file__).parents[1]
 STEPS = (0, 1, 2)
@@ -37,15 +36,6 @@ def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Pre
     with preloaded.workers("transformers"):
         assert run(path, extraction(series)).complete
     return Bank.open(path)
-
-
-def assert_same(path: Path, whole: Bank) -> None:
-    bank = Bank.open(path)
-    assert not verify(bank)
-    for step in STEPS:
-        ours, theirs = (b.deposits(CheckpointId("tiny", step=step))[0] for b in (bank, whole))
-        assert ours.sealed
-        np.testing.assert_allclose(ours.logprobs(), theirs.logprobs(), atol=1e-4)
 
 
 @pytest.mark.usefixtures("quick_workers")

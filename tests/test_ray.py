@@ -22,12 +22,13 @@ from logitbank.engine.extract import run
 from logitbank.engine.ray_worker import Places, RayWorkers
 from logitbank.engine.spread import Spread
 from logitbank.errors import MissingExtraError, UsageError
-from logitbank.store import Bank, CheckpointId, verify
+from logitbank.store import Bank, verify
 from logitbank.store.cluster import joined
 from tests import preloaded as quick
 from tests.checkpoints import make_series
 from tests.preloaded import Preloaded
 from tests.run_driver import OPTIONS, PROMPTS, extraction
+from tests.run_driver import assert_same as assert_sound
 
 ROOT = Path(__file__).parents[1]
 STEPS = (0, 1, 2)
@@ -102,15 +103,11 @@ def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Pre
 
 
 def assert_same(path: Path, whole: Bank) -> None:
+    assert_sound(path, whole)
     bank = Bank.open(path)
-    assert not verify(bank)
     assert not list(path.rglob(".staging*"))
     assert not list(path.parent.glob(f"{path.name}.run-*"))
     assert bank.query_sets() == whole.query_sets()
-    for step in STEPS:
-        ours, theirs = (b.deposits(CheckpointId("tiny", step=step))[0] for b in (bank, whole))
-        assert ours.sealed
-        np.testing.assert_allclose(ours.logprobs(), theirs.logprobs(), atol=1e-4)
     keys = ["step", "prompt_id", "option"]
     scores = [b.scan("mine").sort(keys).collect() for b in (bank, whole)]
     assert len(scores[0]) == len(STEPS) * PROMPTS * len(OPTIONS)

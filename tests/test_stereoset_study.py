@@ -2,8 +2,7 @@
 
 import json
 import re
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from logitbank.analysis.stereoset_figures import stereoset_figures
 from logitbank.analysis.stereoset_sources import bank_candidates
 from logitbank.analysis.stereoset_study import stereoset_study
 from logitbank.analysis.stereoset_summary import stereoset_summary
-from logitbank.cli.main import run
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import (
     Bank,
@@ -32,6 +30,7 @@ from logitbank.store import (
     QuerySet,
 )
 from tests import small_banks
+from tests.command import Call
 from tests.stereoset_cases import (
     EXAMPLES,
     VOCAB,
@@ -44,23 +43,11 @@ from tests.stereoset_cases import (
     write_json,
 )
 
-Call = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run `logitbank analyze stereoset` in this process: exit code, stdout, stderr."""
-
-    def called(*arguments: object) -> tuple[int, str, str]:
-        words = ["logitbank", "analyze", "stereoset", *map(str, arguments)]
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as end:
-            run()
-        captured = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, captured.out, captured.err
-
-    return called
+def analyze(call: Call) -> Call:
+    """Run `logitbank analyze stereoset`."""
+    return partial(call, "analyze", "stereoset")
 
 
 @pytest.fixture
@@ -420,13 +407,15 @@ def test_a_study_writes_tables_figures_and_a_report(
 
 
 def test_the_command_prints_the_headline_and_sentences(
-    call: Call, files: tuple[Path, Path]
+    analyze: Call, files: tuple[Path, Path]
 ) -> None:
-    code, out, _ = call("--predictions", f"bert={files[0]}", "--gold", files[1], "--bootstrap", 0)
+    code, out, _ = analyze(
+        "--predictions", f"bert={files[0]}", "--gold", files[1], "--bootstrap", 0
+    )
     assert code == 0
     assert "scores" in out
     assert "bert: intrasentence: iCAT 25.0, lms 25.0, ss 50.0, over 4 examples of 3 terms." in out
-    code, out, _ = call("--predictions", files[0], "--gold", files[1], "--table", "scores",
+    code, out, _ = analyze("--predictions", files[0], "--gold", files[1], "--table", "scores",
                         "--format", "csv")  # fmt: skip
     assert pl.read_csv(out.encode())["task"].unique(maintain_order=True).to_list() == [
         "intrasentence",
@@ -435,11 +424,13 @@ def test_the_command_prints_the_headline_and_sentences(
     ]
 
 
-def test_the_command_takes_banks_rules_and_steps(call: Call, tmp_path: Path) -> None:
+def test_the_command_takes_banks_rules_and_steps(analyze: Call, tmp_path: Path) -> None:
     bank = make_bank(tmp_path / "b.zarr")
     saved = tmp_path / "p.json"
-    code, out, error = call(bank, "--step", 8, "--score", "geometric", "--save-predictions", saved,
-                            "--table", "tasks", "--format", "json")  # fmt: skip
+    code, out, error = analyze(
+        bank, "--step", 8, "--score", "geometric", "--save-predictions", saved,
+        "--table", "tasks", "--format", "json",
+    )  # fmt: skip
     assert (code, error) == (0, "")
     assert {row["rule"] for row in json.loads(out)} == {
         "geometric",
@@ -461,7 +452,7 @@ def test_the_documentation_names_every_table_and_column() -> None:
     assert [c for c in sorted(columns) if f"`{endings.sub('', c)}`" not in results] == []
 
 
-def test_a_wrong_call_is_one_line(call: Call, tmp_path: Path, files: tuple[Path, Path]) -> None:
+def test_a_wrong_call_is_one_line(analyze: Call, tmp_path: Path, files: tuple[Path, Path]) -> None:
     bad = write_json(tmp_path / "bad.json", prediction_data(intrasentence=EXAMPLES[:3]))
     for arguments, message in (
         ([], "StereoSet needs a bank, or prediction files"),
@@ -470,6 +461,6 @@ def test_a_wrong_call_is_one_line(call: Call, tmp_path: Path, files: tuple[Path,
         (["nowhere"], "there is no bank at nowhere"),
         (["nowhere", "--score", "best"], "'best' is not one of 'reference'"),
     ):
-        code, out, error = call(*arguments)
+        code, out, error = analyze(*arguments)
         assert (code, out, error.count("\n")) == (2, "", 1)
         assert message in error

@@ -3,8 +3,7 @@
 import csv
 import json
 import os
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +23,14 @@ from logitbank.analysis.tradeoff_sources import (
     table_curve,
 )
 from logitbank.analysis.tradeoff_study import tradeoff_study
-from logitbank.cli.main import run
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank
+from tests.command import Call
 from tests.evaluation_banks import HITS, add_lambada, add_winobias, whole_bank
 from tests.test_harness import file as result_file
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PUBLISHED = DATA / "pythia" / "lambada-openai-by-step.csv"
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +39,9 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def called(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["logitbank", "analyze", "tradeoff", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            run()
-        captured = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, captured.out, captured.err
-
-    return called
+def analyze(call: Call) -> Call:
+    """Run `logitbank analyze tradeoff`."""
+    return partial(call, "analyze", "tradeoff")
 
 
 def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> list[Path]:
@@ -329,14 +320,16 @@ def test_curves_without_uncertainty_and_turned_ones_are_drawn(tmp_path: Path, ba
     assert "gap – none" in " ".join(study.summary)
 
 
-def test_the_command_prints_the_sentence_and_tables(tmp_path: Path, bank: Path, call: Call) -> None:
+def test_the_command_prints_the_sentence_and_tables(
+    tmp_path: Path, bank: Path, analyze: Call
+) -> None:
     paths = results(tmp_path / "r", {0: 0.1, 8: 0.2})
     words = ("--performance", paths[0], paths[1], bank, "--pair", 8, 0, "--bootstrap", 50)
-    code, out, error = call(*words)
+    code, out, error = analyze(*words)
     assert (code, error) == (0, "")
     assert "From step 8 to step 0: fairness " in out
     assert "for −10.0 points of LAMBADA accuracy (" in out
-    code, out, _ = call(*words, "--table", "pairs", "--format", "json")
+    code, out, _ = analyze(*words, "--table", "pairs", "--format", "json")
     assert json.loads(out)[0]["performance_change"] == pytest.approx(-10)
 
 
@@ -352,8 +345,10 @@ def test_the_command_prints_the_sentence_and_tables(tmp_path: Path, bank: Path, 
         (["--fairness-table", "none.csv"], "there is no table none.csv; check the path"),
     ],
 )
-def test_a_wrong_call_is_one_line(bank: Path, call: Call, words: list[str], message: str) -> None:
-    code, out, error = call(bank, "--bootstrap", 0, *words)
+def test_a_wrong_call_is_one_line(
+    bank: Path, analyze: Call, words: list[str], message: str
+) -> None:
+    code, out, error = analyze(bank, "--bootstrap", 0, *words)
     assert (code, out) == (2, "")
     assert error.startswith("logitbank: ")
     assert error.count("\n") == 1

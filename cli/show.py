@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from logitbank.cli.show_run import account, forecast
+from logitbank.cli.show_run import ProgressLines, account, forecast
 
 if TYPE_CHECKING:
     import polars as pl
@@ -138,7 +138,7 @@ class _Rate(ProgressColumn):
 
 
 class ExtractProgress:
-    """Follows an extraction's events: a bar on a terminal, silence elsewhere."""
+    """Follows an extraction's events: a bar on a terminal, elsewhere lines."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -154,6 +154,7 @@ class ExtractProgress:
         self._committed = self._tokens = self._bytes = self._done = self._checkpoints = 0
         self._began = 0.0
         self._pending: Counter[CheckpointId] = Counter()
+        self._lines = ProgressLines(lambda line: err.print(clean(line)))
 
     def __enter__(self) -> "ExtractProgress":
         self._progress.start()
@@ -165,6 +166,8 @@ class ExtractProgress:
     def __call__(self, event: "Event") -> None:
         from logitbank.engine import events
 
+        if not err.is_terminal:
+            self._lines(event)
         match event:
             case events.Planned():
                 self._plan(event)

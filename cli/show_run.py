@@ -1,10 +1,83 @@
-"""What a run did with its time, its tokens and its prompts, in lines for people."""
+"""What a run does, and what it did with its time, tokens and prompts, in lines for people."""
 
+import time
+from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
 if TYPE_CHECKING:
-    from logitbank.engine.events import Summary
+    from logitbank.engine.events import Event, Summary
     from logitbank.engine.plan import Plan
+    from logitbank.store.schema import CheckpointId
+
+_QUIET_S = 600.0
+"""Longest silence of a run that gets on, where lines are all there is to see of it."""
+
+
+class ProgressLines:
+    """Follows an extraction's events: a line for each checkpoint that is done or has failed.
+
+    For where a bar cannot be drawn, such as the log of a job. A checkpoint that takes long gets a
+    line every ten minutes. Rates and times left are those of the run so far, all workers together.
+    """
+
+    def __init__(
+        self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._clock = say, clock
+        self._planned: Counter[CheckpointId] = Counter()
+        self._left: Counter[CheckpointId] = Counter()
+        self._started: dict[CheckpointId, float] = {}
+        self._ended = self._committed = 0
+        self._last = 0.0
+
+    def __call__(self, event: "Event") -> None:
+        from logitbank.engine import events
+
+        match event:
+            case events.Planned(plan=plan):
+                for deposit in plan.deposits:
+                    self._planned[deposit.checkpoint] += deposit.rows
+                self._left = self._planned.copy()
+            case events.CheckpointStarted(checkpoint=checkpoint):
+                self._started.setdefault(checkpoint, self._clock())
+                self._last = self._last or self._clock()
+            case events.BlockCommitted(checkpoint=checkpoint, rows=rows):
+                self._committed += rows
+                self._left[checkpoint] = max(0, self._left[checkpoint] - rows)
+                if self._clock() - self._last > _QUIET_S:
+                    rows = self._planned[checkpoint] - self._left[checkpoint]
+                    of = f"{rows:,} of {self._planned[checkpoint]:,} rows"
+                    self._tell(f"{checkpoint}: {of}{self._rate()}")
+            case events.CheckpointDone(checkpoint=checkpoint):
+                seconds = self._clock() - self._started.get(checkpoint, self._clock())
+                rows = self._planned[checkpoint]
+                self._end(checkpoint)
+                told = f"{checkpoint} done, {rows:,} rows in {_duration(seconds)}"
+                self._tell(f"{self._count()} {told}{self._rate()}")
+            case events.CheckpointFailed(checkpoint=checkpoint, message=message):
+                self._end(checkpoint)
+                self._tell(f"{self._count()} failed {message}")
+
+    def _tell(self, line: str) -> None:
+        self._last = self._clock()
+        self._say(line)
+
+    def _end(self, checkpoint: "CheckpointId") -> None:
+        self._ended += 1
+        self._left.pop(checkpoint, None)
+
+    def _count(self) -> str:
+        return f"{self._ended:,}/{len(self._planned):,}"
+
+    def _rate(self) -> str:
+        """Rows a second and the time left; nothing where that cannot be reckoned."""
+        seconds = self._clock() - min(self._started.values(), default=self._clock())
+        if not (seconds > 0 and self._committed):
+            return ""
+        rate, left = self._committed / seconds, self._left.total()
+        time_left = f", about {_duration(left / rate)} left" if left else ""
+        return f"; {rate:,.3g} rows a second{time_left}"
 
 
 def account(summary: "Summary") -> list[str]:

@@ -1,0 +1,93 @@
+"""What a run tells while it goes on where nobody sees a bar, such as in the log of a job."""
+
+import pytest
+
+from logitbank.cli.show import ExtractProgress
+from logitbank.cli.show_run import ProgressLines
+from logitbank.engine.events import (
+    BlockCommitted,
+    CheckpointDone,
+    CheckpointFailed,
+    CheckpointStarted,
+    Event,
+    Note,
+    Planned,
+)
+from logitbank.engine.plan import DepositPlan, Plan
+from logitbank.store.schema import CheckpointId, Keep, Layout
+
+LAYOUT = Layout.plan(queries=300, vocab=8, dtype="float32", keep=Keep("full"), block_rows=100)
+FIRST, SECOND, THIRD = (CheckpointId("tiny", step=step) for step in range(3))
+
+
+def planned() -> Planned:
+    deposits = tuple(DepositPlan(c, "q", LAYOUT, (0, 1, 2)) for c in (FIRST, SECOND, THIRD))
+    return Planned(Plan(deposits, checkpoints=3, queries=300, prompts=300), "transformers", ())
+
+
+def blocks(checkpoint: CheckpointId, *numbers: int) -> list[Event]:
+    return [BlockCommitted(checkpoint, number, 100, 3200) for number in numbers]
+
+
+def lines_of(*events: tuple[float, Event]) -> list[str]:
+    """What is told of events at these seconds."""
+    now, said = [0.0], list[str]()
+    lines = ProgressLines(said.append, lambda: now[0])
+    for seconds, event in events:
+        now[0] = seconds
+        lines(event)
+    return said
+
+
+def test_each_checkpoint_gets_a_line_with_its_rate_and_the_time_left() -> None:
+    """300 rows in 60 s are 5 a second; with 300 more in 60 s the last 300 take 60 s."""
+    assert lines_of(
+        (0, planned()),
+        (10, CheckpointStarted(FIRST, 300)),
+        *((40.0, block) for block in blocks(FIRST, 0, 1, 2)),
+        (70, CheckpointDone(FIRST, 1.0)),
+        (70, CheckpointStarted(SECOND, 300)),
+        *((90.0, block) for block in blocks(SECOND, 0, 1, 2)),
+        (130, CheckpointDone(SECOND, 1.0)),
+        (130, CheckpointStarted(THIRD, 300)),
+        (131, CheckpointFailed(THIRD, "tiny step 2: it died")),
+    ) == [
+        "1/3 tiny step 0 done, 300 rows in 60 s; 5 rows a second, about 2 min left",
+        "2/3 tiny step 1 done, 300 rows in 60 s; 5 rows a second, about 60 s left",
+        "3/3 failed tiny step 2: it died",
+    ]
+
+
+def test_a_checkpoint_that_takes_long_gets_a_line_every_ten_minutes() -> None:
+    """100 rows in 1000 s: 800 more take 8000 s. 300 in 1601 s: 600 more take 3202 s."""
+    one, two, three = blocks(FIRST, 0, 1, 2)
+    said = lines_of(
+        *((0, planned()), (0, CheckpointStarted(FIRST, 300)), (1000, one)),
+        *((1500, two), (1601, three), (1602, Note("odd"))),
+    )
+    assert said == [
+        "tiny step 0: 100 of 300 rows; 0.1 rows a second, about 2.2 h left",
+        "tiny step 0: 300 of 300 rows; 0.187 rows a second, about 53 min left",
+    ]
+
+
+def test_what_others_had_done_has_no_rate() -> None:
+    assert lines_of(
+        (0, planned()), (0, CheckpointStarted(FIRST, 300)), (5, CheckpointDone(FIRST, 1.0))
+    ) == ["1/3 tiny step 0 done, 300 rows in 5 s"]
+
+
+def test_a_pipe_gets_the_plan_and_then_the_lines_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ExtractProgress() as progress:
+        for event in (planned(), CheckpointStarted(FIRST, 300), *blocks(FIRST, 0, 1, 2)):
+            progress(event)
+        progress(CheckpointDone(FIRST, 1.0))
+        progress(CheckpointFailed(SECOND, "tiny step 1: [it] died"))
+    out, error = capsys.readouterr()
+    assert out == ""
+    plan, done, failed = error.splitlines()
+    assert plan.startswith("3 checkpoints × 300 prompts (300 distinct queries each); to run: 900 ")
+    assert done.startswith("1/3 tiny step 0 done, 300 rows in 0 s; ")
+    assert failed == "2/3 failed tiny step 1: [it] died"

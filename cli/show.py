@@ -253,9 +253,10 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     if not (summary.plan.rows or summary.failed):
         return
     rate = summary.rows / summary.seconds if summary.seconds else 0
+    others = f"; {summary.others:,} more were there by then" if summary.others else ""
     err.print(
-        f"{len(summary.done)} of {len(summary.plan.to_run)} checkpoints done, "
-        f"{summary.rows:,} rows in {summary.seconds:,.1f} s ({rate:,.0f} a second) → {clean(bank)}"
+        f"{len(summary.done)} of {len(summary.plan.to_run)} checkpoints done, {summary.rows:,} rows"
+        f" in {summary.seconds:,.1f} s ({rate:,.0f} a second{others}) → {clean(bank)}"
     )
     for line in account(summary):
         err.print(line)

@@ -12,12 +12,18 @@ from logitbank.store import BlockData, DepositWriter, Layout
 class BlockWriter:
     """A thread that takes blocks one ahead; what fails there surfaces at the next call here.
 
-    `written` is called in that thread with each block that is durable.
+    `written` is called in that thread with each block that this writer has made durable, and
+    `used` with the data of each block, also of one that another writer had committed.
     """
 
-    def __init__(self, writer: DepositWriter, written: Callable[[int, BlockData], None]) -> None:
+    def __init__(
+        self,
+        writer: DepositWriter,
+        written: Callable[[int, BlockData], None],
+        used: Callable[[BlockData], None] = lambda _: None,
+    ) -> None:
         self._writer = writer
-        self._written = written
+        self._written, self._used = written, used
         self._queue: queue.Queue[tuple[int, BlockData] | None] = queue.Queue(maxsize=1)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="block-writer", daemon=True)
@@ -46,8 +52,9 @@ class BlockWriter:
                 continue  # keep taking, so that the scoring thread never blocks on a full queue
             block, data = item
             try:
-                self._writer.write(block, data)
-                self._written(block, data)
+                if self._writer.write(block, data):
+                    self._written(block, data)
+                self._used(data)
             except BaseException as error:  # handed to the scoring thread
                 self._error = error
 

@@ -53,7 +53,7 @@ class RowsScored:
 
 @dataclass(frozen=True, slots=True)
 class BlockCommitted:
-    """A block is durable."""
+    """A block is durable, and this run made it so."""
 
     checkpoint: CheckpointId
     block: int
@@ -134,7 +134,9 @@ class Summary:
     plan: Plan
     seconds: float = 0.0
     rows: int = 0
-    """Committed."""
+    """Committed by this run."""
+    others: int = 0
+    """Planned rows of checkpoints that are done which somebody else had committed meanwhile."""
     done: list[CheckpointId] = field(default_factory=list)
     failed: list[CheckpointFailed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

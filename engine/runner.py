@@ -102,6 +102,7 @@ class Runner:
         ]
         self._settings = prepared.settings
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
+        self._committed: Counter[CheckpointId] = Counter()
         self._spent: dict[CheckpointId, dict[Phase, float]] = {}
         self._busy: set[WorkerHandle] = set()
         self._given = 0
@@ -294,7 +295,8 @@ class Runner:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case BlockCommitted(rows=rows, bytes=size):
+            case BlockCommitted(checkpoint=checkpoint, rows=rows, bytes=size):
+                self._committed[checkpoint] += rows
                 self._summary.rows += rows
                 self._summary.bytes += size
             case CheckpointDone(checkpoint=checkpoint):
@@ -303,6 +305,8 @@ class Runner:
                 if self._left[checkpoint] or checkpoint in self._failed():
                     return  # other parts of it are to come
                 self._summary.done.append(checkpoint)
+                planned = sum(deposit.rows for deposit in self._work[checkpoint])
+                self._summary.others += max(0, planned - self._committed[checkpoint])
                 self._fetcher.done(self._indices[checkpoint])
                 event = replace(event, spent=self._spent[checkpoint])
             case CheckpointFailed(checkpoint=checkpoint):

@@ -136,9 +136,9 @@ class Worker:
             size = 0 if data.logprobs is None else data.logprobs.nbytes
             rows = len(writer.layout.rows(block))
             self._emit(BlockCommitted(checkpoint, block, rows, size))
-            self._buffers.give_back(data)
 
-        with self._bank.begin(spec) as writer, BlockWriter(writer, written) as blocks:
+        used = self._buffers.give_back
+        with self._bank.begin(spec) as writer, BlockWriter(writer, written, used) as blocks:
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
             wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}

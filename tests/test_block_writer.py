@@ -15,14 +15,16 @@ from tests import small_banks
 class Recorder:
     """Stands in for a DepositWriter: keeps what it is given, or fails from one block on."""
 
-    def __init__(self, *, fails_at: int | None = None) -> None:
+    def __init__(self, *, fails_at: int | None = None, there: tuple[int, ...] = ()) -> None:
         self.written: list[int] = []
         self.threads: set[int] = set()
-        self._fails_at = fails_at
+        self._fails_at, self._there = fails_at, there
 
     def write(self, block: int, data: BlockData) -> bool:
         if block == self._fails_at:
             raise DiskSpaceError(f"block {block} does not fit")
+        if block in self._there:
+            return False
         self.written.append(block)
         self.threads.add(threading.get_ident())
         return True
@@ -56,6 +58,15 @@ def test_a_failed_write_surfaces_and_the_writer_ends() -> None:
             blocks.drain()
     assert writer.written == [0]
     assert "block-writer" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_block_that_another_had_committed_is_not_told_and_its_memory_is_used_again() -> None:
+    writer, told, used = Recorder(there=(1,)), list[int](), list[BlockData]()
+    with BlockWriter(writer, lambda block, _: told.append(block), used.append) as blocks:  # type: ignore[arg-type]
+        for block in range(3):
+            blocks.put(block, data(block))
+        blocks.drain()
+    assert (told, len(used)) == ([0, 2], 3)
 
 
 def test_what_is_not_drained_is_written_before_it_is_left() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from logitbank.cli.show import ExtractProgress
+from logitbank.cli.show import ExtractProgress, print_summary
 from logitbank.cli.show_run import ProgressLines
 from logitbank.engine.events import (
     BlockCommitted,
@@ -12,6 +12,7 @@ from logitbank.engine.events import (
     Event,
     Note,
     Planned,
+    Summary,
 )
 from logitbank.engine.plan import DepositPlan, Plan
 from logitbank.store.schema import CheckpointId, Keep, Layout
@@ -91,3 +92,14 @@ def test_a_pipe_gets_the_plan_and_then_the_lines_on_stderr(
     assert plan.startswith("3 checkpoints × 300 prompts (300 distinct queries each); to run: 900 ")
     assert done.startswith("1/3 tiny step 0 done, 300 rows in 0 s; ")
     assert failed == "2/3 failed tiny step 1: [it] died"
+
+
+def test_the_summary_counts_this_run_s_rows_and_names_those_of_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    summary = Summary(planned().plan, seconds=10.0, rows=500, others=100, done=[FIRST, SECOND])
+    print_summary(summary, bank="b.zarr", dry_run=False)
+    assert capsys.readouterr().err.splitlines()[0] == (
+        "2 of 3 checkpoints done, 500 rows in 10.0 s (50 a second; 100 more were there by then)"
+        " → b.zarr"
+    )

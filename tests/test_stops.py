@@ -12,6 +12,7 @@ import pytest
 
 from logitbank.engine.events import (
     BlockCommitted,
+    CheckpointDone,
     CheckpointFailed,
     CheckpointStopped,
     Event,
@@ -71,6 +72,13 @@ def test_what_was_committed_last_is_counted(
     blocks = [BlockCommitted(CHECKPOINT, i, 10, 320) for i in (1, 2)]
     summary = stopped(tmp_path, monkeypatch, *blocks, CheckpointStopped(CHECKPOINT))
     assert (summary.rows, summary.interrupted) == (30, True)
+
+
+def test_what_others_committed_meanwhile_is_not_counted_as_this_run_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = stopped(tmp_path, monkeypatch, CheckpointDone(CHECKPOINT, 1.0))
+    assert (summary.done, summary.rows, summary.others) == ([CHECKPOINT], 10, 20)
 
 
 def test_an_engine_that_the_same_signal_killed_is_no_failure(

@@ -37,9 +37,10 @@ from logitbank.engine.suites import (
 )
 from logitbank.engine.worker_process import WorkerProcess
 from logitbank.errors import MissingExtraError, SuiteError, UsageError
-from logitbank.store import Bank, rescore
+from logitbank.store import Bank
 from logitbank.store.cluster import joined
 from logitbank.store.objects import holds_something
+from logitbank.store.rescore import rescore_lacking
 from logitbank.store.schema import Dtype, Keep
 from logitbank.store.urls import require_folder
 
@@ -57,6 +58,7 @@ def extract(
     splits: Sequence[str] = ("dev", "test"),
     data: Path | None = None,
     first_token: bool = False,
+    instances: int | Literal["all"] = 10_000,
     language: str = "",
     adapter_from: str | Path | None = None,
     model: str | None = None,
@@ -102,6 +104,8 @@ def extract(
         Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
     first_token
         Score the first token of options that are several tokens.
+    instances
+        Of UnQover: at most this many, or `all`.
     language
         Language adapter that the prompts go through, for models that have such. The prompt set is
         stored as `NAME@LANGUAGE`.
@@ -171,7 +175,14 @@ def extract(
     sets = tuple(
         p
         if isinstance(p, PromptSet | SequenceSet)
-        else prompt_set(p, data=data, orders=orders, splits=splits, first_token=first_token)
+        else prompt_set(
+            p,
+            data=data,
+            orders=orders,
+            splits=splits,
+            first_token=first_token,
+            instances=instances,
+        )
         for p in wanted
     )
     if language:
@@ -390,6 +401,5 @@ def _finish(bank: Bank, suite: Suite) -> None:
                 with bank.begin(deposit.spec) as writer:
                     writer.seal()
             # Options that other calls named for lower keep levels were refused when planning.
-            full = deposit.layout.keep.level == "full"
-            if full and (options := bank.lacking_options(deposit)) is not None:
-                rescore(deposit, options)
+            if deposit.layout.keep.level == "full":
+                rescore_lacking(bank, deposit)

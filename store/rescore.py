@@ -8,6 +8,7 @@ import polars as pl
 
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store import commits, mirror, objects
+from logitbank.store.bank import Bank
 from logitbank.store.deposit import Deposit
 from logitbank.store.schema import SCORES_SCHEMA, OptionTokens, json_digest
 from logitbank.store.staging import Staging, remove_dead_staging
@@ -39,20 +40,35 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     """
     mirror.require_own(deposit.path)
     _check(deposit, options)
-    name = f"options-{json_digest([options.offsets.tolist(), options.tokens.tolist()])[:12]}"
-    if name in deposit.state().options:
+    if _name(options) in deposit.state().options:
         return
     scores = option_scores(deposit, options)
-    with (
-        objects.naming_full_disk(deposit.path, 40 * len(options.tokens)),
-        objects.locked(deposit.path / ".lock"),
-    ):
-        remove_dead_staging(deposit.path)
-        staging = Staging(deposit.path)
-        try:
-            _publish(deposit, name, scores, staging)
-        finally:
-            staging.remove()
+    with objects.locked(deposit.path / ".lock"):
+        _publish(deposit, options, scores)
+
+
+def rescore_lacking(bank: Bank, deposit: Deposit) -> None:
+    """Add the options that a bank's prompts name and the scores of one of its deposits do not list.
+
+    What lacks is looked up and scored under the deposit's lock: of several processes that ask for
+    it at once, one does it, and the others find that nothing lacks.
+
+    Raises
+    ------
+    KeepLevelError
+        The deposit keeps no full rows.
+    """
+    if bank.lacking_options(deposit) is None:
+        return
+    mirror.require_own(deposit.path)
+    with objects.locked(deposit.path / ".lock"):
+        if (options := bank.lacking_options(deposit)) is not None:
+            _check(deposit, options)
+            _publish(deposit, options, option_scores(deposit, options))
+
+
+def _name(options: OptionTokens) -> str:
+    return f"options-{json_digest([options.offsets.tolist(), options.tokens.tolist()])[:12]}"
 
 
 def _check(deposit: Deposit, options: OptionTokens) -> None:
@@ -73,14 +89,22 @@ def _check(deposit: Deposit, options: OptionTokens) -> None:
         raise UsageError(f"token {outside[0]} is not in the deposit; use 0 to {layout.vocab - 1:,}")
 
 
-def _publish(deposit: Deposit, name: str, scores: pl.DataFrame, staging: Staging) -> None:
-    part = f"scores/{name}.parquet"
+def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> None:
+    """Commit a part of scores where it is not there. The caller holds the deposit's lock."""
+    name = _name(options)
     if name in deposit.state().options:
         return
-    write_scores(staging.path / "scores.parquet", scores)
-    digest = objects.settle(staging.path / "scores.parquet")
-    move_into_place(deposit.path, {part: staging.path / "scores.parquet"})
-    commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
+    part = f"scores/{name}.parquet"
+    with objects.naming_full_disk(deposit.path, 40 * len(options.tokens)):
+        remove_dead_staging(deposit.path)
+        staging = Staging(deposit.path)
+        try:
+            write_scores(staging.path / "scores.parquet", scores)
+            digest = objects.settle(staging.path / "scores.parquet")
+            move_into_place(deposit.path, {part: staging.path / "scores.parquet"})
+            commits.commit(deposit.path, name, objects_={part: digest}, options=len(scores))
+        finally:
+            staging.remove()
 
 
 def option_scores(

@@ -12,7 +12,11 @@ from logitbank.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A checkpoint, or one of several equal parts of its blocks."""
+    """A checkpoint, or one of several equal parts of its blocks.
+
+    Runs that know nothing of each other go by the blocks' numbers (`of`), as each finds others
+    missing; one that deals them to its own workers goes by what is missing (`share`).
+    """
 
     index: int
     """Of the checkpoint, where it was dealt from."""
@@ -20,9 +24,28 @@ class Piece:
     parts: int = 1
 
     def of(self, deposit: DepositPlan) -> DepositPlan:
-        """The blocks of a deposit that are this piece's."""
+        """The blocks of a deposit that are this piece's, by their numbers."""
         own = (b for b in deposit.blocks if b * self.parts // deposit.layout.blocks == self.part)
         return replace(deposit, blocks=tuple(own))
+
+    def share(self, deposits: Sequence[DepositPlan]) -> tuple[DepositPlan, ...]:
+        """Of the blocks to do, those of one deposit after the other, an equal run for each part.
+
+        Examples
+        --------
+        >>> from logitbank.store.schema import CheckpointId, Keep, Layout
+        >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
+        >>> half = DepositPlan(CheckpointId("m"), "q", layout, (5, 6, 7, 8, 9))
+        >>> [[d.blocks for d in Piece(0, part, 2).share([half])] for part in (0, 1)]
+        [[(5, 6)], [(7, 8, 9)]]
+        """
+        blocks = sum(len(deposit.blocks) for deposit in deposits)
+        first, last = (blocks * part // self.parts for part in (self.part, self.part + 1))
+        taken = []
+        for deposit in deposits:
+            taken.append(replace(deposit, blocks=deposit.blocks[max(0, first) : max(0, last)]))
+            first, last = first - len(deposit.blocks), last - len(deposit.blocks)
+        return tuple(deposit for deposit in taken if deposit.blocks)
 
 
 def pieces(checkpoints: int, workers: int) -> tuple[Piece, ...]:

@@ -98,7 +98,7 @@ class Runner:
             (checkpoint, piece)
             for at, checkpoint in enumerate(self._work)
             for piece in pieces(len(self._work), len(workers))
-            if piece.index == at and any(piece.of(d).blocks for d in self._work[checkpoint])
+            if piece.index == at and piece.share(self._work[checkpoint])
         ]
         self._settings = prepared.settings
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
@@ -227,7 +227,7 @@ class Runner:
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None
-        deposits = tuple(d for each in self._work[checkpoint] if (d := piece.of(each)).blocks)
+        deposits = piece.share(self._work[checkpoint])
         self._events.put(CheckpointStarted(checkpoint, sum(d.rows for d in deposits)))
         prepared = self._prepared
         return Job(

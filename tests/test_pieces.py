@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.pieces import Shard, pieces
+from logitbank.engine.pieces import Piece, Shard, pieces
 from logitbank.engine.plan import DepositPlan
 from logitbank.errors import UsageError
 from logitbank.store.schema import CheckpointId, Keep, Layout
@@ -20,12 +20,27 @@ def test_every_block_is_somebody_s_once(
     checkpoints: int, workers: int, blocks: int, data: st.DataObject
 ) -> None:
     missing = data.draw(st.sets(st.integers(0, blocks - 1)))
-    found = [
-        (piece.index, block)
-        for piece in pieces(checkpoints, workers)
-        for block in piece.of(plan(piece.index, blocks, missing)).blocks
+    dealt = pieces(checkpoints, workers)
+    plans = [plan(i, blocks, missing) for i in range(checkpoints)]
+    by_number = [(p.index, block) for p in dealt for block in p.of(plans[p.index]).blocks]
+    left = [
+        (p.index, block) for p in dealt for d in p.share([plans[p.index]]) for block in d.blocks
     ]
-    assert sorted(found) == [(i, b) for i in range(checkpoints) for b in sorted(missing)]
+    assert sorted(by_number) == [(i, b) for i in range(checkpoints) for b in sorted(missing)]
+    assert sorted(left) == sorted(by_number)
+
+
+@given(st.lists(st.sets(st.integers(0, 29)), min_size=1, max_size=4), st.integers(1, 12))
+def test_what_is_left_of_a_checkpoint_is_shared_equally(
+    missing: list[set[int]], parts: int
+) -> None:
+    """Whichever blocks are committed, and in however many deposits: none has two more."""
+    plans = [plan(0, 30, each) for each in missing]
+    shares = [Piece(0, part, parts).share(plans) for part in range(parts)]
+    sizes = [sum(len(deposit.blocks) for deposit in share) for share in shares]
+    assert sum(sizes) == sum(map(len, missing))
+    assert max(sizes) - min(sizes) <= 1
+    assert all(deposit.blocks for share in shares for deposit in share)
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 30), st.data())

@@ -43,6 +43,8 @@ from logitbank.analysis.stereoset_summary import stereoset_summary
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
 from logitbank.analysis.tradeoff import TradeOff, tradeoff
 from logitbank.analysis.tradeoff_summary import tradeoff_summary
+from logitbank.analysis.unqover import Unqover, unqover
+from logitbank.analysis.unqover_instances import unqover_instances
 from logitbank.analysis.winobias_em import WinobiasEm, winobias_em
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "StereoSet",
     "StereotypeAccuracy",
     "TradeOff",
+    "Unqover",
     "WinobiasEm",
     "as_candidates",
     "as_scores",
@@ -95,6 +98,8 @@ __all__ = [
     "tradeoff",
     "tradeoff_summary",
     "unique_maximum",
+    "unqover",
+    "unqover_instances",
     "variation",
     "vocabulary_rank",
     "wilcoxon",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.harness import read_harness
     from logitbank.analysis.stereoset import StereoSet, stereoset
     from logitbank.analysis.tradeoff import TradeOff, tradeoff
+    from logitbank.analysis.unqover import Unqover, unqover
     from logitbank.cli.demo import demo
     from logitbank.engine.extract import extract
     from logitbank.engine.fetch import Fetched, fetch
@@ -48,6 +49,7 @@ _HOMES = {
     "StereoSet": "analysis.stereoset",
     "Suite": "engine.suites",
     "TradeOff": "analysis.tradeoff",
+    "Unqover": "analysis.unqover",
     "compare": "analysis.compare",
     "demo": "cli.demo",
     "describe": "store.about",
@@ -68,6 +70,7 @@ _HOMES = {
     "shrink": "store.shrink",
     "stereoset": "analysis.stereoset",
     "tradeoff": "analysis.tradeoff",
+    "unqover": "analysis.unqover",
     "verify": "store.verify",
     "winobias": "engine.winobias",
 }
@@ -92,6 +95,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "StereoSet",
     "Suite",
     "TradeOff",
+    "Unqover",
     "compare",
     "demo",
     "describe",
@@ -112,16 +116,17 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "shrink",
     "stereoset",
     "tradeoff",
+    "unqover",
     "verify",
     "winobias",
 ]
 
 
 def open(path: str) -> "Bank":
-    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one."""
-    from logitbank.store.bank import Bank
+    """Open an existing bank, in a folder or at a URL, or a view; `Bank.create` makes a new one."""
+    from logitbank.store.view import open_bank
 
-    return Bank.open(path)
+    return open_bank(path)
 
 
 def __getattr__(name: str) -> Any:

@@ -106,6 +106,8 @@ class Runner:
         self._spent: dict[CheckpointId, dict[Phase, float]] = {}
         self._busy: set[WorkerHandle] = set()
         self._given = 0
+        self._given_up: set[CheckpointId] = set()
+        """Those that failed. No part of them is begun any more."""
         self._losses: Counter[tuple[CheckpointId, Piece]] = Counter()
         self._patient_until = time.monotonic() + _LONG_S
         self._interrupted = self._hopeless = False
@@ -198,7 +200,7 @@ class Runner:
     def _give_back(self, taken: tuple[CheckpointId, Piece], *, again: bool) -> None:
         with self._lock:
             self._given -= 1
-            if again:
+            if again and taken[0] not in self._given_up:
                 self._todo.insert(0, taken)
 
     def _excused(self, taken: tuple[CheckpointId, Piece], event: Event) -> tuple[Event, bool]:
@@ -302,7 +304,7 @@ class Runner:
             case CheckpointDone(checkpoint=checkpoint):
                 self._add(event)
                 self._left[checkpoint] -= 1
-                if self._left[checkpoint] or checkpoint in self._failed():
+                if self._left[checkpoint] or checkpoint in self._given_up:
                     return  # other parts of it are to come
                 self._summary.done.append(checkpoint)
                 planned = sum(deposit.rows for deposit in self._work[checkpoint])
@@ -310,11 +312,12 @@ class Runner:
                 self._fetcher.done(self._indices[checkpoint])
                 event = replace(event, spent=self._spent[checkpoint])
             case CheckpointFailed(checkpoint=checkpoint):
-                if checkpoint in self._failed() or self._hopeless:
+                if checkpoint in self._given_up or self._hopeless:
                     return  # another part of it has, or it was begun when all was over
                 self._summary.failed.append(event)
                 self._fetcher.done(self._indices[checkpoint])
                 with self._lock:
+                    self._given_up.add(checkpoint)
                     self._todo = [each for each in self._todo if each[0] != checkpoint]
                 if self._no_hope():
                     self._hopeless = True
@@ -328,9 +331,6 @@ class Runner:
                 if twin != checkpoint:
                     self._handle(Note(f"{checkpoint} has the same weights as {twin}"))
         self._on_event(event)
-
-    def _failed(self) -> set[CheckpointId]:
-        return {failure.checkpoint for failure in self._summary.failed}
 
     def _add(self, event: CheckpointDone) -> None:
         self._summary.tokens += event.tokens

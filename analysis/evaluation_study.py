@@ -22,7 +22,7 @@ from logitbank.analysis.sources import bank_frames
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
 from logitbank.analysis.winobias_em import OWN
 from logitbank.errors import BankError
-from logitbank.store import Bank
+from logitbank.store import Bank, open_bank
 
 E = TypeVar("E", bound=Evaluation)
 ROWS = 125_000
@@ -51,7 +51,7 @@ def lambada_study(
     LogitbankError
         A bank or prompt set that is not there, or what `lambada` refuses.
     """
-    opened = [Bank.open(path) for path in banks]
+    opened = [open_bank(path) for path in banks]
     frame = frame_of(opened, prompts, models)
     result = lambada(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:
@@ -83,7 +83,7 @@ def stereotype_study(
     LogitbankError
         A bank that is not there, no such prompts, or what `stereotype_accuracy` refuses.
     """
-    opened = [Bank.open(path) for path in banks]
+    opened = [open_bank(path) for path in banks]
     own = _frame_if_there(opened, prompts, models)
     gender = _frame_if_there(opened, winobias, models)
     referents, expected = _frame_if_there(opened, winobias_em, models), None
@@ -136,7 +136,7 @@ def crows_pairs_study(
     LogitbankError
         A bank or prompt set that is not there, or what `crows_pairs` refuses.
     """
-    opened = [Bank.open(path) for path in banks]
+    opened = [open_bank(path) for path in banks]
     frame = frame_of(opened, prompts, models)
     result = crows_pairs(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:

@@ -9,7 +9,7 @@ from logitbank.analysis.batches import ROWS, batches
 from logitbank.analysis.score_table import as_scores, published_columns
 from logitbank.analysis.table_files import is_table_path, read_table
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, open_bank
 
 
 def chosen_prompts(banks: Sequence[Bank], asked: str | None, *, known: str) -> str:
@@ -53,7 +53,7 @@ def all_scores(
         No source has one of the models, or a bank lacks the prompts.
     """
     tables = {path: _table(path) for path in sources if is_table_path(path)}
-    banks = [Bank.open(path) for path in sources if path not in tables]
+    banks = [open_bank(path) for path in sources if path not in tables]
     prompts = chosen_prompts(banks, prompts, known="professions")
     held = [bank.info()["model"].unique().to_list() for bank in banks]
     rows = None

@@ -14,7 +14,7 @@ from logitbank.analysis.stereoset_scores import Rule
 from logitbank.analysis.stereoset_sources import bank_candidates, file_candidates
 from logitbank.analysis.stereoset_summary import stereoset_summary
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, open_bank
 
 
 def stereoset_study(
@@ -59,7 +59,7 @@ def stereoset_study(
     if save_predictions is not None and not banks:
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     from_files = file_candidates(predictions, gold)
-    opened = [Bank.open(path) for path in banks]
+    opened = [open_bank(path) for path in banks]
     chosen = None if steps is None else [_step(text) for text in steps]
     from_banks = [
         bank_candidates(bank, prompts=prompts, models=models, steps=chosen, rules=score)

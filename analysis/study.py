@@ -19,7 +19,7 @@ from logitbank.analysis.score_table import check_target, write_scores
 from logitbank.analysis.sources import all_scores, bank_frames, chosen_prompts
 from logitbank.analysis.table_files import read_table
 from logitbank.errors import UsageError
-from logitbank.store import Bank
+from logitbank.store import open_bank
 
 __all__ = ["Study", "fairness_study", "fluctuation_study"]
 
@@ -55,7 +55,7 @@ def fairness_study(
     LogitbankError
         A bank or prompt set that is not there, or what `fairness` refuses.
     """
-    opened = [Bank.open(path) for path in banks]
+    opened = [open_bank(path) for path in banks]
     prompts = chosen_prompts(opened, prompts, known="winobias")
     result = fairness(
         bank_frames(opened, prompts, models),

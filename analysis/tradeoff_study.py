@@ -23,7 +23,7 @@ from logitbank.analysis.tradeoff_sources import (
 )
 from logitbank.analysis.tradeoff_summary import tradeoff_summary
 from logitbank.errors import UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, open_bank
 
 Gap = Literal["fairness", "stereotype", "sa_gender", "crows-pairs"]
 GAP_NAMES = {
@@ -90,7 +90,7 @@ def tradeoff_study(
     more = [path for path in sources if path.suffix.lower() in (".json", *SUFFIXES)]
     more = [path for path in more if not path.is_dir()]
     files = [*_files(performance), *more]
-    banks = [Bank.open(path) for path in sources if path not in more]
+    banks = [open_bank(path) for path in sources if path not in more]
     if where and not any(is_table_path(path) for path in files):
         raise UsageError("--where chooses rows of a table of performance; name one (--performance)")
     if task != TASK and not files:

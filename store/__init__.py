@@ -3,6 +3,7 @@
 from logitbank.store.about import describe
 from logitbank.store.bank import Bank
 from logitbank.store.deposit import Deposit
+from logitbank.store.filters import Filter
 from logitbank.store.leftovers import leftovers
 from logitbank.store.merge import Merged, merge
 from logitbank.store.repair import Repaired, repair
@@ -19,6 +20,7 @@ from logitbank.store.schema import (
 )
 from logitbank.store.shrink import Shrunk, shrink
 from logitbank.store.verify import Damage, verify
+from logitbank.store.view import View, open_bank
 from logitbank.store.writer import DepositWriter
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Deposit",
     "DepositSpec",
     "DepositWriter",
+    "Filter",
     "Keep",
     "Layout",
     "Merged",
@@ -37,9 +40,11 @@ __all__ = [
     "QuerySet",
     "Repaired",
     "Shrunk",
+    "View",
     "describe",
     "leftovers",
     "merge",
+    "open_bank",
     "repair",
     "rescore",
     "shrink",

@@ -16,6 +16,7 @@ from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
 from logitbank.store.schema import (
     FORMAT_VERSION,
+    VIEW,
     CheckpointId,
     DepositSpec,
     Dtype,
@@ -103,6 +104,11 @@ class Bank:
             )
         if not path.is_dir():
             raise BankFormatError(f"{path} is a file, and a bank is a folder; check the path")
+        if (path / VIEW).is_file():
+            raise BankFormatError(
+                f"{path} is a view of a bank; `logitbank.open` and analyses take it, and everything"
+                " else takes the bank itself"
+            )
         try:
             metadata = objects.read_json(objects.plain_path(path, "zarr.json"))
             own = metadata["attributes"]["logitbank"]

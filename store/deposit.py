@@ -211,6 +211,10 @@ class Deposit:
         """
         return self.retrying(lambda state: self._scores(state, checked=checked))
 
+    def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
+        """Those of `scores` that a prompt names."""
+        return self.scores(checked=checked).filter(pl.col("kind") == "option")
+
     def retrying(self, read: Callable[[Committed], T]) -> T:
         """Read by the commits; where a seal has just removed a part, read the sealed one."""
         try:

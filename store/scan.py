@@ -69,8 +69,7 @@ def _option_scores(deposit: Deposit, *, checked: bool) -> pl.LazyFrame:
         pl.lit(getattr(checkpoint, name), dtype).alias(name) for name, dtype in _CHECKPOINT.items()
     ]
     return (
-        deposit.scores(checked=checked)
-        .filter(pl.col("kind") == "option")
+        deposit.option_scores(checked=checked)
         .select(*names, _key("query"), pl.exclude("kind", "query", "token"))
     )
 

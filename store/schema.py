@@ -19,6 +19,8 @@ import polars as pl
 from logitbank.errors import UsageError
 
 FORMAT_VERSION = 1
+VIEW = "view.json"
+"""What makes a folder a view of a bank."""
 
 Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32"]

@@ -1,0 +1,221 @@
+"""Instances of UnQover as arrays: what a filter is trained on, straight from a bank.
+
+The filter's only inputs are the k highest logits at the mask, so nothing of the model is needed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank, Deposit
+from logitbank.store.filters import Filter
+from logitbank.store.top import Top, top
+
+QUESTIONS = 4
+"""τ12(a), τ21(a), τ12(ā), τ21(ā): by order of mention, then by negation."""
+OUTSIDE = -1
+_COLUMNS = ("instance", "order", "negated", "subject1", "subject2", "continuation", "token", "row")
+_GENDERS = ("gender1", "gender2")
+_PRONOUNS = {"female": "she", "male": "he"}
+
+
+@dataclass(frozen=True)
+class Instances:
+    """n instances, each of four questions about two subjects."""
+
+    logits: np.ndarray
+    """(n, 4, k) float64, best first."""
+    log_mass: np.ndarray
+    """(n, 4): ln of what the k tokens have of the whole row."""
+    slots: np.ndarray
+    """(n, 4, 2, forms) int16: places among the k of each subject's surface forms, −1 for none."""
+    names: pl.DataFrame
+    """n rows: the prompt set's own columns that all four questions share."""
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def k(self) -> int:
+        return int(self.logits.shape[2])
+
+    @property
+    def coverage(self) -> float:
+        """Share of subject slots with a form among the k: others have probability 0."""
+        return float((self.slots >= 0).any(axis=3).mean())
+
+    def take(self, index: np.ndarray) -> Self:
+        """Some of them, in this order, repeats included."""
+        return type(self)(
+            self.logits[index], self.log_mass[index], self.slots[index], self.names[index]
+        )
+
+
+def instances(
+    bank: Bank,
+    prompts: str,
+    *,
+    k: int,
+    split: str | None = None,
+    model: str | None = None,
+    step: int | None = None,
+    he_she: bool = False,
+) -> tuple[Instances, Deposit]:
+    """The instances of a prompt set that a checkpoint answered, and its deposit.
+
+    Parameters
+    ----------
+    k
+        Highest logits of each question.
+    split
+        Only this part, train or test.
+    model, step
+        The checkpoint; by default the only model, and its last step or release.
+    he_she
+        A name may be answered by its pronoun too.
+
+    Raises
+    ------
+    UsageError
+        The bank has no such prompts or split, or several models and none was named.
+    BankError
+        An instance lacks one of its four questions, or its scores are not there yet.
+    KeepLevelError
+        The bank lists fewer than k logits.
+    """
+    table = bank.prompts(prompts)
+    own = table.collect_schema().names()
+    if lacking := [name for name in _COLUMNS if name not in own]:
+        raise UsageError(
+            f"prompt set {prompts!r} has no column {lacking[0]!r}, so it has no UnQover instances;"
+            " name one that `--prompts unqover-…` made"
+        )
+    deposit = _deposit(bank, table, prompts, model=model, step=step)
+    rows = table.filter(pl.col("query_set") == deposit.query_set)
+    if split is not None:
+        rows = rows.filter(pl.col("split") == split)
+    frame = _with_slots(rows, he_she=he_she, gendered=_GENDERS[0] in own).collect()
+    if frame.is_empty():
+        raise UsageError(f"prompt set {prompts!r} has no instance of split {split!r}")
+    return _arrays(frame, top(deposit, k), k, prompts), deposit
+
+
+def _deposit(
+    bank: Bank, table: pl.LazyFrame, prompts: str, *, model: str | None, step: int | None
+) -> Deposit:
+    sets = set(table.select("query_set").unique().collect()["query_set"])
+    held = [d for d in bank.deposits() if d.query_set in sets]
+    models = sorted({d.checkpoint.model for d in held})
+    if model is None and len(models) > 1:
+        raise UsageError(f"{bank.path} has several models; name one of {', '.join(models)}")
+    own = [d for d in held if model in (None, d.checkpoint.model)]
+    own = [d for d in own if step is None or d.checkpoint.step == step]
+    if not own:
+        asked = f"{model or 'any model'}{'' if step is None else f' at step {step}'}"
+        raise UsageError(
+            f"{bank.path} has no scores of {prompts} by {asked}; it has"
+            f" {', '.join(models) or 'none'}"
+        )
+
+    def age(deposit: Deposit) -> tuple[bool, int]:
+        at = deposit.checkpoint.step
+        return at is None, at or 0
+
+    return max(own, key=age)
+
+
+def _with_slots(rows: pl.LazyFrame, *, he_she: bool, gendered: bool) -> pl.LazyFrame:
+    """One row for each question and surface form of a subject, with which subject it is."""
+    form = pl.col("continuation").str.strip_chars().str.to_lowercase()
+    named = [form == pl.col(f"subject{i}").str.to_lowercase() for i in (1, 2)]
+    if he_she and gendered:
+        pronouns = (pl.col(gender).replace_strict(_PRONOUNS, default=None) for gender in _GENDERS)
+        named = [name | (form == own) for name, own in zip(named, pronouns, strict=True)]
+    slot = pl.when(named[0]).then(0).when(named[1]).then(1)
+    question = (pl.col("order") == "21").cast(pl.Int8) + 2 * pl.col("negated").cast(pl.Int8)
+    return rows.with_columns(slot=slot, question=question).drop_nulls("slot")
+
+
+def _arrays(frame: pl.DataFrame, best: Top, k: int, prompts: str) -> Instances:
+    frame = frame.with_columns(_id=pl.col("instance").rank("dense") - 1)
+    n = int(frame["_id"].max()) + 1  # type: ignore[arg-type]
+    i, j, slot = (frame[name].to_numpy() for name in ("_id", "question", "slot"))
+    row = np.full((n, QUESTIONS, 2), OUTSIDE)
+    row[i, j, slot] = frame["row"].to_numpy()
+    if (lacking := (row < 0).any(axis=(1, 2))).any():
+        name = frame.filter(pl.col("_id") == int(np.flatnonzero(lacking)[0]))["instance"][0]
+        raise BankError(
+            f"{int(lacking.sum())} of {n:,} instances of {prompts} lack a question or one of its"
+            f" subjects, the first of them {name!r}; extract the whole prompt set again"
+        )
+    place = np.full(max(int(row.max()), int(best.rows.max(initial=0))) + 1, OUTSIDE)
+    place[best.rows] = np.arange(len(best.rows))
+    at = place[row[:, :, 0]]
+    if (at < 0).any():
+        raise BankError(
+            f"{int((at < 0).sum()):,} questions of {prompts} are not scored yet; run `logitbank"
+            " extract` again to finish"
+        )
+    logits = best.listed.logits[at, :k]
+    highest = logits[:, :, :1]
+    mass = highest[:, :, 0] + np.log(np.exp(logits - highest).sum(axis=2))
+    found = best.listed.tokens[at[i, j], :k] == frame["token"].to_numpy()[:, None]
+    rank = np.where(found.any(axis=1), found.argmax(axis=1), OUTSIDE)
+    key = pl.struct("_id", "question", "slot")
+    form = frame.select(pl.int_range(pl.len()).over(key)).to_series().to_numpy()
+    slots = np.full((n, QUESTIONS, 2, int(form.max()) + 1), OUTSIDE, np.int16)
+    slots[i, j, slot, form] = rank
+    shared = [c for c in _shared(frame.columns) if c in frame.columns]
+    names = frame.unique("_id", keep="first").sort("_id").select(shared)
+    return Instances(logits, mass - best.listed.logsumexp[at], slots, names)
+
+
+def _shared(columns: Sequence[str]) -> list[str]:
+    own = ("instance", "category", "split", "subject1", "subject2", "context", "attribute")
+    return [*own, "attribute_class", *_GENDERS]
+
+
+class Answers(NamedTuple):
+    """What a filter makes of instances."""
+
+    shares: np.ndarray
+    """(n, 4, k): q."""
+    scale: np.ndarray
+    """(n, 4): what q is multiplied by."""
+    picked: np.ndarray
+    """(n, 4, 2): place among the k of the likeliest form of a subject, −1 for none."""
+    probabilities: np.ndarray
+    """(n, 4, 2): P(x | question), 0 for subjects outside the k."""
+
+
+def answers(given: Instances, by: Filter | None) -> Answers:
+    """Probabilities of the subjects after a filter; None is no filter."""
+    n, k = len(given), given.k
+    if by is None:
+        highest = given.logits.max(axis=2, keepdims=True)
+        shares = np.exp(given.logits - highest)
+        shares /= shares.sum(axis=2, keepdims=True)
+    else:
+        shares = np.exp(by.log_shares(given.logits.reshape(-1, k))).reshape(n, QUESTIONS, k)
+    truncates = by is not None and by.mode == "truncate"
+    scale = np.ones((n, QUESTIONS)) if truncates else np.exp(given.log_mass)
+    padded = np.concatenate([shares, np.full((n, QUESTIONS, 1), -1.0)], axis=2)
+    at = given.slots.astype(np.int64)  # −1 is the column that was added
+    of_forms = np.take_along_axis(padded[:, :, None, :], at, axis=3)
+    best = of_forms.argmax(axis=3)
+    picked = np.take_along_axis(at, best[..., None], axis=3)[..., 0]
+    value = np.take_along_axis(of_forms, best[..., None], axis=3)[..., 0]
+    probabilities = np.where(picked < 0, 0.0, value) * scale[:, :, None]
+    return Answers(shares, scale, picked, probabilities)
+
+
+SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
+
+
+def bias(probabilities: np.ndarray) -> np.ndarray:
+    """C (n,) of METRICS' joint comparison: ¼ Σ ± (P(x1) − P(x2)) over the four questions."""
+    return np.asarray((probabilities[:, :, 0] - probabilities[:, :, 1]) @ SIGNS / 4)

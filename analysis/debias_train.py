@@ -1,0 +1,214 @@
+"""Train a filter on the instances of a bank, with NumPy and SciPy: no model is loaded."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+from scipy.optimize import minimize
+
+from logitbank.analysis.debias_data import Instances, answers, bias
+from logitbank.analysis.debias_loss import Loss, Objective, loss
+from logitbank.errors import UsageError
+from logitbank.store.filters import Filter, Mode
+from logitbank.store.schema import Json
+
+Start = Literal["ones", "identity"]
+_ADAM = (0.9, 0.999, 1e-8)
+_DECAY = 0.01
+_LOOK = 1000
+"""Instances that are looked at before training: is there anything to learn?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a filter is trained."""
+
+    objective: Objective = "direct"
+    mode: Mode = "keep_tail"
+    start: Start = "identity"
+    regularisation: float = 0.0
+    """Of `direct`: λ/2 times the squared distance from the identity filter."""
+    learning_rate: float = 5e-5
+    """Of `published`, as those that follow: AdamW with a weight decay of 0.01."""
+    batch: int = 70
+    mini_batch: int = 70
+    """Drawn with replacement from each batch."""
+    epochs: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, kind in (("objective", Objective), ("mode", Mode), ("start", Start)):
+            if getattr(self, name) not in get_args(kind):
+                raise UsageError(
+                    f"{name} {getattr(self, name)!r} is unknown; use {' or '.join(get_args(kind))}"
+                )
+        for name, least in (("batch", 2), ("mini_batch", 2), ("epochs", 1), ("learning_rate", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} {getattr(self, name)} is too low; use at least {least}")
+        if not (np.isfinite(self.regularisation) and self.regularisation >= 0):
+            raise UsageError(f"regularisation {self.regularisation} is no number of at least 0")
+
+    def begin(self, k: int) -> Filter:
+        """The filter before training."""
+        if self.start == "ones":
+            return Filter.ones(k, self.mode, seed=self.seed)
+        return Filter.identity(k, self.mode)
+
+    @property
+    def about(self) -> dict[str, Json]:
+        """What of it counts, for the filter's provenance."""
+        said: dict[str, Json] = {"objective": self.objective, "start": self.start}
+        if self.objective == "direct":
+            return {**said, "regularisation": self.regularisation, "optimizer": "L-BFGS"}
+        return {
+            **said, "optimizer": "AdamW", "weight_decay": _DECAY, "seed": self.seed,
+            "learning_rate": self.learning_rate, "batch": self.batch,
+            "mini_batch": self.mini_batch, "epochs": self.epochs,
+        }  # fmt: skip
+
+
+# Category to batch and mini-batch; then the learning rate of BERT and DistilBERT, of RoBERTa.
+_PUBLISHED = {
+    "gender": (70, 70, 5e-9, 5e-5),
+    "ethnicity": (10, 10, 5e-7, 5e-5),
+    "religion": (20, 20, 5e-7, 5e-9),
+    "nationality": (140, 70, 5e-9, 5e-7),
+}
+
+
+def published(category: str, family: Literal["bert", "roberta", "causal"]) -> Training:
+    """The settings of Qureshi et al. 2024: all weights 1, truncated, one epoch.
+
+    Raises
+    ------
+    UsageError
+        Another category or family.
+    """
+    common: Mapping[str, object] = {"objective": "published", "mode": "truncate", "start": "ones"}
+    if category not in _PUBLISHED or family not in ("bert", "roberta", "causal"):
+        raise UsageError(
+            f"there are no published settings for {category!r} and {family!r}; there are some for"
+            f" {', '.join(_PUBLISHED)} and bert, roberta, causal"
+        )
+    if family == "causal":
+        return Training(learning_rate=2e-5, batch=256, mini_batch=128, **common)  # type: ignore[arg-type]
+    batch, mini_batch, bert, roberta = _PUBLISHED[category]
+    rate = bert if family == "bert" else roberta
+    return Training(learning_rate=rate, batch=batch, mini_batch=mini_batch, **common)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A filter, the one that it began as, and its way."""
+
+    by: Filter
+    untrained: Filter
+    losses: np.ndarray
+    """(steps,): of each step, before it."""
+    coverage: float
+    """Share of subject slots among the k: the others have no gradient."""
+    before: float = field(default=float("nan"))
+    """Mean |C| without a filter, with the untrained and with the trained one."""
+    untrained_bias: float = field(default=float("nan"))
+    after: float = field(default=float("nan"))
+
+
+def train(given: Instances, training: Training) -> Trained:
+    """Train a filter on instances.
+
+    `direct` is minimised by L-BFGS over all instances at once; `published` by AdamW, as published:
+    each batch is resampled with replacement, every instance of it is compared with every other.
+
+    Raises
+    ------
+    UsageError
+        There are too few instances, or a parameter has no gradient: no subject is among the k.
+    """
+    if len(given) < 2:
+        raise UsageError(f"{len(given)} instance is too few to train on; use at least 2")
+    start = training.begin(given.k)
+    if not given.coverage:
+        raise UsageError(
+            f"no subject is among the {given.k} highest logits of any question, so nothing can be"
+            " learnt; use a larger --k, or prompts that the model answers with names"
+        )
+    _require_gradient(
+        loss(given.take(np.arange(min(len(given), _LOOK))), start, training.objective)
+    )
+    if training.objective == "direct":
+        weight, intercept, losses = _by_lbfgs(given, start, training)
+    else:
+        weight, intercept, losses = _by_adamw(given, start, training)
+    after = replace(start, weight=weight, bias=intercept)
+    found = replace(after, about={**training.about, "trained": True, "k": given.k})
+    before, untrained, trained = (
+        float(np.abs(bias(answers(given, by).probabilities)).mean()) for by in (None, start, found)
+    )
+    return Trained(found, start, losses, given.coverage, before, untrained, trained)
+
+
+def _by_lbfgs(
+    given: Instances, start: Filter, training: Training
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    k, losses = given.k, []
+    identity = _packed(np.eye(k), np.zeros(k))
+
+    def value(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        at = replace(start, weight=parameters[: k * k].reshape(k, k), bias=parameters[k * k :])
+        found = loss(given, at, "direct")
+        apart = parameters - identity
+        total = found.value + training.regularisation / 2 * float(apart @ apart)
+        losses.append(total)
+        return total, _packed(found.weight, found.bias) + training.regularisation * apart
+
+    best = minimize(
+        value, _packed(start.weight, start.bias), jac=True, method="L-BFGS-B",
+        options={"maxiter": 200},
+    )  # fmt: skip
+    return best.x[: k * k].reshape(k, k), best.x[k * k :], np.array(losses)
+
+
+def _by_adamw(
+    given: Instances, start: Filter, training: Training
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    k, losses = given.k, []
+    parameters = _packed(start.weight, start.bias)
+    first, second = np.zeros_like(parameters), np.zeros_like(parameters)
+    decay_1, decay_2, least = _ADAM
+    for step, chosen in enumerate(_batches(len(given), training), 1):
+        at = replace(start, weight=parameters[: k * k].reshape(k, k), bias=parameters[k * k :])
+        found = loss(given.take(chosen), at, "published")
+        losses.append(found.value)
+        gradient = _packed(found.weight, found.bias)
+        first = decay_1 * first + (1 - decay_1) * gradient
+        second = decay_2 * second + (1 - decay_2) * gradient**2
+        moved = first / (1 - decay_1**step)
+        spread = np.sqrt(second / (1 - decay_2**step)) + least
+        parameters = parameters * (1 - training.learning_rate * _DECAY)
+        parameters = parameters - training.learning_rate * moved / spread
+    return parameters[: k * k].reshape(k, k), parameters[k * k :], np.array(losses)
+
+
+def _batches(number: int, training: Training) -> Iterator[np.ndarray]:
+    """Instances in a drawn order, in batches, each resampled; what is left at an end is one too."""
+    random = np.random.default_rng(training.seed)
+    for _ in range(training.epochs):
+        order = random.permutation(number)
+        for start in range(0, number, training.batch):
+            batch = order[start : start + training.batch]
+            yield batch[random.integers(len(batch), size=training.mini_batch)]
+
+
+def _packed(weight: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    return np.concatenate([weight.ravel(), intercept])
+
+
+def _require_gradient(found: Loss) -> None:
+    """A layer that is cut off from its loss learns nothing, and nobody notices."""
+    if not (np.all(found.weight) and np.all(found.bias)):
+        still = int((found.weight == 0).sum() + (found.bias == 0).sum())
+        raise UsageError(
+            f"{still} of the filter's parameters have no gradient at the first step, so they cannot"
+            " be trained; use more instances, a larger batch, or another start"
+        )

@@ -1,0 +1,263 @@
+"""A bank as it looks through a filter: nothing is copied, and scores change as they are read.
+
+A view is a folder with `view.json`, which names the bank, and the filter's file. `logitbank.open`
+and every analysis take it like a bank; nothing writes into it.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike
+
+from logitbank.errors import BankFormatError, DamagedError, UsageError
+from logitbank.store import mirror, objects, tables
+from logitbank.store.bank import Bank
+from logitbank.store.deposit import Deposit
+from logitbank.store.filtering import Scores, Sizes, filtered
+from logitbank.store.filters import Filter
+from logitbank.store.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, VIEW, CheckpointId
+from logitbank.store.top import Top, top
+from logitbank.store.urls import url_of
+
+_FORMAT = 1
+_FILTER = "filter.safetensors"
+_SCHEMA = pl.Schema(
+    [(n, pl.Float64() if n in ("logit", "logsumexp") else t) for n, t in SCORES_SCHEMA.items()]
+)
+_COUNTS = ("rank", "ties", "padding_above", "padding_ties")
+
+
+def open_bank(path: str | Path) -> Bank:
+    """Open a bank or a view of one.
+
+    Raises
+    ------
+    BankError
+        As `Bank.open`.
+    UsageError
+        As `View.of`.
+    """
+    if url_of(path) is None and (Path(path) / VIEW).is_file():
+        return View.open(path)
+    return Bank.open(path)
+
+
+@dataclass(frozen=True)
+class View(Bank):
+    """The deposits of one model in a bank, through a filter."""
+
+    by: Filter = field(kw_only=True)
+    name: str = field(kw_only=True)
+    """Model name that its checkpoints have."""
+
+    @classmethod
+    def of(cls, bank: Bank, by: Filter, *, name: str | None = None) -> Self:
+        """See a bank through a filter.
+
+        Deposits of other models than the filter's are left out. Those of a next-sentence head,
+        which has two outputs, are as they were.
+
+        Parameters
+        ----------
+        name
+            What its model is called; by default the model's name and what the filter is.
+
+        Raises
+        ------
+        UsageError
+            The filter was made for another model or tokenizer than any in the bank, or `name` is
+            a model of the bank.
+        """
+        model = by.about.get("model")
+        there = {d.checkpoint.model for d in bank.deposits()}
+        if model is None and len(there) == 1:
+            (model,) = there  # a filter that was not trained fits any
+        if model not in there:
+            raise UsageError(
+                f"the filter was made for {model or 'no one model'}, and {bank.path} has"
+                f" {', '.join(sorted(there)) or 'no deposit'}; train one for a model that is there,"
+                " or view a bank of its model"
+            )
+        name = f"{model} {label_of(by)}" if name is None else name
+        if name in there:
+            raise UsageError(f"{name!r} is a model of the bank; give the view another name")
+        CheckpointId(name)  # refuses what is no name
+        view = cls(bank.path, bank.attributes, by=replace(by, about={**by.about, "model": model}),
+                   name=name)  # fmt: skip
+        if not view.deposits():
+            raise UsageError(
+                f"the filter was made for {model} with another tokenizer than any deposit of it in"
+                f" {bank.path}; train one with a bank of this tokenizer"
+            )
+        return view
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a view that `save` wrote.
+
+        Raises
+        ------
+        BankFormatError
+            It is no view.
+        """
+        path = Path(path)
+        try:
+            content = objects.read_json(path / VIEW)
+            if content.get("format") != _FORMAT:
+                raise BankFormatError(
+                    f"{path} is a view of format {content.get('format')!r}, not {_FORMAT}; make it"
+                    " again with `logitbank debias apply`"
+                )
+            bank, name = str(content["bank"]), str(content["model"])
+        except (FileNotFoundError, DamagedError, KeyError) as error:
+            raise BankFormatError(
+                f"{path} is no view of a bank ({error!r}); make one with `logitbank debias apply`"
+            ) from error
+        where = bank if url_of(bank) else path / bank
+        return cls.of(Bank.open(where), Filter.load(path / _FILTER), name=name)
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that `open` reads: the filter, and where the bank is from there.
+
+        Raises
+        ------
+        UsageError
+            Something is there already.
+        """
+        path = Path(path)
+        if objects.holds_something(path):
+            raise UsageError(f"{path} is there already; choose another folder, or remove it")
+        path.mkdir(parents=True, exist_ok=True)
+        copy = mirror.mirror_of(self.path)
+        bank = copy.url if copy else os.path.relpath(self.path.resolve(), path.resolve())
+        self.by.save(path / _FILTER)
+        content = {"format": _FORMAT, "bank": bank, "model": self.name}
+        objects.write_new(path / VIEW, (json.dumps(content, indent=2) + "\n").encode())
+
+    def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
+        """All that the filter is for, under the view's name."""
+        tokenizer = self.by.about.get("tokenizer")
+        found: list[Deposit] = [
+            FilteredDeposit(d.path, {**d.attributes, "model": self.name}, by=self.by, unfiltered=d)
+            for d in super().deposits()
+            if d.checkpoint.model == self.by.about["model"]
+            and tokenizer in (None, tables.tokenizer_of(self.path, d.query_set))
+        ]
+        return found if checkpoint is None else [d for d in found if d.checkpoint == checkpoint]
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(f"a view of {self.path} can only be read; work on the bank itself")
+
+    add_query_set = add_prompts = begin = deposit = lacking_options = _refuse  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class FilteredDeposit(Deposit):
+    """A deposit through a filter."""
+
+    by: Filter = field(kw_only=True)
+    unfiltered: Deposit = field(kw_only=True)
+
+    def scores(self, *, checked: bool = False) -> pl.LazyFrame:
+        """As a deposit's; of the highest entries, the filter's k."""
+        return self._lazily(lambda: self._filtered(checked, ("option", "top")))
+
+    def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
+        return self._lazily(lambda: self._filtered(checked, ("option",)))
+
+    def stored_logprobs(
+        self, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+    ) -> np.ndarray:
+        values = self.unfiltered.stored_logprobs(rows, tokens).astype(np.float32)
+        if self._passes:
+            return values
+        if self.by.mode == "truncate":
+            values[:] = -np.inf
+        best = self._top
+        width = self.layout.vocab if tokens is None else len(np.asarray(tokens))
+        columns = np.full(self.layout.vocab, -1)
+        columns[slice(None) if tokens is None else np.asarray(tokens)] = np.arange(width)
+        place = np.empty(self.layout.queries, np.int64)
+        place[best.rows] = np.arange(len(best.rows))
+        at = place if rows is None else place[np.asarray(rows)]
+        entries = self._new_top(best)
+        column = columns[best.listed.tokens[at, : self.by.k]]
+        row, rank = np.nonzero(column >= 0)
+        new = entries.logit.reshape(-1, self.by.k)[at[row], rank]
+        values[row, column[row, rank]] = new - best.listed.logsumexp[at[row]]
+        return values
+
+    @property
+    def _passes(self) -> bool:
+        """Whether its head is none that a filter is for."""
+        return self.layout.vocab == NEXT_SENTENCE_CLASSES
+
+    @cached_property
+    def _top(self) -> Top:
+        return top(self.unfiltered, self.by.k)
+
+    def _lazily(self, read: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
+        self.unfiltered.scores(checked=True)  # says now what is damaged or gone
+        return pl.defer(read, schema=_SCHEMA, validate_schema=False)
+
+    def _filtered(self, checked: bool, kinds: tuple[str, ...]) -> pl.DataFrame:
+        scores = self.unfiltered.scores(checked=checked).collect()
+        options = scores.filter(pl.col("kind") == "option")
+        if self._passes:
+            return (scores if "top" in kinds else options).cast(_SCHEMA)
+        best = top(self.unfiltered, self.by.k, scores)
+        place = np.empty(self.layout.queries, np.int64)
+        place[best.rows] = np.arange(len(best.rows))
+        given = Scores(
+            place[options["query"].to_numpy()],
+            options["token"].to_numpy(),
+            options["logit"].to_numpy().astype(np.float64),
+            *(options[name].to_numpy() for name in (*_COUNTS, "exact")),
+        )
+        parts = [self._frame(filtered(best.listed, given, self.by, self._sizes), best, "option")]
+        if "top" in kinds:
+            parts.append(self._frame(self._new_top(best), best, "top"))
+        return pl.concat(parts)
+
+    def _new_top(self, best: Top) -> Scores:
+        """What became of the k highest entries, by query and by former rank."""
+        shape = (len(best.rows), self.by.k)
+        none = np.zeros(shape[0] * shape[1], np.int64)  # what was counted for them plays no part
+        given = Scores(
+            np.repeat(np.arange(shape[0]), shape[1]),
+            best.listed.tokens[:, : self.by.k].ravel(),
+            best.listed.logits[:, : self.by.k].ravel(),
+            *(none, none, none, none),
+            none.astype(np.bool_),
+        )
+        return filtered(best.listed, given, self.by, self._sizes)
+
+    @property
+    def _sizes(self) -> Sizes:
+        return Sizes(self.layout.vocab, self.spec.vocab_entries)
+
+    def _frame(self, scores: Scores, best: Top, kind: str) -> pl.DataFrame:
+        columns = {
+            "query": best.rows[scores.query],
+            "token": scores.token,
+            "logit": scores.logit,
+            "logsumexp": best.listed.logsumexp[scores.query],
+            **{name: getattr(scores, name).astype(np.int32) for name in _COUNTS},
+            "exact": scores.exact,
+        }
+        return pl.DataFrame(columns).select(
+            "query", "token", pl.lit(kind, _SCHEMA["kind"]).alias("kind"), *list(_SCHEMA)[3:]
+        )
+
+
+def label_of(by: Filter) -> str:
+    """What a filter is, in a few words: "+ untrained filter k=8 (truncate)"."""
+    trained = "trained" if by.about.get("trained") else "untrained"
+    return f"+ {trained} filter k={by.k} ({by.mode})"

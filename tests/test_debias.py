@@ -1,0 +1,201 @@
+"""The filter's data, losses and training, against torch's own gradients and optimizer."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from logitbank.analysis.debias_data import Instances, answers, bias
+from logitbank.analysis.debias_loss import Objective, loss
+from logitbank.analysis.debias_train import Start, Training, published, train
+from logitbank.errors import UsageError
+from logitbank.store.filters import Filter, Mode
+
+SIGNS = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
+
+
+def drawn(n: int = 12, k: int = 5, seed: int = 0, *, outside: float = 0.2) -> Instances:
+    """Instances whose subjects have two forms, some of them outside the k."""
+    random = np.random.default_rng(seed)
+    logits = -np.sort(-random.normal(size=(n, 4, k)) * 2, axis=2)
+    slots = np.stack(
+        [[random.permutation(k)[:4].reshape(2, 2) for _ in range(4)] for _ in range(n)]
+    )
+    slots[random.random(slots.shape) < outside] = -1
+    mass = np.log(random.uniform(0.3, 0.9, size=(n, 4)))
+    names = pl.DataFrame({"instance": [f"i{i}" for i in range(n)]})
+    return Instances(logits, mass, slots.astype(np.int16), names)
+
+
+def torch_loss(
+    given: Instances, weight: torch.Tensor, intercept: torch.Tensor, mode: Mode, objective: str
+) -> torch.Tensor:
+    """The objective as the paper writes it, one instance and one subject at a time."""
+    rows = []
+    for i in range(len(given)):
+        questions = []
+        for j in range(4):
+            q = torch.softmax(weight @ torch.tensor(given.logits[i, j]) + intercept, dim=0)
+            if mode == "keep_tail":
+                q = q * float(np.exp(given.log_mass[i, j]))
+            pair = []
+            for subject in range(2):
+                forms = [q[s] for s in given.slots[i, j, subject] if s >= 0]
+                pair.append(torch.stack(forms).max() if forms else torch.zeros((), dtype=q.dtype))
+            questions.append(torch.stack(pair))
+        rows.append(torch.stack(questions))
+    p = torch.stack(rows)
+    b = [(p[:, 0, x] + p[:, 1, x]) / 2 - (p[:, 2, x] + p[:, 3, x]) / 2 for x in range(2)]
+    c = (b[0] - b[1]) / 2
+    if objective == "direct":
+        return c.abs().mean()
+    a = p / p.sum(dim=1, keepdim=True).clamp(min=1e-12)
+    f = torch.stack(
+        [
+            torch.stack([(a[i] - a[j]).abs().sum(dim=1).mean() for j in range(len(a))]).mean()
+            for i in range(len(a))
+        ]
+    )
+    return -(-c.abs().detach() * f.log()).mean()
+
+
+@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
+@pytest.mark.parametrize("objective", ["direct", "published"])
+@pytest.mark.parametrize("start", ["ones", "identity", "drawn"])
+def test_loss_and_gradient_are_torchs(mode: Mode, objective: Objective, start: str) -> None:
+    given = drawn()
+    random = np.random.default_rng(5)
+    by = {
+        "ones": Filter.ones(5, mode),
+        "identity": Filter.identity(5, mode),
+        "drawn": Filter(random.normal(size=(5, 5)), random.normal(size=5), mode),
+    }[start]
+    weight, intercept = (torch.tensor(x, requires_grad=True) for x in (by.weight, by.bias))
+    want = torch_loss(given, weight, intercept, mode, objective)
+    want.backward()
+    found = loss(given, by, objective)
+    assert found.value == pytest.approx(want.item(), rel=1e-9)
+    np.testing.assert_allclose(found.weight, weight.grad.numpy(), atol=1e-11)  # type: ignore[union-attr]
+    np.testing.assert_allclose(found.bias, intercept.grad.numpy(), atol=1e-11)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
+def test_gradient_agrees_with_finite_differences(mode: Mode) -> None:
+    given, step = drawn(8, 4, 3), 1e-6
+    random = np.random.default_rng(1)
+    by = Filter(random.normal(size=(4, 4)), random.normal(size=4), mode)
+    found = loss(given, by, "direct")
+    for at in np.ndindex(4, 4):
+        nudge = np.zeros((4, 4))
+        nudge[at] = step
+        up, down = (
+            loss(given, replace(by, weight=by.weight + d), "direct").value for d in (nudge, -nudge)
+        )
+        assert found.weight[at] == pytest.approx((up - down) / (2 * step), abs=1e-7)
+    for i in range(4):
+        nudge = np.eye(4)[i] * step
+        up, down = (
+            loss(given, replace(by, bias=by.bias + d), "direct").value for d in (nudge, -nudge)
+        )
+        assert found.bias[i] == pytest.approx((up - down) / (2 * step), abs=1e-7)
+
+
+@pytest.mark.parametrize("start", ["ones", "identity"])
+@pytest.mark.parametrize("objective", ["direct", "published"])
+def test_a_gradient_reaches_every_parameter(start: Start, objective: Objective) -> None:
+    by = Training(start=start).begin(5)
+    found = loss(drawn(), by, objective)
+    assert np.all(found.weight)
+    assert np.all(found.bias)
+
+
+def test_a_step_of_adamw_is_torchs() -> None:
+    """Five batches of all instances, in an order that plays no part; see `_batches`."""
+    given = drawn(9, 4)
+    training = Training(
+        objective="published", start="ones", mode="truncate", batch=9, mini_batch=9, epochs=5,
+        learning_rate=1e-2,
+    )  # fmt: skip
+    trained = train(given, training)
+    start = training.begin(4)
+    weight, intercept = (torch.nn.Parameter(torch.tensor(x)) for x in (start.weight, start.bias))
+    optimizer = torch.optim.AdamW([weight, intercept], lr=1e-2)
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        chosen = random.permutation(9)[random.integers(9, size=9)]
+        optimizer.zero_grad()
+        torch_loss(given.take(chosen), weight, intercept, "truncate", "published").backward()
+        optimizer.step()
+    np.testing.assert_allclose(trained.by.weight, weight.detach().numpy(), atol=1e-9)
+    np.testing.assert_allclose(trained.by.bias, intercept.detach().numpy(), atol=1e-9)
+    assert len(trained.losses) == 5
+
+
+def test_direct_training_lowers_the_bias_and_regularisation_holds_it_back() -> None:
+    given = drawn(200, 6, 2)
+    free, held = (train(given, Training(regularisation=r)) for r in (0.0, 10.0))
+    assert free.after < 0.5 * free.before
+    assert free.after < held.after <= held.before
+    apart = [np.abs(t.by.weight - np.eye(6)).max() for t in (free, held)]
+    assert apart[1] < 0.01 < apart[0]
+
+
+def test_published_rates_barely_move_the_filter_whose_start_flattens_already() -> None:
+    given = drawn(300, 8, 4)
+    trained = train(given, published("gender", "bert"))
+    assert trained.untrained_bias < 0.5 * trained.before
+    assert trained.after == pytest.approx(trained.untrained_bias, rel=1e-3)
+    assert np.abs(trained.by.weight - 1).max() < 1e-6
+    assert trained.by.about["learning_rate"] == 5e-9
+    assert trained.by.about["trained"] is True
+    assert trained.untrained.about["trained"] is False
+
+
+def test_subjects_outside_the_k_have_probability_0_and_are_counted() -> None:
+    given = drawn(2, 4, outside=0.0)
+    given.slots[0, 1, 0] = -1
+    found = answers(given, Filter.identity(4))
+    assert found.probabilities[0, 1, 0] == 0
+    assert given.coverage == 15 / 16
+    share = np.exp(given.logits[0, 0]) / np.exp(given.logits[0, 0]).sum()
+    want = share[given.slots[0, 0, 1]].max() * np.exp(given.log_mass[0, 0])
+    assert found.probabilities[0, 0, 1] == pytest.approx(want)
+    np.testing.assert_allclose(answers(given, None).probabilities, found.probabilities)
+
+
+def test_bias_is_the_joint_comparison_by_hand() -> None:
+    p = np.array([[[0.4, 0.1], [0.2, 0.3], [0.1, 0.1], [0.3, 0.5]]])
+    b1, b2 = (0.4 + 0.2) / 2 - (0.1 + 0.3) / 2, (0.1 + 0.3) / 2 - (0.1 + 0.5) / 2
+    assert bias(p)[0] == pytest.approx((b1 - b2) / 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 1}, "batch 1 is too low; use at least 2"),
+        ({"epochs": 0}, "epochs 0 is too low"),
+        ({"learning_rate": -1.0}, "learning_rate -1.0 is too low"),
+        ({"regularisation": float("nan")}, "regularisation nan is no number"),
+        ({"objective": "other"}, "objective 'other' is unknown; use published or direct"),
+        ({"start": "zeros"}, "start 'zeros' is unknown; use ones or identity"),
+    ],
+)
+def test_wrong_settings_are_named(change: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Training(**change)  # type: ignore[arg-type]
+
+
+def test_there_must_be_something_to_learn() -> None:
+    with pytest.raises(UsageError, match="no subject is among the 5 highest logits"):
+        train(drawn(outside=1.0), Training())
+    with pytest.raises(UsageError, match="1 instance is too few to train on"):
+        train(drawn(1), Training())
+    still = drawn(4)
+    still.slots[:] = still.slots[:, :1, ::-1]  # the same in all questions
+    still.logits[:] = 0.0
+    with pytest.raises(UsageError, match="30 of the filter's parameters have no gradient"):
+        train(still, Training())
+    with pytest.raises(UsageError, match="no published settings for 'age' and 'bert'"):
+        published("age", "bert")

@@ -138,7 +138,7 @@ class RayWorker:
         try:
             self._node = ray.get(self._placed)
         except ray.exceptions.RayError as error:
-            if getattr(error, "actor_init_failed", True):
+            if getattr(error, "actor_init_failed", True) and not _for_memory(ray, error):
                 raise EngineError(f"no worker starts on the Ray cluster: {error}") from error
             self.kill()  # its machine was lost meanwhile
             return False
@@ -158,7 +158,8 @@ class RayWorker:
                 raise EngineError("the run is over") from None
             message = f"{job.checkpoint}: its worker on {node} is gone ({_first_line(error)})"
             self.kill()
-            yield CheckpointFailed(job.checkpoint, message, lost=True)
+            memory = _for_memory(ray, error)
+            yield CheckpointFailed(job.checkpoint, message, lost=True, memory=memory)
 
     def interrupt(self) -> None:
         """Ask it to leave its job after the block at hand. May be called from any thread."""
@@ -240,6 +241,15 @@ def _seen(path: Path) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def _for_memory(ray: Any, error: Exception) -> bool:
+    """Whether Ray killed the worker because its machine ran short of memory.
+
+    What Ray says of any other SIGKILL names memory too, among what it may have been.
+    """
+    killed = isinstance(error, ray.exceptions.OutOfMemoryError)
+    return killed or "running low on memory" in str(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -215,9 +215,10 @@ class Runner:
         if not event.lost:
             return event, False
         self._losses[taken] += 1
-        if self._losses[taken] >= _LOSSES:
+        if self._losses[taken] >= (_TRIES if event.memory else _LOSSES):
             return event, False
-        return Note(f"{event.message}; what it had not committed is done again"), True
+        how = self._batches() if event.memory else ""
+        return Note(f"{event.message}; what it had not committed is done again{how}"), True
 
     def _job(self, checkpoint: CheckpointId, piece: Piece) -> Job | None:
         """What a worker is asked to do; None where its files are not what they should be."""
@@ -257,17 +258,19 @@ class Runner:
                 if isinstance(event, CheckpointFailed):
                     less = smaller(job.settings) if event.memory else None
                     again = tries + 1 < _TRIES if event.crash else less is not None
-                    again = again and not self._stopping.asked
+                    again = again and not (event.lost or self._stopping.asked)
                     tries += event.crash
+                    if less is not None and (again or event.lost):
+                        self._settings, job = less, replace(job, settings=less)
                     if again:
-                        how = ""
-                        if less is not None:
-                            self._settings, job = less, replace(job, settings=less)
-                            how = f" with batches of {less.max_batch_tokens:,} tokens"
+                        how = "" if less is None else self._batches()
                         event = Note(f"{event.message}; trying it once more{how}")
                 yield event
             if not again:
                 return
+
+    def _batches(self) -> str:
+        return f" with batches of {self._settings.max_batch_tokens:,} tokens"
 
     def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
         """Architecture, vocabulary and tokenizer must be the first's; weights must be there.

@@ -10,12 +10,16 @@ import pytest
 
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import (
+    BlockCommitted,
+    CheckpointDone,
     CheckpointFailed,
     Event,
+    Note,
     Summary,
 )
 from logitbank.engine.job import Job
 from logitbank.engine.plan import DepositPlan, Plan
+from logitbank.engine.ray_worker import RayWorker
 from logitbank.engine.runner import Runner
 from logitbank.engine.stopping import Stopping
 from logitbank.store.schema import CheckpointId, Keep, Layout
@@ -96,3 +100,66 @@ def test_a_lost_part_of_a_checkpoint_that_failed_meanwhile_is_not_begun_again(
     summary = played(tmp_path, monkeypatch, [first, second], watch)
     assert [failure.message for failure in summary.failed] == ["tiny step 0: not finite"]
     assert len(first.jobs) + len(second.jobs) == 2
+
+
+def test_a_worker_that_ray_killed_for_memory_is_followed_by_smaller_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(job: Job) -> Iterator[Event]:
+        if job.settings.max_batch_tokens == 4096:
+            yield BlockCommitted(CHECKPOINT, 0, 10, 320)
+        yield lost(memory=True)
+
+    worker, notes = Played(killed), list[str]()
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.text)
+
+    summary = played(tmp_path, monkeypatch, [worker], watch)
+    sizes = [(job.settings.max_batch_tokens, job.settings.max_sequences) for job in worker.jobs]
+    assert sizes == [(4096, 64), (2048, 32)]
+    assert notes == [
+        "its worker on n1 is gone; what it had not committed is done again with batches of 2,048"
+        " tokens"
+    ]
+    (failure,) = summary.failed
+    assert failure.memory, "a second death without a block between is the checkpoint's"
+
+
+def test_a_machine_that_is_lost_leaves_batches_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_lost(_: Job) -> Iterator[Event]:
+        yield lost() if len(worker.jobs) < 9 else CheckpointDone(CHECKPOINT, 1.0)
+
+    worker = Played(is_lost)
+    assert played(tmp_path, monkeypatch, [worker]).complete
+    assert {job.settings.max_batch_tokens for job in worker.jobs} == {4096}
+
+
+@pytest.mark.parametrize(
+    ("error", "memory"),
+    [
+        (MemoryError("Task was killed due to the node running low on memory.\nMore"), True),
+        (ValueError("The actor died: the node was running low on memory"), True),
+        (
+            ValueError("(1) The process is killed by SIGKILL by OOM killer due to high memory"),
+            False,
+        ),
+    ],
+)
+def test_what_ray_says_of_a_worker_s_death_is_read(error: Exception, memory: bool) -> None:
+    def dies(*_: object) -> Iterator[object]:
+        raise error
+        yield
+
+    raised = {"OutOfMemoryError": MemoryError, "RayTaskError": LookupError, "RayError": Exception}
+    ray = SimpleNamespace(exceptions=SimpleNamespace(**raised), kill=lambda _: None)
+    worker = RayWorker(cast(Any, SimpleNamespace(ray=ray, sign=None)), cast(Any, None))
+    told = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=dies))
+    worker._actor = SimpleNamespace(run=told)
+    (failed,) = worker.run(cast(Any, SimpleNamespace(checkpoint=CHECKPOINT)))
+    assert isinstance(failed, CheckpointFailed)
+    assert (failed.lost, failed.memory) == (True, memory)
+    assert f"is gone ({str(error).splitlines()[0]})" in failed.message

@@ -6,6 +6,9 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
+
+_DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,20 @@ def _cores() -> list[int]:
 
 
 def visible_devices(environment: Mapping[str, str]) -> list[str]:
-    """Names of the GPUs that this process may use, without making CUDA's context here."""
+    """Names of the GPUs that this process may use, without making CUDA's context here.
+
+    CUDA reads `CUDA_VISIBLE_DEVICES` up to the first entry that names no device: none for an empty
+    text or `NoDevFiles`, which some schedulers set where a job has no GPU.
+
+    Examples
+    --------
+    >>> visible_devices({"CUDA_VISIBLE_DEVICES": "2,GPU-7b,-1,3"})
+    ['2', 'GPU-7b']
+    """
     named = environment.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
-    return list(_listed())
+    if named is None:
+        return list(_listed())
+    return list(takewhile(_DEVICE.fullmatch, (name.strip() for name in named.split(","))))
 
 
 @cache  # each call of the driver's tool may take a second, and GPUs stay where they are

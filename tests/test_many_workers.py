@@ -13,7 +13,7 @@ import pytest
 from logitbank.engine.events import BlockCommitted, CheckpointDone, Event, Summary
 from logitbank.engine.extract import run
 from logitbank.engine.pieces import Shard
-from logitbank.engine.share import Share
+from logitbank.engine.share import Share, visible_devices
 from logitbank.engine.spread import Spread
 from logitbank.errors import UsageError
 from logitbank.store import Bank, verify
@@ -142,6 +142,27 @@ def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -
     assert Spread.here(workers="auto").workers == 1
     with pytest.raises(UsageError, match="0 workers are not possible"):
         Spread.here(workers=0)
+
+
+@pytest.mark.parametrize(
+    ("named", "devices"),
+    [
+        ("", []),
+        (" ", []),
+        ("NoDevFiles", []),
+        ("-1", []),
+        ("-1,0,1", []),
+        ("1,-1,0", ["1"]),
+        ("1,,0", ["1"]),
+        (" 4, 7", ["4", "7"]),
+        ("GPU-8932f937,MIG-3a", ["GPU-8932f937", "MIG-3a"]),
+        ("MIG-GPU-8932f937/1/0", ["MIG-GPU-8932f937/1/0"]),
+    ],
+)
+def test_what_follows_the_first_name_of_no_device_is_not_visible(
+    named: str, devices: list[str]
+) -> None:
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": named}) == devices
 
 
 def test_the_scheduler_s_words_are_taken() -> None:

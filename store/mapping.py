@@ -119,12 +119,21 @@ def _submitter(
     if address is not None:
         ray: Any = ends.enter_context(joined(address))
         task = ray.remote(num_cpus=1, max_retries=10, scheduling_strategy="SPREAD")(_apply)
-        shipped = ray.put(function)
+        shipped, pending = ray.put(function), set[Any]()
 
         def on_cluster(deposit: Deposit, block: int) -> Callable[[], np.ndarray]:
             reference = task.remote(shipped, deposit, block)
-            return lambda: np.asarray(ray.get(reference))
+            pending.add(reference)
 
+            def result() -> np.ndarray:
+                values = np.asarray(ray.get(reference))
+                pending.discard(reference)
+                return values
+
+            return result
+
+        # Whoever stops early leaves a cluster that was there as it was.
+        ends.callback(lambda: [ray.cancel(reference) for reference in pending])
         return on_cluster, 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     if workers == 1:
         return lambda deposit, block: lambda: _apply(function, deposit, block), 0

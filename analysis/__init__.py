@@ -44,7 +44,10 @@ from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotyp
 from logitbank.analysis.tradeoff import TradeOff, tradeoff
 from logitbank.analysis.tradeoff_summary import tradeoff_summary
 from logitbank.analysis.unqover import Unqover, unqover
+from logitbank.analysis.unqover_data import unqover_figure_data
+from logitbank.analysis.unqover_figures import unqover_figures
 from logitbank.analysis.unqover_instances import unqover_instances
+from logitbank.analysis.unqover_summary import unqover_summary
 from logitbank.analysis.winobias_em import WinobiasEm, winobias_em
 
 __all__ = [
@@ -99,7 +102,10 @@ __all__ = [
     "tradeoff_summary",
     "unique_maximum",
     "unqover",
+    "unqover_figure_data",
+    "unqover_figures",
     "unqover_instances",
+    "unqover_summary",
     "variation",
     "vocabulary_rank",
     "wilcoxon",

@@ -11,6 +11,8 @@ from logitbank.analysis.fluctuation import Fluctuation
 from logitbank.analysis.fluctuation_data import fluctuation_figure_data
 from logitbank.analysis.stereoset import StereoSet
 from logitbank.analysis.stereoset_data import stereoset_figure_data
+from logitbank.analysis.unqover import Unqover
+from logitbank.analysis.unqover_data import unqover_figure_data
 from logitbank.store.schema import folder_name
 
 P_COLUMNS = ("mann_whitney_p", "mann_whitney_p_bh", "wilcoxon_p")
@@ -18,14 +20,14 @@ KINDS = ("jsd_p", "average_rank", "neutral_options", "rank_and_accuracy", "gap")
 
 
 def figure_data(
-    result: Fairness | Fluctuation | StereoSet | Evaluation,
+    result: Fairness | Fluctuation | StereoSet | Unqover | Evaluation,
 ) -> dict[str, pl.DataFrame]:
     """The table behind each figure, by the figure's name.
 
-    `fluctuation_figure_data`, `stereoset_figure_data` and `evaluation_figure_data` tell of theirs.
-    Those of fairness are `jsd_p`, `average_rank`, `neutral_options`, `rank_and_accuracy` and `gap`.
-    Where a frame has several models or runs, each has its own, `gap-<model>-<run>`; two models that
-    are compared share one `neutral_options`.
+    `fluctuation_figure_data`, `stereoset_figure_data`, `unqover_figure_data` and
+    `evaluation_figure_data` tell of theirs. Those of fairness are `jsd_p`, `average_rank`,
+    `neutral_options`, `rank_and_accuracy` and `gap`. Where a frame has several models or runs, each
+    has its own, `gap-<model>-<run>`; two models that are compared share one `neutral_options`.
     Every table begins with model, run and step and has one row per point drawn. `low` and `high`
     are ± one deviation between option orders, in `gap` the 95 % bootstrap interval; p values stand
     beside the points that they belong to.
@@ -34,6 +36,8 @@ def figure_data(
         return fluctuation_figure_data(result)
     if isinstance(result, StereoSet):
         return stereoset_figure_data(result)
+    if isinstance(result, Unqover):
+        return unqover_figure_data(result)
     if isinstance(result, Evaluation):
         return evaluation_figure_data(result)
     return {

@@ -33,6 +33,8 @@ from logitbank.analysis.fluctuation_figures import fluctuation_figures
 from logitbank.analysis.stats import SIGNIFICANCE
 from logitbank.analysis.stereoset import StereoSet
 from logitbank.analysis.stereoset_figures import stereoset_figures
+from logitbank.analysis.unqover import Unqover
+from logitbank.analysis.unqover_figures import unqover_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,13 +53,15 @@ MARKS = (
 )
 
 
-def figures(result: Fairness | Fluctuation | StereoSet | Evaluation) -> "dict[str, Figure]":
+def figures(
+    result: Fairness | Fluctuation | StereoSet | Unqover | Evaluation,
+) -> "dict[str, Figure]":
     """Every figure of a result, under the names of `figure_data`.
 
-    `fluctuation_figures`, `stereoset_figures` and `evaluation_figures` tell of theirs. Those of
-    fairness: JSD-P and Average Rank per correct answer, gendered options on neutral prompts,
-    Average Rank against accuracy, and the gap with its onset. Filled marks beneath a figure are
-    tests with p < 0.01. A figure's label (`get_label()`) is its caption.
+    `fluctuation_figures`, `stereoset_figures`, `unqover_figures` and `evaluation_figures` tell of
+    theirs. Those of fairness: JSD-P and Average Rank per correct answer, gendered options on
+    neutral prompts, Average Rank against accuracy, and the gap with its onset. Filled marks beneath
+    a figure are tests with p < 0.01. A figure's label (`get_label()`) is its caption.
     """
     from matplotlib import rc_context
 
@@ -65,6 +69,8 @@ def figures(result: Fairness | Fluctuation | StereoSet | Evaluation) -> "dict[st
         return fluctuation_figures(result)
     if isinstance(result, StereoSet):
         return stereoset_figures(result)
+    if isinstance(result, Unqover):
+        return unqover_figures(result)
     if isinstance(result, Evaluation):
         return evaluation_figures(result)
     with rc_context(STYLE):  # type: ignore[arg-type]

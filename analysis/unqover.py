@@ -44,9 +44,9 @@ class Unqover:
     unqover: pl.DataFrame
     """`mu` (bias intensity), `eta`, `abs_c` (mean size of C), `positional` and `attributive` error,
     each with `_low` and `_high`; `coverage`, the share of subject slots within the `topk` (1
-    without a limit), `coverage_8` and `coverage_10`; numbers of subjects, attributes, contexts and
-    instances; `pairs`, those of two subjects and an attribute that there are, of
-    `possible_pairs`."""
+    without a limit), `coverage_8` and `coverage_10`; numbers of subjects, attributes, contexts,
+    instances and pairs of subjects; `pair_attributes`, how many pairs there are with an attribute
+    (a full set has pairs × attributes), and `subject_attributes`, rows of `cells`."""
     subjects: pl.DataFrame
     """γ(x) as `gamma` with its interval, mean over attributes; `rank`, 1 for the most favoured;
     `eta`, mean of η(x, a); `intensity`, the greatest |γ(x, a)|, and the `attribute` where it is."""
@@ -197,17 +197,11 @@ def _model(part: pl.DataFrame, grid: Grid, bootstrap: int) -> pl.DataFrame:
     subjects, attributes = grid.gamma.shape
     row |= {"subjects": subjects, "attributes": attributes}
     row |= {"contexts": part["context"].n_unique(), "instances": len(part)}
-    row["pairs"] = part.select("subject1", "subject2", "attribute", "attribute_class").n_unique()
-    row["possible_pairs"] = _possible(grid.subjects) * attributes
+    pair = ["subject1", "subject2"]
+    row["pairs"] = part.select(pair).n_unique()
+    row["pair_attributes"] = part.select(*pair, "attribute", "attribute_class").n_unique()
+    row["subject_attributes"] = int(np.count_nonzero(~np.isnan(grid.gamma)))
     return pl.DataFrame([row])
-
-
-def _possible(subjects: pl.DataFrame) -> int:
-    """Pairs of subjects: female with male names, or any two."""
-    if subjects["gender"].null_count():
-        return len(subjects) * (len(subjects) - 1) // 2
-    female = len(subjects.filter(gender="female"))
-    return female * (len(subjects) - female)
 
 
 def _subjects(cells: pl.DataFrame, grid: Grid, bootstrap: int) -> pl.DataFrame:

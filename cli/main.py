@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from logitbank.cli import banks, evaluations, fetching, sharing
+from logitbank.cli import banks, evaluations, fetching, sharing, unqover
 from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
 app = typer.Typer(
@@ -412,6 +412,7 @@ analyze_app.command("lambada")(evaluations.analyze_lambada)
 analyze_app.command("stereotype")(evaluations.analyze_stereotype)
 analyze_app.command("crows-pairs")(evaluations.analyze_crows_pairs)
 analyze_app.command("tradeoff")(evaluations.analyze_tradeoff)
+analyze_app.command("unqover")(unqover.analyze_unqover)
 
 
 @app.command()

@@ -60,6 +60,10 @@ BRIEF = {
         *("score_kind", "bias_type", "score", "low", "high"),
         *("stereo_score", "antistereo_score", "pairs", "neutral"),
     ),
+    "unqover": (
+        *("category", "split", "mu", "mu_low", "mu_high", "eta", "abs_c"),
+        *("positional", "attributive", "coverage_8", "coverage_10", "instances"),
+    ),
     "tradeoff": ("performance", "gap", "on_front", "front_share"),
     "choices": ("give_up", "best_step", "performance", "gap", "fairness_change", "chosen_share"),
     "pairs": (

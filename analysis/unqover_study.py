@@ -1,0 +1,110 @@
+"""From banks to everything that UnQover has to say, in one call."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.batches import batches
+from logitbank.analysis.result import Study, write_study
+from logitbank.analysis.unqover import Cells, Unqover, unqover
+from logitbank.analysis.unqover_figures import unqover_figures
+from logitbank.analysis.unqover_summary import unqover_summary
+from logitbank.errors import BankError
+from logitbank.store import Bank, open_bank
+
+FAMILY = "unqover-"
+"""How the names of its prompt sets begin."""
+ROWS = 400_000
+"""Of a batch: rows are as wide as their texts."""
+
+
+def unqover_study(
+    banks: Sequence[Path],
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    topk: int | None = None,
+    he_she: bool = False,
+    bootstrap: int = 1000,
+    cells: Cells = "last",
+    out: Path | None = None,
+) -> Study[Unqover]:
+    """UnQover of the checkpoints in banks and, with `out`, tables, figures and the report.
+
+    Parameters
+    ----------
+    prompts
+        Names of prompt sets; all that begin with `unqover-` and have been scored, if None.
+    models
+        Only these.
+
+    Other parameters are those of `logitbank.analysis.unqover.unqover`.
+
+    Raises
+    ------
+    LogitbankError
+        A bank, prompt set or model that is not there, or what `unqover` refuses.
+    """
+    opened = [open_bank(path) for path in banks]
+    frames = _frames(opened, prompts, models)
+    result = unqover(frames, topk=topk, he_she=he_she, bootstrap=bootstrap, cells=cells)
+    summary = unqover_summary(result)
+    report = None
+    if out is not None:
+        named = ", ".join(result.unqover["model"].unique(maintain_order=True).to_list())
+        report = write_study(
+            out,
+            result,
+            title=f"UnQover: {named}",
+            summary=summary,
+            figures=unqover_figures(result),
+            provenance=pl.concat([bank.info() for bank in opened], how="diagonal_relaxed"),
+        )
+    return Study(result, tuple(summary), report)
+
+
+def _frames(
+    banks: Sequence[Bank], prompts: Sequence[str] | None, models: Sequence[str] | None
+) -> list[pl.LazyFrame]:
+    """Scans of the prompt sets, in batches; a set without a score of any model is left out."""
+    frames, there = [], set[str]()
+    names = _prompt_sets(banks, prompts)
+    for name in names:
+        scored = [(bank, _models(bank, name)) for bank in banks if name in bank.prompt_sets()]
+        there = there.union(*(own for _, own in scored))
+        holding = [bank for bank, own in scored if own and (models is None or own & {*models})]
+        if holding:
+            frames += batches(holding, name, models=models, rows=ROWS)
+    for model in models or ():
+        if model not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise BankError(
+                f"no bank has scores of {', '.join(names)} from a model {model!r}; there are "
+                f"{known}"
+            )
+    if not frames:
+        raise BankError(
+            f"{banks[0].path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+        )
+    return frames
+
+
+def _prompt_sets(banks: Sequence[Bank], prompts: Sequence[str] | None) -> list[str]:
+    there = sorted({name for bank in banks for name in bank.prompt_sets()})
+    names = [n for n in there if n.startswith(FAMILY)] if prompts is None else list(prompts)
+    absent = [name for name in names if name not in there]
+    if absent or not names:
+        what = f"prompt set {absent[0]!r}" if absent else "prompt set of UnQover"
+        whose = f"{banks[0].path} has no" if len(banks) == 1 else "none of the banks has a"
+        raise BankError(
+            f"{whose} {what}; there are {', '.join(there) or 'none'}. Run `logitbank extract "
+            f"{banks[0].path} --suite … --prompts unqover-gender` first"
+        )
+    return names
+
+
+def _models(bank: Bank, prompts: str) -> set[str]:
+    """Models with a deposit of a prompt set."""
+    sets = set(bank.prompts(prompts).select("query_set").unique().collect()["query_set"])
+    return {d.checkpoint.model for d in bank.deposits() if d.query_set in sets}

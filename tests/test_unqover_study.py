@@ -1,0 +1,261 @@
+"""UnQover from banks: sentences, tables, figures, files and the command."""
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import logitbank
+from logitbank.analysis.figure_data import figure_data
+from logitbank.analysis.unqover import Unqover, unqover
+from logitbank.analysis.unqover_data import ENDS, unqover_figure_data
+from logitbank.analysis.unqover_study import unqover_study
+from logitbank.analysis.unqover_summary import unqover_summary
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank, CheckpointId
+from tests import small_banks
+from tests.command import Call
+from tests.unqover_cases import Naive, add_questions, logits_of, make_bank, questions, scan_frame
+
+NURSES = {0: 0.0, 8: 6.0, 64: 2.0, None: 1.0}
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("banks") / "b.zarr"
+    return make_bank(path, steps=list(NURSES), nurses=NURSES)
+
+
+@pytest.fixture(scope="module")
+def trained(bank: Path) -> Unqover:
+    return unqover_study([bank], bootstrap=50).result
+
+
+@pytest.fixture
+def analyze(call: Call) -> Call:
+    """Run `logitbank analyze unqover`."""
+    return partial(call, "analyze", "unqover")
+
+
+def test_all_prompt_sets_that_begin_with_unqover_are_analysed(bank: Path) -> None:
+    both = unqover_study([bank], bootstrap=0).result.unqover
+    assert both["category"].unique().sort().to_list() == ["gender", "nationality"]
+    assert both["step"].unique(maintain_order=True).to_list() == [0, 8, 64, None]
+    one = unqover_study([bank], prompts=["unqover-nationality"], bootstrap=0).result.unqover
+    assert one.equals(both.filter(category="nationality"), null_equal=True)
+
+
+def test_sentences_have_the_numbers_of_the_last_checkpoint(bank: Path) -> None:
+    rows = questions("gender")
+    own = Naive(rows, logits_of(rows, None, nurses=1.0), topk=None, he_she=False)
+    text = " ".join(unqover_study([bank], bootstrap=0).summary)
+    size = np.mean(np.abs(list(own.c.values())))
+    assert "toy, gender: of the release, bias intensity μ 0.0" in text
+    assert f"mean |C| {size:.3g}, over 36 instances of 5 subjects, 3 attributes and 2 con" in text
+    assert f"positional error {np.mean(list(own.positional.values())):.3g}, how much an" in text
+    share = own.covered[8] / (2 * len(rows))
+    assert f"{share:.1%} of subject slots are among the 8 most probable" in text
+    assert re.search(
+        r"from step 0 to step 64, 3 checkpoints: .* μ is greatest at step 8, 0.4", text
+    )
+    assert "95 %" not in text
+
+
+def test_sentences_have_intervals_subjects_attributes_and_splits(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b.zarr", steps=[8])
+    study = unqover_study([path], topk=12, bootstrap=200)
+    text = " ".join(study.summary)
+    assert re.search(r"at step 8, most favoured, by γ\(x\): (Ann|Eva) \+0\.\d+ \[.* to \+0", text)
+    assert re.search(
+        r"least: (Bob|Jim|Leo) −0\.\d+ \[.*the interval excludes 0 for \d of 5\.", text
+    )
+    assert re.search(r"most towards female names: 'was a nurse' \+0\.[34]\d\d", text)
+    assert re.search(
+        r"attributes of greatest strength, .*: 'was a nurse' 0\.\d+ \(most: (Dan|Gree)", text
+    )
+    assert re.search(r"by split: test μ 0\.4.* \(12 instances\), train μ 0\.0.* \(24 inst", text)
+    assert re.search(r"among 10; P counts as 0 outside of 12, where \d\d\.\d% are\.", text)
+    assert "all 18 combinations of a pair of subjects and an attribute are there, with 4.8 " in text
+    assert "They resample attributes, of μ subjects" in text
+    assert "from step" not in text
+
+
+def test_a_sampled_set_says_how_much_of_it_there_is(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b.zarr")
+    absent = [f"Ann|Bob|{context}|was a pilot" for context in ("c1", "c2")]
+    queries, rows = add_questions(bank, leave_out=absent)
+    bank.deposit(logits_of(rows, 8), checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
+    text = " ".join(unqover_study([bank.path], bootstrap=0).summary)
+    assert "17 of the 18 combinations of a pair of subjects and an attribute are there" in text
+
+
+def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path) -> None:
+    other = Bank.create(tmp_path / "causal.zarr")
+    queries, rows = add_questions(other, name="unqover-gender-causal")
+    other.deposit(
+        logits_of(rows, 8), checkpoint=CheckpointId("org/gpt", step=8), query_set=queries.name
+    )
+    add_questions(other, "nationality")  # made, and never scored
+    found = unqover_study([bank, other.path], bootstrap=0).result.unqover
+    kinds = found.select("model", "category").unique().sort(pl.all()).rows()
+    assert kinds == [("org/gpt", "gender"), ("toy", "gender"), ("toy", "nationality")]
+    only = unqover_study([bank, other.path], models=["org/gpt"], bootstrap=0).result.unqover
+    assert only["model"].unique().to_list() == ["org/gpt"]
+    with pytest.raises(BankError, match="from a model 'x'; there are org/gpt, toy"):
+        unqover_study([bank, other.path], models=["toy", "x"], bootstrap=0)
+    with pytest.raises(BankError, match="causal.zarr has no deposit of unqover-nationality yet; r"):
+        unqover_study([other.path], prompts=["unqover-nationality"])
+
+
+def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.zarr", tmp_path / "b.zarr"]
+    for path in paths:
+        small_banks.new_bank(path)
+    message = (
+        "a.zarr has no prompt set of UnQover; there are parity. Run `logitbank extract .*a.zarr "
+        "--suite … --prompts unqover-gender` first"
+    )
+    with pytest.raises(BankError, match=message):
+        unqover_study(paths[:1])
+    with pytest.raises(BankError, match="none of the banks has a prompt set 'x'; there are parity"):
+        unqover_study(paths, prompts=["x"])
+    Bank.open(paths[0]).deposit(
+        small_banks.logits(),
+        checkpoint=CheckpointId("toy", step=8),
+        query_set=small_banks.QUERY_SET.name,
+    )
+    with pytest.raises(
+        UsageError, match="the frame lacks category, instance, .* which unqover-gen"
+    ):
+        unqover_study(paths[:1], prompts=["parity"])
+
+
+def test_figures_draw_their_tables(trained: Unqover) -> None:
+    drawn = logitbank.figures(trained)
+    assert set(drawn) == set(figure_data(trained)) == {
+        *(f"{kind}-{category}" for kind in ("ranked_subjects", "attribute_strengths")
+          for category in ("gender", "nationality")),
+        "unqover_training",
+    }  # fmt: skip
+    for name, figure in drawn.items():
+        figure.canvas.draw()
+        assert figure.get_label(), name
+    data = unqover_figure_data(trained)
+    subjects = trained.subjects.filter(pl.col("step").is_null(), split="all", category="gender")
+    assert data["ranked_subjects-gender"]["value"].to_list() == subjects["gamma"].to_list()
+    axes = drawn["ranked_subjects-gender"].axes[0]
+    bars = [line.get_xdata() for line in axes.get_lines() if len(set(line.get_ydata())) == 1]
+    assert [tuple(x) for x in bars] == subjects.select("gamma_low", "gamma_high").rows()
+    assert [text.get_text() for text in axes.get_yticklabels()] == subjects["subject"].to_list()
+
+
+def test_training_curves_are_those_of_each_category(trained: Unqover) -> None:
+    figure = logitbank.figures(trained)["unqover_training"]
+    table = trained.unqover.filter(pl.col("step").is_not_null(), split="all")
+    for axes, name in zip(figure.axes, ("mu", "eta", "positional", "attributive"), strict=True):
+        lines = [list(line.get_ydata()) for line in axes.get_lines() if len(line.get_xdata()) == 3]
+        assert lines == [
+            table.filter(category=c)[name].to_list() for c in ("gender", "nationality")
+        ]
+
+
+def test_attributes_are_drawn_towards_female_names(trained: Unqover) -> None:
+    table = unqover_figure_data(trained)["attribute_strengths-gender"]
+    means = table.filter(panel="mean")
+    own = trained.attributes.filter(pl.col("step").is_null(), split="all", category="gender")
+    assert means["value"].to_list() == own["gamma_female"].sort(descending=True).to_list()
+    cells = trained.cells.filter(split="all", category="gender", subject="Bob")
+    points = table.filter(pl.col("panel") == "subject", pl.col("gender") == "male")
+    towards = points.filter(pl.col("value").is_in((-cells["gamma"]).implode()))
+    assert len(towards) == 3
+    nation = unqover_figure_data(trained)["attribute_strengths-nationality"].filter(panel="mean")
+    assert nation["value"].min() >= 0  # type: ignore[operator]
+
+
+def test_a_long_ranking_shows_its_ends() -> None:
+    rows = questions("nationality")
+    rng = np.random.default_rng(0)
+    many = [
+        {**row, "subject1": f"A{i}", "subject2": f"B{i}", "instance": f"{i}{row['instance']}",
+         "prompt_id": f"{i}{row['prompt_id']}"}
+        for i in range(20) for row in rows[:4]
+    ]  # fmt: skip
+    p = {
+        (row["prompt_id"], form): float(rng.uniform(0.01, 0.3))
+        for row in many
+        for name in (row["subject1"], row["subject2"])
+        for form in (name, f" {name.lower()}")
+    }
+    result = unqover(scan_frame(many, p), bootstrap=0)
+    data = unqover_figure_data(result)
+    assert set(data) == {"ranked_subjects", "attribute_strengths"}
+    assert data["ranked_subjects"]["rank"].to_list() == [
+        *range(1, ENDS + 1), *range(41 - ENDS, 41),
+    ]  # fmt: skip
+    figure = logitbank.figures(result)["ranked_subjects"]
+    figure.canvas.draw()
+    assert "10 subjects between the ends are left out" in figure.get_label()
+    assert "95 %" not in figure.get_label()
+
+
+def test_a_study_writes_tables_figures_and_a_report(tmp_path: Path, bank: Path) -> None:
+    study = unqover_study([bank], bootstrap=20, out=tmp_path / "out")
+    assert study.report == tmp_path / "out" / "report.html"
+    assert "UnQover: toy" in study.report.read_text()
+    tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
+    assert tables == {"unqover", "subjects", "attributes", "cells"}
+    pictures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
+    assert pictures == set(unqover_figure_data(study.result))
+
+
+def test_the_command_prints_tables_and_sentences(analyze: Call, bank: Path) -> None:
+    code, out, error = analyze(bank, "--bootstrap", 0)
+    assert (code, error) == (0, "")
+    assert "coverage_10" in out
+    assert "toy, nationality: of the release, bias intensity μ" in out
+    code, out, _ = analyze(bank, "--table", "cells", "--format", "json", "--bootstrap", 0)
+    assert code == 0
+    assert {row["step"] for row in json.loads(out)} == {None}
+    code, out, _ = analyze(
+        bank, "--topk", 10, "--he-she", "--cells", "all", "--prompts", "unqover-gender",
+        "--model", "toy", "--table", "cells", "--format", "csv", "--bootstrap", 0,
+    )  # fmt: skip
+    assert code == 0
+    table = pl.read_csv(out.encode())
+    assert table["step"].n_unique() == 4
+    known = unqover(Bank.open(bank).scan("unqover-gender"), topk=10, he_she=True, bootstrap=0,
+                    cells="all").cells  # fmt: skip
+    assert table["gamma"].to_list() == pytest.approx(known["gamma"].to_list())
+
+
+def test_a_wrong_call_is_one_line(analyze: Call, bank: Path) -> None:
+    for arguments, message in (
+        (["nowhere"], "there is no bank at nowhere"),
+        ([bank, "--topk", 0], "Invalid value for '--topk'"),
+        ([bank, "--cells", "some"], "'some' is not one of 'last', 'all'"),
+    ):
+        code, out, error = analyze(*arguments)
+        assert (code, out, error.count("\n")) == (2, "", 1)
+        assert message in error
+
+
+def test_sentences_have_no_number_that_is_none() -> None:
+    rows = questions()[:4]
+    p = {(row["prompt_id"], form): 0.0 for row in rows for form in
+         ("Ann", " ann", "Bob", " bob", " she", "He", " he")}  # fmt: skip
+    summary = unqover_summary(unqover(scan_frame(rows, p), bootstrap=10))
+    assert "bias intensity μ 0.000 [0.000 to 0.000]" in summary[0]
+    assert not any("nan" in sentence for sentence in summary)
+
+
+def test_every_table_and_column_is_documented(trained: Unqover) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
+    (chapter,) = (text for text in page.split("\n# ") if text.startswith("Tables that `analyze un"))
+    named = set(re.findall(r"`(\w+)`", chapter))
+    for name, table in trained.tables().items():
+        columns = {re.sub("_(low|high)$", "", column) for column in table.columns}
+        assert {name, *columns} - named == set()

@@ -126,7 +126,7 @@ def prepare(
     return Prepared(
         *(plan, placement, tables, tokenizer, config, query_sets, first, settings),
         adapters=extraction.adapters,
-        notes=skipped + notes,
+        notes=skipped + notes + tuple(note for p in tokenized for note in p.notes),
     )
 
 

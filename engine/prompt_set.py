@@ -24,6 +24,8 @@ class Option:
     """What metrics call it."""
     text: str
     """The exact continuation that is scored."""
+    optional: bool = False
+    """Left out where it is not one token, or that of another option of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class PromptSet:
     """Whether special tokens are put around each text; None leaves it to the tokenizer."""
     first_token: bool = False
     """Whether an option of several tokens is represented by its first."""
+    drop_split: bool = False
+    """Whether a prompt is left out where an option, and no optional one, is not one token."""
     language: str = ""
     """Language adapter that its texts go through, for models that have such; else empty."""
 

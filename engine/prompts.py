@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
+from logitbank.engine.fitted_prompts import fitted
 from logitbank.engine.prompt_files import load_prompts
 from logitbank.engine.prompt_set import MASK, Option, Prompt, PromptSet, Scalar, masked_text, quote
 from logitbank.engine.sequences import SequencePrompt, SequenceSet
@@ -43,6 +44,8 @@ class TokenizedPrompts:
     """Columns of `PROMPTS_SCHEMA` with `query`, the index into `queries`, in place of
     `query_set` and `row`, then the prompts' own columns. A prompt without options has one row,
     whose `option`, `continuation`, `token` and `is_answer` are null."""
+    notes: tuple[str, ...] = ()
+    """What was left out for this tokenizer, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
 
     The query of a prompt is its mask, or the next token after its last one where it has none. An
     option's token is the one token of its continuation, encoded by itself, or the first one where
-    the set allows that.
+    the set allows that. Before that, `fitted` leaves out what the set allows to be left out.
 
     Raises
     ------
@@ -82,6 +85,7 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
         where one is needed, two options with the same token, or a column with values of different
         kinds.
     """
+    prompt_set, notes = fitted(prompt_set, tokenizer)
     ids = _encode(prompt_set, tokenizer)
     for problem in _problems(prompt_set, ids, tokenizer):
         raise PromptError(f"{problem.prompt}: {problem.message}")
@@ -95,6 +99,7 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
         tokenizer_digest=tokenizer.digest,
         queries=tuple(places),
         table=_table(prompt_set.prompts, queries=queries, option_ids=ids.options),
+        notes=notes,
     )
 
 
@@ -151,10 +156,16 @@ def check_prompts(
 
     Each thing is told once, for the first prompt that has it, with the number of other prompts.
     Without a tokenizer only spaces and columns are looked at; `max_length` is the model's, in
-    tokens.
+    tokens. Optional options may be other tokens in their place.
+
+    Raises
+    ------
+    PromptError
+        Everything is left out for this tokenizer.
     """
     remarks: list[_Remark] = [*_column_remarks(prompt_set)]
     if tokenizer is not None:
+        prompt_set, _ = fitted(prompt_set, tokenizer)
         ids = _encode(prompt_set, tokenizer)
         remarks += _problems(prompt_set, ids, tokenizer)
         remarks += _length_remarks(prompt_set, ids, max_length)
@@ -269,7 +280,7 @@ def _space_remarks(prompt_set: PromptSet) -> Iterator[_Remark]:
             yield _Remark("warning", "trailing space", prompt, message)
         if last.isspace() or last in _OPENING:
             continue
-        for option in prompt.options:
+        for option in _required(prompt):
             if option.text[0].isalnum():
                 message = (
                     f"option {option.label!r} ({quote(option.text)}) begins without a space and "
@@ -300,7 +311,7 @@ def _boundary_remarks(
     texts = list(dict.fromkeys(p.text for p in prompt_set.prompts if not p.masks))
     plain = dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=False), strict=True))
     pairs = dict.fromkeys(
-        (p.text, o.text) for p in prompt_set.prompts if not p.masks for o in p.options
+        (p.text, o.text) for p in prompt_set.prompts if not p.masks for o in _required(p)
     )
     joined = tokenizer.encode_many([t + o for t, o in pairs], add_special_tokens=False)
     tails: dict[tuple[str, str], str] = {}
@@ -310,7 +321,7 @@ def _boundary_remarks(
         if together[:end] != apart[:end]:
             tails[text, continuation] = _tail(tokenizer, together, apart)
     for prompt in prompt_set.prompts:
-        for option in prompt.options:
+        for option in _required(prompt):
             if tail := tails.get((prompt.text, option.text)):
                 message = (
                     f"option {option.label!r} ({quote(option.text)}) is split otherwise right "
@@ -322,7 +333,7 @@ def _boundary_remarks(
 def _mask_remarks(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> Iterator[_Remark]:
     """Options whose token is not the one that stands there where the option fills the mask."""
     masked = [p for p in prompt_set.prompts if p.masks and _has_its_masks(p, ids, tokenizer)]
-    cases = [(prompt, option) for prompt in masked for option in prompt.options]
+    cases = [(prompt, option) for prompt in masked for option in _required(prompt)]
     texts = [masked_text(_filled(*case), tokenizer.mask_token) for case in cases]
     encoded = tokenizer.encode_many(texts, add_special_tokens=prompt_set.add_special_tokens)
     for prompt in masked:
@@ -343,6 +354,10 @@ def _mask_remarks(prompt_set: PromptSet, ids: _Texts, tokenizer: Tokenizer) -> I
                 f"in the text ({', '.join(map(quote, found))}); check the space before it"
             )
             yield _Remark("warning", "fills " + option.text, prompt, message)
+
+
+def _required(prompt: Prompt) -> list[Option]:
+    return [option for option in prompt.options if not option.optional]
 
 
 def _has_its_masks(prompt: Prompt, ids: _Texts, tokenizer: Tokenizer) -> bool:
@@ -410,6 +425,8 @@ def _own_columns(prompts: Sequence[Prompt | SequencePrompt]) -> list[pl.Series]:
 
 def _column(name: str, values: list[Scalar]) -> pl.Series:
     kinds = {type(v) for v in values if v is not None}
+    if not kinds:
+        return pl.Series(name, values, pl.String)
     if kinds == {int, float}:
         return pl.Series(name, values, pl.Float64, strict=False)
     if len(kinds) > 1:

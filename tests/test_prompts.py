@@ -208,6 +208,12 @@ def test_whole_and_broken_numbers_share_a_column(toy: Tokenizer) -> None:
     assert tokenize(PromptSet("mine", rows), toy).table["x"].to_list() == [1.0, 0.5]
 
 
+def test_a_column_of_nothing_is_one_of_text(toy: Tokenizer) -> None:
+    rows = (Prompt("1", " he", columns={"x": None}), Prompt("2", " she"))
+    found = tokenize(PromptSet("mine", rows), toy).table["x"]
+    assert (found.dtype, found.to_list()) == (pl.String(), [None, None])
+
+
 def test_a_column_of_mixed_kinds_is_an_error(toy: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": "a"}))
     with pytest.raises(PromptError, match=r"column 'x' holds values of different kinds \(int, str"):

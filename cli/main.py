@@ -58,6 +58,9 @@ Data = Annotated[
     Path | None,
     typer.Option(help="Folder with public data; else LOGITBANK_DATA, else downloaded."),
 ]
+Instances = Annotated[
+    str, typer.Option(help="Instances of UnQover: a sample of at most this many, or all.")
+]
 FirstToken = Annotated[
     bool, typer.Option("--first-token", help="Score the first token of longer options.")
 ]
@@ -78,6 +81,7 @@ def extract(
     splits: Splits = "dev,test",
     data: Data = None,
     first_token: FirstToken = False,
+    instances: Instances = "10000",
     language: Annotated[
         str, typer.Option(help="Language adapter of the prompts, for models that have such.")
     ] = "",
@@ -139,10 +143,11 @@ def extract(
             suite=suite,
             prompts=prompts,
             steps=steps,
-            orders=_orders(orders),
+            orders=_count_or_all(orders, "--orders"),
             splits=splits.split(","),
             data=data,
             first_token=first_token,
+            instances=_count_or_all(instances, "--instances"),
             language=language,
             adapter_from=adapter_from,
             model=model,
@@ -215,12 +220,19 @@ def prompts_show(
     orders: Orders = "5",
     splits: Splits = "dev,test",
     data: Data = None,
+    instances: Instances = "10000",
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
     from logitbank.cli.show import print_lines
     from logitbank.engine.prompt_sources import describe, prompt_set
 
-    found = prompt_set(prompts, data=data, orders=_orders(orders), splits=splits.split(","))
+    found = prompt_set(
+        prompts,
+        data=data,
+        orders=_count_or_all(orders, "--orders"),
+        splits=splits.split(","),
+        instances=_count_or_all(instances, "--instances"),
+    )
     print_lines(describe(found, limit=limit))
 
 
@@ -236,6 +248,7 @@ def prompts_check(
     splits: Splits = "dev,test",
     data: Data = None,
     first_token: FirstToken = False,
+    instances: Instances = "10000",
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
     from logitbank.cli.show import print_lines
@@ -244,9 +257,10 @@ def prompts_check(
     found = prompt_set(
         prompts,
         data=data,
-        orders=_orders(orders),
+        orders=_count_or_all(orders, "--orders"),
         splits=splits.split(","),
         first_token=first_token,
+        instances=_count_or_all(instances, "--instances"),
     )
     lines, failed = check(found, tokenizer)
     print_lines(lines)
@@ -437,14 +451,14 @@ def _version(
         raise typer.Exit
 
 
-def _orders(text: str) -> int | Literal["all"]:
+def _count_or_all(text: str, option: str) -> int | Literal["all"]:
     from logitbank.errors import UsageError
 
     if text == "all":
         return "all"
     if text.isdecimal() and int(text) > 0:
         return int(text)
-    raise UsageError(f"--orders {text!r} is neither a positive number nor all")
+    raise UsageError(f"{option} {text!r} is neither a positive number nor all")
 
 
 def _workers(text: str | None) -> int | Literal["auto"] | None:

@@ -27,6 +27,8 @@ class Dataset:
     """Their home, pinned to one version."""
     files: Mapping[str, str]
     """File name to SHA-256 (hex)."""
+    suffix: str = ""
+    """What the file names end in here and not at their home."""
 
 
 def dataset_folder(
@@ -69,7 +71,7 @@ def _cached(dataset: Dataset, base_url: str) -> Path:
     for name, sha256 in dataset.files.items():
         path = folder / name
         if not path.is_file():
-            url = f"{base_url.rstrip('/')}/{name}"
+            url = f"{base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
             content = _download(url, dataset)
             _check(content, sha256, what=url, advice="nothing was kept; try again later")
             _write(path, content)

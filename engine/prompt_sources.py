@@ -24,6 +24,12 @@ KNOWN_PROMPTS = {
     "stereoset-inter-causal": "the same for causal models, ours",
     "stereoset-…-de": "any of the three in German",
     "stereoset-…-prefix": "any of these after a text that asks for no bias",
+    "unqover-gender": "UnQover's underspecified questions, four prompts an instance; masked models",
+    "unqover-nationality": "the same of people's countries",
+    "unqover-ethnicity": "of their ethnicities",
+    "unqover-religion": "of their religions",
+    "unqover-…-train": "Refine-LM's part for training of any of the four; -test: for testing",
+    "unqover-…-causal": "any of these as questions to causal models, ours",
 }
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -35,6 +41,7 @@ def prompt_set(
     orders: int | Literal["all"] = 5,
     splits: Sequence[str] = ("dev", "test"),
     first_token: bool = False,
+    instances: int | Literal["all"] = 10_000,
 ) -> PromptSet | SequenceSet:
     """The prompt set that `spec` names; the other arguments as in `extract`.
 
@@ -57,6 +64,11 @@ def prompt_set(
 
         if (found := stereoset(spec, data)) is not None:
             return found
+    elif spec.startswith("unqover-"):
+        from logitbank.engine.unqover import unqover_set
+
+        if (asked := unqover_set(spec, data, instances=instances)) is not None:
+            return asked
     elif spec in KNOWN_PROMPTS:
         from logitbank.engine import sequence_sources
         from logitbank.engine.stereotype_accuracy import stereotype_accuracy
@@ -104,6 +116,7 @@ def check(
 ) -> tuple[list[str], bool]:
     """Findings as lines, and whether one of them stops the set."""
     from logitbank.engine.config import ModelConfig
+    from logitbank.engine.fitted_prompts import fitted
     from logitbank.engine.prompts import check_prompts
     from logitbank.engine.tokenizer import Tokenizer
 
@@ -114,8 +127,15 @@ def check(
             longest = ModelConfig.read(tokenizer_folder).max_length
     if not isinstance(prompts, PromptSet):
         return _check_sequences(prompts, tokenizer)
+    notes: tuple[str, ...] = ()
+    try:
+        if tokenizer is not None:
+            prompts, notes = fitted(prompts, tokenizer)
+    except PromptError as error:
+        return [f"error: {error}"], True
     findings = check_prompts(prompts, tokenizer, max_length=longest)
-    lines = [f"{f.level}: prompt {f.prompt_id!r}: {f.message}" for f in findings]
+    lines = [*notes]
+    lines += [f"{f.level}: prompt {f.prompt_id!r}: {f.message}" for f in findings]
     errors = sum(f.level == "error" for f in findings)
     lines.append(
         f"{prompts.name}: {len(prompts.prompts):,} prompts, {errors} errors, "

@@ -11,11 +11,12 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from logitbank.engine.patience import LONG_S, tell_wait
 from logitbank.errors import WeightsError
 
 _READ_BYTES = 1 << 20
@@ -102,7 +103,8 @@ class Blob:
         WeightsError
             What came is not what the hub's digest says.
         """
-        with _locked(self.part) as file:
+        waiting = f"{self.name} is on its way in another process ({self.part}); waiting for it"
+        with _locked(self.part, waiting) as file:
             if self.there:  # another thread or process was first
                 self.part.unlink(missing_ok=True)
                 return
@@ -180,16 +182,30 @@ class _Transfer:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
-    """The file, made if need be, and nobody else's meanwhile: of threads and of processes."""
+def _locked(path: Path, waiting: str) -> Iterator[BinaryIO]:
+    """The file, made if need be, and nobody else's meanwhile: of threads and of processes.
+
+    Where others have it for long, that is told by `waiting`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file, waiting)
             # Who held it before has moved it into place, perhaps.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 yield file
                 return
+
+
+def _lock(file: BinaryIO, waiting: str) -> None:
+    end = time.monotonic() + LONG_S
+    while time.monotonic() < end:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_PAUSE_S)
+    tell_wait(waiting)
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 class Claim:

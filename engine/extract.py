@@ -4,7 +4,7 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from logitbank.engine.backend import EngineName, EngineSettings
 from logitbank.engine.budget import parse_bytes
-from logitbank.engine.events import OnEvent, Planned, Summary
+from logitbank.engine.events import Note, OnEvent, Planned, Summary
 from logitbank.engine.fetch import bytes_beside
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
+from logitbank.engine.patience import waits_told
 from logitbank.engine.pieces import Shard
 from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
 from logitbank.engine.prompt_sources import prompt_set
@@ -147,7 +148,8 @@ def extract(
     tensor_parallel
         GPUs that one model is spread over; only 1 is possible yet.
     on_event
-        Called in this thread with every event.
+        Called in this thread with every event; only notes of long waits, while the plan is made,
+        may come from the threads that wait.
 
     Raises
     ------
@@ -158,7 +160,8 @@ def extract(
         raise UsageError("--sample measures how long a run would take; give --dry-run with it")
     adapters, adapter_folder = None, None
     if adapter_from is not None:
-        adapters, adapter_folder = _adapters(str(adapter_from), hub, legacy_weights)
+        with waits_told(lambda text: on_event(Note(text))):
+            adapters, adapter_folder = _adapters(str(adapter_from), hub, legacy_weights)
     settings = EngineSettings(
         choose_engine(engine, deterministic=deterministic and ray is None),
         compute_dtype=compute_dtype,
@@ -189,7 +192,8 @@ def extract(
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str):
         hub = hub or Hub()
-        suite = resolve_suite(suite, steps=steps, hub=hub, model=model)
+        with waits_told(lambda text: on_event(Note(text))):
+            suite = resolve_suite(suite, steps=steps, hub=hub, model=model)
     extraction = Extraction(
         suite,
         sets,
@@ -233,7 +237,11 @@ def run(
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
     stopping = Stopping(at=spread.stop_at)
-    with stopping.on_sigterm(), ExitStack() as ends:
+
+    def note(text: str) -> None:
+        on_event(Note(text))
+
+    with stopping.on_sigterm(), waits_told(note), ExitStack() as ends:
         workers = [] if dry_run else _workers(path, extraction, spread, ends)
         fetcher = ends.enter_context(
             Fetcher(
@@ -246,7 +254,7 @@ def run(
         )
         for worker in workers:
             worker.start()  # its imports take as long as planning
-        prepared = _prepare(bank, extraction, fetcher, spread.shard)
+        prepared = _prepare(bank, extraction, fetcher, spread.shard, note)
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
             notes += duplicate_notes(extraction.suite, hub)
@@ -322,14 +330,19 @@ def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
 
 
 def _prepare(
-    bank: Bank | None, extraction: Extraction, fetcher: Fetcher, shard: Shard | None
+    bank: Bank | None,
+    extraction: Extraction,
+    fetcher: Fetcher,
+    shard: Shard | None,
+    note: Callable[[str], None],
 ) -> Prepared:
     """Plan by the first checkpoint whose config and tokenizer can be read."""
     refused: SuiteError | None = None
     # Not by all: each of 154 revisions of a hub that is out of reach fails slowly.
     for index in range(min(3, len(extraction.suite.checkpoints))):
         try:
-            return prepare(bank, extraction, fetcher.folder(index), shard=shard)
+            first = fetcher.folder(index, on_wait=note)
+            return prepare(bank, extraction, first, shard=shard)
         except SuiteError as error:
             refused = refused or error
             fetcher.done(index)

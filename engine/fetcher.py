@@ -6,7 +6,7 @@ disk budget, what is done makes room for what is to come.
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,10 @@ from logitbank.engine.budget import Room
 from logitbank.engine.hub import Hub
 from logitbank.engine.suites import Checkpoint, HubSource, LocalSource
 from logitbank.engine.weights import weight_files
-from logitbank.errors import LogitbankError
+from logitbank.errors import EngineError, LogitbankError
 
 _READ_BYTES = 16 << 20
+_CLOSED = "the run is over; nothing more is fetched for it"
 
 
 class Fetcher:
@@ -100,12 +101,31 @@ class Fetcher:
         with self._changed:
             self._start(index)
 
-    def folder(self, index: int) -> Path:
-        """Local folder of a checkpoint; waits for it, and raises what its fetch raised."""
+    def folder(
+        self, index: int, *, on_wait: Callable[[str], None] = lambda _: None, after_s: float = 5.0
+    ) -> Path:
+        """Local folder of a checkpoint; waits for it, and raises what its fetch raised.
+
+        `on_wait` is told once what is waited for, where that takes longer than `after_s`.
+
+        Raises
+        ------
+        EngineError
+            The fetcher was left, before or meanwhile, so that nobody would fetch it.
+        """
         with self._changed:
+            if self._closed:
+                raise EngineError(_CLOSED)
             self._asked.add(index)
             future = self._start(index)
-        return future.result()
+        try:
+            with suppress(TimeoutError):
+                future.exception(after_s)  # does not raise it, which may be a TimeoutError too
+            if not future.done():
+                on_wait(f"{self._checkpoints[index].id}: waiting for its download")
+            return future.result()
+        except (CancelledError, InterruptedError):
+            raise EngineError(_CLOSED) from None
 
     def done(self, index: int) -> None:
         """Say that a checkpoint is not needed any more; under a budget, it makes room."""

@@ -2,13 +2,37 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from re import search
 from typing import TypeVar
 
 T = TypeVar("T")
+
+LONG_S = 5.0
+"""Who waits longer than this says for what."""
+_listeners: list[Callable[[str], None]] = []
+
+
+@contextmanager
+def waits_told(listener: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile, long waits are told to `listener`, in the threads that wait.
+
+    Of several listeners, the one that came last is told.
+    """
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def tell_wait(text: str) -> None:
+    """Say what is waited for, to whoever listens."""
+    for listener in _listeners[-1:]:
+        listener(text)
 
 
 class Patience:
@@ -51,12 +75,25 @@ class Patience:
                 told = wait(error)
                 if told is None or told > self.told_s or tried == self.tries:
                     raise
+                why = str(error).strip().partition("\n")[0] or type(error).__name__
             if told:
-                with self._lock:
-                    self._not_before = max(self._not_before, time.monotonic() + told)
+                self._all_wait(told)
             else:
-                time.sleep(min(self.longest_s, self.first_s * 2 ** (tried - 1)))
+                pause = min(self.longest_s, self.first_s * 2 ** (tried - 1))
+                if pause >= LONG_S:
+                    tell_wait(
+                        f"{why}; asking again in {pause:.0f} s, {tried} of {self.tries} tries"
+                    )
+                time.sleep(pause)
         raise AssertionError("at least one try")
+
+    def _all_wait(self, seconds: float) -> None:
+        """For as long as a server asked; told once of all the requests that it refused."""
+        with self._lock:
+            until, before = time.monotonic() + seconds, self._not_before
+            self._not_before = max(before, until)
+        if seconds >= LONG_S and until - before >= LONG_S:
+            tell_wait(f"the server limits requests and asks to wait; going on in {seconds:.0f} s")
 
     def _hold(self) -> None:
         while (left := self._not_before - time.monotonic()) > 0:

@@ -31,6 +31,7 @@ from logitbank.engine.events import (
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.job import Job
 from logitbank.engine.memory import smaller
+from logitbank.engine.patience import waits_told
 from logitbank.engine.pieces import Piece, pieces
 from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared, tokenizer_folder
@@ -123,7 +124,7 @@ class Runner:
         for thread in threads:
             thread.start()
         try:
-            with self._stopping.watched():
+            with self._stopping.watched(), waits_told(self._note):
                 self._follow(len(threads))
         except BaseException:
             self._stopping.ask()  # whose worker is killed now does not try again
@@ -195,7 +196,7 @@ class Runner:
             self._patient_until = time.monotonic() + _LONG_S
         elif time.monotonic() > self._patient_until:
             self._patient_until = math.inf
-            self._events.put(Note(_NO_PLACE))
+            self._note(_NO_PLACE)
 
     def _give_back(self, taken: tuple[CheckpointId, Piece], *, again: bool) -> None:
         with self._lock:
@@ -224,7 +225,7 @@ class Runner:
         """What a worker is asked to do; None where its files are not what they should be."""
         index = self._indices[checkpoint]
         try:
-            folder = self._fetcher.folder(index)
+            folder = self._fetcher.folder(index, on_wait=self._note, after_s=_LONG_S)
             with self._lock:
                 self._check_fit(folder, checkpoint)
         except LogitbankError as error:
@@ -271,6 +272,10 @@ class Runner:
 
     def _batches(self) -> str:
         return f" with batches of {self._settings.max_batch_tokens:,} tokens"
+
+    def _note(self, text: str) -> None:
+        """Tell a finding. May be called from any thread."""
+        self._events.put(Note(text))
 
     def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
         """Architecture, vocabulary and tokenizer must be the first's; weights must be there.

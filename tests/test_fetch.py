@@ -1,5 +1,6 @@
 """Downloads: several at once, continued, within a budget, and only what is not there."""
 
+import fcntl
 import re
 import threading
 import time
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,14 @@ from safetensors.numpy import save_file
 import logitbank
 from logitbank.engine.blobs import Claim
 from logitbank.engine.budget import parse_bytes
-from logitbank.engine.events import Event, Summary
+from logitbank.engine.events import Event, Note, Summary
 from logitbank.engine.extract import extract
 from logitbank.engine.fetch import fetch
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
-from logitbank.engine.patience import Patience, told_to_wait
+from logitbank.engine.patience import Patience, told_to_wait, waits_told
 from logitbank.engine.suites import Suite, resolve_suite
-from logitbank.errors import DiskSpaceError, SuiteError, UsageError, WeightsError
+from logitbank.errors import DiskSpaceError, EngineError, SuiteError, UsageError, WeightsError
 from tests.checkpoints import VOCAB
 from tests.command import Call
 from tests.fakes import FakeBackend, InProcess
@@ -105,6 +106,105 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def test_what_is_asked_for_when_all_is_over_is_refused(tmp_path: Path) -> None:
+    """Also what waited for room, or for a thread, at that moment."""
+    checkpoints = resolve_suite(str(write_series(tmp_path / "tiny", "step0"))).checkpoints
+    with Fetcher(checkpoints, None, legacy_weights=False, parallel=0) as nobody_fetches:
+        asked = threading.Thread(target=lambda: refused.append(_refusal(nobody_fetches)))
+        refused: list[str] = []
+        asked.start()
+        until(lambda: bool(nobody_fetches._waiting))
+    asked.join(DEADLINE_S)
+    assert refused == ["the run is over; nothing more is fetched for it"]
+    assert _refusal(nobody_fetches) == refused[0]
+
+
+def _refusal(fetcher: Fetcher) -> str:
+    with pytest.raises(EngineError) as refused:
+        fetcher.folder(0)
+    return str(refused.value)
+
+
+def test_a_download_that_is_waited_for_is_told_once(hub: Hub, server: HubServer) -> None:
+    told: list[str] = []
+    server.pause_s = 0.5
+    with fetcher(hub) as fetching:
+        fetching.folder(0, on_wait=told.append, after_s=0.01)
+        fetching.folder(0, on_wait=told.append, after_s=0.01)
+    assert told == ["toy step 0: waiting for its download"]
+
+
+def test_a_file_that_another_process_fetches_is_waited_for_and_that_is_told(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.engine.blobs.LONG_S", 0.01)
+    (blob,) = hub.blobs(REPO, "step3")
+    blob.part.parent.mkdir(parents=True)
+    told: list[str] = []
+    with blob.part.open("ab") as theirs, waits_told(told.append):
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=hub.fetch, args=(REPO, "step3"))
+        waiting.start()
+        until(lambda: bool(told))
+        fcntl.flock(theirs, fcntl.LOCK_UN)
+        waiting.join(DEADLINE_S)
+    (text,) = told
+    assert text == (
+        f"model.safetensors is on its way in another process ({blob.part}); waiting for it"
+    )
+    assert blob.there
+
+
+def test_a_server_s_limit_is_told_once_to_the_listener_that_came_last() -> None:
+    outer: list[str] = []
+    told: list[str] = []
+    patience = Patience()
+    with waits_told(outer.append):
+        with waits_told(told.append):
+            for seconds in (300.0, 299.0, 3.0):
+                patience._all_wait(seconds)
+    patience._all_wait(900.0)
+    assert (outer, told) == (
+        [],
+        ["the server limits requests and asks to wait; going on in 300 s"],
+    )
+
+
+def test_an_answer_that_fails_is_told_where_the_next_try_is_long_in_coming(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("logitbank.engine.patience.time.sleep", lambda _: None)
+    told: list[str] = []
+
+    def fails() -> None:
+        raise ConnectionError("no route\nto it")
+
+    with waits_told(told.append), pytest.raises(ConnectionError):
+        Patience(tries=5).call(fails, lambda _: 0)
+    assert told == ["no route; asking again in 8 s, 4 of 5 tries"]
+
+
+def test_the_first_download_is_told_before_there_is_a_plan(
+    hub: Hub, server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files here are no model, so that nothing comes after it."""
+    real, events = Fetcher.folder, list[Event]()
+    soon = partialmethod(real, after_s=0.01)
+    monkeypatch.setattr(Fetcher, "folder", soon)
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    server.pause_s = 0.3
+    with pytest.raises(SuiteError):
+        extract(
+            tmp_path / "b",
+            suite=REPO,
+            prompts=questions(" the"),
+            engine="transformers",
+            hub=hub,
+            on_event=events.append,
+        )
+    assert events[0] == Note("toy step 0: waiting for its download")
 
 
 # What the hub refuses for now, and what breaks.

@@ -108,34 +108,29 @@ def unqover_instances(
 
 
 def _questions(frame: pl.LazyFrame, *, topk: int | None, he_she: bool) -> pl.DataFrame:
-    """One row per checkpoint and question: p1, p2, rank1, rank2, and what is wrong with it."""
+    """One row per checkpoint and question: p1, p2, rank1, rank2, and which forms it has."""
     texts = [name for name in NEEDED if name not in ("step", "negated", "logprob", "rank")]
-    rows = frame.select(
+    # Collected before it is grouped: 0.5 s for 400,000 rows, and 2.6 s in one lazy query.
+    table = frame.select(
         pl.col(texts).cast(pl.String), "step", "negated", "rank", pl.col("logprob").cast(pl.Float64)
-    ).with_columns(
-        form=_folded("continuation"),
-        bad=pl.col("logprob").is_null()
-        | pl.col("logprob").is_nan()
-        | (pl.col("logprob") == float("inf")),
-        p=pl.col("logprob").exp(),
-    )
+    ).collect()
+    _check_logprobs(table)
+    rows = table.lazy().with_columns(form=_folded("continuation"), p=pl.col("logprob").exp())
     if topk is not None:
         inside = (pl.col("rank") <= topk).fill_null(False)
         rows = rows.with_columns(p=pl.when(inside).then("p").otherwise(0.0))
     for i in ("1", "2"):
         rows = _slot(rows, i, he_she=he_she)
     return (
-        rows.group_by(*CHECKPOINT, "category", "prompt_id")
+        rows.collect()
+        .group_by(*CHECKPOINT, "category", "prompt_id")
         .agg(
             pl.col(*ABOUT, "order", "negated").first(),
             pl.col("p1", "p2").max(),
             pl.col("rank1", "rank2").min(),
             pl.col("named1", "named2", "pronoun1", "pronoun2").any(),
-            bad=pl.col("bad").any(),
-            value=pl.col("logprob").filter("bad").first(),
         )
         .sort(*CHECKPOINT, "category", "prompt_id", nulls_last=True)
-        .collect()
     )
 
 
@@ -209,14 +204,19 @@ def _errors() -> dict[str, pl.Expr]:
     }
 
 
-def _check_options(questions: pl.DataFrame) -> None:
-    bad = questions.filter("bad")
-    if len(bad):
-        row = bad.row(0, named=True)
+def _check_logprobs(table: pl.DataFrame) -> None:
+    value = pl.col("logprob")
+    odd = table.filter(value.is_null() | value.is_nan() | (value == float("inf")))
+    if len(odd):
+        row = odd.sort(*CHECKPOINT, "prompt_id").row(0, named=True)
         raise BankError(
             f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a log-probability of "
-            f"{row['value']} ({len(bad):,} such prompts); extract that checkpoint again"
+            f"{row['logprob']} ({odd.n_unique(['category', 'prompt_id', *CHECKPOINT]):,} such "
+            "prompts); extract that checkpoint again"
         )
+
+
+def _check_options(questions: pl.DataFrame) -> None:
     for i in ("1", "2"):
         for what, there in (("subject", f"named{i}"), ("pronoun", f"pronoun{i}")):
             lacking = questions.filter(~pl.col(there))

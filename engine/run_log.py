@@ -3,6 +3,7 @@
 import contextlib
 import importlib.metadata
 import platform
+import re
 import socket
 import time
 import uuid
@@ -19,6 +20,8 @@ from logitbank.engine.spread import Spread
 from logitbank.store import run_logs
 from logitbank.store.schema import CheckpointId, Json
 
+_FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
+"""Of an absolute path, all but its last part; a web address is none."""
 _PACKAGES = ("logitbank", "torch", "transformers", "vllm", "zarr", "zarrs", "polars", "numpy")
 
 
@@ -31,6 +34,7 @@ class RunLog:
 
     def __init__(self, bank: Path, summary: Summary, begin: dict[str, Json]) -> None:
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        self._bank = bank
         self._path = bank / run_logs.FOLDER / f"{stamp}-{uuid.uuid4().hex[:8]}.jsonl"
         self._summary, self._begin = summary, begin
         self._start = time.monotonic()
@@ -91,7 +95,8 @@ class RunLog:
         if self._file is None:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        document: dict[str, Json] = {"line": self._line, "time": now, "event": event, **told}
+        own = {name: without_folders(value, self._bank) for name, value in told.items()}
+        document: dict[str, Json] = {"line": self._line, "time": now, "event": event, **own}
         data = run_logs.line_bytes(document)
         try:
             whole = self._file.write(data) == len(data)
@@ -133,6 +138,28 @@ class RunLog:
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
+
+
+def without_folders(value: Json, bank: Path) -> Json:
+    """Texts in which files are named without the folders that lead to them: banks are shared.
+
+    What lies in the bank is named from there on, all else by its last part.
+
+    Examples
+    --------
+    >>> without_folders("no room in /home/a/b.zarr/m/main; see /tmp/x.log", Path("/home/a/b.zarr"))
+    'no room in m/main; see x.log'
+    """
+    match value:
+        case str():
+            for folder in sorted({str(bank), str(bank.absolute()), str(bank.resolve())}, key=len):
+                value = value.replace(f"{folder}/", "") if Path(folder).is_absolute() else value
+            return _FOLDERS.sub("", value)
+        case dict():
+            return {key: without_folders(each, bank) for key, each in value.items()}
+        case list():
+            return [without_folders(each, bank) for each in value]
+    return value
 
 
 def plain(value: Any) -> Json:

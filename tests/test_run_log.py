@@ -11,6 +11,7 @@ from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import Summary
 from logitbank.engine.extract import run
 from logitbank.engine.prepare import Extraction
+from logitbank.engine.run_log import without_folders
 from logitbank.engine.suites import resolve_suite
 from logitbank.errors import EngineError
 from logitbank.store import Bank, merge, run_logs, shrink, verify
@@ -100,6 +101,35 @@ def test_an_error_that_ends_a_run_is_in_its_log(
     with pytest.raises(EngineError, match="no more"):
         go()
     assert run_logs.read(log_of(tmp_path / "b.zarr"))[-1]["error"] == "EngineError: no more"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("the disk of /d/b.zarr/tiny/main/0/q-1 is full", "the disk of tiny/main/0/q-1 is full"),
+        ("/d/b.zarr is there", "b.zarr is there"),
+        ("failed on /home/ann/hf/x/model.bin: no", "failed on model.bin: no"),
+        ('File "/home/ann/venv/lib/a.py", line 3', 'File "a.py", line 3'),
+        ("it is '/home/ann/t'; (~/x/y)", "it is 't'; (y)"),
+        ("https://hub.org/a/b and //nas/c", "https://hub.org/a/b and //nas/c"),
+        ("0.5 of 1/2 tokens, and/or lab/toy", "0.5 of 1/2 tokens, and/or lab/toy"),
+        ("in:/home/ann/x, PATH=/opt/bin", "in:x, PATH=bin"),
+        ("12 tokens / second", "12 tokens / second"),
+    ],
+)
+def test_paths_are_written_without_the_folders_that_lead_to_them(text: str, written: str) -> None:
+    assert without_folders({"a": [text, 3]}, Path("/d/b.zarr")) == {"a": [written, 3]}
+
+
+def test_a_log_tells_of_failures_and_names_no_folder_outside_the_bank(
+    tmp_path: Path, go: Go
+) -> None:
+    (tmp_path / "tiny" / "step1" / "model.safetensors").write_bytes(b"123")
+    summary = go()
+    assert str(tmp_path) in summary.failed[0].message, "the terminal may know where"
+    data = log_of(tmp_path / "b.zarr").read_text()
+    assert "model.safetensors is truncated or damaged (3 bytes" in data
+    assert str(tmp_path) not in data
 
 
 def opened_by(kind: type[io.FileIO]) -> Callable[..., object]:

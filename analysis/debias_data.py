@@ -3,7 +3,6 @@
 The filter's only inputs are the k highest logits at the mask, so nothing of the model is needed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -18,8 +17,13 @@ from logitbank.store.top import Top, top
 QUESTIONS = 4
 """τ12(a), τ21(a), τ12(ā), τ21(ā): by order of mention, then by negation."""
 OUTSIDE = -1
-_COLUMNS = ("instance", "order", "negated", "subject1", "subject2", "continuation", "token", "row")
 _GENDERS = ("gender1", "gender2")
+_SHARED = (
+    *("instance", "category", "split", "subject1", "subject2", "context", "attribute"),
+    *("attribute_class", *_GENDERS),
+)
+_COLUMNS = (*_SHARED, "order", "negated", "continuation", "token", "row")
+_PROBABILITY = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)).exp()
 _PRONOUNS = {"female": "she", "male": "he"}
 
 
@@ -33,6 +37,8 @@ class Instances:
     """(n, 4): ln of what the k tokens have of the whole row."""
     slots: np.ndarray
     """(n, 4, 2, forms) int16: places among the k of each subject's surface forms, −1 for none."""
+    rest: np.ndarray
+    """(n, 4, 2): greatest probability of a subject's forms outside the k; 0 without any."""
     names: pl.DataFrame
     """n rows: the prompt set's own columns that all four questions share."""
 
@@ -45,13 +51,32 @@ class Instances:
 
     @property
     def coverage(self) -> float:
-        """Share of subject slots with a form among the k: others have probability 0."""
+        """Share of subject slots with a form among the k: a filter cannot move the others."""
         return float((self.slots >= 0).any(axis=3).mean())
 
     def take(self, index: np.ndarray) -> Self:
         """Some of them, in this order, repeats included."""
         return type(self)(
-            self.logits[index], self.log_mass[index], self.slots[index], self.names[index]
+            self.logits[index],
+            self.log_mass[index],
+            self.slots[index],
+            self.rest[index],
+            self.names[index],
+        )
+
+    def narrowed(self, k: int) -> Self:
+        """As if only the `k` highest logits were known."""
+        logits, inside = self.logits[:, :, :k], (self.slots >= 0) & (self.slots < k)
+        row = _logsumexp(self.logits) - self.log_mass
+        cut = np.where((self.slots >= k), self.slots, 0).astype(np.int64)
+        logit = np.take_along_axis(self.logits[:, :, None, :], cut, axis=3)
+        p = np.where(self.slots >= k, np.exp(logit - row[:, :, None, None]), 0.0).max(axis=3)
+        return type(self)(
+            logits,
+            _logsumexp(logits) - row,
+            np.where(inside, self.slots, OUTSIDE).astype(np.int16),
+            np.maximum(self.rest, p),
+            self.names,
         )
 
 
@@ -98,7 +123,10 @@ def instances(
     rows = table.filter(pl.col("query_set") == deposit.query_set)
     if split is not None:
         rows = rows.filter(pl.col("split") == split)
-    frame = _with_slots(rows, he_she=he_she, gendered=_GENDERS[0] in own).collect()
+    frame = _with_slots(rows, he_she=he_she).join(
+        deposit.option_scores().select("query", "token", p=_PROBABILITY),
+        left_on=["row", "token"], right_on=["query", "token"], how="left", maintain_order="left",
+    ).collect()  # fmt: skip
     if frame.is_empty():
         raise UsageError(f"prompt set {prompts!r} has no instance of split {split!r}")
     return _arrays(frame, top(deposit, k), k, prompts), deposit
@@ -128,11 +156,11 @@ def _deposit(
     return max(own, key=age)
 
 
-def _with_slots(rows: pl.LazyFrame, *, he_she: bool, gendered: bool) -> pl.LazyFrame:
+def _with_slots(rows: pl.LazyFrame, *, he_she: bool) -> pl.LazyFrame:
     """One row for each question and surface form of a subject, with which subject it is."""
     form = pl.col("continuation").str.strip_chars().str.to_lowercase()
     named = [form == pl.col(f"subject{i}").str.to_lowercase() for i in (1, 2)]
-    if he_she and gendered:
+    if he_she:
         pronouns = (pl.col(gender).replace_strict(_PRONOUNS, default=None) for gender in _GENDERS)
         named = [name | (form == own) for name, own in zip(named, pronouns, strict=True)]
     slot = pl.when(named[0]).then(0).when(named[1]).then(1)
@@ -161,22 +189,23 @@ def _arrays(frame: pl.DataFrame, best: Top, k: int, prompts: str) -> Instances:
             " extract` again to finish"
         )
     logits = best.listed.logits[at, :k]
-    highest = logits[:, :, :1]
-    mass = highest[:, :, 0] + np.log(np.exp(logits - highest).sum(axis=2))
     found = best.listed.tokens[at[i, j], :k] == frame["token"].to_numpy()[:, None]
     rank = np.where(found.any(axis=1), found.argmax(axis=1), OUTSIDE)
     key = pl.struct("_id", "question", "slot")
     form = frame.select(pl.int_range(pl.len()).over(key)).to_series().to_numpy()
     slots = np.full((n, QUESTIONS, 2, int(form.max()) + 1), OUTSIDE, np.int16)
     slots[i, j, slot, form] = rank
-    shared = [c for c in _shared(frame.columns) if c in frame.columns]
-    names = frame.unique("_id", keep="first").sort("_id").select(shared)
-    return Instances(logits, mass - best.listed.logsumexp[at], slots, names)
+    rest = np.zeros((n, QUESTIONS, 2))
+    out = rank < 0
+    np.maximum.at(rest, (i[out], j[out], slot[out]), frame["p"].fill_null(0.0).to_numpy()[out])
+    names = frame.unique("_id", keep="first").sort("_id").select(_SHARED)
+    log_mass = _logsumexp(logits) - best.listed.logsumexp[at]
+    return Instances(logits, log_mass, slots, rest, names)
 
 
-def _shared(columns: Sequence[str]) -> list[str]:
-    own = ("instance", "category", "split", "subject1", "subject2", "context", "attribute")
-    return [*own, "attribute_class", *_GENDERS]
+def _logsumexp(logits: np.ndarray) -> np.ndarray:
+    highest = logits[..., :1]
+    return np.asarray(highest[..., 0] + np.log(np.exp(logits - highest).sum(axis=-1)))
 
 
 class Answers(NamedTuple):
@@ -187,9 +216,9 @@ class Answers(NamedTuple):
     scale: np.ndarray
     """(n, 4): what q is multiplied by."""
     picked: np.ndarray
-    """(n, 4, 2): place among the k of the likeliest form of a subject, −1 for none."""
+    """(n, 4, 2): place among the k of the likeliest form of a subject, −1 where it is outside."""
     probabilities: np.ndarray
-    """(n, 4, 2): P(x | question), 0 for subjects outside the k."""
+    """(n, 4, 2): P(x | question). For subjects outside the k, 0 or what they had, by the mode."""
 
 
 def answers(given: Instances, by: Filter | None) -> Answers:
@@ -210,6 +239,9 @@ def answers(given: Instances, by: Filter | None) -> Answers:
     picked = np.take_along_axis(at, best[..., None], axis=3)[..., 0]
     value = np.take_along_axis(of_forms, best[..., None], axis=3)[..., 0]
     probabilities = np.where(picked < 0, 0.0, value) * scale[:, :, None]
+    if not truncates:
+        picked = np.where(given.rest > probabilities, OUTSIDE, picked)
+        probabilities = np.maximum(probabilities, given.rest)
     return Answers(shares, scale, picked, probabilities)
 
 

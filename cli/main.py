@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from logitbank.cli import banks, evaluations, fetching, sharing, unqover
+from logitbank.cli import banks, debias, evaluations, fetching, sharing, unqover
 from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ prompts_app = typer.Typer(no_args_is_help=True, help="Show and check prompt sets
 analyze_app = typer.Typer(no_args_is_help=True, help="Compute a family of metrics from a bank.")
 app.add_typer(prompts_app, name="prompts")
 app.add_typer(analyze_app, name="analyze")
+app.add_typer(debias.app, name="debias")
 
 
 class Engine(StrEnum):

@@ -53,6 +53,15 @@ BRIEF = {
     ),
     "metrics": ("prompts", "metric", "group", "a", "b", "difference"),
     "only": ("query_set", "rows_a", "rows_b", "only_a", "only_b"),
+    "bias": (
+        *("split", "filter", "abs_c", "abs_c_low", "abs_c_high", "mu", "eta"),
+        *("positional", "attributive", "coverage", "instances"),
+    ),
+    "comparison": ("label", "language", "condition", "lms", "ss", "icat", "icat_change", "abs_c"),
+    "points": (
+        *("kind", "k", "regularisation", "temperature", "abs_c", "positional"),
+        *("lms", "ss", "icat", "front", "best"),
+    ),
     "lambada": ("acc", "low", "high", "perplexity", "examples", "tied"),
     "stereotype_accuracy": ("measure", "type", "accuracy", "low", "high", "sentences", "tied"),
     "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),

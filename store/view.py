@@ -34,8 +34,8 @@ _SCHEMA = pl.Schema(
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
-def open_bank(path: str | Path) -> Bank:
-    """Open a bank or a view of one.
+def open_bank(path: str | Path | Bank) -> Bank:
+    """Open a bank or a view of one; what is open already is given back.
 
     Raises
     ------
@@ -44,6 +44,8 @@ def open_bank(path: str | Path) -> Bank:
     UsageError
         As `View.of`.
     """
+    if isinstance(path, Bank):
+        return path
     if url_of(path) is None and (Path(path) / VIEW).is_file():
         return View.open(path)
     return Bank.open(path)
@@ -155,7 +157,7 @@ class View(Bank):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise UsageError(f"a view of {self.path} can only be read; work on the bank itself")
 
-    add_query_set = add_prompts = begin = deposit = lacking_options = _refuse  # type: ignore[assignment]
+    add_query_set = add_prompts = begin = deposit = lacking_options = _refuse
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from logitbank.engine.suites import (
     duplicate_notes,
     resolve_suite,
 )
-from logitbank.engine.worker_process import WorkerProcess
+from logitbank.engine.worker_process import WorkerProcess, log_of_run
 from logitbank.errors import MissingExtraError, SuiteError, UsageError
 from logitbank.store import Bank
 from logitbank.store.cluster import joined
@@ -242,6 +242,7 @@ def run(
         on_event(Note(text))
 
     with stopping.on_sigterm(), waits_told(note), ExitStack() as ends:
+        use_log = ends.enter_context(log_of_run(path, alone=spread.shard is None))
         workers = [] if dry_run else _workers(path, extraction, spread, ends)
         fetcher = ends.enter_context(
             Fetcher(
@@ -277,6 +278,8 @@ def run(
             record_prompts(bank, prepared)
             for worker in workers:
                 worker.use(prepared.settings)
+            if prepared.plan.rows:
+                use_log()
             try:
                 with RunLog.of(path, extraction, prepared, spread, summary) as log:
                     follow = log.beside(on_event)

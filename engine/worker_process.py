@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -22,15 +22,13 @@ LOG_TAIL_LINES = 12
 class WorkerProcess:
     """A worker in a process of its own; started at the first job at the latest, and after a crash.
 
-    A context manager: leaving it kills what has not been stopped. Its log is `<bank>.log`, beside
-    the bank.
+    A context manager: leaving it kills what has not been stopped. Its log is that of all workers
+    (`log_path`), who never delete it.
     """
 
     def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
-        where = bank.resolve()  # "." has no name
         self._bank, self._settings, self._share = bank, settings, share
-        self._log = where.with_name(where.name + ".log")
-        self._own_log = not self._log.exists()
+        self._log = log_path(bank)
         self._idle = True
         self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,8 +111,6 @@ class WorkerProcess:
             self._process.kill()
             self._process.wait()
             self._process = None
-        if self._idle and self._own_log:
-            self._log.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -154,6 +150,33 @@ class WorkerProcess:
             lines = self._log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
             return replace(event, log_tail=tuple(lines))
         return event
+
+
+def log_path(bank: Path) -> Path:
+    """Where the workers of a bank write what their engines say: `<bank>.log`, beside it."""
+    where = bank.resolve()  # "." has no name
+    return where.with_name(where.name + ".log")
+
+
+@contextlib.contextmanager
+def log_of_run(bank: Path, *, alone: bool) -> Iterator[Callable[[], None]]:
+    """A run's use of the workers' log: calling what it gives says that they have been given work.
+
+    At its end, a log that it has begun is removed where it is empty or tells only of engines that
+    were imported for nothing. Not where other runs may write to it: it is theirs, too.
+    """
+    log = log_path(bank)
+    begun, used = alone and not log.exists(), False
+
+    def use() -> None:
+        nonlocal used
+        used = True
+
+    try:
+        yield use
+    finally:
+        if begun and log.exists() and not (used and log.stat().st_size):
+            log.unlink(missing_ok=True)
 
 
 def worker_environment(settings: EngineSettings) -> dict[str, str]:

@@ -26,7 +26,7 @@ Place = tuple[str, int | None]
 
 def batches(
     banks: Bank | Sequence[Bank],
-    prompts: str,
+    prompts: str | Sequence[str],
     *,
     models: Collection[str] | None = None,
     steps: Collection[int | None] | None = None,
@@ -39,19 +39,25 @@ def batches(
 
     Parameters
     ----------
+    prompts
+        Or several prompt sets, put together by checkpoint: of every bank those that it holds.
     models, steps
         Keep these checkpoints; all if None.
 
     Raises
     ------
     BankError
-        As `Bank.scan`.
+        As `Bank.scan`. Of several prompt sets those without a score are left out.
     """
     banks = [banks] if isinstance(banks, Bank) else banks
-    held = [_held(bank, prompts, models, steps) for bank in banks]
-    for bank, own in zip(banks, held, strict=True):
-        if not own.deposits and (models is None or not any(other.deposits for other in held)):
-            bank.scan(prompts, models=models, steps=steps)  # says what there is
+    if isinstance(prompts, str):
+        held = [_held(bank, prompts, models, steps) for bank in banks]
+        for bank, own in zip(banks, held, strict=True):
+            if not own.deposits and (models is None or not any(other.deposits for other in held)):
+                bank.scan(prompts, models=models, steps=steps)  # says what there is
+    else:
+        both = [(bank, name) for bank in banks for name in bank.prompt_sets() if name in prompts]
+        held = [_held(bank, name, models, steps) for bank, name in both]
     found = []
     for batch in _divided(held, rows):
         frames = [

@@ -67,15 +67,18 @@ def unqover_study(
 def _frames(
     banks: Sequence[Bank], prompts: Sequence[str] | None, models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
-    """Scans of the prompt sets, in batches; a set without a score of any model is left out."""
-    frames, there = [], set[str]()
+    """Scans of the prompt sets, in batches; a set without a score of any model is left out.
+
+    Sets of a category are put together, such as its train and its test part, and an instance of
+    several counts once. Questions to masked and to causal models have the same ids: those stay
+    apart.
+    """
     names = _prompt_sets(banks, prompts)
-    for name in names:
-        scored = [(bank, _models(bank, name)) for bank in banks if name in bank.prompt_sets()]
-        there = there.union(*(own for _, own in scored))
-        holding = [bank for bank, own in scored if own and (models is None or own & {*models})]
-        if holding:
-            frames += batches(holding, name, models=models, rows=ROWS)
+    frames = []
+    for causal in (False, True):
+        own = [name for name in names if name.endswith("-causal") == causal]
+        frames += batches(banks, own, models=models, rows=ROWS)
+    there = {m for bank in banks for name in names for m in _models(bank, name)}
     for model in models or ():
         if model not in there:
             known = ", ".join(sorted(there)) or "none"
@@ -105,6 +108,8 @@ def _prompt_sets(banks: Sequence[Bank], prompts: Sequence[str] | None) -> list[s
 
 
 def _models(bank: Bank, prompts: str) -> set[str]:
-    """Models with a deposit of a prompt set."""
+    """Models with a deposit of a prompt set, if there is one."""
+    if prompts not in bank.prompt_sets():
+        return set()
     sets = set(bank.prompts(prompts).select("query_set").unique().collect()["query_set"])
     return {d.checkpoint.model for d in bank.deposits() if d.query_set in sets}

@@ -17,9 +17,19 @@ from logitbank.analysis.unqover_study import unqover_study
 from logitbank.analysis.unqover_summary import unqover_summary
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
+from logitbank.store.filters import Filter
+from logitbank.store.view import View
 from tests import small_banks
 from tests.command import Call
-from tests.unqover_cases import Naive, add_questions, logits_of, make_bank, questions, scan_frame
+from tests.unqover_cases import (
+    Naive,
+    add_questions,
+    logits_of,
+    make_bank,
+    questions,
+    scan_frame,
+    tokens,
+)
 
 NURSES = {0: 0.0, 8: 6.0, 64: 2.0, None: 1.0}
 
@@ -109,6 +119,56 @@ def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path)
         unqover_study([bank, other.path], models=["toy", "x"], bootstrap=0)
     with pytest.raises(BankError, match="causal.zarr has no deposit of unqover-nationality yet; r"):
         unqover_study([other.path], prompts=["unqover-nationality"])
+
+
+def test_parts_of_a_category_are_put_together_and_an_instance_counts_once(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b.zarr")
+    nurses = {row["instance"] for row in questions() if row["split"] == "test"}
+    others = {row["instance"] for row in questions()} - nurses
+    for name, leave_out in (("unqover-gender-train", nurses), ("unqover-gender-test", others)):
+        queries, rows = add_questions(bank, name=name, leave_out=leave_out)
+        bank.deposit(
+            logits_of(rows, 8), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
+        )
+    found = unqover_study([bank.path], bootstrap=0).result.unqover
+    assert found.select("split", "instances").rows() == [("all", 36), ("test", 12), ("train", 24)]
+    bank.add_prompts("unqover-gender", bank.prompts("unqover-gender-test").collect())
+    again = unqover_study([bank.path], bootstrap=0).result.unqover
+    assert again.equals(found, null_equal=True)
+    bank.add_prompts("unqover-gender-causal", bank.prompts("unqover-gender-test").collect())
+    with pytest.raises(UsageError, match="gender of toy main step 8 is in several frames"):
+        unqover_study([bank.path], bootstrap=0)
+
+
+def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
+    """What a filter truncates has probability 0: an untrained one leaves no preference."""
+    bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[8], keep="topk:12"))
+    by = Filter(np.ones((8, 8)), np.zeros(8), "truncate")
+    View.of(bank, by, name="flat").save(tmp_path / "v")
+    View.of(bank, Filter.identity(8, "truncate"), name="same").save(tmp_path / "w")
+    found = unqover_study(
+        [bank.path, tmp_path / "v", tmp_path / "w"], prompts=["unqover-gender"], bootstrap=0
+    ).result.unqover.filter(split="all")
+    kept = {row["model"]: row for row in found.iter_rows(named=True)}
+    rows = questions()
+    logits = logits_of(rows, 8, nurses=6.0)
+    known = tokens()
+    inside = np.argsort(-logits, axis=1)[:, :8]
+
+    def seen(at: int, name: str) -> bool:
+        return bool({known[name], known[f" {name.lower()}"]} & {*inside[at].tolist()})
+
+    cells = {(r["instance"], r["order"], r["negated"]): at for at, r in enumerate(rows)}
+    sizes = []
+    for r in rows[::4]:
+        q = {(i, o, n): seen(cells[r["instance"], o, n], r[f"subject{i}"]) / 8
+             for i in (1, 2) for o in ("12", "21") for n in (False, True)}  # fmt: skip
+        b = [q[i, "12", False] + q[i, "21", False] - q[i, "12", True] - q[i, "21", True]
+             for i in (1, 2)]  # fmt: skip
+        sizes.append(abs(b[0] - b[1]) / 4)
+    assert kept["flat"]["abs_c"] == pytest.approx(np.mean(sizes), rel=1e-6)
+    assert kept["flat"]["coverage_8"] == kept["toy"]["coverage_8"] < 1
+    assert kept["same"]["abs_c"] > kept["toy"]["abs_c"] > kept["flat"]["abs_c"]
 
 
 def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:

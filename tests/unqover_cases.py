@@ -109,6 +109,7 @@ def make_bank(
     categories: Sequence[str] = ("gender", "nationality"),
     nurses: Mapping[int | None, float] | None = None,
     model: str = "toy",
+    keep: str = "full",
 ) -> Path:
     """A bank of both categories, in which women become nurses at step 8."""
     bank = Bank.create(path)
@@ -120,6 +121,7 @@ def make_bank(
                 logits_of(rows, step, nurses=size),
                 checkpoint=CheckpointId(model, step=step),
                 query_set=queries.name,
+                keep=keep,
             )
     return path
 

@@ -83,12 +83,14 @@ def lost(**more: bool) -> CheckpointFailed:
 def test_a_lost_part_of_a_checkpoint_that_failed_meanwhile_is_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = threading.Event()
+    begun, failed = threading.Event(), threading.Event()
 
     def fails(_: Job) -> Iterator[Event]:
+        assert begun.wait(DEADLINE_S)
         yield CheckpointFailed(CHECKPOINT, "tiny step 0: not finite")
 
     def is_lost(_: Job) -> Iterator[Event]:
+        begun.set()
         assert failed.wait(DEADLINE_S)
         yield lost()
 

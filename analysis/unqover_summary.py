@@ -13,8 +13,9 @@ MEANING = (
     "is no preference, or no probability for either."
 )
 MAXIMUM = (
-    "μ takes each subject's greatest |γ(x, a)|, so that noise alone makes it greater than 0, the "
-    "more the fewer instances there are of each; compare it only between the same prompts."
+    "μ takes each subject's greatest |γ(x, a)|, and η the size of each mean sign, so that noise "
+    "alone makes them greater than 0, the more the fewer instances there are of a subject and an "
+    "attribute; compare them only between the same prompts."
 )
 INTERVALS = (
     "Brackets hold 95 % intervals. They resample attributes, of μ subjects, and hold for one "
@@ -91,7 +92,10 @@ def _subjects(table: pl.DataFrame, when: str) -> Iterator[str]:
     text = f"{when}most favoured, by γ(x): {ends[0]}; least: {ends[1]}."
     if ranked["gamma_low"].is_not_nan().any():
         clear = ranked.filter((pl.col("gamma_low") > 0) | (pl.col("gamma_high") < 0))
-        text = text[:-1] + f"; the interval excludes 0 for {len(clear):,} of {len(ranked):,}."
+        text = (
+            f"{text[:-1]}; the interval excludes 0 for {len(clear):,} of {len(ranked):,}, where "
+            f"chance alone gives about {0.05 * len(ranked):.2g}."
+        )
     yield text
 
 

@@ -76,8 +76,8 @@ def played(
     return summary
 
 
-def lost(**more: bool) -> CheckpointFailed:
-    return CheckpointFailed(CHECKPOINT, "its worker on n1 is gone", lost=True, **more)
+def lost(*, memory: bool = False) -> CheckpointFailed:
+    return CheckpointFailed(CHECKPOINT, "its worker on n1 is gone", lost=True, memory=memory)
 
 
 def test_a_lost_part_of_a_checkpoint_that_failed_meanwhile_is_not_begun_again(

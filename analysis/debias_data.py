@@ -4,6 +4,7 @@ The filter's only inputs are the k highest logits at the mask, so nothing of the
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -49,6 +50,24 @@ class Instances:
     def k(self) -> int:
         return int(self.logits.shape[2])
 
+    @cached_property
+    def columns(self) -> np.ndarray:
+        """The logits as (k, 4 n): a column for each question."""
+        return np.ascontiguousarray(self.logits.reshape(-1, self.k).T)
+
+    @cached_property
+    def mass(self) -> np.ndarray:
+        """(n, 4, 1): what the k tokens have of the whole row."""
+        return np.asarray(np.exp(self.log_mass)[:, :, None])
+
+    @cached_property
+    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each form, where it is in flat columns, and 1 or, where it is outside, 0."""
+        number = QUESTIONS * len(self)
+        column = np.arange(number).reshape(-1, QUESTIONS, 1)
+        forms = [self.slots[..., form].astype(np.int64) for form in range(self.slots.shape[3])]
+        return [(np.maximum(f, 0) * number + column, (f >= 0).astype(np.float64)) for f in forms]
+
     @property
     def coverage(self) -> float:
         """Share of subject slots with a form among the k: a filter cannot move the others."""
@@ -74,7 +93,7 @@ class Instances:
         return type(self)(
             logits,
             _logsumexp(logits) - row,
-            np.where(inside, self.slots, OUTSIDE).astype(np.int16),
+            _trimmed(np.where(inside, self.slots, OUTSIDE)),
             np.maximum(self.rest, p),
             self.names,
         )
@@ -200,7 +219,13 @@ def _arrays(frame: pl.DataFrame, best: Top, k: int, prompts: str) -> Instances:
     np.maximum.at(rest, (i[out], j[out], slot[out]), frame["p"].fill_null(0.0).to_numpy()[out])
     names = frame.unique("_id", keep="first").sort("_id").select(_SHARED)
     log_mass = _logsumexp(logits) - best.listed.logsumexp[at]
-    return Instances(logits, log_mass, slots, rest, names)
+    return Instances(logits, log_mass, _trimmed(slots), rest, names)
+
+
+def _trimmed(slots: np.ndarray) -> np.ndarray:
+    """Forms among the k first, and no more columns than they need."""
+    slots = -np.sort(-slots, axis=3)
+    return slots[..., : max(1, int((slots >= 0).sum(axis=3).max()))].astype(np.int16)
 
 
 def _logsumexp(logits: np.ndarray) -> np.ndarray:
@@ -212,37 +237,32 @@ class Answers(NamedTuple):
     """What a filter makes of instances."""
 
     shares: np.ndarray
-    """(n, 4, k): q."""
-    scale: np.ndarray
-    """(n, 4): what q is multiplied by."""
-    picked: np.ndarray
-    """(n, 4, 2): place among the k of the likeliest form of a subject, −1 where it is outside."""
+    """(k, 4 n): q, a column for each question."""
+    scale: np.ndarray | float
+    """(n, 4, 1): what q is multiplied by."""
+    at: np.ndarray
+    """(n, 4, 2): index, in the flat shares, of the likeliest form of a subject."""
+    share: np.ndarray
+    """(n, 4, 2): its q; 0 where the filter does not move the subject."""
     probabilities: np.ndarray
     """(n, 4, 2): P(x | question). For subjects outside the k, 0 or what they had, by the mode."""
 
 
 def answers(given: Instances, by: Filter | None) -> Answers:
     """Probabilities of the subjects after a filter; None is no filter."""
-    n, k = len(given), given.k
-    if by is None:
-        highest = given.logits.max(axis=2, keepdims=True)
-        shares = np.exp(given.logits - highest)
-        shares /= shares.sum(axis=2, keepdims=True)
-    else:
-        shares = np.exp(by.log_shares(given.logits.reshape(-1, k))).reshape(n, QUESTIONS, k)
-    truncates = by is not None and by.mode == "truncate"
-    scale = np.ones((n, QUESTIONS)) if truncates else np.exp(given.log_mass)
-    padded = np.concatenate([shares, np.full((n, QUESTIONS, 1), -1.0)], axis=2)
-    at = given.slots.astype(np.int64)  # −1 is the column that was added
-    of_forms = np.take_along_axis(padded[:, :, None, :], at, axis=3)
-    best = of_forms.argmax(axis=3)
-    picked = np.take_along_axis(at, best[..., None], axis=3)[..., 0]
-    value = np.take_along_axis(of_forms, best[..., None], axis=3)[..., 0]
-    probabilities = np.where(picked < 0, 0.0, value) * scale[:, :, None]
-    if not truncates:
-        picked = np.where(given.rest > probabilities, OUTSIDE, picked)
-        probabilities = np.maximum(probabilities, given.rest)
-    return Answers(shares, scale, picked, probabilities)
+    by = Filter.identity(given.k) if by is None else by
+    shares = by.shares(given.columns)
+    flat, ((at, inside), *others) = shares.ravel(), given.places
+    share = flat.take(at) * inside
+    for other, there in others:  # few: most subjects have one form among the k
+        likelier = flat.take(other) * there
+        at = np.where(likelier > share, other, at)
+        share = np.maximum(share, likelier)
+    if by.mode == "truncate":
+        return Answers(shares, 1.0, at, share, share)
+    probabilities = share * given.mass
+    share = share * (probabilities >= given.rest)
+    return Answers(shares, given.mass, at, share, np.maximum(probabilities, given.rest))
 
 
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])

@@ -58,13 +58,9 @@ def _published(probabilities: np.ndarray) -> tuple[float, np.ndarray]:
 
 def _through(slope: np.ndarray, given: Instances, found: Answers) -> tuple[np.ndarray, np.ndarray]:
     """From ∂L/∂P (n, 4, 2) to the parameters; a subject outside the k has no gradient."""
-    n, questions, k = found.shares.shape
-    by_share = np.zeros((n, questions, k + 1))
-    scaled = slope * found.scale[:, :, None]
-    i, j = np.indices((n, questions))
-    for subject in range(2):  # two subjects never share a token
-        by_share[i, j, found.picked[:, :, subject]] += scaled[:, :, subject]
-    by_share = by_share[:, :, :k]
-    inner = (by_share * found.shares).sum(axis=2, keepdims=True)
-    z = (found.shares * (by_share - inner)).reshape(-1, k)
-    return z.T @ given.logits.reshape(-1, k), z.sum(axis=0)
+    own = slope * found.scale * found.share
+    z = found.shares * -own.sum(axis=2).ravel()  # softmax: ∂L/∂z = q (g − Σ q g)
+    flat = z.ravel()
+    for subject in range(2):  # each has a column of its own in every question
+        flat[found.at[:, :, subject].ravel()] += own[:, :, subject].ravel()
+    return z @ given.columns.T, z.sum(axis=1)

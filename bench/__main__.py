@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.debias import debias_figures
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.growth import growth
@@ -85,6 +86,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sweep": sweep,
     "growth": growth,
     "store": store_figures,
+    "debias": debias_figures,
     "codecs": codec_figures,
 }
 

@@ -18,9 +18,9 @@ POINTS = (
     *(("bert-base", 9), ("bert-base", 30), ("bert-base", 90)),
 )
 """Shape, and words of each prompt: 9, 30, 90 and 400 are 12, 38, 110 and 512 tokens."""
-WORK = 5e11
-"""Operations of a round, so that it takes some five seconds on a hundred GFLOP/s."""
-LEAST, MOST = 32, 512
+WORK = 2.5e11
+"""Operations of a round, so that it takes a few seconds on a hundred GFLOP/s."""
+LEAST, MOST = 16, 512
 """Prompts of a round."""
 OURS = {"vllm": ("bank", {"engine": "vllm"}), "transformers": ("bank", {"engine": "transformers"})}
 CAUSAL = OURS | {
@@ -64,7 +64,7 @@ def _point(tmp: Path, shape: str, words: int, flops: float) -> Iterator[Figure]:
         )
         try:
             contender.round()
-            rates = [number / contender.round() for _ in range(3)]
+            rates = [number / contender.round() for _ in range(2)]
         finally:
             contender.close()
         yield Figure(

@@ -59,10 +59,25 @@ class Filter:
         return json_digest([self.weight.tolist(), self.bias.tolist(), self.mode])
 
     def log_shares(self, logits: np.ndarray) -> np.ndarray:
-        """ln q (n, k) of the k highest logits (n, k), best first."""
-        z: np.ndarray = logits @ self.weight.T + self.bias
-        z -= z.max(axis=1, keepdims=True)
-        z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
+        """ln q (k, n) of the k highest logits (k, n), best first: a column for each query.
+
+        Rows of n are what NumPy is fast at: with (n, k) it took three times as long.
+        """
+        z = self._scores(logits)
+        z -= np.log(np.exp(z).sum(axis=0))
+        return z
+
+    def shares(self, logits: np.ndarray) -> np.ndarray:
+        """q (k, n) of the k highest logits (k, n)."""
+        z = self._scores(logits)
+        np.exp(z, out=z)
+        z /= z.sum(axis=0)
+        return z
+
+    def _scores(self, logits: np.ndarray) -> np.ndarray:
+        z: np.ndarray = self.weight @ logits
+        z += self.bias[:, None]
+        z -= z.max(axis=0)
         return z
 
     @classmethod

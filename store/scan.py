@@ -68,9 +68,8 @@ def _option_scores(deposit: Deposit, *, checked: bool) -> pl.LazyFrame:
     names = [
         pl.lit(getattr(checkpoint, name), dtype).alias(name) for name, dtype in _CHECKPOINT.items()
     ]
-    return (
-        deposit.option_scores(checked=checked)
-        .select(*names, _key("query"), pl.exclude("kind", "query", "token"))
+    return deposit.option_scores(checked=checked).select(
+        *names, _key("query"), pl.exclude("kind", "query", "token")
     )
 
 

@@ -6,15 +6,16 @@ and every analysis take it like a bank; nothing writes into it.
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
+from polars.io.plugins import register_io_source
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store import mirror, objects, tables
@@ -23,7 +24,7 @@ from logitbank.store.deposit import Deposit
 from logitbank.store.filtering import Scores, Sizes, filtered
 from logitbank.store.filters import Filter
 from logitbank.store.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, VIEW, CheckpointId
-from logitbank.store.top import Top, top
+from logitbank.store.top import Top, first_entries, top
 from logitbank.store.urls import url_of
 
 _FORMAT = 1
@@ -169,10 +170,10 @@ class FilteredDeposit(Deposit):
 
     def scores(self, *, checked: bool = False) -> pl.LazyFrame:
         """As a deposit's; of the highest entries, the filter's k."""
-        return self._lazily(lambda: self._filtered(checked, ("option", "top")))
+        return self._lazily(partial(self._filtered, checked, ("option", "top")))
 
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        return self._lazily(lambda: self._filtered(checked, ("option",)))
+        return self._lazily(partial(self._filtered, checked, ("option",)))
 
     def stored_logprobs(
         self, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
@@ -182,18 +183,17 @@ class FilteredDeposit(Deposit):
             return values
         if self.by.mode == "truncate":
             values[:] = -np.inf
-        best = self._top
+        best, k = self._top, self.by.k
         width = self.layout.vocab if tokens is None else len(np.asarray(tokens))
         columns = np.full(self.layout.vocab, -1)
         columns[slice(None) if tokens is None else np.asarray(tokens)] = np.arange(width)
-        place = np.empty(self.layout.queries, np.int64)
-        place[best.rows] = np.arange(len(best.rows))
+        place = self._place(best)
         at = place if rows is None else place[np.asarray(rows)]
-        entries = self._new_top(best)
-        column = columns[best.listed.tokens[at, : self.by.k]]
+        column = columns[best.listed.tokens[at]]
         row, rank = np.nonzero(column >= 0)
-        new = entries.logit.reshape(-1, self.by.k)[at[row], rank]
-        values[row, column[row, rank]] = new - best.listed.logsumexp[at[row]]
+        new = filtered(best.listed, _as_scores(best), self.by, self._sizes, ranks=False)
+        logits = new.logit.reshape(-1, k)[at[row], rank]
+        values[row, column[row, rank]] = logits - best.listed.logsumexp[at[row]]
         return values
 
     @property
@@ -205,58 +205,84 @@ class FilteredDeposit(Deposit):
     def _top(self) -> Top:
         return top(self.unfiltered, self.by.k)
 
-    def _lazily(self, read: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
+    def _lazily(self, read: Callable[[list[str] | None], pl.DataFrame]) -> pl.LazyFrame:
         self.unfiltered.scores(checked=True)  # says now what is damaged or gone
-        return pl.defer(read, schema=_SCHEMA, validate_schema=False)
 
-    def _filtered(self, checked: bool, kinds: tuple[str, ...]) -> pl.DataFrame:
-        scores = self.unfiltered.scores(checked=checked).collect()
-        options = scores.filter(pl.col("kind") == "option")
+        def source(
+            with_columns: list[str] | None,
+            predicate: pl.Expr | None,
+            n_rows: int | None,
+            batch_size: int | None,
+        ) -> Iterator[pl.DataFrame]:
+            frame = read(with_columns)
+            frame = frame if predicate is None else frame.filter(predicate)
+            yield frame if n_rows is None else frame.head(n_rows)
+
+        return register_io_source(source, schema=_SCHEMA, is_pure=True)
+
+    def _filtered(
+        self, checked: bool, kinds: tuple[str, ...], columns: list[str] | None
+    ) -> pl.DataFrame:
+        own, wanted = pl.col("kind") == "option", list(_SCHEMA) if columns is None else columns
+        scores = self.unfiltered.scores(checked=checked)
         if self._passes:
-            return (scores if "top" in kinds else options).cast(_SCHEMA)
-        best = top(self.unfiltered, self.by.k, scores)
-        place = np.empty(self.layout.queries, np.int64)
-        place[best.rows] = np.arange(len(best.rows))
-        given = Scores(
-            place[options["query"].to_numpy()],
+            return (scores if "top" in kinds else scores.filter(own)).collect().cast(_SCHEMA)
+        k = min(self.by.k, self.layout.vocab)
+        frame = scores.filter(own | first_entries(k)).collect()
+        best = top(self.unfiltered, k, frame)
+        ranks = not {*_COUNTS, "exact"}.isdisjoint(wanted)
+        parts = []
+        for kind in kinds:
+            given = _as_scores(best) if kind == "top" else self._options(frame.filter(own), best)
+            found = filtered(best.listed, given, self.by, self._sizes, ranks=ranks)
+            parts.append(_frame(found, best, kind, wanted))
+        return pl.concat(parts)
+
+    def _options(self, options: pl.DataFrame, best: Top) -> Scores:
+        return Scores(
+            self._place(best)[options["query"].to_numpy()],
             options["token"].to_numpy(),
             options["logit"].to_numpy().astype(np.float64),
             *(options[name].to_numpy() for name in (*_COUNTS, "exact")),
         )
-        parts = [self._frame(filtered(best.listed, given, self.by, self._sizes), best, "option")]
-        if "top" in kinds:
-            parts.append(self._frame(self._new_top(best), best, "top"))
-        return pl.concat(parts)
 
-    def _new_top(self, best: Top) -> Scores:
-        """What became of the k highest entries, by query and by former rank."""
-        shape = (len(best.rows), self.by.k)
-        none = np.zeros(shape[0] * shape[1], np.int64)  # what was counted for them plays no part
-        given = Scores(
-            np.repeat(np.arange(shape[0]), shape[1]),
-            best.listed.tokens[:, : self.by.k].ravel(),
-            best.listed.logits[:, : self.by.k].ravel(),
-            *(none, none, none, none),
-            none.astype(np.bool_),
-        )
-        return filtered(best.listed, given, self.by, self._sizes)
+    def _place(self, best: Top) -> np.ndarray:
+        """Of each row of the query set, where it is listed."""
+        place = np.zeros(self.layout.queries, np.int64)
+        place[best.rows] = np.arange(len(best.rows))
+        return place
 
     @property
     def _sizes(self) -> Sizes:
         return Sizes(self.layout.vocab, self.spec.vocab_entries)
 
-    def _frame(self, scores: Scores, best: Top, kind: str) -> pl.DataFrame:
-        columns = {
-            "query": best.rows[scores.query],
-            "token": scores.token,
-            "logit": scores.logit,
-            "logsumexp": best.listed.logsumexp[scores.query],
-            **{name: getattr(scores, name).astype(np.int32) for name in _COUNTS},
-            "exact": scores.exact,
-        }
-        return pl.DataFrame(columns).select(
-            "query", "token", pl.lit(kind, _SCHEMA["kind"]).alias("kind"), *list(_SCHEMA)[3:]
-        )
+
+def _as_scores(best: Top) -> Scores:
+    """The k highest entries of every query, one after the other."""
+    n, k = best.listed.tokens.shape
+    none = np.zeros(n * k, np.int32)
+    return Scores(
+        np.repeat(np.arange(n), k),
+        best.listed.tokens.ravel(),
+        best.listed.logits.ravel(),
+        np.tile(np.arange(1, k + 1, dtype=np.int32), n),
+        *(none, none, none),
+        np.ones(n * k, np.bool_),
+    )
+
+
+def _frame(scores: Scores, best: Top, kind: str, wanted: list[str]) -> pl.DataFrame:
+    columns: dict[str, Callable[[], np.ndarray]] = {
+        "query": lambda: best.rows[scores.query],
+        "token": lambda: scores.token,
+        "logit": lambda: scores.logit,
+        "logsumexp": lambda: best.listed.logsumexp[scores.query],
+        **{name: partial(getattr, scores, name) for name in (*_COUNTS, "exact")},
+    }
+    frame = pl.DataFrame({name: columns[name]() for name in wanted if name != "kind"})
+    return frame.with_columns(kind=pl.lit(kind)).select(
+        pl.col(name).cast(_SCHEMA[name]) for name in wanted
+    )
 
 
 def label_of(by: Filter) -> str:

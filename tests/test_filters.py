@@ -22,13 +22,13 @@ def test_shares_are_those_of_a_linear_layer_and_a_softmax() -> None:
     layer = torch.nn.Linear(5, 5, dtype=torch.float64)
     layer.weight.data, layer.bias.data = torch.tensor(by.weight), torch.tensor(by.bias)
     want = torch.log_softmax(layer(torch.tensor(logits)), dim=1).detach().numpy()
-    np.testing.assert_allclose(by.log_shares(logits), want, atol=1e-12)
+    np.testing.assert_allclose(by.log_shares(logits.T).T, want, atol=1e-12)
 
 
 def test_all_weights_one_answer_alike_whatever_the_logits_are() -> None:
     by = Filter.ones(8)
     logits = np.random.default_rng(2).normal(size=(50, 8)) * 5
-    shares = np.exp(by.log_shares(logits))
+    shares = np.exp(by.log_shares(logits.T).T)
     want = np.exp(by.bias) / np.exp(by.bias).sum()
     np.testing.assert_allclose(shares, np.tile(want, (50, 1)), rtol=1e-9)
     assert np.abs(by.bias).max() <= 8**-0.5
@@ -38,7 +38,7 @@ def test_all_weights_one_answer_alike_whatever_the_logits_are() -> None:
 def test_identity_shares_as_the_logits_do() -> None:
     logits = np.array([[2.0, 1.0, 0.0]])
     want = np.exp(logits) / np.exp(logits).sum()
-    np.testing.assert_allclose(np.exp(Filter.identity(3).log_shares(logits)), want)
+    np.testing.assert_allclose(np.exp(Filter.identity(3).log_shares(logits.T).T), want)
 
 
 def test_a_saved_filter_reads_back_to_the_same(tmp_path: Path) -> None:

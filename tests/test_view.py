@@ -38,7 +38,7 @@ def whole(row: np.ndarray, by: Filter) -> np.ndarray:
     return out
 
 
-def case(rows: np.ndarray, listed: int) -> tuple[Listed, Scores]:
+def case(rows: np.ndarray, k: int, listed: int) -> tuple[Listed, Scores]:
     """What a bank holds of these rows: the highest entries, and some options."""
     tops = [top_entries(row, listed, ENTRIES) for row in rows]
     options = [option_entries(row, np.array(ASKED), ENTRIES) for row in rows]
@@ -52,10 +52,14 @@ def case(rows: np.ndarray, listed: int) -> tuple[Listed, Scores]:
         ),
         np.ones(len(rows) * len(ASKED), np.bool_),
     )
+    tokens, values = (np.stack([getattr(t, name) for t in tops]) for name in ("token", "logit"))
+    values = values.astype(np.float64)
+
+    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return tokens[queries, k:], values[queries, k:]
+
     return (
-        Listed(
-            np.stack([t.token for t in tops]), np.stack([t.logit for t in tops]).astype(float), sums
-        ),
+        Listed(tokens[:, :k], values[:, :k], sums, listed, tail),
         given_scores._replace(logit=given_scores.logit.astype(np.float64)),
     )
 
@@ -72,7 +76,7 @@ def test_scores_are_those_of_the_filtered_distribution(
     seed: int, k: int, more: int, mode: str, scale: float
 ) -> None:
     rows = np.random.default_rng(seed).normal(size=(4, VOCAB)).astype(np.float32) * 2
-    by, (listed, scores) = drawn(k, mode, seed, scale), case(rows, k + more)
+    by, (listed, scores) = drawn(k, mode, seed, scale), case(rows, k, k + more)
     found = filtered(listed, scores, by, Sizes(VOCAB, ENTRIES))
     for i, (query, token) in enumerate(zip(found.query, found.token, strict=True)):
         p = whole(rows[query].astype(np.float64), by)
@@ -94,7 +98,7 @@ def test_scores_are_those_of_the_filtered_distribution(
 def test_everything_is_exact_where_the_whole_row_is_listed() -> None:
     rows = np.random.default_rng(1).normal(size=(30, VOCAB)).astype(np.float32)
     for mode in ("truncate", "keep_tail"):
-        listed, scores = case(rows, VOCAB)
+        listed, scores = case(rows, 4, VOCAB)
         assert filtered(listed, scores, drawn(4, mode, 3, 2.0), Sizes(VOCAB, ENTRIES)).exact.all()
 
 

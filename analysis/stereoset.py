@@ -6,13 +6,13 @@ happens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import polars as pl
 
-from logitbank.analysis.stereoset_blocks import blocks_of
+from logitbank.analysis.stereoset_blocks import ORDER, blocks_of
 from logitbank.analysis.stereoset_measures import INTERVALS, SEED, Resampler
-from logitbank.analysis.stereoset_scores import Rule, as_candidates
+from logitbank.analysis.stereoset_scores import KEYS, Rule, as_candidates
 from logitbank.analysis.stereoset_tables import (
     DIFFERENCES,
     aggregation_table,
@@ -25,6 +25,7 @@ from logitbank.analysis.stereoset_tables import (
     term_table,
     tie_table,
 )
+from logitbank.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +136,34 @@ def stereoset(
             "intervals": INTERVALS if bootstrap else "none",
         },
     )
+
+
+def joined(parts: Sequence[StereoSet]) -> StereoSet:
+    """The results of different checkpoints as one, in the order that they would have had together.
+
+    Raises
+    ------
+    UsageError
+        A checkpoint is in two of them, or there is none.
+    """
+    if not parts:
+        raise UsageError("there are no candidates; StereoSet needs a bank or predictions")
+    if len(parts) == 1:
+        return parts[0]
+    seen = pl.concat([part.tasks.select(KEYS).unique() for part in parts])
+    twice = seen.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all(), nulls_last=True)
+    if len(twice):
+        row = twice.row(0, named=True)
+        at = "release" if row["step"] is None else f"step {row['step']}"
+        raise UsageError(
+            f"{row['model']} {row['run']} {at} is scored twice, in two banks or files; each"
+            " checkpoint has one score for a candidate"
+        )
+    tables = {
+        name: pl.concat([part.tables()[name] for part in parts], how="vertical_relaxed").sort(
+            ORDER, nulls_last=True, maintain_order=True
+        )
+        for name in parts[0].tables()
+        if name != "references"
+    }
+    return replace(parts[0], **tables)  # type: ignore[arg-type]

@@ -21,6 +21,14 @@ OVERALL = "overall"
 TASKS = (INTRA, INTER, BOTH)
 
 
+ORDER = (
+    *map(pl.col, ("model", "run", "run_seed", "language", "score")),
+    pl.when(pl.col("condition") == PLAIN).then(pl.lit("")).otherwise("condition"),
+    pl.col("step"),
+)
+"""Of checkpoints with their condition, language and rule; plain before other conditions."""
+
+
 class Outcomes(NamedTuple):
     """Comparisons within examples; (c, e) float64 of 0, 1 and 2."""
 
@@ -109,10 +117,7 @@ def blocks_of(candidates: pl.DataFrame) -> Blocks:
         raise UsageError("there are no candidates; StereoSet needs a bank or predictions")
     coded = distinct(candidates.select(KEYS))
     unsorted = candidates[coded.rows].select(KEYS)
-    plain = pl.when(pl.col("condition") == PLAIN).then(pl.lit("")).otherwise("condition")
-    order = unsorted.with_row_index("at").sort(
-        "model", "run", "run_seed", "language", "score", plain, "step", nulls_last=True
-    )
+    order = unsorted.with_row_index("at").sort(ORDER, nulls_last=True)
     keys = order.select(KEYS)
     rank = np.empty(len(order), np.int64)
     rank[order["at"].to_numpy()] = np.arange(len(order))

@@ -24,7 +24,20 @@ def bank_candidates(
     steps: Sequence[int | None] | None = None,
     rules: Sequence[Rule] = ("reference",),
 ) -> pl.DataFrame:
-    """Candidates of the StereoSet prompt sets of a bank, a few checkpoints at a time.
+    """Candidates of the StereoSet prompt sets of a bank, in one table; see `candidate_batches`."""
+    found = candidate_batches(bank, prompts=prompts, models=models, steps=steps, rules=rules)
+    return concat_candidates(list(found))
+
+
+def candidate_batches(
+    bank: Bank,
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    steps: Sequence[int | None] | None = None,
+    rules: Sequence[Rule] = ("reference",),
+) -> Iterator[pl.DataFrame]:
+    """Candidates of a few checkpoints at a time, of all their StereoSet prompt sets.
 
     What a prompt set has and a checkpoint that began it lacks is there with null as its value.
 
@@ -35,7 +48,7 @@ def bank_candidates(
     prompts
         Names of prompt sets; all whose names begin with `stereoset` if None.
     models, steps
-        Only these; the result may have no rows.
+        Only these; there may be none.
     rules
         As for `as_candidates`.
 
@@ -46,27 +59,26 @@ def bank_candidates(
     UsageError
         A prompt set that is not one of StereoSet's.
     """
-    names = _prompt_sets(bank, prompts)
-    info = bank.info()
-    parts, scored = [], False
+    names, info = _prompt_sets(bank, prompts), bank.info()
+    held = {}
     for name in names:
-        table = bank.prompts(name)
-        sets = table.select("query_set").unique().collect()["query_set"]
-        held = info.filter(pl.col("query_set").is_in(sets.implode()))
-        scored = scored or len(held) > 0
-        own = [
-            as_candidates(
-                bank.scan(name, models=model, runs=run, steps=chunk), rules, prompts=table
-            )
-            for model, run, chunk in _batches(held, models, steps)
-        ]
-        if own:
-            parts.append(_with_missing(pl.concat(own), table, rules))
-    if not scored:
+        sets = bank.prompts(name).select("query_set").unique().collect()["query_set"]
+        held[name] = info.filter(pl.col("query_set").is_in(sets.implode()))
+    together = pl.concat(held.values())
+    if together.is_empty():
         raise BankError(
             f"{bank.path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
         )
-    return concat_candidates(parts)
+    for model, run, chunk in _batches(together, models, steps):
+        parts = []
+        for name, own in held.items():
+            there = own.filter((pl.col("model") == model) & (pl.col("run") == run))["step"]
+            if some := [step for step in chunk if step in there.to_list()]:
+                table = bank.prompts(name)
+                scan = bank.scan(name, models=model, runs=run, steps=some)
+                candidates = as_candidates(scan, rules, prompts=table)
+                parts.append(_with_missing(candidates, table, rules))
+        yield concat_candidates(parts)
 
 
 def _prompt_sets(bank: Bank, prompts: Sequence[str] | None) -> list[str]:

@@ -6,12 +6,12 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.result import Study, write_study
-from logitbank.analysis.stereoset import StereoSet, stereoset
+from logitbank.analysis.stereoset import StereoSet, joined, stereoset
 from logitbank.analysis.stereoset_data import figures_of_report
 from logitbank.analysis.stereoset_figures import stereoset_figures
 from logitbank.analysis.stereoset_files import concat_candidates, write_predictions
 from logitbank.analysis.stereoset_scores import Rule
-from logitbank.analysis.stereoset_sources import bank_candidates, file_candidates
+from logitbank.analysis.stereoset_sources import candidate_batches, file_candidates
 from logitbank.analysis.stereoset_summary import stereoset_summary
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, open_bank
@@ -61,16 +61,20 @@ def stereoset_study(
     from_files = file_candidates(predictions, gold)
     opened = [open_bank(path) for path in banks]
     chosen = None if steps is None else [_step(text) for text in steps]
-    from_banks = [
-        bank_candidates(bank, prompts=prompts, models=models, steps=chosen, rules=score)
-        for bank in opened
-    ]
-    scored = concat_candidates(from_banks)
-    if opened and scored.is_empty():
+    parts, saved = [], []
+    for bank in opened:
+        for batch in candidate_batches(
+            bank, prompts=prompts, models=models, steps=chosen, rules=score
+        ):
+            parts.append(stereoset(batch, bootstrap=bootstrap))
+            saved += [batch] if save_predictions is not None else []
+    if opened and not parts:
         _say_what_there_is(opened)
-    result = stereoset(concat_candidates([*from_banks, *from_files]), bootstrap=bootstrap)
+    if from_files:
+        parts.append(stereoset(concat_candidates(from_files), bootstrap=bootstrap))
+    result = joined(parts)
     if save_predictions is not None:
-        write_predictions(scored, save_predictions)
+        write_predictions(concat_candidates(saved), save_predictions)
     summary = stereoset_summary(result)
     report = None
     if out is not None:

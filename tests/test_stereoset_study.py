@@ -15,6 +15,7 @@ from logitbank.analysis.figure_data import figure_data
 from logitbank.analysis.stereoset import StereoSet, stereoset
 from logitbank.analysis.stereoset_data import figures_of_report, stereoset_figure_data
 from logitbank.analysis.stereoset_figures import stereoset_figures
+from logitbank.analysis.stereoset_files import concat_candidates
 from logitbank.analysis.stereoset_sources import bank_candidates
 from logitbank.analysis.stereoset_study import stereoset_study
 from logitbank.analysis.stereoset_summary import stereoset_summary
@@ -151,6 +152,22 @@ def test_a_bank_and_a_prediction_file_are_analysed_together(
         bootstrap=0,
     )
     assert study.result.scores["model"].unique(maintain_order=True).to_list() == ["theirs", "toy"]
+
+
+def test_checkpoints_in_batches_give_what_all_together_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    banks = [
+        Bank.open(make_bank(tmp_path / name, model=name, steps=steps))
+        for name, steps in (("b", [0, 8, None]), ("a", [8, 2]))
+    ]
+    whole = stereoset(concat_candidates([bank_candidates(bank) for bank in banks]), bootstrap=100)
+    monkeypatch.setattr("logitbank.analysis.stereoset_sources.AT_ONCE", 1)
+    study = stereoset_study([bank.path for bank in banks], bootstrap=100)
+    for name, table in whole.tables().items():
+        assert_frame_equal(study.result.tables()[name], table)
+    with pytest.raises(UsageError, match="b main step 0 is scored twice, in two banks or files"):
+        stereoset_study([banks[0].path, banks[0].path], bootstrap=0)
 
 
 def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path) -> None:

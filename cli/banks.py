@@ -17,9 +17,9 @@ def info(
 ) -> None:
     """Say what a bank holds and what is missing, one row a checkpoint and query set."""
     from logitbank.cli.show_bank import print_bank, print_provenance
-    from logitbank.store import Bank
+    from logitbank.store import open_bank
 
-    (print_provenance if provenance else print_bank)(Bank.open(bank), form)
+    (print_provenance if provenance else print_bank)(open_bank(bank), form)
 
 
 def describe(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from logitbank.cli import banks, debias, evaluations, fetching, sharing, unqover
+from logitbank.cli import banks, debias, evaluations, fetching, query, sharing, unqover
 from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
 app = typer.Typer(
@@ -191,6 +191,7 @@ def verify(
 
 app.command()(fetching.fetch)
 app.command()(banks.info)
+app.command()(query.query)
 app.command()(banks.describe)
 app.command()(banks.merge)
 app.command()(banks.shrink)

@@ -303,6 +303,34 @@ class Bank:
             mirror.ensure_here(*(part for d in deposits for part in d.score_files()))
         return scanning.scan(table, deposits)
 
+    def frames(self) -> dict[str, pl.LazyFrame]:
+        """Everything as four lazy frames: checkpoints, prompts, options and scores.
+
+        `docs/tables.md` has their columns. Without a score there is no frame of scores.
+
+        Raises
+        ------
+        BankError
+            The bank has no prompts.
+        """
+        from logitbank.store.sql import frames
+
+        return frames(self)
+
+    def sql(self, query: str) -> pl.LazyFrame:
+        """A SELECT over `frames`, as Polars understands SQL; collect what it gives.
+
+        Raises
+        ------
+        UsageError
+            The query is none, or names what is not there.
+        BankError
+            The bank has no prompts.
+        """
+        from logitbank.store.sql import sql
+
+        return sql(self, query)
+
     def to_xarray(self, query_set: str) -> "xarray.Dataset":
         """The checkpoints of a query set side by side, read when indexed.
 

@@ -1,0 +1,65 @@
+"""The command `query`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logitbank.cli.options import BankPath, Form, Format
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SHOWN = 100
+"""Rows of a table on the screen; a file and the other formats have them all."""
+
+
+def query(
+    bank: BankPath,
+    sql: Annotated[
+        str, typer.Argument(help="A SELECT over checkpoints, prompts, options and scores.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File for the result: .csv, .parquet, or .jsonl.", show_default=False),
+    ] = None,
+    form: Format = Form.table,
+) -> None:
+    """Ask a bank, or a view, in SQL; only what the query touches is read."""
+    from logitbank.cli.show import err, print_frame
+    from logitbank.store.view import open_bank
+
+    result = open_bank(bank).sql(sql)
+    if out is not None:
+        write(result, out)
+        err.print(f"written to {out}", markup=False, soft_wrap=True)
+    elif form is Form.table:
+        found = result.head(SHOWN + 1).collect()
+        print_frame(found.head(SHOWN), form)
+        if len(found) > SHOWN:
+            err.print(f"only the first {SHOWN} rows; use --out FILE, or --format csv or json")
+    else:
+        print_frame(result.collect(), form)
+
+
+def write(result: "pl.LazyFrame", out: Path) -> None:
+    """Write a result to a new file, without holding it all.
+
+    Raises
+    ------
+    UsageError
+        The file is there already, or its ending is none of the three.
+    """
+    from logitbank.errors import UsageError
+
+    sinks = {".csv": "sink_csv", ".parquet": "sink_parquet", ".jsonl": "sink_ndjson"}
+    if (sink := sinks.get(out.suffix.lower())) is None:
+        raise UsageError(f"{out} ends in none of {', '.join(sinks)}; name the format by the ending")
+    if out.exists():
+        raise UsageError(f"{out} is there already; choose another name or remove it")
+    beside = out.with_name(f".{out.name}.part")
+    try:
+        getattr(result, sink)(beside)
+        beside.rename(out)
+    finally:
+        beside.unlink(missing_ok=True)

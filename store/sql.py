@@ -1,0 +1,103 @@
+"""SQL over a bank: its tables as lazy frames, and a query that reads only what it touches."""
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from logitbank.errors import BankError, UsageError
+from logitbank.store.schema import PROMPTS_SCHEMA
+
+if TYPE_CHECKING:
+    from logitbank.store.bank import Bank
+
+_SQL_ERRORS = (
+    pl.exceptions.SQLInterfaceError,
+    pl.exceptions.SQLSyntaxError,
+    pl.exceptions.ColumnNotFoundError,
+    pl.exceptions.DuplicateError,
+    pl.exceptions.InvalidOperationError,
+    pl.exceptions.SchemaError,
+    pl.exceptions.ComputeError,
+)
+_PROMPT = ("prompt_set", "prompt_id", "order_seed")
+_OPTION = ("piece", "option", "continuation", "token", "is_answer")
+_QUERY = ("query_set", "row")
+_SCORE = (
+    *("model", "run", "run_seed", "step", *_PROMPT, "piece", "option", "token"),
+    *("logit", "logsumexp", "logprob", "rank", "ties", "padding_above", "padding_ties", "exact"),
+)
+
+
+def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
+    """The tables of a bank, each lazily.
+
+    Returns
+    -------
+    checkpoints
+        `Bank.info`: one row per deposit.
+    prompts
+        One row per prompt and order: prompt_set, prompt_id, order_seed, text, answer, and the own
+        columns of every prompt set, null where another has none.
+    options
+        One row per prompt, order, piece and option: its continuation, token, is_answer, and the
+        query that it belongs to (query_set, row).
+    scores
+        One row per checkpoint, prompt, order, piece and option that has been scored, as
+        `Bank.scan`, with prompt_set and without the prompts' own columns.
+
+    Raises
+    ------
+    BankError
+        The bank has no prompts.
+    """
+    names = bank.prompt_sets()
+    if not names:
+        raise BankError(f"{bank.path} has no prompts yet; run `logitbank extract`")
+    tables = {name: bank.prompts(name).with_columns(prompt_set=pl.lit(name)) for name in names}
+    scored = [name for name in names if _has_scores(bank, name)]
+    scans = [
+        bank.scan(name).with_columns(prompt_set=pl.lit(name)).select(_SCORE) for name in scored
+    ]
+    return {
+        "checkpoints": bank.info().lazy(),
+        "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
+        "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
+        **({"scores": pl.concat(scans)} if scans else {}),
+    }
+
+
+def sql(bank: "Bank", query: str) -> pl.LazyFrame:
+    """The result of a SELECT over `frames`, lazily: only the columns and rows it needs are read.
+
+    Raises
+    ------
+    UsageError
+        The query is none, or names what is not there.
+    BankError
+        The bank has no prompts.
+    """
+    own = frames(bank)
+    if not query.strip():
+        raise UsageError('the query is empty; write one such as "SELECT * FROM checkpoints"')
+    try:
+        result = pl.SQLContext(own, eager=False).execute(query)
+        result.collect_schema()
+    except _SQL_ERRORS as error:
+        there = "; ".join(
+            f"{name} has {', '.join(frame.collect_schema().names())}" for name, frame in own.items()
+        )
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"the query cannot be answered ({reason}); {there}") from error
+    return result
+
+
+def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:
+    own = [name for name in table.collect_schema().names()
+           if name not in PROMPTS_SCHEMA and name != "prompt_set"]  # fmt: skip
+    columns = (*_PROMPT, "text", "answer", *own)
+    return table.select(columns).unique(_PROMPT, keep="first", maintain_order=True)
+
+
+def _has_scores(bank: "Bank", prompts: str) -> bool:
+    sets = set(bank.prompts(prompts).select("query_set").unique().collect()["query_set"])
+    return any(deposit.query_set in sets for deposit in bank.deposits())

@@ -1,0 +1,110 @@
+"""Queries of a bank in SQL, against the same asked of its frames."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank, CheckpointId, Filter, View
+from tests.command import Call
+from tests.small_banks import QUERY_SET, logits, new_bank, prompt_table
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    made = new_bank(tmp_path / "b")
+    made.add_prompts("other", prompt_table(topic="health").head(4))
+    for step in (0, 8):
+        checkpoint = CheckpointId("org/model", step=step)
+        made.deposit(logits(step), checkpoint=checkpoint, query_set=QUERY_SET.name, keep="topk:4")
+    return made
+
+
+def test_the_tables_have_what_a_bank_has(bank: Bank) -> None:
+    frames = {name: frame.collect() for name, frame in bank.frames().items()}
+    assert list(frames) == ["checkpoints", "prompts", "options", "scores"]
+    assert frames["checkpoints"]["step"].to_list() == [0, 8]
+    assert frames["prompts"].select("prompt_set").unique().sort("prompt_set").rows() == [
+        ("other",), ("parity",),
+    ]  # fmt: skip
+    assert len(frames["prompts"]) == 10 + 2
+    assert frames["prompts"].filter(prompt_set="parity")["topic"].null_count() == 10
+    assert len(frames["options"]) == 24
+    assert len(frames["scores"]) == 48
+
+
+def test_a_query_gives_what_numpy_gives(bank: Bank) -> None:
+    found = bank.sql(
+        "SELECT step, AVG(logprob) AS mean FROM scores"
+        " WHERE prompt_set = 'parity' AND option = 'yes' GROUP BY step ORDER BY step"
+    ).collect()
+    for step, mean in found.iter_rows():
+        values = logits(step).astype(np.float64)
+        want = values[:, 1] - np.log(np.exp(values).sum(axis=1))
+        assert mean == pytest.approx(want.mean(), abs=1e-6)
+
+
+def test_tables_join(bank: Bank) -> None:
+    found = bank.sql(
+        "SELECT p.text, s.step, s.rank FROM scores s JOIN prompts p"
+        " ON s.prompt_set = p.prompt_set AND s.prompt_id = p.prompt_id"
+        " WHERE p.topic = 'health' AND s.option = 'no' ORDER BY p.text, s.step"
+    ).collect()
+    assert found.select("text", "step").rows() == [
+        ("Is 0 even?", 0), ("Is 0 even?", 8), ("Is 1 even?", 0), ("Is 1 even?", 8),
+    ]  # fmt: skip
+    assert found["rank"][0] == 1 + (logits(0)[0] > logits(0)[0, 4]).sum()
+
+
+def test_a_view_answers_too(bank: Bank) -> None:
+    view = View.of(bank, Filter.identity(3), name="same")
+    query = "SELECT model, AVG(logprob) AS mean FROM scores GROUP BY model"
+    (ours,), (theirs,) = (b.sql(query).collect().rows() for b in (view, bank))
+    assert ours[0] == "same"
+    assert ours[1] == pytest.approx(theirs[1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT nothing FROM scores", r"the query cannot be answered .*scores has model, run"),
+        ("SELECT * FROM nowhere", r"the query cannot be answered .*nowhere.*checkpoints has model"),
+        ("SELEC 1", "the query cannot be answered"),
+        ("  ", "the query is empty; write one such as"),
+    ],
+)
+def test_a_query_that_is_none_says_what_there_is(bank: Bank, query: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        bank.sql(query)
+
+
+def test_a_bank_without_prompts_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BankError, match=r"e has no prompts yet; run `logitbank extract`"):
+        Bank.create(tmp_path / "e").sql("SELECT 1")
+
+
+def test_the_command_prints_and_writes(bank: Bank, call: Call, tmp_path: Path) -> None:
+    query = "SELECT step, option, COUNT(*) AS n FROM scores GROUP BY step, option"
+    code, out, error = call("query", bank.path, query, "--format", "json")
+    assert (code, error) == (0, "")
+    assert {(row["step"], row["option"], row["n"]) for row in json.loads(out)} == {
+        (step, option, 12) for step in (0, 8) for option in ("yes", "no")
+    }
+    for name, read in (("r.csv", pl.read_csv), ("r.parquet", pl.read_parquet),
+                       ("r.jsonl", pl.read_ndjson)):  # fmt: skip
+        code, out, error = call("query", bank.path, query, "--out", tmp_path / name)
+        assert (code, out) == (0, "")
+        assert read(tmp_path / name)["n"].to_list() == [12] * 4
+    code, _, error = call("query", bank.path, query, "--out", tmp_path / "r.csv")
+    assert code == 2
+    assert "r.csv is there already; choose another name or remove it" in error
+    code, _, error = call("query", bank.path, query, "--out", tmp_path / "r.txt")
+    assert code == 2
+    assert "r.txt ends in none of .csv, .parquet, .jsonl" in error
+    assert not list(tmp_path.glob(".*"))
+    code, out, error = call("query", bank.path, "SELECT a.row FROM options a, options b")
+    assert code == 0
+    assert "only the first 100 rows" in error

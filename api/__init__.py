@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logitbank.analysis.compare import Comparison, compare
+    from logitbank.analysis.debias import Debias, debias_train
+    from logitbank.analysis.debias_compare import DebiasComparison, debias_compare
+    from logitbank.analysis.debias_search import DebiasSearch, debias_search
+    from logitbank.analysis.debias_train import Training
     from logitbank.analysis.fairness import Fairness, fairness, fairness_change
     from logitbank.analysis.figures import figures
     from logitbank.analysis.fluctuation import Fluctuation, fluctuation
@@ -24,20 +28,26 @@ if TYPE_CHECKING:
     from logitbank.errors import LogitbankError
     from logitbank.store.about import describe
     from logitbank.store.bank import Bank
+    from logitbank.store.filters import Filter
     from logitbank.store.mapping import map_rows
     from logitbank.store.merge import merge
     from logitbank.store.schema import CheckpointId, Keep, Query, QuerySet
     from logitbank.store.shrink import shrink
     from logitbank.store.transfer import pull, push
     from logitbank.store.verify import verify
+    from logitbank.store.view import View
 
 _HOMES = {
     "Bank": "store.bank",
     "Checkpoint": "engine.suites",
     "CheckpointId": "store.schema",
     "Comparison": "analysis.compare",
+    "Debias": "analysis.debias",
+    "DebiasComparison": "analysis.debias_compare",
+    "DebiasSearch": "analysis.debias_search",
     "Fairness": "analysis.fairness",
     "Fetched": "engine.fetch",
+    "Filter": "store.filters",
     "Fluctuation": "analysis.fluctuation",
     "Keep": "store.schema",
     "LogitbankError": "errors",
@@ -49,8 +59,13 @@ _HOMES = {
     "StereoSet": "analysis.stereoset",
     "Suite": "engine.suites",
     "TradeOff": "analysis.tradeoff",
+    "Training": "analysis.debias_train",
     "Unqover": "analysis.unqover",
+    "View": "store.view",
     "compare": "analysis.compare",
+    "debias_compare": "analysis.debias_compare",
+    "debias_search": "analysis.debias_search",
+    "debias_train": "analysis.debias",
     "demo": "cli.demo",
     "describe": "store.about",
     "extract": "engine.extract",
@@ -82,8 +97,12 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "Checkpoint",
     "CheckpointId",
     "Comparison",
+    "Debias",
+    "DebiasComparison",
+    "DebiasSearch",
     "Fairness",
     "Fetched",
+    "Filter",
     "Fluctuation",
     "Keep",
     "LogitbankError",
@@ -95,8 +114,13 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "StereoSet",
     "Suite",
     "TradeOff",
+    "Training",
     "Unqover",
+    "View",
     "compare",
+    "debias_compare",
+    "debias_search",
+    "debias_train",
     "demo",
     "describe",
     "extract",

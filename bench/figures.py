@@ -75,22 +75,52 @@ def saved(folder: Path) -> list[dict[str, Any]]:
 
 def markdown(contents: list[dict[str, Any]]) -> str:
     """The page `docs/benchmarks.md`: of every figure the latest, with its day and machine."""
-    latest: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    latest: dict[str, Latest] = {}
     for content in contents:
         latest |= {figure["name"]: (figure, content) for figure in content["figures"]}
     machines = list(dict.fromkeys(_machine(content) for _, content in latest.values()))
+    rates = [found for found in latest.values() if found[0]["unit"] == RATE]
+    growth = [found for name, found in latest.items() if name.startswith("growth: ")]
+    others = [f for name, f in latest.items() if f not in rates and not name.startswith("growth: ")]
     lines = [*_ABOUT, ""]
     lines += [f"* Machine {at}: {machine}." for at, machine in enumerate(machines, 1)]
-    lines += ["", "| | measured | target | reached | | day, machine |", "|---|---|---|---|---|---|"]
-    for f, content in latest.values():
+    lines += ["", *_table(others, machines)]
+    if rates:
+        lines += ["", "## Sizes and lengths", "", *_SWEEP, "", *_matrix(rates)]
+    if growth:
+        lines += ["", "## How cost grows", "", *_GROWTH, "", *_table(growth, machines)]
+    return "\n".join(lines) + "\n"
+
+
+Latest = tuple[dict[str, Any], dict[str, Any]]
+"""A figure, and the run that it is of."""
+RATE = "prompts/s"
+
+
+def _table(found: list[Latest], machines: list[str]) -> list[str]:
+    lines = ["| | measured | target | reached | | day, machine |", "|---|---|---|---|---|---|"]
+    for f, content in found:
         reached = {True: "yes", False: "**no**", None: ""}[f["met"]]
         spread = f" ({min(f['rounds']):.3g} to {max(f['rounds']):.3g})" if f["rounds"] else ""
         value = f"{f['value']:.3g} {f['unit']}{spread}"
         when = f"{content['time'][:10]}, {machines.index(_machine(content)) + 1}"
-        lines.append(
-            f"| {f['name']} | {value} | {f['target']} | {reached} | {f['detail']} | {when} |"
-        )
-    return "\n".join(lines) + "\n"
+        name = f["name"].removeprefix("growth: ")
+        lines.append(f"| {name} | {value} | {f['target']} | {reached} | {f['detail']} | {when} |")
+    return lines
+
+
+def _matrix(found: list[Latest]) -> list[str]:
+    """A row for each shape and length, a column for each contender: "shape, tokens, contender"."""
+    cells: dict[str, dict[str, str]] = {}
+    for figure, _ in found:
+        shape, tokens, contender = figure["name"].split(", ", 2)
+        share = figure["detail"].partition(" ")[0]
+        cells.setdefault(f"{shape}, {tokens}", {})[contender] = f"{figure['value']:.3g} ({share})"
+    contenders = list(dict.fromkeys(name for row in cells.values() for name in row))
+    lines = [f"| | {' | '.join(contenders)} |", "|---" * (len(contenders) + 1) + "|"]
+    for point, row in cells.items():
+        lines.append(f"| {point} | {' | '.join(row.get(name, '') for name in contenders)} |")
+    return lines
 
 
 _ABOUT = (
@@ -105,6 +135,26 @@ _ABOUT = (
     "own environment; the product's workers also tell glibc to keep freed memory, which can make",
     "them faster than bare. The store's figures are on float16 rows of drawn logits; writing runs",
     "with a worker's allocator settings, and new pages of the page cache make it noisy.",
+    "",
+    "**Nothing here has been run on a GPU.** `python -m bench` runs on one unchanged; the tap's",
+    "reduction on the device is tested on recorded batches only.",
+    "",
+    "Where the product loses: against bare vLLM where the model is so small that its 50,304",
+    "outputs are most of the work (toy, 14M), since bare vLLM keeps one token of them; in",
+    "writing a bank, against a bare `np.save`; and in what a view adds to a scan.",
+)
+
+_SWEEP = (
+    "Prompts a second, and in brackets the arithmetic that they need as a share of a float32",
+    "matrix product's rate on the same machine. `vllm` and `transformers` are this product with",
+    "either engine, every row kept on disk in float16; the others keep less. Contenders ran one",
+    "after the other, two rounds each after a warm-up: differences below a fifth mean little.",
+)
+
+_GROWTH = (
+    "Time and peak memory (of the largest process) against checkpoints, prompts, vocabulary and",
+    "length. The toy series' times are of whole runs, engine start included, on a machine that",
+    "did other work as well.",
 )
 
 

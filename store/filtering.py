@@ -22,7 +22,7 @@ class Listed(NamedTuple):
     tail: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     """Tokens and logits (m, total − k) of some queries' entries after the k."""
     ranked: bool = True
-    """Whether their order is that of the stored ranks; that of rounded logits need not be."""
+    """Whether their order is that of exact ranks; that of rounded logits need not be."""
 
 
 class Scores(NamedTuple):
@@ -66,7 +66,8 @@ def filtered(
 
     Ranks count the new probabilities. A token that a filter which keeps the tail puts below all
     listed ones has a rank that is only known to lie in an interval: `exact` is false and `rank` to
-    `rank + ties` are its bounds.
+    `rank + ties` are its bounds. Where the entries are not in the order of exact ranks, no rank is
+    exact.
 
     Parameters
     ----------
@@ -75,10 +76,7 @@ def filtered(
     ranks
         Count ranks; if not, they and what belongs to them are those before the filter.
     """
-    before = np.ascontiguousarray(listed.logits.T)
-    after = by.log_shares(before)
-    # Kept tails leave the k their mass; both are in the row's own scale.
-    after += listed.logsumexp if by.mode == "truncate" else _logsumexp(before)
+    before, after = best_logits(listed, by)
     place = _places(listed, scores)
     logit = scores.logit.copy()
     hit = np.flatnonzero(place >= 0)
@@ -90,8 +88,18 @@ def filtered(
     found = _Filtered(after, place, logit)
     start = Scores(scores.query, scores.token, logit, *_among(listed, found, scores, hit, sizes))
     if by.mode == "truncate":
-        return _beyond(start, listed, place < 0, sizes)
-    return _with_tail(start, listed, before, found, scores, sizes)
+        ranked = _beyond(start, listed, place < 0, sizes)
+    else:
+        ranked = _with_tail(start, listed, before, found, scores, sizes)
+    return ranked._replace(exact=ranked.exact & listed.ranked)
+
+
+def best_logits(listed: Listed, by: Filter) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (k, n) of the listed entries, before and after a filter, in the row's own scale."""
+    before = np.ascontiguousarray(listed.logits.T)
+    after = by.log_shares(before)
+    after += listed.logsumexp if by.mode == "truncate" else _logsumexp(before)  # kept: their mass
+    return before, after
 
 
 def _logsumexp(logits: np.ndarray) -> np.ndarray:

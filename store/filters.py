@@ -23,7 +23,7 @@ MAX_K = 4096
 _MAX_BYTES = 2 * 8 * MAX_K**2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Filter:
     """q = softmax(W ℓ + b) for the k highest logits ℓ of a query; q_i is of the token at rank i."""
 
@@ -52,6 +52,12 @@ class Filter:
     @property
     def k(self) -> int:
         return len(self.bias)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether it is the identity, and keeps the tail."""
+        same = np.array_equal(self.weight, np.eye(self.k)) and not self.bias.any()
+        return same and self.mode == "keep_tail"
 
     @property
     def digest(self) -> str:
@@ -98,7 +104,7 @@ class Filter:
         return cls(np.ones((k, k)), bias, mode, about)
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file: `weight`, `bias`, and the rest as metadata.
+        """Write a safetensors file: `weight`, `bias`, and the rest as metadata. Makes its folder.
 
         Raises
         ------
@@ -108,6 +114,7 @@ class Filter:
         from safetensors.numpy import save
 
         metadata = {"format": FORMAT, "mode": self.mode, "about": json.dumps(dict(self.about))}
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         content = save({"weight": self.weight, "bias": self.bias}, metadata=metadata)
         if not objects.write_new(Path(path), content):
             raise UsageError(f"{path} is there already; choose another name or remove it")

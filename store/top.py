@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.errors import DamagedError, KeepLevelError
+from logitbank.errors import DamagedError, KeepLevelError, UsageError
 from logitbank.store.deposit import VERIFY, Deposit
 from logitbank.store.filtering import Listed
 
 _ROWS = 1024
-_COLUMNS = ("query", "token", "logit", "logsumexp")
+_COLUMNS = ("query", "token", "logit", "logsumexp", "exact")
 
 
 class Top(NamedTuple):
@@ -34,13 +34,20 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
 
     Raises
     ------
+    UsageError
+        There are fewer outputs.
     KeepLevelError
         The bank keeps fewer.
     DamagedError
         The scores do not list what they should.
     """
     layout = deposit.layout
-    own, k = min(layout.keep.k, layout.vocab), min(k, layout.vocab)
+    if k > layout.vocab:
+        raise UsageError(
+            f"{deposit} has {layout.vocab:,} outputs, and the {k:,} highest are needed; use a"
+            f" filter of k ≤ {layout.vocab:,}"
+        )
+    own = min(layout.keep.k, layout.vocab)
     if own < k and layout.keep.level != "full":
         raise KeepLevelError(
             f"{deposit} lists {own} highest tokens for each query, and {k} are needed; use a filter"
@@ -65,7 +72,8 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
     def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _tail(deposit, rows[queries], k, own)
 
-    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, own, tail))
+    ranked = bool(best["exact"].all())  # a bank that was shrunk lists rounded ones too
+    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, own, tail, ranked))
 
 
 def first_entries(k: int) -> pl.Expr:
@@ -115,6 +123,10 @@ def _best(logprobs: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     tokens = np.broadcast_to(np.arange(logprobs.shape[1]), logprobs.shape)
     if k < logprobs.shape[1]:
         tokens = np.argpartition(-logprobs, k - 1, axis=1)[:, :k]
+        last = np.take_along_axis(logprobs, tokens, axis=1).min(axis=1)
+        for row in np.flatnonzero((logprobs >= last[:, None]).sum(axis=1) > k):  # a tie is cut
+            pool = np.flatnonzero(logprobs[row] >= last[row])
+            tokens[row] = pool[np.argsort(-logprobs[row, pool], kind="stable")[:k]]
     values = np.take_along_axis(logprobs, tokens, axis=1)
     order = np.lexsort((tokens, -values), axis=1)
     return np.take_along_axis(tokens, order, axis=1), np.take_along_axis(values, order, axis=1)

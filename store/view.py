@@ -20,8 +20,8 @@ from polars.io.plugins import register_io_source
 from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store import mirror, objects, tables
 from logitbank.store.bank import Bank
-from logitbank.store.deposit import Deposit
-from logitbank.store.filtering import Scores, Sizes, filtered
+from logitbank.store.deposit import VERIFY, Deposit
+from logitbank.store.filtering import Scores, Sizes, best_logits, filtered
 from logitbank.store.filters import Filter
 from logitbank.store.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, VIEW, CheckpointId
 from logitbank.store.top import Top, first_entries, top
@@ -52,6 +52,24 @@ def open_bank(path: str | Path | Bank) -> Bank:
     return Bank.open(path)
 
 
+def open_unfiltered(path: str | Path | Bank) -> Bank:
+    """Open a bank for what is done without a filter.
+
+    Raises
+    ------
+    UsageError
+        It is a view.
+    BankError
+        As `Bank.open`.
+    """
+    bank = open_bank(path)
+    if isinstance(bank, View):
+        raise UsageError(
+            f"{bank.name!r} is seen through a filter already; use the bank itself, {bank.path}"
+        )
+    return bank
+
+
 @dataclass(frozen=True)
 class View(Bank):
     """The deposits of one model in a bank, through a filter."""
@@ -75,9 +93,10 @@ class View(Bank):
         Raises
         ------
         UsageError
-            The filter was made for another model or tokenizer than any in the bank, or `name` is
-            a model of the bank.
+            The filter was made for another model or tokenizer than any in the bank, `name` is a
+            model of the bank, or the bank is a view.
         """
+        bank = open_unfiltered(bank)
         model = by.about.get("model")
         there = {d.checkpoint.model for d in bank.deposits()}
         if model is None and len(there) == 1:
@@ -108,7 +127,9 @@ class View(Bank):
         Raises
         ------
         BankFormatError
-            It is no view.
+            It is no view, or its bank is not where it was.
+        UsageError
+            Its filter is not there, or does not fit the bank.
         """
         path = Path(path)
         try:
@@ -123,8 +144,16 @@ class View(Bank):
             raise BankFormatError(
                 f"{path} is no view of a bank ({error!r}); make one with `logitbank debias apply`"
             ) from error
-        where = bank if url_of(bank) else path / bank
-        return cls.of(Bank.open(where), Filter.load(path / _FILTER), name=name)
+        by = Filter.load(path / _FILTER)
+        where = bank if url_of(bank) else os.path.normpath(path.resolve() / bank)
+        try:
+            opened = Bank.open(where)
+        except BankFormatError as error:
+            raise BankFormatError(
+                f"{path} is a view of a bank that cannot be opened ({error}); put it back, or write"
+                f" where it is into {path / VIEW}"
+            ) from error
+        return cls.of(opened, by, name=name)
 
     def save(self, path: str | Path) -> None:
         """Write a folder that `open` reads: the filter, and where the bank is from there.
@@ -183,18 +212,21 @@ class FilteredDeposit(Deposit):
             return values
         if self.by.mode == "truncate":
             values[:] = -np.inf
-        best, k = self._top, self.by.k
-        width = self.layout.vocab if tokens is None else len(np.asarray(tokens))
+        if len(self._top.rows) < self.rows_committed:
+            del self.__dict__["_top"]  # more were committed since
+        at = self._places(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
+        asked = np.arange(self.layout.vocab) if tokens is None else np.asarray(tokens, np.int64)
         columns = np.full(self.layout.vocab, -1)
-        columns[slice(None) if tokens is None else np.asarray(tokens)] = np.arange(width)
-        place = self._place(best)
-        at = place if rows is None else place[np.asarray(rows)]
-        column = columns[best.listed.tokens[at]]
+        columns[asked] = np.arange(len(asked))
+        listed = self._top.listed
+        listed = listed._replace(
+            tokens=listed.tokens[at], logits=listed.logits[at], logsumexp=listed.logsumexp[at]
+        )
+        column = columns[listed.tokens]
         row, rank = np.nonzero(column >= 0)
-        new = filtered(best.listed, _as_scores(best), self.by, self._sizes, ranks=False)
-        logits = new.logit.reshape(-1, k)[at[row], rank]
-        values[row, column[row, rank]] = logits - best.listed.logsumexp[at[row]]
-        return values
+        logprobs = best_logits(listed, self.by)[1] - listed.logsumexp
+        values[row, column[row, rank]] = logprobs[rank, row]
+        return values if tokens is None else np.asarray(values[:, columns[asked]])  # some twice
 
     @property
     def _passes(self) -> bool:
@@ -226,31 +258,35 @@ class FilteredDeposit(Deposit):
         own, wanted = pl.col("kind") == "option", list(_SCHEMA) if columns is None else columns
         scores = self.unfiltered.scores(checked=checked)
         if self._passes:
-            return (scores if "top" in kinds else scores.filter(own)).collect().cast(_SCHEMA)
-        k = min(self.by.k, self.layout.vocab)
+            passed = (scores if "top" in kinds else scores.filter(own)).select(wanted).collect()
+            return passed.cast({name: _SCHEMA[name] for name in wanted})
+        k = self.by.k
         frame = scores.filter(own | first_entries(k)).collect()
         best = top(self.unfiltered, k, frame)
         ranks = not {*_COUNTS, "exact"}.isdisjoint(wanted)
         parts = []
         for kind in kinds:
             given = _as_scores(best) if kind == "top" else self._options(frame.filter(own), best)
-            found = filtered(best.listed, given, self.by, self._sizes, ranks=ranks)
-            parts.append(_frame(found, best, kind, wanted))
+            if kind == "top" or not self.by.changes_nothing:  # rounding would part what ties
+                given = filtered(best.listed, given, self.by, self._sizes, ranks=ranks)
+            parts.append(_frame(given, best, kind, wanted))
         return pl.concat(parts)
 
     def _options(self, options: pl.DataFrame, best: Top) -> Scores:
         return Scores(
-            self._place(best)[options["query"].to_numpy()],
+            self._places(best, options["query"].to_numpy()),
             options["token"].to_numpy(),
             options["logit"].to_numpy().astype(np.float64),
             *(options[name].to_numpy() for name in (*_COUNTS, "exact")),
         )
 
-    def _place(self, best: Top) -> np.ndarray:
-        """Of each row of the query set, where it is listed."""
-        place = np.zeros(self.layout.queries, np.int64)
+    def _places(self, best: Top, rows: np.ndarray | slice) -> np.ndarray:
+        """Where rows of the query set are listed."""
+        place = np.full(self.layout.queries, -1)
         place[best.rows] = np.arange(len(best.rows))
-        return place
+        if (place[rows] < 0).any():
+            raise DamagedError(f"{self}: a query does not list its highest tokens; {VERIFY}")
+        return np.asarray(place[rows])
 
     @property
     def _sizes(self) -> Sizes:
@@ -274,15 +310,14 @@ def _as_scores(best: Top) -> Scores:
 def _frame(scores: Scores, best: Top, kind: str, wanted: list[str]) -> pl.DataFrame:
     columns: dict[str, Callable[[], np.ndarray]] = {
         "query": lambda: best.rows[scores.query],
+        "kind": lambda: np.full(len(scores.query), kind),
         "token": lambda: scores.token,
         "logit": lambda: scores.logit,
         "logsumexp": lambda: best.listed.logsumexp[scores.query],
         **{name: partial(getattr, scores, name) for name in (*_COUNTS, "exact")},
     }
-    frame = pl.DataFrame({name: columns[name]() for name in wanted if name != "kind"})
-    return frame.with_columns(kind=pl.lit(kind)).select(
-        pl.col(name).cast(_SCHEMA[name]) for name in wanted
-    )
+    frame = pl.DataFrame({name: columns[name]() for name in wanted})
+    return frame.cast({name: _SCHEMA[name] for name in wanted})
 
 
 def label_of(by: Filter) -> str:

@@ -43,8 +43,9 @@ def test_identity_shares_as_the_logits_do() -> None:
 
 def test_a_saved_filter_reads_back_to_the_same(tmp_path: Path) -> None:
     by = Filter(*(lambda f: (f.weight, f.bias))(drawn(8)), "keep_tail", {"model": "m", "k": 8})
+    by.save(tmp_path / "deep" / "f.safetensors")
     by.save(tmp_path / "f.safetensors")
-    found = Filter.load(tmp_path / "f.safetensors")
+    found = Filter.load(tmp_path / "deep" / "f.safetensors")
     assert found.weight.tobytes() == by.weight.tobytes()
     assert found.bias.tobytes() == by.bias.tobytes()
     assert (found.mode, found.about, found.digest) == (

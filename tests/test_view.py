@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 
 import logitbank
 from logitbank.errors import BankFormatError, KeepLevelError, UsageError
-from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet
+from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink
 from logitbank.store.filtering import Listed, Scores, Sizes, filtered
 from logitbank.store.filters import Filter
 from logitbank.store.reduce import option_entries, top_entries
+from logitbank.store.top import top
 from logitbank.store.view import View, open_bank
-from tests.small_banks import QUERY_SET, TOKENIZER, logits, new_bank, prompt_table
+from tests.small_banks import (
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+)
 
 VOCAB, ENTRIES, ASKED = 12, 10, (0, 3, 5, 9, 11)
 
@@ -121,6 +130,16 @@ def test_identity_with_the_tail_kept_changes_nothing(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours["logprob"], theirs["logprob"], atol=1e-6)
 
 
+def test_identity_changes_no_tie_and_makes_no_rank_a_bound(tmp_path: Path) -> None:
+    made = new_bank(tmp_path / "b")
+    rows = np.random.default_rng(0).integers(0, 3, size=(10, 6)).astype(np.float32)
+    made.deposit(rows, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name, keep="topk:3")
+    view = View.of(made, Filter.identity(3))
+    ours, theirs = (b.deposits()[0].option_scores().collect() for b in (view, made))
+    assert theirs["ties"].sum() > 10
+    assert ours.equals(theirs.cast(dict(ours.schema)))
+
+
 @pytest.mark.parametrize("keep", ["full", "topk:4", "topk:6"])
 @pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
 def test_a_scan_and_full_rows_agree_with_the_definition(
@@ -161,6 +180,7 @@ def test_a_saved_view_opens_where_banks_do(tmp_path: Path) -> None:
 
 def test_views_are_not_written_into(tmp_path: Path) -> None:
     view = View.of(bank(tmp_path / "b"), drawn(3, "truncate"))
+    assert len({*view.deposits(), *view.deposits()}) == 2  # may be keys
     with pytest.raises(UsageError, match=r"a view of .*b can only be read; work on the bank"):
         view.add_prompts("more", prompt_table())
 
@@ -179,6 +199,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     View.of(made, Filter(by.weight, by.bias, about={"model": "org/model", "tokenizer": TOKENIZER}))
     with pytest.raises(UsageError, match=r"'org/model' is a model of the bank; give the view"):
         View.of(made, by, name="org/model")
+    with pytest.raises(UsageError, match=r"has 6 outputs, and the 7 highest are needed; .* k ≤ 6"):
+        View.of(made, drawn(7, "truncate")).scan("parity").collect()
+    with pytest.raises(UsageError, match=r"'v' is seen through a filter already; use the bank .*b"):
+        View.of(View.of(made, by, name="v"), by)
     bank(tmp_path / "b", "topk:2", model="second")
     with pytest.raises(UsageError, match=r"made for no one model, and .* has org/model, second"):
         View.of(Bank.open(tmp_path / "b"), by)
@@ -196,14 +220,89 @@ def test_broken_views_are_named(tmp_path: Path) -> None:
     (tmp_path / "v" / "view.json").write_text("[")
     with pytest.raises(BankFormatError, match=r"v is no view of a bank"):
         open_bank(tmp_path / "v")
+    (tmp_path / "v" / "view.json").write_text(json.dumps(content))
+    (tmp_path / "b").rename(tmp_path / "away")
+    gone = r"v is a view of a bank that cannot be opened \(there is no bank at .*b; .*view\.json"
+    with pytest.raises(BankFormatError, match=gone):
+        open_bank(tmp_path / "v")
 
 
-def test_a_next_sentence_head_is_left_as_it_is(tmp_path: Path) -> None:
-    made = Bank.create(tmp_path / "b")
+@pytest.mark.parametrize("model", ["org/model", "m"])
+def test_each_column_may_be_read_alone(tmp_path: Path, model: str) -> None:
+    """`m` has a next-sentence head."""
+    view = View.of(next_sentence_bank(tmp_path / "n") if model == "m" else bank(tmp_path / "b"),
+                   drawn(3, "keep_tail"))  # fmt: skip
+    scores = view.deposits()[0].scores()
+    whole = scores.collect()
+    assert len(whole) == (2 if model == "m" else 50)
+    for name in whole.columns:
+        assert scores.select(name).collect()[name].to_list() == whole[name].to_list()
+    assert scores.select(pl.len()).collect().item() == len(whole)
+    top_only = scores.filter(pl.col("kind") == "top").select(pl.len()).collect().item()
+    assert top_only == (1 if model == "m" else 30)
+
+
+def test_rows_and_tokens_may_be_asked_for_twice_or_not_at_all(tmp_path: Path) -> None:
+    (deposit, _) = View.of(bank(tmp_path / "b", "full"), drawn(3, "truncate")).deposits()
+    whole = deposit.logprobs()
+    for tokens in ([4, 1, 4, 4], [], None):
+        for rows in ([2, 7, 2], [], None):
+            found = deposit.logprobs(rows, tokens)
+            want = whole if rows is None else whole[np.array(rows, int)]
+            want = want if tokens is None else want[:, np.array(tokens, int)]
+            np.testing.assert_array_equal(found, want)
+
+
+def test_a_view_of_an_unfinished_deposit_sees_what_is_committed_later(tmp_path: Path) -> None:
+    made, about = new_bank(tmp_path / "b"), spec()
+    with made.begin(about) as writer:
+        writer.write(0, block_data(about.layout, 0))
+        (deposit,) = View.of(made, drawn(3, "keep_tail")).deposits()
+        deposit.logprobs([1])
+        writer.write(1, block_data(about.layout, 1))
+        (fresh,) = View.of(made, drawn(3, "keep_tail")).deposits()
+        np.testing.assert_array_equal(deposit.logprobs([5, 1]), fresh.logprobs([5, 1]))
+
+
+def test_the_highest_of_equal_entries_are_those_of_the_lowest_tokens(tmp_path: Path) -> None:
+    made = new_bank(tmp_path / "b")
+    rows = np.random.default_rng(0).integers(0, 3, size=(10, 6)).astype(np.float32)
+    deposit = made.deposit(rows, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name)
+    want = [np.lexsort((np.arange(6), -row))[:3].tolist() for row in rows]
+    assert top(deposit, 3).listed.tokens.tolist() == want
+
+
+def test_entries_of_a_shrunk_bank_are_known_by_token_where_ranks_are_bounds(tmp_path: Path) -> None:
+    """Logits so near one another that float16 makes many equal, whose stored ranks are bounds."""
+    made = new_bank(tmp_path / "b")
+    near = (np.random.default_rng(3).normal(size=(10, 6)) * 1e-3).astype(np.float32)
+    made.deposit(near, checkpoint=CheckpointId("m"), query_set=QUERY_SET.name, dtype="float16")
+    shrink(tmp_path / "b", tmp_path / "s", keep="topk:4")
+    view = View.of(Bank.open(tmp_path / "s"), drawn(3, "keep_tail", 5, 2.0))
+    scores = view.deposits()[0].scores().collect()
+    options, best = (scores.filter(pl.col("kind") == kind) for kind in ("option", "top"))
+    both = options.join(best, on=["query", "token"])
+    assert len(both) > 5
+    np.testing.assert_allclose(both["logit"], both["logit_right"], atol=1e-3)
+    shared = options.join(best, on=["query", "token"], how="anti")
+    assert len(shared) + len(both) == 20
+    assert not scores["exact"].any()
+    here = Bank.open(tmp_path / "s").deposits()[0].option_scores().collect()
+    unmoved = shared.join(here, on=["query", "token"])
+    assert unmoved["logit"].to_list() == unmoved["logit_right"].to_list()
+
+
+def next_sentence_bank(path: Path) -> Bank:
+    made = Bank.create(path)
     pairs = QuerySet(TOKENIZER, (Query((1, 2), 0, "next_sentence", (0, 1)),))
     made.add_query_set(pairs)
     made.add_prompts("nsp", prompt_table(pairs).with_columns(token=pl.lit(1, pl.Int32)).head(1))
     values = np.array([[1.0, 2.0]], np.float32)
     made.deposit(values, checkpoint=CheckpointId("m"), query_set=pairs.name, keep=Keep("options"))
+    return made
+
+
+def test_a_next_sentence_head_is_left_as_it_is(tmp_path: Path) -> None:
+    made = next_sentence_bank(tmp_path / "b")
     ours, theirs = (b.scan("nsp").collect() for b in (View.of(made, drawn(3, "truncate")), made))
     assert ours["logprob"].to_list() == theirs["logprob"].to_list()

@@ -16,6 +16,7 @@ from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
 from logitbank.store.schema import (
     FORMAT_VERSION,
+    INFO,
     VIEW,
     CheckpointId,
     DepositSpec,
@@ -30,21 +31,6 @@ from logitbank.store.writer import DepositWriter
 
 if TYPE_CHECKING:
     import xarray
-
-_INFO = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "query_set": pl.String,
-    "queries": pl.Int64,
-    "committed": pl.Int64,  # queries
-    "blocks": pl.Int64,
-    "sealed": pl.Boolean,
-    "keep": pl.String,
-    "dtype": pl.String,
-    "engine": pl.String,
-    "bytes": pl.Int64,
-}
 
 
 @dataclass(frozen=True)
@@ -359,7 +345,7 @@ class Bank:
         Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
         deposit), sealed, keep, dtype, engine, bytes (of committed objects).
         """
-        return pl.DataFrame([_about(d) for d in self.deposits()], schema=_INFO, orient="row")
+        return pl.DataFrame([_about(d) for d in self.deposits()], schema=INFO, orient="row")
 
     def provenance(self) -> pl.DataFrame:
         """How the deposits were made, equal values together; `info --provenance` on paper.

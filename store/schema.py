@@ -74,6 +74,23 @@ PROMPTS_SCHEMA = pl.Schema(
         "row": pl.Int32(),
     }
 )
+INFO = pl.Schema(
+    {
+        "model": pl.String,
+        "run": pl.String,
+        "step": pl.Int64,
+        "query_set": pl.String,
+        "queries": pl.Int64,
+        "committed": pl.Int64,  # queries
+        "blocks": pl.Int64,
+        "sealed": pl.Boolean,
+        "keep": pl.String,
+        "dtype": pl.String,
+        "engine": pl.String,
+        "bytes": pl.Int64,
+    }
+)
+"""Of what a bank holds, one row per deposit."""
 CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")
 RESERVED_COLUMNS = frozenset(
     {*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob"}

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.errors import BankError, UsageError
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.scan import scan
+from logitbank.store.schema import INFO, PROMPTS_SCHEMA
 
 if TYPE_CHECKING:
     from logitbank.store.bank import Bank
@@ -54,12 +55,13 @@ def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
     if not names:
         raise BankError(f"{bank.path} has no prompts yet; run `logitbank extract`")
     tables = {name: bank.prompts(name).with_columns(prompt_set=pl.lit(name)) for name in names}
-    scored = [name for name in names if _has_scores(bank, name)]
-    scans = [
-        bank.scan(name).with_columns(prompt_set=pl.lit(name)).select(_SCORE) for name in scored
-    ]
+    deposits, scans = bank.deposits(), []
+    for table in tables.values():
+        sets = set(table.select(pl.col("query_set").unique()).collect()["query_set"])
+        if own := [deposit for deposit in deposits if deposit.query_set in sets]:
+            scans.append(scan(table, own).select(_SCORE))
     return {
-        "checkpoints": bank.info().lazy(),
+        "checkpoints": pl.defer(bank.info, schema=INFO),
         "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
         "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
         **({"scores": pl.concat(scans)} if scans else {}),
@@ -96,8 +98,3 @@ def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:
            if name not in PROMPTS_SCHEMA and name != "prompt_set"]  # fmt: skip
     columns = (*_PROMPT, "text", "answer", *own)
     return table.select(columns).unique(_PROMPT, keep="first", maintain_order=True)
-
-
-def _has_scores(bank: "Bank", prompts: str) -> bool:
-    sets = set(bank.prompts(prompts).select("query_set").unique().collect()["query_set"])
-    return any(deposit.query_set in sets for deposit in bank.deposits())

@@ -1,6 +1,7 @@
 """Train a filter on what a bank has, and say what it does to instances that it has not seen."""
 
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 
 import polars as pl
@@ -14,9 +15,8 @@ from logitbank.analysis.result_tables import tables_of
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit, tables
 from logitbank.store.filters import Filter
-from logitbank.store.view import View, open_bank
+from logitbank.store.view import open_unfiltered
 
-PARTS = ("train", "test")
 FILTERS = ("none", "untrained", "trained")
 
 
@@ -46,6 +46,7 @@ def debias_train(
     training: Training = Training(),  # noqa: B008 (frozen)
     split: str | None = "train",
     model: str | None = None,
+    run: str | None = None,
     step: int | None = None,
     he_she: bool = False,
     bootstrap: int = 1000,
@@ -63,8 +64,8 @@ def debias_train(
         Logits that the filter sees: 8 for masked models and 10 for causal ones, as published.
     split
         Part that it is trained on; None for all. The other part tells what it learnt.
-    model, step
-        The checkpoint; by default the only model, at its last step or its release.
+    model, run, step
+        The checkpoint; by default the only model and run, at its last step or its release.
     he_she
         The pronoun stands for the name of its gender too.
     bootstrap
@@ -83,11 +84,9 @@ def debias_train(
     """
     if out is not None and out.exists():
         raise UsageError(f"{out} is there already; choose another name or remove it")
-    opened = open_bank(bank)
-    if isinstance(opened, View):
-        raise UsageError(f"{bank} is seen through a filter already; train on the bank itself")
+    opened = open_unfiltered(bank)
     given, deposit = instances(
-        opened, prompts, k=k, split=split, model=model, step=step, he_she=he_she
+        opened, prompts, k=k, split=split, model=model, run=run, step=step, he_she=he_she
     )
     trained = train(given, training)
     about = {
@@ -115,8 +114,8 @@ def _other(
         return {}
     checkpoint = deposit.checkpoint
     found, _ = instances(
-        bank, prompts, k=k, split=split, model=checkpoint.model, step=checkpoint.step,
-        he_she=he_she,
+        bank, prompts, k=k, split=split, model=checkpoint.model, run=checkpoint.run,
+        step=checkpoint.step, he_she=he_she,
     )  # fmt: skip
     return {split: found}
 
@@ -150,10 +149,11 @@ def _debias(parts: dict[str, Instances], trained: Trained, by: Filter, bootstrap
 
 def _summary(result: Debias, training: Training) -> list[str]:
     about, lines = result.by.about, []
+    rest = "gives the others 0" if result.by.mode == "truncate" else "cannot move the others"
     lines.append(
         f"A filter of {result.by.k} logits ({result.by.mode}) for {about['model']}, trained on"
         f" {about['instances']:,} instances of {about['prompts']}; {about['coverage']:.1%} of the"
-        " subject slots are among them, and the filter cannot move the others."
+        f" subject slots are among them, and the filter {rest}."
     )
     for split in result.bias["split"].unique(maintain_order=True):
         rows = {row["filter"]: row for row in result.bias.iter_rows(named=True)
@@ -163,7 +163,7 @@ def _summary(result: Debias, training: Training) -> list[str]:
             row = rows[label]
             interval = (
                 f" [{row['abs_c_low']:.4f} to {row['abs_c_high']:.4f}]"
-                if "abs_c_low" in row
+                if isfinite(row.get("abs_c_low", float("nan")))
                 else ""
             )
             parts.append(f"{row['abs_c']:.4f}{interval} {_LABELS[label]}")

@@ -5,11 +5,13 @@ One row per model, filter, prefix and language, with StereoSet's scores and UnQo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import polars as pl
 
+from logitbank.analysis.batches import batches
 from logitbank.analysis.debias_figures import comparison_figures
 from logitbank.analysis.debias_train import Start, Training
 from logitbank.analysis.result import Study, write_study
@@ -21,7 +23,7 @@ from logitbank.analysis.unqover import unqover
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from logitbank.store.filters import Filter
-from logitbank.store.view import View, open_bank
+from logitbank.store.view import View, open_unfiltered
 
 NONE, UNTRAINED, TRAINED = "none", "untrained", "trained"
 KEY = ("model", "run", "step")
@@ -88,7 +90,7 @@ def debias_compare(
     LogitbankError
         A file or bank that is not there, a filter that does not fit, or no prompt set to judge by.
     """
-    opened = open_bank(bank)
+    opened = open_unfiltered(bank)
     sources = _sources(opened, filters, models)
     result = _compared(opened, sources, step=step, bootstrap=bootstrap)
     summary = _summary(result)
@@ -169,6 +171,12 @@ def _compared(
     scores = _stereoset(sources, stereo, step, bootstrap) if stereo else _no_stereoset()
     measures = _unqover(sources, own, step, bootstrap) if own else _no_unqover()
     measures = _named(measures, names)
+    if scores.is_empty() and measures.is_empty():
+        raise UsageError(
+            f"{bank.path} has no scores of {', '.join([*stereo, *own])} by"
+            f" {', '.join(dict.fromkeys(s.base for s in sources))}"
+            f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
+        )
     return DebiasComparison(_joined(_named(scores, names), measures), measures)
 
 
@@ -176,8 +184,16 @@ def _stereoset(
     sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
 ) -> pl.DataFrame:
     steps = None if step is None else [step]
-    found = [bank_candidates(s.bank, prompts=sets, models=[s.model], steps=steps) for s in sources]
-    scores = stereoset(concat_candidates(found), bootstrap=bootstrap).scores
+    found = concat_candidates(
+        [
+            bank_candidates(s.bank, prompts=sets, models=[s.model], steps=steps)
+            for s in sources
+            if any(_has(s, name) for name in sets)
+        ]
+    )
+    if found.is_empty():
+        return _no_stereoset()
+    scores = stereoset(found, bootstrap=bootstrap).scores
     return scores.filter(
         (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
     ).select(*KEY, "language", "condition", *STEREOSET)
@@ -187,8 +203,17 @@ def _unqover(
     sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
 ) -> pl.DataFrame:
     steps = None if step is None else [step]
-    frames = [s.bank.scan(name, models=s.model, steps=steps) for s in sources for name in sets
-              if _has(s, name)]  # fmt: skip
+    kinds = [
+        [name for name in sets if name.endswith("-causal") == causal] for causal in (False, True)
+    ]
+    frames = [
+        frame  # sets of a category together: parts of it may have been extracted apart
+        for source in sources
+        for own in kinds
+        for frame in batches([source.bank], own, models=[source.model], steps=steps)
+    ]
+    if not frames:
+        return _no_unqover()
     return unqover(frames, bootstrap=bootstrap).unqover.drop("run_seed", strict=False)
 
 
@@ -236,11 +261,9 @@ def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
         (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*own, "category")
     )
     means = measures.filter(held).group_by(own, maintain_order=True).agg(pl.col(UNQOVER).mean())
-    if scores.is_empty():
-        scores = means.select(own).with_columns(
-            language=pl.lit(None, pl.String), condition=pl.lit("plain"),
-            **{name: pl.lit(None, pl.Float64) for name in STEREOSET},
-        )  # fmt: skip
+    scored = scores.filter(pl.col("condition") == "plain")
+    lone = means.select(own).join(scored, on=own, how="anti", nulls_equal=True)
+    scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
     plain = scores.filter((pl.col("filter") == NONE) & (pl.col("condition") == "plain"))
     base = plain.select(*KEY, "language", base="icat")
     table = (
@@ -278,9 +301,12 @@ def _summary(result: DebiasComparison) -> list[str]:
         parts += [] if row["condition"] == "plain" else [row["condition"]]
         said = []
         if row["icat"] is not None:
+            change = row["icat_change"]
+            interval = f" [{row['icat_low']:.1f} to {row['icat_high']:.1f}]"
             said.append(
-                f"iCAT {row['icat']:.1f} [{row['icat_low']:.1f} to {row['icat_high']:.1f}]"
-                f" ({row['icat_change']:+.1f}), lms {row['lms']:.1f}, ss {row['ss']:.1f}"
+                f"iCAT {row['icat']:.1f}{interval if isfinite(row['icat_low']) else ''}"
+                f"{'' if change is None else f' ({change:+.1f})'}, lms {row['lms']:.1f}, ss"
+                f" {row['ss']:.1f}"
             )
         if row["abs_c"] is not None:
             said.append(

@@ -3,6 +3,7 @@
 The filter's only inputs are the k highest logits at the mask, so nothing of the model is needed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -10,22 +11,24 @@ from typing import NamedTuple, Self
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.unqover_instances import PRONOUNS, folded
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.filters import Filter
-from logitbank.store.top import Top, top
+from logitbank.store.top import top
 
 QUESTIONS = 4
 """τ12(a), τ21(a), τ12(ā), τ21(ā): by order of mention, then by negation."""
 OUTSIDE = -1
+_NAMED = 5
 _GENDERS = ("gender1", "gender2")
 _SHARED = (
     *("instance", "category", "split", "subject1", "subject2", "context", "attribute"),
     *("attribute_class", *_GENDERS),
 )
-_COLUMNS = (*_SHARED, "order", "negated", "continuation", "token", "row")
+_COLUMNS = (*_SHARED, "order", "negated", "continuation", "token", "query_set", "row")
+_KEPT = (*_SHARED, "query_set", "token", "slot", "question", "p")
 _PROBABILITY = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)).exp()
-_PRONOUNS = {"female": "she", "male": "he"}
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,14 @@ def instances(
     k: int,
     split: str | None = None,
     model: str | None = None,
+    run: str | None = None,
     step: int | None = None,
     he_she: bool = False,
 ) -> tuple[Instances, Deposit]:
     """The instances of a prompt set that a checkpoint answered, and its deposit.
+
+    Of several deposits, as of a sample and a larger one, all are taken, each instance once; the
+    first of them is given back.
 
     Parameters
     ----------
@@ -117,17 +124,17 @@ def instances(
         Highest logits of each question.
     split
         Only this part, train or test.
-    model, step
-        The checkpoint; by default the only model, and its last step or release.
+    model, run, step
+        The checkpoint; by default the only model and run, and its last step or release.
     he_she
         A name may be answered by its pronoun too.
 
     Raises
     ------
     UsageError
-        The bank has no such prompts or split, or several models and none was named.
+        The bank has no such prompts or split, or several models or runs and none was named.
     BankError
-        An instance lacks one of its four questions, or its scores are not there yet.
+        An instance lacks one of its four questions, or some of its scores are not there yet.
     KeepLevelError
         The bank lists fewer than k logits.
     """
@@ -138,56 +145,98 @@ def instances(
             f"prompt set {prompts!r} has no column {lacking[0]!r}, so it has no UnQover instances;"
             " name one that `--prompts unqover-…` made"
         )
-    deposit = _deposit(bank, table, prompts, model=model, step=step)
-    rows = table.filter(pl.col("query_set") == deposit.query_set)
-    if split is not None:
-        rows = rows.filter(pl.col("split") == split)
-    frame = _with_slots(rows, he_she=he_she).join(
-        deposit.option_scores().select("query", "token", p=_PROBABILITY),
-        left_on=["row", "token"], right_on=["query", "token"], how="left", maintain_order="left",
-    ).collect()  # fmt: skip
+    deposits = _deposits(bank, table, prompts, model=model, run=run, step=step)
+    rows = table if split is None else table.filter(pl.col("split") == split)
+    slots, found, start = _with_slots(rows, he_she=he_she), list[pl.DataFrame](), 0
+    for deposit in deposits:
+        answered = slots.filter(pl.col("query_set") == deposit.query_set).join(
+            deposit.option_scores().select("query", "token", p=_PROBABILITY),
+            left_on=["row", "token"], right_on=["query", "token"], how="left",
+            maintain_order="left",
+        )  # fmt: skip
+        row = pl.col("row").cast(pl.Int64) + start
+        found.append(answered.select(*_KEPT, row).collect())
+        start += deposit.layout.queries
+    frame = pl.concat(found)
     if frame.is_empty():
         raise UsageError(f"prompt set {prompts!r} has no instance of split {split!r}")
-    return _arrays(frame, top(deposit, k), k, prompts), deposit
+    once = pl.col("query_set") == pl.col("query_set").first().over("instance")
+    return _arrays(frame.filter(once), _best(deposits, k), prompts), deposits[0]
 
 
-def _deposit(
-    bank: Bank, table: pl.LazyFrame, prompts: str, *, model: str | None, step: int | None
-) -> Deposit:
+def _deposits(
+    bank: Bank,
+    table: pl.LazyFrame,
+    prompts: str,
+    *,
+    model: str | None,
+    run: str | None,
+    step: int | None,
+) -> list[Deposit]:
+    """All of one checkpoint."""
     sets = set(table.select("query_set").unique().collect()["query_set"])
     held = [d for d in bank.deposits() if d.query_set in sets]
     models = sorted({d.checkpoint.model for d in held})
     if model is None and len(models) > 1:
         raise UsageError(f"{bank.path} has several models; name one of {', '.join(models)}")
     own = [d for d in held if model in (None, d.checkpoint.model)]
+    runs = sorted({d.checkpoint.run for d in own})
+    if run is None and len(runs) > 1:
+        raise UsageError(
+            f"{bank.path} has several runs of {own[0].checkpoint.model}; name one of"
+            f" {', '.join(runs)}"
+        )
+    own = [d for d in own if run in (None, d.checkpoint.run)]
     own = [d for d in own if step is None or d.checkpoint.step == step]
     if not own:
-        asked = f"{model or 'any model'}{'' if step is None else f' at step {step}'}"
+        asked = f"{model or 'any model'}{'' if run is None else f' {run}'}"
+        asked += "" if step is None else f" at step {step}"
+        there = list(dict.fromkeys(str(d.checkpoint) for d in held))
+        more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
         raise UsageError(
             f"{bank.path} has no scores of {prompts} by {asked}; it has"
-            f" {', '.join(models) or 'none'}"
+            f" {', '.join(there[:_NAMED]) or 'none'}{more}"
         )
 
     def age(deposit: Deposit) -> tuple[bool, int]:
         at = deposit.checkpoint.step
         return at is None, at or 0
 
-    return max(own, key=age)
+    last = max(own, key=age).checkpoint
+    return [d for d in own if d.checkpoint == last]
+
+
+class _Best(NamedTuple):
+    """The k highest entries of questions, those of several deposits one after the other."""
+
+    rows: np.ndarray
+    tokens: np.ndarray
+    logits: np.ndarray
+    logsumexp: np.ndarray
+
+
+def _best(deposits: Sequence[Deposit], k: int) -> _Best:
+    parts, start = list[_Best](), 0
+    for deposit in deposits:
+        rows, listed = top(deposit, k)
+        parts.append(_Best(rows + start, listed.tokens, listed.logits, listed.logsumexp))
+        start += deposit.layout.queries
+    return _Best(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _with_slots(rows: pl.LazyFrame, *, he_she: bool) -> pl.LazyFrame:
     """One row for each question and surface form of a subject, with which subject it is."""
-    form = pl.col("continuation").str.strip_chars().str.to_lowercase()
-    named = [form == pl.col(f"subject{i}").str.to_lowercase() for i in (1, 2)]
+    form = folded("continuation")
+    named = [form == folded(f"subject{i}") for i in (1, 2)]
     if he_she:
-        pronouns = (pl.col(gender).replace_strict(_PRONOUNS, default=None) for gender in _GENDERS)
+        pronouns = (pl.col(gender).replace_strict(PRONOUNS, default=None) for gender in _GENDERS)
         named = [name | (form == own) for name, own in zip(named, pronouns, strict=True)]
     slot = pl.when(named[0]).then(0).when(named[1]).then(1)
     question = (pl.col("order") == "21").cast(pl.Int8) + 2 * pl.col("negated").cast(pl.Int8)
     return rows.with_columns(slot=slot, question=question).drop_nulls("slot")
 
 
-def _arrays(frame: pl.DataFrame, best: Top, k: int, prompts: str) -> Instances:
+def _arrays(frame: pl.DataFrame, best: _Best, prompts: str) -> Instances:
     frame = frame.with_columns(_id=pl.col("instance").rank("dense") - 1)
     n = int(frame["_id"].max()) + 1  # type: ignore[arg-type]
     i, j, slot = (frame[name].to_numpy() for name in ("_id", "question", "slot"))
@@ -207,8 +256,13 @@ def _arrays(frame: pl.DataFrame, best: Top, k: int, prompts: str) -> Instances:
             f"{int((at < 0).sum()):,} questions of {prompts} are not scored yet; run `logitbank"
             " extract` again to finish"
         )
-    logits = best.listed.logits[at, :k]
-    found = best.listed.tokens[at[i, j], :k] == frame["token"].to_numpy()[:, None]
+    if lacking_scores := frame["p"].null_count():
+        raise BankError(
+            f"{lacking_scores:,} options of {prompts} are not scored; run the same `logitbank"
+            " extract` again"
+        )
+    logits = best.logits[at]
+    found = best.tokens[at[i, j]] == frame["token"].to_numpy()[:, None]
     rank = np.where(found.any(axis=1), found.argmax(axis=1), OUTSIDE)
     key = pl.struct("_id", "question", "slot")
     form = frame.select(pl.int_range(pl.len()).over(key)).to_series().to_numpy()
@@ -216,9 +270,9 @@ def _arrays(frame: pl.DataFrame, best: Top, k: int, prompts: str) -> Instances:
     slots[i, j, slot, form] = rank
     rest = np.zeros((n, QUESTIONS, 2))
     out = rank < 0
-    np.maximum.at(rest, (i[out], j[out], slot[out]), frame["p"].fill_null(0.0).to_numpy()[out])
+    np.maximum.at(rest, (i[out], j[out], slot[out]), frame["p"].to_numpy()[out])
     names = frame.unique("_id", keep="first").sort("_id").select(_SHARED)
-    log_mass = _logsumexp(logits) - best.listed.logsumexp[at]
+    log_mass = _logsumexp(logits) - best.logsumexp[at]
     return Instances(logits, log_mass, _trimmed(slots), rest, names)
 
 

@@ -23,7 +23,7 @@ from logitbank.analysis.stereoset_sources import bank_candidates
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.filters import Filter, Mode
-from logitbank.store.view import View, open_bank
+from logitbank.store.view import View, open_unfiltered
 
 SIZES = (4, 8, 16)
 REGULARISATIONS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -31,6 +31,8 @@ TEMPERATURES = (1.25, 1.5, 2.0, 3.0, 5.0)
 STEREOSET = "stereoset-intra"
 _HELD = 4
 """Every fourth attribute is held out of the fit."""
+_HALVES = (0, 1)
+"""Of StereoSet's terms: those that choose, and those that tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def debias_search(
     mode: Mode = "keep_tail",
     give_up: float = 1.0,
     model: str | None = None,
+    run: str | None = None,
     step: int | None = None,
     he_she: bool = False,
     out: Path | None = None,
@@ -100,6 +103,8 @@ def debias_search(
         What is tried.
     give_up
         Points of lms.
+    model, run, step
+        The checkpoint; by default the only model and run, at its last step or its release.
     out
         Folder for tables, the figure, the report, and the best filter as `filter.safetensors`.
 
@@ -108,17 +113,23 @@ def debias_search(
     LogitbankError
         The bank lacks what is asked for.
     """
-    opened = open_bank(bank)
+    opened = open_unfiltered(bank)
     if not sizes or any(k < 1 for k in sizes):
         raise UsageError(f"sizes {list(sizes)} are none to try; give numbers of at least 1")
+    if not regularisations:
+        raise UsageError("there is no regularisation to try; give at least one, such as 0")
+    if odd := [t for t in temperatures if not 0 < t < np.inf]:
+        raise UsageError(f"temperature {odd[0]} cannot divide logits; give numbers above 0")
     if STEREOSET not in opened.prompt_sets():
         raise UsageError(
             f"{opened.path} has no {STEREOSET}, which tells what a filter costs; run `logitbank"
             f" extract … --prompts {STEREOSET}` first"
         )
-    parts = _parts(opened, prompts, max(sizes), model=model, step=step, he_she=he_she)
-    points = list(_points(parts.fit, sizes, regularisations, temperatures, mode))
-    rows = [_row(opened, parts, point) for point in points]
+    parts = _parts(opened, prompts, max(sizes), model=model, run=run, step=step, he_she=he_she)
+    points, rows = list[_Point](), list[dict[str, object]]()
+    for point in _points(parts.fit, sizes, regularisations, temperatures, mode):
+        points.append(point)
+        rows.append(_row(opened, parts, point))  # the first needs no training, and says what lacks
     rows.append(_prior_row(parts))
     table, best = _judged(pl.DataFrame(rows, infer_schema_length=None), give_up)
     by = points[best].by
@@ -142,15 +153,22 @@ def debias_search(
 
 
 def _parts(
-    bank: Bank, prompts: str, k: int, *, model: str | None, step: int | None, he_she: bool
+    bank: Bank,
+    prompts: str,
+    k: int,
+    *,
+    model: str | None,
+    run: str | None,
+    step: int | None,
+    he_she: bool,
 ) -> _Parts:
     train_part, deposit = instances(
-        bank, prompts, k=k, split="train", model=model, step=step, he_she=he_she
+        bank, prompts, k=k, split="train", model=model, run=run, step=step, he_she=he_she
     )
     checkpoint = deposit.checkpoint
     told, _ = instances(
-        bank, prompts, k=k, split="test", model=checkpoint.model, step=checkpoint.step,
-        he_she=he_she,
+        bank, prompts, k=k, split="test", model=checkpoint.model, run=checkpoint.run,
+        step=checkpoint.step, he_she=he_she,
     )  # fmt: skip
     number = train_part.names["attribute"].rank("dense").to_numpy()
     held = number % _HELD == 0
@@ -215,10 +233,16 @@ def _stereoset(
         source = View.of(bank, named, name=f"{name} filtered")
         name = f"{name} filtered"
     rows = bank_candidates(source, prompts=[STEREOSET], models=[name], steps=[checkpoint.step])
+    rows = rows.filter(pl.col("run") == checkpoint.run)
+    if rows["term"].n_unique() < len(_HALVES):
+        raise UsageError(
+            f"{bank.path} has too few scores of {STEREOSET} by {checkpoint} to tell what a filter"
+            f" costs; run `logitbank extract … --prompts {STEREOSET}` for it"
+        )
     half = pl.col("term").rank("dense") % 2
     found = []
-    for part in (rows.filter(half == 0), rows.filter(half == 1)):
-        scores = stereoset(part, bootstrap=0).scores
+    for number in _HALVES:
+        scores = stereoset(rows.filter(half == number), bootstrap=0).scores
         own = scores.filter((pl.col("domain") == "overall") & (pl.col("task") == "intrasentence"))
         found.append(own.select("lms", "ss", "icat").row(0, named=True))
     return found[0], found[1]
@@ -284,16 +308,22 @@ def _summary(table: pl.DataFrame, give_up: float) -> list[str]:
         f" {none['positional']:.4f}.",
     ]
     own = table.filter("best_filter").row(0, named=True)
-    allowed = pl.col("chosen_by_lms") >= none["chosen_by_lms"] - give_up
-    rival = table.filter((pl.col("kind") == "temperature") & allowed).sort("chosen_by_abs_c")
-    if len(rival):
+    least = none["chosen_by_lms"] - give_up
+    rivals = table.filter(pl.col("kind") == "temperature")
+    rival = rivals.filter(pl.col("chosen_by_lms") >= least).sort("chosen_by_abs_c")
+    if own["chosen_by_lms"] < least:
+        lines.append(
+            f"No trained filter stays within {give_up:g} points of lms; the one that gives up least"
+            f" is {_name(own)}, with |C| {own['abs_c']:.4f} and lms {own['lms']:.1f}."
+        )
+    elif len(rival):
         other = rival.row(0, named=True)
         verb = "beats" if own["abs_c"] < other["abs_c"] else "does not beat"
         lines.append(
             f"The best trained filter ({_name(own)}) {verb} a temperature, the simple baseline:"
             f" |C| {own['abs_c']:.4f} against {other['abs_c']:.4f} ({_name(other)})."
         )
-    else:
+    if len(rivals) and not len(rival):
         lines.append(f"No temperature stays within {give_up:g} points of lms.")
     prior = table.filter(pl.col("kind") == "prior").row(0, named=True)
     lines.append(

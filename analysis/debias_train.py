@@ -61,6 +61,8 @@ class Training:
     def about(self) -> dict[str, Json]:
         """What of it counts, for the filter's provenance."""
         said: dict[str, Json] = {"objective": self.objective, "start": self.start}
+        if self.start == "ones":
+            said["seed"] = self.seed  # of its bias: `untrained` makes it again
         if self.objective == "direct":
             return {**said, "regularisation": self.regularisation, "optimizer": "L-BFGS"}
         return {
@@ -153,7 +155,8 @@ def train(given: Instances, training: Training) -> Trained:
 def _by_lbfgs(
     given: Instances, start: Filter, training: Training
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    k, losses = given.k, []
+    k = given.k
+    evaluated, losses = list[float](), list[float]()
     identity = _packed(np.eye(k), np.zeros(k))
     order = np.arange(len(given))
     chunks = [given.take(order[at : at + _CHUNK]) for at in range(0, len(given), _CHUNK)]
@@ -164,15 +167,17 @@ def _by_lbfgs(
         apart = parameters - identity
         total = sum(share * part.value for share, part in parts)
         total += training.regularisation / 2 * float(apart @ apart)
-        losses.append(total)
+        evaluated.append(total)
         slope = sum(share * _packed(part.weight, part.bias) for share, part in parts)
         return total, slope + training.regularisation * apart
 
     best = minimize(
         value, _packed(start.weight, start.bias), jac=True, method="L-BFGS-B",
         options={"maxiter": 200, "ftol": 1e-7},
+        callback=lambda _: losses.append(evaluated[-1]),  # after a step, which evaluates several
     )  # fmt: skip
-    return best.x[: k * k].reshape(k, k), best.x[k * k :], np.array(losses)
+    before = np.array([evaluated[0], *losses])[: len(losses)]
+    return best.x[: k * k].reshape(k, k), best.x[k * k :], before
 
 
 def _by_adamw(

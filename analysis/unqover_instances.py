@@ -115,7 +115,7 @@ def _questions(frame: pl.LazyFrame, *, topk: int | None, he_she: bool) -> pl.Dat
         pl.col(texts).cast(pl.String), "step", "negated", "rank", pl.col("logprob").cast(pl.Float64)
     ).collect()
     _check_logprobs(table)
-    rows = table.lazy().with_columns(form=_folded("continuation"), p=pl.col("logprob").exp())
+    rows = table.lazy().with_columns(form=folded("continuation"), p=pl.col("logprob").exp())
     if topk is not None:
         inside = (pl.col("rank") <= topk).fill_null(False)
         rows = rows.with_columns(p=pl.when(inside).then("p").otherwise(0.0))
@@ -136,7 +136,7 @@ def _questions(frame: pl.LazyFrame, *, topk: int | None, he_she: bool) -> pl.Dat
 
 def _slot(rows: pl.LazyFrame, i: str, *, he_she: bool) -> pl.LazyFrame:
     """Columns of one subject: probability and rank of its forms, null on other rows."""
-    named = (pl.col("form") == _folded(f"subject{i}")).fill_null(False)
+    named = (pl.col("form") == folded(f"subject{i}")).fill_null(False)
     gender = pl.col(f"gender{i}")
     pronoun = (gender.replace_strict(PRONOUNS, default=None) == pl.col("form")).fill_null(False)
     counted = named | pronoun if he_she else named
@@ -148,7 +148,7 @@ def _slot(rows: pl.LazyFrame, i: str, *, he_she: bool) -> pl.LazyFrame:
     )
 
 
-def _folded(name: str) -> pl.Expr:
+def folded(name: str) -> pl.Expr:
     """Text without blanks around it and regardless of case, as Python folds it."""
 
     def fold(texts: pl.Series) -> pl.Series:

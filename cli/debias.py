@@ -36,6 +36,7 @@ class Preset(StrEnum):
 
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
 Model = Annotated[str | None, typer.Option(help="Model; else the only one.")]
+Run = Annotated[str | None, typer.Option(help="Run of the model; else the only one.")]
 Step = Annotated[int | None, typer.Option(help="Training step; else the last, or the release.")]
 HeShe = Annotated[
     bool, typer.Option("--he-she", help="The pronoun stands for the name of its gender too.")
@@ -52,11 +53,12 @@ def debias_train(
     prompts: UnqoverPrompts = "unqover-gender",
     split: Annotated[str, typer.Option(help="Part to train on: train, test or all.")] = "train",
     k: Annotated[
-        int, typer.Option("--k", min=1, help="Logits it sees: 8 masked, 10 causal, as published.")
-    ] = 8,
+        int | None,
+        typer.Option("--k", min=1, help="Logits it sees.", show_default="8; 10 of preset causal"),
+    ] = None,
     preset: Annotated[
         Preset | None,
-        typer.Option(help="Everything below as published for such models.", show_default=False),
+        typer.Option(help="Objective to seed as published for such models.", show_default=False),
     ] = None,
     objective: Annotated[
         Objective, typer.Option(help="Mean |C| itself, or the published surrogate.")
@@ -74,6 +76,7 @@ def debias_train(
     epochs: Annotated[int, typer.Option(min=1, help="Of published.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
     model: Model = None,
+    run: Run = None,
     step: Step = None,
     he_she: HeShe = False,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
@@ -86,7 +89,7 @@ def debias_train(
     from logitbank.cli.show import print_study
 
     if preset is not None:
-        training = published(prompts.removeprefix("unqover-").removesuffix("-causal"), preset.value)
+        training = published(prompts.removeprefix("unqover-").split("-")[0], preset.value)
     else:
         training = Training(
             objective=objective.value, mode=mode.value, start=start.value,
@@ -94,8 +97,9 @@ def debias_train(
             mini_batch=mini_batch, epochs=epochs, seed=seed,
         )  # fmt: skip
     study = train(
-        bank, prompts=prompts, k=k, training=training, split=None if split == "all" else split,
-        model=model, step=step, he_she=he_she, bootstrap=bootstrap, out=out,
+        bank, prompts=prompts, k=k or (10 if preset is Preset.causal else 8), training=training,
+        split=None if split == "all" else split, model=model, run=run, step=step, he_she=he_she,
+        bootstrap=bootstrap, out=out,
     )  # fmt: skip
     print_study(study, table=table, form=form)
 
@@ -161,6 +165,7 @@ def debias_search(
     mode: Tail = Mode.keep_tail,
     give_up: Annotated[float, typer.Option(min=0, help="Largest loss of lms, in points.")] = 1.0,
     model: Model = None,
+    run: Run = None,
     step: Step = None,
     he_she: HeShe = False,
     out: Out = None,
@@ -180,6 +185,7 @@ def debias_search(
         mode=mode.value,
         give_up=give_up,
         model=model,
+        run=run,
         step=step,
         he_she=he_she,
         out=out,

@@ -13,8 +13,8 @@ import logitbank
 from logitbank.analysis.debias import debias_train
 from logitbank.analysis.debias_compare import debias_compare, untrained
 from logitbank.analysis.debias_data import answers, bias, instances
-from logitbank.analysis.debias_search import debias_search
-from logitbank.analysis.debias_train import Training
+from logitbank.analysis.debias_search import _summary, debias_search
+from logitbank.analysis.debias_train import Training, train
 from logitbank.analysis.stereoset_study import stereoset_study
 from logitbank.analysis.unqover import unqover
 from logitbank.analysis.unqover_instances import unqover_instances
@@ -137,8 +137,83 @@ def test_what_training_needs_is_named(tmp_path: Path) -> None:
         train(prompts="unqover-gender", k=4, model="toy", step=3)
     found = train(prompts="unqover-gender", k=4).result.by
     View.of(Bank.open(path), found).save(tmp_path / "v")
-    with pytest.raises(UsageError, match="is seen through a filter already; train on the bank"):
-        debias_train(tmp_path / "v", prompts="unqover-gender", k=2)
+    for ask in (
+        partial(debias_train, prompts="unqover-gender", k=2),
+        partial(debias_search, prompts="unqover-gender"),
+        partial(debias_compare, filters=[]),
+    ):
+        with pytest.raises(UsageError, match="is seen through a filter already; use the bank itse"):
+            ask(tmp_path / "v")
+    with pytest.raises(UsageError, match="has 40 outputs, and the 41 highest are needed"):
+        train(prompts="unqover-gender", k=41)
+
+
+def test_one_run_is_trained_on(tmp_path: Path) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b"))
+    own = bank.scan("unqover-gender").select("query_set").collect()["query_set"][0]
+    rows = unqover_cases.questions()
+    bank.deposit(
+        -logits_of(rows), checkpoint=CheckpointId("toy", "seed1", 8), query_set=own, keep="topk:16"
+    )
+    with pytest.raises(UsageError, match="has several runs of toy; name one of main, seed1"):
+        debias_train(bank, prompts="unqover-gender", bootstrap=0)
+    with pytest.raises(UsageError, match="by any model seed2; it has toy step 8, toy seed1 step 8"):
+        debias_train(bank, prompts="unqover-gender", run="seed2", bootstrap=0)
+    found = debias_train(bank, prompts="unqover-gender", run="seed1", bootstrap=0).result
+    assert found.by.about["run"] == "seed1"
+    first = debias_train(bank, prompts="unqover-gender", run="main", bootstrap=0).result
+    assert found.bias["abs_c"][0] != pytest.approx(first.bias["abs_c"][0], rel=0.01)
+    search = partial(debias_search, bank, prompts="unqover-gender", sizes=[4], temperatures=[2.0])
+    with pytest.raises(UsageError, match="too few scores of stereoset-intra by toy seed1 step 8"):
+        search(run="seed1")
+    assert len(search(run="main", regularisations=[0.1]).result.points) == 5
+
+
+@pytest.mark.parametrize("sizes", [(40, 288), (288, 40)])
+def test_a_sample_and_a_larger_one_are_taken_together(tmp_path: Path, sizes: Sequence[int]) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    table, logits = whole.prompts("unqover-gender").collect(), logits_of(unqover_cases.questions())
+    both = Bank.create(tmp_path / "c")
+    for number, size in enumerate(sizes):
+        some = QuerySet(
+            "ab" * 32, tuple(Query((number, i, 1), 2, head="mask") for i in range(size))
+        )
+        both.add_query_set(some)
+        both.add_prompts(
+            "unqover-gender",
+            table.filter(pl.col("row") < size).with_columns(query_set=pl.lit(some.name)),
+        )
+        both.deposit(
+            logits[:size], checkpoint=CheckpointId("toy"), query_set=some.name, keep="topk:8"
+        )
+    one, two = (instances(b, "unqover-gender", k=6)[0] for b in (whole, both))
+    assert one.names.equals(two.names)
+    for name in ("logits", "log_mass", "slots", "rest"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+def test_options_that_are_not_scored_are_no_zeros(tmp_path: Path) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    table, rows = whole.prompts("unqover-gender").collect(), unqover_cases.questions()
+    bank = Bank.create(tmp_path / "c")
+    queries = whole.query_set(table["query_set"][0])
+    bank.add_query_set(queries)
+    bank.deposit(
+        logits_of(rows), checkpoint=CheckpointId("toy"), query_set=queries.name, keep="topk:8"
+    )
+    bank.add_prompts("unqover-gender", table)
+    with pytest.raises(BankError, match="1,152 options of unqover-gender are not scored; run the"):
+        instances(bank, "unqover-gender", k=4)
+
+
+def test_the_untrained_filter_of_another_seed_is_made_again(tmp_path: Path) -> None:
+    given, _ = instances(Bank.open(make_bank(tmp_path / "b", stereo=False)), "unqover-gender", k=4)
+    trained = train(given, Training(start="ones", seed=5))
+    assert untrained(trained.by).digest == trained.untrained.digest
+    losses = trained.losses  # one a step, of which none goes up
+    assert losses[0] == pytest.approx(trained.untrained_bias)
+    assert (np.diff(losses) < 0).all()
+    assert losses[-1] >= trained.after
 
 
 def test_an_instance_without_one_of_its_questions_is_an_error(tmp_path: Path) -> None:
@@ -184,6 +259,8 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
         debias_compare(few, [])
     with pytest.raises(UsageError, match="has no model 'x'; it has toy"):
         debias_compare(path, [], models=["x"])
+    with pytest.raises(UsageError, match=r"no scores of stereoset-intra, .* by toy at step 9; run"):
+        debias_compare(path, [out], step=9)
 
 
 def test_the_comparison_takes_banks_with_one_of_the_two(tmp_path: Path) -> None:
@@ -191,6 +268,46 @@ def test_the_comparison_takes_banks_with_one_of_the_two(tmp_path: Path) -> None:
     table = debias_compare(path, [], bootstrap=0).result.comparison
     assert table["abs_c"].null_count() == 2  # ideal and random model
     assert table["icat"].to_list() == [None, 100.0, 50.0]
+    whole, prefix = Bank.open(make_bank(tmp_path / "c")), Bank.create(tmp_path / "d")
+    rows = whole.prompts("stereoset-intra-prefix").collect()
+    queries = whole.query_set(rows["query_set"][0])
+    prefix.add_query_set(queries)
+    prefix.add_prompts("stereoset-intra-prefix", rows)
+    logits = np.random.default_rng(1).normal(size=(len(queries), unqover_cases.VOCAB))
+    prefix.deposit(
+        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
+    )
+    said = debias_compare(prefix, [], bootstrap=0).summary[0]
+    assert said.startswith("toy, step 8, en, no filter, prefix: iCAT ")
+    assert "[nan" not in said
+
+
+def test_the_comparison_takes_parts_apart_and_models_without_stereoset(tmp_path: Path) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b"))
+    rows, whole = unqover_cases.questions(), bank.prompts("unqover-gender").collect()
+    own = Bank.create(tmp_path / "c")
+    queries = bank.query_set(whole["query_set"][0])
+    own.add_query_set(queries)
+    for part in ("train", "test"):
+        own.add_prompts(f"unqover-gender-{part}", whole.filter(pl.col("split") == part))
+    own.deposit(
+        logits_of(rows), checkpoint=CheckpointId("bare", step=8), query_set=queries.name,
+        keep="topk:16",
+    )  # fmt: skip
+    by = Filter.ones(8, "keep_tail")
+    apart = debias_compare(own, [by], bootstrap=0).result.comparison
+    together = debias_compare(bank, [by], bootstrap=0).result.comparison
+    told = together.filter(pl.col("abs_c").is_not_null())["abs_c"].to_list()
+    assert apart["abs_c"].to_list()[:2] == pytest.approx(told)
+    bank.deposit(
+        logits_of(rows), checkpoint=CheckpointId("bare", step=8), query_set=queries.name,
+        keep="topk:16",
+    )  # fmt: skip
+    bare = Filter(by.weight, by.bias, by.mode, {**by.about, "model": "bare"})
+    table = debias_compare(bank, [bare], bootstrap=0).result.comparison
+    found = table.filter(pl.col("model") == "bare")
+    assert found["abs_c"].to_list() == pytest.approx(told)
+    assert found["icat"].to_list() == [None, None]
 
 
 def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> None:
@@ -217,6 +334,16 @@ def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> No
     assert points["front"].sum() >= 1
     assert "temperature" in "\n".join(study.summary)
     assert (tmp_path / "o" / "figures" / "debias_search.png").is_file()
+    kinds = pl.col("kind").is_in(["filter", "temperature"])
+    poor = points.with_columns(chosen_by_lms=pl.when(kinds).then(0.0).otherwise("chosen_by_lms"))
+    lines = _summary(poor, 1.0)
+    assert lines[2].startswith("No trained filter stays within 1 points of lms; the one that gives")
+    assert lines[3] == "No temperature stays within 1 points of lms."
+    assert "temperature" not in "".join(_summary(poor.filter(pl.col("kind") != "temperature"), 1))
+    with pytest.raises(UsageError, match=r"temperature 0\.0 cannot divide logits; give numbers"):
+        debias_search(path, prompts="unqover-gender", temperatures=[0.0])
+    with pytest.raises(UsageError, match="there is no regularisation to try"):
+        debias_search(path, prompts="unqover-gender", regularisations=[])
     with pytest.raises(UsageError, match="has no stereoset-intra, which tells what a filter costs"):
         debias_search(make_bank(tmp_path / "c", stereo=False), prompts="unqover-gender")
 
@@ -269,6 +396,15 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     found = Filter.load(by)
     assert found.mode == "truncate"
     assert (found.about["learning_rate"], found.about["batch"]) == (5e-9, 70)
+    other, whole = tmp_path / "g.safetensors", Bank.open(path).prompts("unqover-gender").collect()
+    Bank.open(path).add_prompts("unqover-gender-train", whole.filter(pl.col("split") == "train"))
+    code, out, _ = call(
+        "debias", "train", path, "--out", other, "--preset", "causal", "--bootstrap", 0,
+        "--prompts", "unqover-gender-train",
+    )  # fmt: skip
+    assert code == 0
+    assert "and the filter gives the others 0." in out
+    assert (Filter.load(other).k, Filter.load(other).about["batch"]) == (10, 256)
     code, _, error = call("debias", "apply", by, path, path)
     assert code == 2
     assert "is there already; choose another folder" in error

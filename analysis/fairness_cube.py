@@ -21,6 +21,7 @@ from logitbank.analysis.expressions import (
     unique_maximum,
     vocabulary_rank,
 )
+from logitbank.analysis.pieces import AGAIN
 from logitbank.errors import BankError, UsageError
 
 COLUMNS = (
@@ -343,7 +344,7 @@ def _check_cells(
         row = rows.filter(~pl.col("logit").is_finite().fill_null(False))
         raise BankError(
             f"prompt {row['prompt_id'][0]!r} of {_name(row.row(0, named=True))} has the logit "
-            f"{row['logit'][0]} ({len(row)} such rows); extract that checkpoint again"
+            f"{row['logit'][0]} ({len(row)} such rows); {AGAIN}"
         )
     there = ~np.isnan(logits)
     if (surplus := len(rows) - int(np.count_nonzero(there))) > 0:

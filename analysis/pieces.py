@@ -13,6 +13,9 @@ from logitbank.analysis.batches import Scan, check_apart, frames_of
 from logitbank.analysis.expressions import tied_others, unique_maximum
 from logitbank.errors import BankError, UsageError
 
+AGAIN = "extract that checkpoint again, or where it is a view, use a filter with mode keep_tail"
+"""What to do about a probability of 0, which a filter that truncates gives."""
+
 CHECKPOINT = ("model", "run", "step")
 PROMPT = (*CHECKPOINT, "prompt_id")
 T = TypeVar("T")
@@ -189,7 +192,7 @@ def _check(summed: pl.DataFrame, pieces: pl.LazyFrame) -> None:
         ).collect()["logprob"][0]
         raise BankError(
             f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a log-probability of "
-            f"{value} ({len(odd):,} such prompts); extract that checkpoint again"
+            f"{value} ({len(odd):,} such prompts); {AGAIN}"
         )
 
 

@@ -15,7 +15,7 @@ from logitbank.analysis.batches import Scan, check_apart, frames_of
 from logitbank.analysis.expressions import jsd_parts
 from logitbank.analysis.fairness_cube import Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.fairness_tables import jsd_table
-from logitbank.analysis.pieces import CHECKPOINT, check_columns, checkpoint_name, together
+from logitbank.analysis.pieces import AGAIN, CHECKPOINT, check_columns, checkpoint_name, together
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.shares import standard_error, with_wilson
 from logitbank.analysis.winobias_em import no_winobias_em, winobias_em
@@ -249,7 +249,7 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
         (
             found.filter(~pl.col("finite")),
             "has a score that is not finite",
-            "extract that checkpoint again",
+            AGAIN,
         ),
     ):
         if len(odd):

@@ -15,7 +15,9 @@ from logitbank.analysis.debias_compare import debias_compare, untrained
 from logitbank.analysis.debias_data import answers, bias, instances
 from logitbank.analysis.debias_search import _summary, debias_search
 from logitbank.analysis.debias_train import Training, train
+from logitbank.analysis.evaluation_study import lambada_study, stereotype_study
 from logitbank.analysis.stereoset_study import stereoset_study
+from logitbank.analysis.study import fairness_study
 from logitbank.analysis.unqover import unqover
 from logitbank.analysis.unqover_instances import unqover_instances
 from logitbank.errors import BankError, KeepLevelError, UsageError
@@ -24,6 +26,7 @@ from logitbank.store.filters import Filter
 from logitbank.store.view import View
 from tests import unqover_cases
 from tests.command import Call
+from tests.evaluation_banks import add_lambada, add_stereotype, add_winobias
 from tests.stereoset_cases import EXAMPLES, prompt_rows
 
 ATTRIBUTES = ("was a nurse", "was a pilot", "was a chef", "was a judge", "was rich", "was poor")
@@ -388,6 +391,17 @@ def test_the_commands_go_from_a_bank_to_a_comparison(call: Call, tmp_path: Path)
     )  # fmt: skip
     assert code == 0
     assert "Best by less |C|" in out
+
+
+def test_analyses_that_need_every_probability_name_the_mode(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    add_winobias(bank, steps=[0, 8], skew_from=8)
+    add_lambada(bank, {0: 0, 8: 3}, words=4)
+    add_stereotype(bank)
+    View.of(bank, Filter.identity(3, "truncate"), name="v").save(tmp_path / "v")
+    for study in (fairness_study, lambada_study, stereotype_study):
+        with pytest.raises(BankError, match=r"of v main step .*use a filter with mode keep_tail"):
+            study([tmp_path / "v"])  # type: ignore[operator]
 
 
 def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ class Bank:
             raise BankFormatError(f"{path} is a file, and a bank is a folder; check the path")
         if (path / VIEW).is_file():
             raise BankFormatError(
-                f"{path} is a view of a bank; `logitbank.open` and analyses take it, and everything"
-                " else takes the bank itself"
+                f"{path} is a view of a bank; `logitbank.open`, `info`, `query` and `analyze` take"
+                " it, and everything else takes the bank itself"
             )
         try:
             metadata = objects.read_json(objects.plain_path(path, "zarr.json"))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,8 +23,10 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
+from logitbank.store.filters import Filter
 from logitbank.store.shards import CHECKSUM, blosc_bytes, inner_bytes
 from logitbank.store.transfer import pull, push
+from logitbank.store.view import View
 from tests.evaluation_banks import add_winobias
 from tests.file_server import FileServer, Sent
 from tests.small_banks import block_data, logits, new_bank, prompt_table, spec
@@ -81,6 +84,22 @@ def publish(bank: Bank, tmp_path: Path, **part: Any) -> Path:
 
 def data_sent(log: list[Sent]) -> list[Sent]:
     return [sent for sent in log if not sent.path.endswith("index.json")]
+
+
+def test_a_view_of_a_bank_at_a_url_names_the_url(
+    bank: Bank, served: FileServer, tmp_path: Path, cache: Path
+) -> None:
+    publish(bank, tmp_path)
+    url, by = f"{served.url}/bank", Filter(np.eye(3) / 2, np.ones(3))
+    View.of(logitbank.open(url), by, name="v").save(tmp_path / "v")
+    assert json.loads((tmp_path / "v" / "view.json").read_text())["bank"] == url
+    shutil.rmtree(cache)
+    there, here = logitbank.open(tmp_path / "v"), View.of(bank, by, name="v")
+    key = ["step", "prompt_id", "option"]
+    mine, theirs = (b.scan("parity", steps=[0, 1]).collect().sort(key) for b in (here, there))
+    assert theirs.equals(mine)
+    for one, other in zip(here.deposits()[:2], there.deposits()[:2], strict=True):
+        np.testing.assert_array_equal(other.logprobs([5, 2]), one.logprobs([5, 2]))
 
 
 def test_a_bank_at_a_url_answers_as_the_folder_does(

@@ -174,7 +174,9 @@ def test_a_saved_view_opens_where_banks_do(tmp_path: Path) -> None:
     assert not isinstance(open_bank(tmp_path / "b"), View)
     with pytest.raises(UsageError, match=r"v is there already; choose another folder"):
         View.of(made, drawn(3, "truncate")).save(tmp_path / "deep" / "v")
-    with pytest.raises(BankFormatError, match=r"v is a view of a bank; .*logitbank\.open"):
+    with pytest.raises(
+        BankFormatError, match=r"v is a view of a bank; .*logitbank\.open`, `info`, `query`"
+    ):
         Bank.open(tmp_path / "deep" / "v")
 
 

@@ -160,8 +160,10 @@ def instances(
     frame = pl.concat(found)
     if frame.is_empty():
         raise UsageError(f"prompt set {prompts!r} has no instance of split {split!r}")
-    once = pl.col("query_set") == pl.col("query_set").first().over("instance")
-    return _arrays(frame.filter(once), _best(deposits, k), prompts), deposits[0]
+    if len(deposits) > 1:  # each instance once
+        first = pl.col("query_set").first().over("instance")
+        frame = frame.filter(pl.col("query_set") == first)
+    return _arrays(frame, _best(deposits, k), prompts), deposits[0]
 
 
 def _deposits(

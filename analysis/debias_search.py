@@ -93,7 +93,8 @@ def debias_search(
 
     Baselines: softmax of the k highest logits over a temperature; and the prior, which divides the
     probabilities of a question's two subjects by what they are on average over attributes, and
-    leaves their sum.
+    leaves their sum. That average is of the questions that it is told of: it knows more than a
+    filter does.
 
     Parameters
     ----------

@@ -172,10 +172,17 @@ def _summary(result: Debias, training: Training) -> list[str]:
             f" {rows['none']['positional']:.4f}, {rows['untrained']['positional']:.4f} and"
             f" {rows['trained']['positional']:.4f}."
         )
-    if training.start == "ones":
+    lines.append(
+        "Untrained is the filter with all weights 1, with which the published training begins: it"
+        " answers alike whatever the logits are, so that what it does to the bias is no merit of"
+        " training."
+    )
+    last = result.bias.tail(len(FILTERS))
+    if (after := last["abs_c"][2]) >= last["abs_c"][0]:
         lines.append(
-            "With all weights 1 a filter answers alike whatever the logits are: compare the trained"
-            " one with the untrained one, not with none."
+            f"On {last['split'][0]}, the trained filter ({after:.4f}) is no better than none; train"
+            " it on more instances, with --regularisation, or on prompts whose subjects are among"
+            " the k."
         )
     lines.append(
         "Less bias alone is no success: `logitbank debias compare` shows what it costs in language"

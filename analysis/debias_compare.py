@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.analysis.batches import batches
 from logitbank.analysis.debias_figures import comparison_figures
-from logitbank.analysis.debias_train import Start, Training
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.stereoset import stereoset
@@ -77,7 +76,7 @@ def debias_compare(
         With StereoSet's or UnQover's prompt sets, or both; sets with the prefix
         (`stereoset-intra-prefix`) add its rows.
     filters
-        Files, or filters. The untrained filter that each began as has rows of its own.
+        Files, or filters. The untrained filter of each, with all weights 1, has rows of its own.
     models
         Only these.
     step
@@ -140,14 +139,11 @@ def _sources(
 
 
 def untrained(by: Filter) -> Filter:
-    """The filter that a trained one began as."""
+    """The filter of the same size and mode with all weights 1, which training as published begins
+    with: what it does to a model is no merit of training."""
     about = by.about
     seed = about.get("seed", 0)
-    start = Training(
-        mode=by.mode,
-        start=cast("Start", about.get("start", "identity")),
-        seed=seed if isinstance(seed, int) else 0,
-    ).begin(by.k)
+    start = Filter.ones(by.k, by.mode, seed=seed if isinstance(seed, int) else 0)
     kept = {name: about[name] for name in ("model", "tokenizer") if name in about}
     return Filter(start.weight, start.bias, by.mode, {**start.about, **kept})
 

@@ -148,8 +148,10 @@ def debias_search(
             figures={"debias_search": search_figure(table, parts.deposit.checkpoint.model)},
             provenance=opened.info(),
         )
-        (out / "filter.safetensors").unlink(missing_ok=True)
-        result.by.save(out / "filter.safetensors")
+        file = out / "filter.safetensors"
+        file.unlink(missing_ok=True)
+        result.by.save(file)
+        summary.append(f"The best trained filter is in {file}.")
     return Study(result, tuple(summary), report)
 
 

@@ -61,12 +61,11 @@ class Training:
     def about(self) -> dict[str, Json]:
         """What of it counts, for the filter's provenance."""
         said: dict[str, Json] = {"objective": self.objective, "start": self.start}
-        if self.start == "ones":
-            said["seed"] = self.seed  # of its bias: `untrained` makes it again
+        said["seed"] = self.seed  # of the untrained filter's bias, so that it can be made again
         if self.objective == "direct":
             return {**said, "regularisation": self.regularisation, "optimizer": "L-BFGS"}
         return {
-            **said, "optimizer": "AdamW", "weight_decay": _DECAY, "seed": self.seed,
+            **said, "optimizer": "AdamW", "weight_decay": _DECAY,
             "learning_rate": self.learning_rate, "batch": self.batch,
             "mini_batch": self.mini_batch, "epochs": self.epochs,
         }  # fmt: skip
@@ -104,7 +103,7 @@ def published(category: str, family: Literal["bert", "roberta", "causal"]) -> Tr
 
 @dataclass(frozen=True)
 class Trained:
-    """A filter, the one that it began as, and its way."""
+    """A filter, the one with all weights 1 of its size and mode, and its way."""
 
     by: Filter
     untrained: Filter
@@ -146,10 +145,11 @@ def train(given: Instances, training: Training) -> Trained:
         weight, intercept, losses = _by_adamw(given, start, training)
     after = replace(start, weight=weight, bias=intercept)
     found = replace(after, about={**training.about, "trained": True, "k": given.k})
+    flat = Filter.ones(given.k, training.mode, seed=training.seed)
     before, untrained, trained = (
-        float(np.abs(bias(answers(given, by).probabilities)).mean()) for by in (None, start, found)
+        float(np.abs(bias(answers(given, by).probabilities)).mean()) for by in (None, flat, found)
     )
-    return Trained(found, start, losses, given.coverage, before, untrained, trained)
+    return Trained(found, flat, losses, given.coverage, before, untrained, trained)
 
 
 def _by_lbfgs(

@@ -10,7 +10,7 @@ from logitbank.cli.options import BankPath, Form, Format
 if TYPE_CHECKING:
     import polars as pl
 
-SHOWN = 100
+SHOWN = 40
 """Rows of a table on the screen; a file and the other formats have them all."""
 
 

@@ -1,5 +1,6 @@
 """SQL over a bank: its tables as lazy frames, and a query that reads only what it touches."""
 
+import re
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,15 +12,6 @@ from logitbank.store.schema import INFO, PROMPTS_SCHEMA
 if TYPE_CHECKING:
     from logitbank.store.bank import Bank
 
-_SQL_ERRORS = (
-    pl.exceptions.SQLInterfaceError,
-    pl.exceptions.SQLSyntaxError,
-    pl.exceptions.ColumnNotFoundError,
-    pl.exceptions.DuplicateError,
-    pl.exceptions.InvalidOperationError,
-    pl.exceptions.SchemaError,
-    pl.exceptions.ComputeError,
-)
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", "is_answer")
 _QUERY = ("query_set", "row")
@@ -79,17 +71,24 @@ def sql(bank: "Bank", query: str) -> pl.LazyFrame:
         The bank has no prompts.
     """
     own = frames(bank)
-    if not query.strip():
-        raise UsageError('the query is empty; write one such as "SELECT * FROM checkpoints"')
+    if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
+        raise UsageError(
+            f"{query.strip()[:40]!r} is no query: a bank is only read; write a SELECT, such as"
+            ' "SELECT * FROM checkpoints"'
+        )
     try:
         result = pl.SQLContext(own, eager=False).execute(query)
         result.collect_schema()
-    except _SQL_ERRORS as error:
+    except (pl.exceptions.PolarsError, OSError) as error:
+        # Columns of the tables that the query names; or only which tables there are.
+        named = [name for name in own if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
         there = "; ".join(
-            f"{name} has {', '.join(frame.collect_schema().names())}" for name, frame in own.items()
+            f"{name} has {', '.join(own[name].collect_schema().names())}" for name in named
         )
         reason = str(error).splitlines()[0]
-        raise UsageError(f"the query cannot be answered ({reason}); {there}") from error
+        raise UsageError(
+            f"the query cannot be answered ({reason}); {there or 'tables are ' + ', '.join(own)}"
+        ) from error
     return result
 
 

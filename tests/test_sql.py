@@ -71,9 +71,14 @@ def test_a_view_answers_too(bank: Bank) -> None:
     ("query", "message"),
     [
         ("SELECT nothing FROM scores", r"the query cannot be answered .*scores has model, run"),
-        ("SELECT * FROM nowhere", r"the query cannot be answered .*nowhere.*checkpoints has model"),
-        ("SELEC 1", "the query cannot be answered"),
-        ("  ", "the query is empty; write one such as"),
+        (
+            "SELECT * FROM nowhere",
+            r"the query cannot be answered .*nowhere.*tables are checkpoints, prompts",
+        ),
+        ("SELEC 1", "'SELEC 1' is no query: a bank is only read; write a SELECT"),
+        ("DROP TABLE scores", "'DROP TABLE scores' is no query: a bank is only read"),
+        ("SELECT * FROM read_csv('absent.csv')", "the query cannot be answered .*absent"),
+        ("  ", "'' is no query"),
     ],
 )
 def test_a_query_that_is_none_says_what_there_is(bank: Bank, query: str, message: str) -> None:
@@ -107,4 +112,4 @@ def test_the_command_prints_and_writes(bank: Bank, call: Call, tmp_path: Path) -
     assert not list(tmp_path.glob(".*"))
     code, out, error = call("query", bank.path, "SELECT a.row FROM options a, options b")
     assert code == 0
-    assert "only the first 100 rows" in error
+    assert "only the first 40 rows" in error

@@ -59,6 +59,8 @@ class _Parts(NamedTuple):
     chosen: Instances
     told: Instances
     deposit: Deposit
+    judge: str
+    """StereoSet's prompt set."""
 
 
 class _Point(NamedTuple):
@@ -76,6 +78,7 @@ def debias_search(
     regularisations: Sequence[float] = REGULARISATIONS,
     temperatures: Sequence[float] = TEMPERATURES,
     mode: Mode = "keep_tail",
+    judge: str | None = None,
     give_up: float = 1.0,
     model: str | None = None,
     run: str | None = None,
@@ -102,6 +105,9 @@ def debias_search(
         UnQover's prompt set with both parts; the bank needs `stereoset-intra` too.
     sizes, regularisations, temperatures
         What is tried.
+    judge
+        StereoSet's prompt set that tells lms, ss and iCAT; by default `stereoset-intra`, or the
+        only one without a prefix.
     give_up
         Points of lms.
     model, run, step
@@ -121,12 +127,10 @@ def debias_search(
         raise UsageError("there is no regularisation to try; give at least one, such as 0")
     if odd := [t for t in temperatures if not 0 < t < np.inf]:
         raise UsageError(f"temperature {odd[0]} cannot divide logits; give numbers above 0")
-    if STEREOSET not in opened.prompt_sets():
-        raise UsageError(
-            f"{opened.path} has no {STEREOSET}, which tells what a filter costs; run `logitbank"
-            f" extract … --prompts {STEREOSET}` first"
-        )
-    parts = _parts(opened, prompts, max(sizes), model=model, run=run, step=step, he_she=he_she)
+    judge = _judge(opened, judge)
+    parts = _parts(
+        opened, prompts, max(sizes), judge=judge, model=model, run=run, step=step, he_she=he_she
+    )
     points, rows = list[_Point](), list[dict[str, object]]()
     for point in _points(parts.fit, sizes, regularisations, temperatures, mode):
         points.append(point)
@@ -160,6 +164,7 @@ def _parts(
     prompts: str,
     k: int,
     *,
+    judge: str,
     model: str | None,
     run: str | None,
     step: int | None,
@@ -181,7 +186,7 @@ def _parts(
             " out; extract more of them"
         )
     fit, chosen = (train_part.take(np.flatnonzero(own)) for own in (~held, held))
-    return _Parts(fit, chosen, told, deposit)
+    return _Parts(fit, chosen, told, deposit, judge)
 
 
 def _points(
@@ -204,10 +209,25 @@ def _points(
         yield _Point("temperature", cooled, temperature=temperature)
 
 
+def _judge(bank: Bank, asked: str | None) -> str:
+    """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
+    there = [name for name in bank.prompt_sets() if name.startswith(STEREOSET)]
+    plain = [name for name in there if "-prefix" not in name]
+    wanted = asked or (STEREOSET if STEREOSET in there or len(plain) != 1 else plain[0])
+    if wanted not in there:
+        found = (
+            f"it has {', '.join(there)}: name one with --stereoset"
+            if there
+            else (f"run `logitbank extract … --prompts {STEREOSET}` first")
+        )
+        raise UsageError(f"{bank.path} has no {wanted}, which tells what a filter costs; {found}")
+    return wanted
+
+
 def _row(bank: Bank, parts: _Parts, point: _Point) -> dict[str, object]:
     k = parts.fit.k if point.by is None else point.by.k
     chosen = measured(parts.chosen.narrowed(k), point.by)["abs_c"]
-    first, second = _stereoset(bank, parts.deposit, point.by)
+    first, second = _stereoset(bank, parts, point.by)
     return {
         "kind": point.kind,
         "k": None if point.by is None else k,
@@ -226,21 +246,21 @@ def _told(found: dict[str, float]) -> dict[str, float]:
 
 
 def _stereoset(
-    bank: Bank, deposit: Deposit, by: Filter | None
+    bank: Bank, parts: _Parts, by: Filter | None
 ) -> tuple[dict[str, float], dict[str, float]]:
     """lms, ss and iCAT on either half of the terms."""
-    checkpoint = deposit.checkpoint
+    checkpoint = parts.deposit.checkpoint
     source, name = bank, checkpoint.model
     if by is not None:
         named = Filter(by.weight, by.bias, by.mode, {"model": name})
         source = View.of(bank, named, name=f"{name} filtered")
         name = f"{name} filtered"
-    rows = bank_candidates(source, prompts=[STEREOSET], models=[name], steps=[checkpoint.step])
+    rows = bank_candidates(source, prompts=[parts.judge], models=[name], steps=[checkpoint.step])
     rows = rows.filter(pl.col("run") == checkpoint.run)
     if rows["term"].n_unique() < len(_HALVES):
         raise UsageError(
-            f"{bank.path} has too few scores of {STEREOSET} by {checkpoint} to tell what a filter"
-            f" costs; run `logitbank extract … --prompts {STEREOSET}` for it"
+            f"{bank.path} has too few scores of {parts.judge} by {checkpoint} to tell what a"
+            f" filter costs; run `logitbank extract … --prompts {STEREOSET}` for it"
         )
     half = pl.col("term").rank("dense") % 2
     found = []

@@ -163,6 +163,13 @@ def debias_search(
     regularisation: Annotated[list[float] | None, typer.Option(help="Strengths to try.")] = None,
     temperature: Annotated[list[float] | None, typer.Option(help="Temperatures to try.")] = None,
     mode: Tail = Mode.keep_tail,
+    stereoset: Annotated[
+        str | None,
+        typer.Option(
+            help="StereoSet's prompt set that tells the price.",
+            show_default="stereoset-intra, or the only one",
+        ),
+    ] = None,
     give_up: Annotated[float, typer.Option(min=0, help="Largest loss of lms, in points.")] = 1.0,
     model: Model = None,
     run: Run = None,
@@ -183,6 +190,7 @@ def debias_search(
         regularisations=regularisation or searching.REGULARISATIONS,
         temperatures=temperature or searching.TEMPERATURES,
         mode=mode.value,
+        judge=stereoset,
         give_up=give_up,
         model=model,
         run=run,

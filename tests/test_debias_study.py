@@ -422,3 +422,24 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     code, _, error = call("debias", "apply", by, path, path)
     assert code == 2
     assert "is there already; choose another folder" in error
+
+
+def test_the_search_takes_stereoset_in_any_language(call: Call, tmp_path: Path) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b"))
+    bank = Bank.open(make_bank(tmp_path / "c", stereo=False))
+    table = whole.prompts("stereoset-intra").collect().with_columns(language=pl.lit("de"))
+    (name,) = table["query_set"].unique()
+    bank.add_query_set(whole.query_set(name))
+    bank.add_prompts("stereoset-intra-de@de_CH", table)
+    logits = np.random.default_rng(0).normal(size=(len(whole.query_set(name)), unqover_cases.VOCAB))
+    bank.deposit(
+        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=name,
+        keep="topk:16",
+    )  # fmt: skip
+    words = ("--k", 4, "--regularisation", 0.1, "--temperature", 2, "--give-up", 50)
+    points = [call("debias", "search", tmp_path / at, *words, "--format", "json")[1] for at in "bc"]
+    lms = [[row["lms"] for row in json.loads(found)["points"]] for found in points]
+    assert lms[0] == lms[1]
+    code, _, error = call("debias", "search", tmp_path / "c", *words, "--stereoset", "x")
+    assert code == 2
+    assert "has no x, which tells what a filter costs; it has stereoset-intra-de@de_CH" in error

@@ -22,8 +22,9 @@ from tests.test_batches import scored
 def backend(tmp_path: Path) -> Iterator[TransformersBackend]:
     folder = make_checkpoint(tmp_path / "step0", seed=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-        patch.delenv("VLLM_BATCH_INVARIANT", raising=False)
+        for name in ("CUBLAS_WORKSPACE_CONFIG", "VLLM_BATCH_INVARIANT"):
+            patch.setenv(name, "")  # so that what the engine sets is taken away afterwards
+            patch.delenv(name)
         settings = EngineSettings("transformers", deterministic=True)
         backend = import_engine(settings)(folder, settings)
         assert isinstance(backend, TransformersBackend)

@@ -102,7 +102,7 @@ def debias_train(
     result = _debias(parts, trained, by, bootstrap)
     if out is not None:
         by.save(out)
-    return Study(result, tuple(_summary(result, training)), None)
+    return Study(result, tuple(_summary(result)), None)
 
 
 def _other(
@@ -147,7 +147,7 @@ def _debias(parts: dict[str, Instances], trained: Trained, by: Filter, bootstrap
     return Debias(pl.DataFrame(rows), losses, by, trained.untrained)
 
 
-def _summary(result: Debias, training: Training) -> list[str]:
+def _summary(result: Debias) -> list[str]:
     about, lines = result.by.about, []
     rest = "gives the others 0" if result.by.mode == "truncate" else "cannot move the others"
     lines.append(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.analysis.batches import batches
+from logitbank.analysis.debias import FILTERS
 from logitbank.analysis.debias_figures import comparison_figures
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.result_tables import tables_of
@@ -19,16 +20,19 @@ from logitbank.analysis.stereoset import stereoset
 from logitbank.analysis.stereoset_files import concat_candidates
 from logitbank.analysis.stereoset_sources import bank_candidates
 from logitbank.analysis.unqover import unqover
+from logitbank.analysis.unqover_study import FAMILY
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from logitbank.store.filters import Filter
 from logitbank.store.view import View, open_unfiltered
 
-NONE, UNTRAINED, TRAINED = "none", "untrained", "trained"
+NONE, UNTRAINED, TRAINED = FILTERS
 KEY = ("model", "run", "step")
 STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
 UNQOVER = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
-_ORDER = {NONE: 0, UNTRAINED: 1, TRAINED: 2}
+_ORDER = {name: at for at, name in enumerate(FILTERS)}
+INTRA = "stereoset-intra"
+"""How the names of the prompt sets begin whose scores are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +156,8 @@ def _compared(
     bank: Bank, sources: Sequence[_Source], *, step: int | None, bootstrap: int
 ) -> DebiasComparison:
     sets = bank.prompt_sets()
-    stereo = [name for name in sets if name.startswith("stereoset-intra")]
-    own = [name for name in sets if name.startswith("unqover-")]
+    stereo = [name for name in sets if name.startswith(INTRA)]
+    own = [name for name in sets if name.startswith(FAMILY)]
     if not stereo and not own:
         raise UsageError(
             f"{bank.path} has no prompts of StereoSet or UnQover to judge by; run `logitbank"
@@ -214,9 +218,7 @@ def _unqover(
 
 
 def _has(source: _Source, prompts: str) -> bool:
-    sets = set(source.bank.prompts(prompts).select("query_set").unique().collect()["query_set"])
-    held = {d.query_set for d in source.bank.deposits() if d.checkpoint.model == source.model}
-    return bool(sets & held)
+    return any(d.checkpoint.model == source.model for d in source.bank.deposits_of(prompts))
 
 
 def _no_stereoset() -> pl.DataFrame:

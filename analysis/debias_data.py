@@ -145,7 +145,7 @@ def instances(
             f"prompt set {prompts!r} has no column {lacking[0]!r}, so it has no UnQover instances;"
             " name one that `--prompts unqover-…` made"
         )
-    deposits = _deposits(bank, table, prompts, model=model, run=run, step=step)
+    deposits = _deposits(bank, prompts, model=model, run=run, step=step)
     rows = table if split is None else table.filter(pl.col("split") == split)
     slots, found, start = _with_slots(rows, he_she=he_she), list[pl.DataFrame](), 0
     for deposit in deposits:
@@ -168,7 +168,6 @@ def instances(
 
 def _deposits(
     bank: Bank,
-    table: pl.LazyFrame,
     prompts: str,
     *,
     model: str | None,
@@ -176,8 +175,7 @@ def _deposits(
     step: int | None,
 ) -> list[Deposit]:
     """All of one checkpoint."""
-    sets = set(table.select("query_set").unique().collect()["query_set"])
-    held = [d for d in bank.deposits() if d.query_set in sets]
+    held = bank.deposits_of(prompts)
     models = sorted({d.checkpoint.model for d in held})
     if model is None and len(models) > 1:
         raise UsageError(f"{bank.path} has several models; name one of {', '.join(models)}")

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.debias import about_of
+from logitbank.analysis.debias_compare import INTRA
 from logitbank.analysis.debias_data import Instances, answers, instances
 from logitbank.analysis.debias_figures import search_figure
 from logitbank.analysis.debias_measures import measured, measured_probabilities
@@ -28,7 +29,6 @@ from logitbank.store.view import View, open_unfiltered
 SIZES = (4, 8, 16)
 REGULARISATIONS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 TEMPERATURES = (1.25, 1.5, 2.0, 3.0, 5.0)
-STEREOSET = "stereoset-intra"
 _HELD = 4
 """Every fourth attribute is held out of the fit."""
 _HALVES = (0, 1)
@@ -211,14 +211,14 @@ def _points(
 
 def _judge(bank: Bank, asked: str | None) -> str:
     """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
-    there = [name for name in bank.prompt_sets() if name.startswith(STEREOSET)]
+    there = [name for name in bank.prompt_sets() if name.startswith(INTRA)]
     plain = [name for name in there if "-prefix" not in name]
-    wanted = asked or (STEREOSET if STEREOSET in there or len(plain) != 1 else plain[0])
+    wanted = asked or (INTRA if INTRA in there or len(plain) != 1 else plain[0])
     if wanted not in there:
         found = (
             f"it has {', '.join(there)}: name one with --stereoset"
             if there
-            else (f"run `logitbank extract … --prompts {STEREOSET}` first")
+            else (f"run `logitbank extract … --prompts {INTRA}` first")
         )
         raise UsageError(f"{bank.path} has no {wanted}, which tells what a filter costs; {found}")
     return wanted
@@ -260,7 +260,7 @@ def _stereoset(
     if rows["term"].n_unique() < len(_HALVES):
         raise UsageError(
             f"{bank.path} has too few scores of {parts.judge} by {checkpoint} to tell what a"
-            f" filter costs; run `logitbank extract … --prompts {STEREOSET}` for it"
+            f" filter costs; run `logitbank extract … --prompts {INTRA}` for it"
         )
     half = pl.col("term").rank("dense") % 2
     found = []

@@ -9,6 +9,7 @@ from logitbank.analysis.stereoset_files import concat_candidates, read_gold, rea
 from logitbank.analysis.stereoset_scores import CANDIDATES, KEYS, Rule, as_candidates
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
+from logitbank.store.tables import query_sets_of
 
 FAMILY = "stereoset"
 """How the names of its prompt sets begin."""
@@ -62,8 +63,8 @@ def candidate_batches(
     names, info = _prompt_sets(bank, prompts), bank.info()
     held = {}
     for name in names:
-        sets = bank.prompts(name).select("query_set").unique().collect()["query_set"]
-        held[name] = info.filter(pl.col("query_set").is_in(sets.implode()))
+        sets = query_sets_of(bank.prompts(name))
+        held[name] = info.filter(pl.col("query_set").is_in(list(sets)))
     together = pl.concat(held.values())
     if together.is_empty():
         raise BankError(

@@ -111,5 +111,4 @@ def _models(bank: Bank, prompts: str) -> set[str]:
     """Models with a deposit of a prompt set, if there is one."""
     if prompts not in bank.prompt_sets():
         return set()
-    sets = set(bank.prompts(prompts).select("query_set").unique().collect()["query_set"])
-    return {d.checkpoint.model for d in bank.deposits() if d.query_set in sets}
+    return {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}

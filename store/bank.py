@@ -180,6 +180,11 @@ class Bank:
         """All deposits, or those of one checkpoint, by model, run and training step."""
         return places.deposits(self.path, checkpoint)
 
+    def deposits_of(self, prompts: str) -> list[Deposit]:
+        """Deposits of any query set that a prompt set points into, in the order of `deposits`."""
+        wanted = tables.query_sets_of(self.prompts(prompts))
+        return [deposit for deposit in self.deposits() if deposit.query_set in wanted]
+
     def begin(self, spec: DepositSpec) -> DepositWriter:
         """Create a deposit, or reopen it to add what it lacks.
 
@@ -277,8 +282,7 @@ class Bank:
             The bank has no such prompts, or no deposit of them by such checkpoints.
         """
         table = self.prompts(prompts)
-        wanted = set(table.select("query_set").unique().collect()["query_set"])
-        deposits = [d for d in self.deposits() if d.query_set in wanted]
+        deposits = self.deposits_of(prompts)
         if not deposits:
             raise BankError(
                 f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"

@@ -8,6 +8,7 @@ import polars as pl
 from logitbank.errors import BankError, UsageError
 from logitbank.store.scan import scan
 from logitbank.store.schema import INFO, PROMPTS_SCHEMA
+from logitbank.store.tables import query_sets_of
 
 if TYPE_CHECKING:
     from logitbank.store.bank import Bank
@@ -49,7 +50,7 @@ def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
     tables = {name: bank.prompts(name).with_columns(prompt_set=pl.lit(name)) for name in names}
     deposits, scans = bank.deposits(), []
     for table in tables.values():
-        sets = set(table.select(pl.col("query_set").unique()).collect()["query_set"])
+        sets = query_sets_of(table)
         if own := [deposit for deposit in deposits if deposit.query_set in sets]:
             scans.append(scan(table, own).select(_SCORE))
     return {

@@ -197,6 +197,11 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
 
 
+def query_sets_of(prompts: pl.LazyFrame) -> set[str]:
+    """Names of the query sets that a table of prompts points into."""
+    return set(prompts.select(pl.col("query_set").unique()).collect()["query_set"])
+
+
 def _scan_prompts(path: Path) -> pl.LazyFrame:
     return _scan(path, PROMPTS_SCHEMA, what="table of prompts")
 

@@ -1,0 +1,148 @@
+"""Which prompts move through training, and which differ between two checkpoints; tidy rows."""
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.prompt_scores import PromptScores
+from logitbank.errors import UsageError
+
+
+def movements(scores: PromptScores) -> pl.DataFrame:
+    """How far each prompt's probabilities move through training, the farthest first.
+
+    The movement of an option is its largest minus its smallest share over the checkpoints that
+    have it; that of a prompt is its options' largest. Where no prompt has two options, it is the
+    probability that moves (`PromptScores.measure`); of a sentence that is the product over its
+    tokens, so short ones move most.
+
+    Returns
+    -------
+    One row per prompt × order that is scored anywhere: model, run, prompt_id, order_seed, option
+    (which moves most; of equals the first), movement, low, low_step, high, high_step (the first
+    such checkpoint; null is the release). Equal movements are in the order of the prompts.
+    """
+    values = scores.values()
+    low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
+    prompt, option = _largest(scores, high - low)
+    chosen = values[:, option]
+    lowest = np.argmin(np.where(np.isnan(chosen), np.inf, chosen), axis=0)
+    highest = np.argmax(np.where(np.isnan(chosen), -np.inf, chosen), axis=0)
+    steps = pl.Series(scores.steps, dtype=pl.Int64)
+    return (
+        _named(scores, prompt, option)
+        .with_columns(
+            movement=(high - low)[option],
+            low=low[option],
+            low_step=steps.gather(lowest),
+            high=high[option],
+            high_step=steps.gather(highest),
+        )
+        .sort("movement", descending=True, maintain_order=True)
+    )
+
+
+def differences(scores: PromptScores, before: int | None, after: int | None) -> pl.DataFrame:
+    """How much each prompt's probabilities differ between two checkpoints, the most first.
+
+    Shares, or where no prompt has two options, probabilities (`PromptScores.measure`).
+
+    Parameters
+    ----------
+    before, after
+        Training steps; None is the release.
+
+    Returns
+    -------
+    One row per prompt × order that both checkpoints score: model, run, prompt_id, order_seed,
+    option (that with the largest difference, whatever its sign; of equals the first), before,
+    after, difference (after − before). By the size of the difference; equal ones are in the order
+    of the prompts.
+
+    Raises
+    ------
+    UsageError
+        The model and run have no such checkpoint.
+    """
+    at = [_index(scores, step) for step in (before, after)]
+    values = scores.values()[at]
+    difference = values[1] - values[0]
+    prompt, option = _largest(scores, np.abs(difference))
+    return (
+        _named(scores, prompt, option)
+        .with_columns(
+            before=values[0, option], after=values[1, option], difference=difference[option]
+        )
+        .sort(pl.col("difference").abs(), descending=True, maintain_order=True)
+    )
+
+
+def prompt_rows(scores: PromptScores) -> pl.DataFrame:
+    """Everything as tidy rows, one per checkpoint × option, by step.
+
+    Returns
+    -------
+    Columns model, run, step (null is the release), prompt_id, order_seed, option, is_answer,
+    logprob (nats), probability, share, rank; null where not scored, rank also where the option
+    has several pieces.
+    """
+    c, o = scores.logprob.shape
+    about = scores.options.select("prompt", "option", "is_answer").with_columns(
+        scores.prompts.select("prompt_id", "order_seed")[scores.options["prompt"]]
+    )
+    rank = scores.rank.ravel()
+    return pl.DataFrame(
+        {
+            "model": [scores.model] * (c * o),
+            "run": [scores.run] * (c * o),
+            "step": pl.Series(scores.steps, dtype=pl.Int64).gather(np.repeat(np.arange(c), o)),
+        }
+    ).with_columns(
+        about[np.tile(np.arange(o), c)].select("prompt_id", "order_seed", "option", "is_answer"),
+        logprob=pl.Series(scores.logprob.ravel()).fill_nan(None),
+        probability=pl.Series(np.exp(scores.logprob).ravel()).fill_nan(None),
+        share=pl.Series(scores.share().ravel()).fill_nan(None),
+        rank=pl.when(pl.Series(rank > 0)).then(pl.Series(rank)),
+    )
+
+
+def step_name(step: int | None) -> str:
+    return "the release" if step is None else f"step {step}"
+
+
+def _largest(
+    scores: PromptScores, size: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each prompt with a size that is no NaN, its index and that of its largest option."""
+    prompt = scores.options["prompt"].to_numpy()
+    there = np.flatnonzero(~np.isnan(size))
+    order = there[np.lexsort((there, -size[there], prompt[there]))]
+    owner = prompt[order]
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    return owner[first], order[first]
+
+
+def _named(
+    scores: PromptScores, prompt: NDArray[np.int64], option: NDArray[np.int64]
+) -> pl.DataFrame:
+    return scores.prompts[prompt].select(
+        pl.lit(scores.model).alias("model"),
+        pl.lit(scores.run).alias("run"),
+        "prompt_id",
+        "order_seed",
+        scores.options["option"].gather(option),
+    )
+
+
+def _index(scores: PromptScores, step: int | None) -> int:
+    if step not in scores.steps:
+        known = [s for s in scores.steps if s is not None]
+        spans = [f"{len(known)} steps from {known[0]} to {known[-1]}"] if known else []
+        if step is not None and known:
+            near = min(known, key=lambda other: abs(other - step))
+            spans.append(f"{near} is the nearest")
+        spans += ["the release"] if None in scores.steps else []
+        raise UsageError(
+            f"{scores.model} {scores.run} has no {step_name(step)}; it has {', '.join(spans)}"
+        )
+    return scores.steps.index(step)

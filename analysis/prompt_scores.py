@@ -67,23 +67,20 @@ class PromptScores:
         """
         if self.options.is_empty():
             return self.logprob.copy()
-        starts, sizes = self._groups()
-        highest = np.maximum.reduceat(self.logprob, starts, axis=1)
-        highest[np.isneginf(highest)] = np.nan
-        shares: NDArray[np.float64] = self.logprob - np.repeat(highest, sizes, axis=1)
-        np.exp(shares, out=shares)
-        shares /= np.repeat(np.add.reduceat(shares, starts, axis=1), sizes, axis=1)
+        prompt = self.options["prompt"].to_numpy()
+        new = np.concatenate(([True], prompt[1:] != prompt[:-1]))
+        starts, group = np.flatnonzero(new), np.cumsum(new) - 1
+        shares = np.empty_like(self.logprob)
+        for logprob, share in zip(self.logprob, shares, strict=True):  # by rows, for the cache
+            highest = np.maximum.reduceat(logprob, starts)
+            highest[np.isneginf(highest)] = np.nan
+            np.exp(logprob - highest[group], out=share)
+            share /= np.add.reduceat(share, starts)[group]
         return shares
 
     def values(self) -> NDArray[np.float64]:
         """(c, o) shares, or probabilities, as `measure` says."""
         return self.share() if self.measure == "share" else np.exp(self.logprob)
-
-    def _groups(self) -> tuple[Codes, Codes]:
-        """Where the options of each prompt that has some begin, and how many they are."""
-        prompt = self.options["prompt"].to_numpy()
-        starts = np.flatnonzero(np.concatenate(([True], prompt[1:] != prompt[:-1])))
-        return starts, np.diff(starts, append=len(prompt))
 
 
 def prompt_scores(
@@ -225,12 +222,11 @@ class _Keys:
         at[at == len(self.distinct)] = 0
         kept = self.distinct[at] == keys
         cell = found["c"].to_numpy()[kept], at[kept]
-        dense = np.full((len(steps), len(self.distinct)), np.nan)
-        dense[cell] = found["logprob"].to_numpy()[kept]
-        logprobs[:, self.piece] = np.fmax(logprobs[:, self.piece], dense[:, self.place])
-        counts = np.zeros(dense.shape, np.int32)
-        counts[cell] = found["rank"].to_numpy()[kept]
-        ranks[:, self.piece] = np.maximum(ranks[:, self.piece], counts[:, self.place])
+        for name, nothing, target in (("logprob", np.nan, logprobs), ("rank", 0, ranks)):
+            dense = np.full((len(steps), len(self.distinct)), nothing, target.dtype)
+            dense[cell] = found[name].to_numpy()[kept]
+            for row, values in zip(target, dense, strict=True):  # by rows, for the cache
+                row[self.piece] = np.fmax(row[self.piece], values[self.place])
 
 
 def _key(row: pl.Series, token: pl.Series) -> Codes:

@@ -82,6 +82,15 @@ class PromptScores:
         """(c, o) shares, or probabilities, as `measure` says."""
         return self.share() if self.measure == "share" else np.exp(self.logprob)
 
+    def only(self, prompt: int) -> "PromptScores":
+        """The scores of one prompt, by its index into `prompts`."""
+        own = np.flatnonzero(self.options["prompt"].to_numpy() == prompt)
+        return PromptScores(
+            *(self.model, self.run, self.steps, self.prompts[[prompt]]),
+            self.options[own].with_columns(prompt=pl.lit(0, pl.Int64)),
+            *(self.logprob[:, own], self.rank[:, own]),
+        )
+
 
 def prompt_scores(
     bank: Bank,

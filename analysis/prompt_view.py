@@ -1,11 +1,59 @@
 """Which prompts move through training, and which differ between two checkpoints; tidy rows."""
 
+from collections.abc import Collection, Iterable, Iterator
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.prompt_scores import PromptScores
+from logitbank.analysis.prompt_scores import PromptScores, prompt_scores
 from logitbank.errors import UsageError
+from logitbank.store import Bank
+from logitbank.store.bank import among
+
+Between = tuple[int | None, int | None]
+"""Two training steps; None is the release."""
+
+
+def changes(
+    bank: Bank,
+    prompts: str,
+    *,
+    between: Between | None = None,
+    models: Collection[str] | str | None = None,
+    runs: Collection[str] | str | None = None,
+) -> Iterator[tuple[PromptScores, pl.DataFrame]]:
+    """`movements` of every model and run, or their `differences` between two checkpoints.
+
+    One after the other, each with the scores it is of. Where `between` is given, only those two
+    checkpoints are read, of the models and runs that have both.
+
+    Raises
+    ------
+    UsageError
+        No such model and run has the two checkpoints.
+    BankError
+        The bank has no such prompts, or no deposit of them by such models.
+    """
+    if between is None:
+        found = prompt_scores(bank, prompts, models=models, runs=runs)
+        return ((scores, movements(scores)) for scores in found)
+    before, after = between
+    there: dict[tuple[str, str], set[int | None]] = {}
+    for deposit in among(among(bank.deposits_of(prompts), "model", models), "run", runs):
+        checkpoint = deposit.checkpoint
+        there.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
+    if there and not any(steps.issuperset(between) for steps in there.values()):
+        for (model, run), steps in there.items():
+            for step in between:
+                if step not in steps:
+                    raise _no_step(f"{model} {run}", steps, step)
+    both = prompt_scores(bank, prompts, models=models, runs=runs, steps=set(between))
+    return (
+        (scores, differences(scores, before, after))
+        for scores in both
+        if set(scores.steps) == set(between)
+    )
 
 
 def movements(scores: PromptScores) -> pl.DataFrame:
@@ -107,7 +155,7 @@ def prompt_rows(scores: PromptScores) -> pl.DataFrame:
 
 
 def step_name(step: int | None) -> str:
-    return "the release" if step is None else f"step {step}"
+    return "release" if step is None else f"step {step}"
 
 
 def _largest(
@@ -136,13 +184,14 @@ def _named(
 
 def _index(scores: PromptScores, step: int | None) -> int:
     if step not in scores.steps:
-        known = [s for s in scores.steps if s is not None]
-        spans = [f"{len(known)} steps from {known[0]} to {known[-1]}"] if known else []
-        if step is not None and known:
-            near = min(known, key=lambda other: abs(other - step))
-            spans.append(f"{near} is the nearest")
-        spans += ["the release"] if None in scores.steps else []
-        raise UsageError(
-            f"{scores.model} {scores.run} has no {step_name(step)}; it has {', '.join(spans)}"
-        )
+        raise _no_step(f"{scores.model} {scores.run}", scores.steps, step)
     return scores.steps.index(step)
+
+
+def _no_step(who: str, steps: Iterable[int | None], step: int | None) -> UsageError:
+    known = sorted(s for s in steps if s is not None)
+    has = [f"{len(known)} from step {known[0]} to {known[-1]}"] if known else []
+    if step is not None and known:
+        has.append(f"of which {min(known, key=lambda other: abs(other - step))} is the nearest")
+    has += ["the release"] if None in steps else []
+    return UsageError(f"{who} has no {step_name(step)}; it has {', '.join(has)}")

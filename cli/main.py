@@ -7,7 +7,17 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from logitbank.cli import banks, debias, evaluations, fetching, query, sharing, unqover
+from logitbank.cli import (
+    banks,
+    debias,
+    evaluations,
+    fetching,
+    query,
+    report,
+    sharing,
+    show_prompt,
+    unqover,
+)
 from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
 app = typer.Typer(
@@ -191,7 +201,9 @@ def verify(
 
 app.command()(fetching.fetch)
 app.command()(banks.info)
+app.command()(report.report)
 app.command()(query.query)
+app.command()(show_prompt.show)
 app.command()(banks.describe)
 app.command()(banks.merge)
 app.command()(banks.shrink)

@@ -30,7 +30,7 @@ ROWS = 125_000
 
 
 def lambada_study(
-    banks: Sequence[Path],
+    banks: Sequence[Path | Bank],
     *,
     prompts: str = "lambada",
     models: Sequence[str] | None = None,
@@ -65,7 +65,7 @@ def lambada_study(
 
 
 def stereotype_study(
-    banks: Sequence[Path],
+    banks: Sequence[Path | Bank],
     *,
     prompts: str = "stereotype-accuracy",
     winobias: str = "winobias",
@@ -122,7 +122,7 @@ def stereotype_study(
 
 
 def crows_pairs_study(
-    banks: Sequence[Path],
+    banks: Sequence[Path | Bank],
     *,
     prompts: str = "crows-pairs",
     models: Sequence[str] | None = None,

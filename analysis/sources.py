@@ -41,7 +41,7 @@ def bank_frames(
 
 
 def all_scores(
-    sources: Sequence[Path], prompts: str | None, models: Sequence[str] | None
+    sources: Sequence[Path | Bank], prompts: str | None, models: Sequence[str] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Scores of pronouns in banks and published tables; and a frame about where they come from.
 
@@ -52,8 +52,9 @@ def all_scores(
     BankError
         No source has one of the models, or a bank lacks the prompts.
     """
-    tables = {path: _table(path) for path in sources if is_table_path(path)}
-    banks = [open_bank(path) for path in sources if path not in tables]
+    files = [path for path in sources if not isinstance(path, Bank) and is_table_path(path)]
+    tables = {path: _table(path) for path in files}
+    banks = [open_bank(source) for source in sources if source not in files]
     prompts = chosen_prompts(banks, prompts, known="professions")
     held = [bank.info()["model"].unique().to_list() for bank in banks]
     rows = None

@@ -18,7 +18,7 @@ from logitbank.store import Bank, open_bank
 
 
 def stereoset_study(
-    banks: Sequence[Path] = (),
+    banks: Sequence[Path | Bank] = (),
     *,
     predictions: Sequence[str] = (),
     gold: Path | None = None,

@@ -19,13 +19,13 @@ from logitbank.analysis.score_table import check_target, write_scores
 from logitbank.analysis.sources import all_scores, bank_frames, chosen_prompts
 from logitbank.analysis.table_files import read_table
 from logitbank.errors import UsageError
-from logitbank.store import open_bank
+from logitbank.store import Bank, open_bank
 
 __all__ = ["Study", "fairness_study", "fluctuation_study"]
 
 
 def fairness_study(
-    banks: Sequence[Path],
+    banks: Sequence[Path | Bank],
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
@@ -86,7 +86,7 @@ def fairness_study(
 
 
 def fluctuation_study(
-    sources: Sequence[Path],
+    sources: Sequence[Path | Bank],
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,

@@ -37,7 +37,7 @@ METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
 
 
 def tradeoff_study(
-    sources: Sequence[Path],
+    sources: Sequence[Path | Bank],
     *,
     performance: Sequence[Path] = (),
     task: str = TASK,
@@ -87,10 +87,11 @@ def tradeoff_study(
     LogitbankError
         A source that is not there, or what the curves and `tradeoff` refuse.
     """
-    more = [path for path in sources if path.suffix.lower() in (".json", *SUFFIXES)]
+    paths = [source for source in sources if not isinstance(source, Bank)]
+    more = [path for path in paths if path.suffix.lower() in (".json", *SUFFIXES)]
     more = [path for path in more if not path.is_dir()]
     files = [*_files(performance), *more]
-    banks = [open_bank(path) for path in sources if path not in more]
+    banks = [open_bank(source) for source in sources if source not in more]
     if where and not any(is_table_path(path) for path in files):
         raise UsageError("--where chooses rows of a table of performance; name one (--performance)")
     if task != TASK and not files:

@@ -20,7 +20,7 @@ ROWS = 400_000
 
 
 def unqover_study(
-    banks: Sequence[Path],
+    banks: Sequence[Path | Bank],
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,

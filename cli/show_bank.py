@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from logitbank.cli.show import err, print_frame, print_lines, print_table
+from logitbank.cli.show import clean, err, print_frame, print_lines, print_table
 from logitbank.store.about import own_fields, sources_of
 from logitbank.store.copying import Progress as Report
 from logitbank.store.provenance import provenance_document
@@ -91,6 +91,25 @@ def row_progress(what: str) -> Iterator[Report]:
     ) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def part_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """While in it, what is being done and how many parts are left, on a terminal."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        disable=not err.is_terminal,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda what, done, total: progress.update(
+            task, description=clean(what), completed=done, total=total
+        )
 
 
 def merged_line(into: Path, done: "Merged") -> str:

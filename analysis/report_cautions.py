@@ -1,0 +1,62 @@
+"""What the numbers of a report do not say: limits that the sources of the methods name."""
+
+from collections.abc import Iterable
+
+GENERAL = (
+    "The page is about the models and prompts of this bank. Other prompts, wordings, languages and "
+    "models may behave otherwise, and a number about text is no measure of harm in use.",
+    "Intervals and tests hold for one checkpoint at a time. Among many checkpoints, some differ by "
+    "chance alone; a change is credible where neighbouring checkpoints agree.",
+    "A score near zero is not the absence of bias: a model that gives no probability to any of the "
+    "options has none to share out unequally. Look at ranks and probabilities too.",
+)
+OF_FAMILY = {
+    "fairness": (
+        "WinoBias knows two genders; people who are neither are not in it. Its 40 occupations and "
+        "their proportions are those of the United States, its sentences are made by hand from two "
+        "templates, and it is asked with one wording of a question that names the options.",
+        "Whether an occupation counts as stereotypical comes from labour statistics, not from what "
+        "the model was trained on.",
+    ),
+    "fluctuation": (
+        "“He” and “she” after two English templates stand for gender; other pronouns are not "
+        "asked. A profession is one word or phrase among many that could name it.",
+        "Neighbouring checkpoints are not independent draws: a coefficient of variation over them "
+        "says how much a value wanders, not how uncertain it is.",
+    ),
+    "stereoset": (
+        "StereoSet was written by crowd workers in the United States; many of its examples are "
+        "disputed, and what is a stereotype there need not be one elsewhere. Translations keep the "
+        "categories of the original.",
+        "50 as a stereotype score is an average of examples and can hide opposite preferences. "
+        "Ties count against the stereotype; look at the table of ties.",
+    ),
+    "unqover": (
+        "Names stand for genders, countries for people, and one noun for a religion or ethnicity. "
+        "A name is a rough sign of who somebody is, and gender is binary in the data.",
+        "Questions are underspecified on purpose, so that any preference is an error. They do not "
+        "say how often such questions occur.",
+    ),
+    "stereotype": (
+        "The stereotypes are those of occupations in the United States, for two genders. "
+        "Stereotype accuracy, sa_gender and winobias_em ask different questions; their values "
+        "cannot be compared with each other.",
+    ),
+    "crows-pairs": (
+        "CrowS-Pairs was written by crowd workers in the United States; reviews found pairs that "
+        "are no minimal pairs or no stereotypes. 50 % is no preference on average only.",
+    ),
+    "lambada": (
+        "LAMBADA is one measure of language modelling, on passages of novels in English.",
+    ),
+    "tradeoff": (
+        "The curve joins checkpoints that exist. It does not say what training for fairness would "
+        "reach, and the choice of a checkpoint on the same prompts flatters it.",
+    ),
+}  # fmt: skip
+
+
+def cautions(families: Iterable[str]) -> list[str]:
+    """What to bear in mind: of all reports, then of each family of metrics once."""
+    own = (text for family in dict.fromkeys(families) for text in OF_FAMILY.get(family, ()))
+    return [*GENERAL, *own]

@@ -1,0 +1,122 @@
+"""Which analyses a bank allows, and what each finds: the sections of a report."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from logitbank.analysis import evaluation_summary as evaluations
+from logitbank.analysis.evaluation_study import crows_pairs_study, lambada_study, stereotype_study
+from logitbank.analysis.fairness_summary import CAUTIONS as OF_FAIRNESS
+from logitbank.analysis.fairness_summary import INTERVALS as FAIRNESS_INTERVALS
+from logitbank.analysis.fluctuation_summary import CAUTIONS as OF_FLUCTUATION
+from logitbank.analysis.result import Study
+from logitbank.analysis.stereoset_sources import FAMILY as STEREOSET
+from logitbank.analysis.stereoset_study import stereoset_study
+from logitbank.analysis.stereoset_summary import CAUTIONS as OF_STEREOSET
+from logitbank.analysis.stereoset_summary import INTERVALS as STEREOSET_INTERVALS
+from logitbank.analysis.study import fairness_study, fluctuation_study
+from logitbank.analysis.tradeoff_study import tradeoff_study
+from logitbank.analysis.tradeoff_summary import CAUTIONS as OF_TRADEOFF
+from logitbank.analysis.unqover_study import FAMILY as UNQOVER
+from logitbank.analysis.unqover_study import unqover_study
+from logitbank.analysis.unqover_summary import INTERVALS as UNQOVER_INTERVALS
+from logitbank.analysis.unqover_summary import MAXIMUM, MEANING
+from logitbank.errors import LogitbankError
+from logitbank.store import Bank
+
+FAIRNESS_COLUMNS = ("sentence_id", "paired")
+FLUCTUATION_COLUMNS = ("verb", "occupation", "prior")
+STEREOTYPES = ("stereotype-accuracy", "winobias", "winobias-em")
+GAPS = {"winobias": "fairness", "stereotype-accuracy": "stereotype", "crows-pairs": "crows-pairs"}
+"""The gap of a trade-off, by the first of these prompt sets that is there."""
+NOTES = {
+    *OF_FAIRNESS, *OF_FLUCTUATION, *OF_STEREOSET, *OF_TRADEOFF, MEANING, MAXIMUM,
+    FAIRNESS_INTERVALS, STEREOSET_INTERVALS, UNQOVER_INTERVALS, evaluations.INTERVALS,
+}  # fmt: skip
+"""Sentences of summaries that say how to read the numbers, not what they are."""
+
+
+class Planned(NamedTuple):
+    """An analysis that the prompt sets of a bank allow."""
+
+    family: str
+    title: str
+    prompts: tuple[str, ...]
+    study: Callable[[], Study[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What an analysis found, or why it found nothing."""
+
+    family: str
+    title: str
+    prompts: tuple[str, ...]
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    result: Any = None
+    problem: str = ""
+
+
+def planned(
+    bank: Bank,
+    prompt_sets: Collection[str],
+    *,
+    models: Sequence[str] | None = None,
+    bootstrap: int = 1000,
+) -> Iterator[Planned]:
+    """The analyses that prompt sets of a bank allow, in the order of a report.
+
+    Told by the prompt sets' own columns, or by their names where a family goes by names.
+    """
+    names = sorted(prompt_sets)
+    columns = {name: set(bank.prompts(name).collect_schema().names()) for name in names}
+    banks, n = [bank], bootstrap
+    for name in names:
+        if columns[name].issuperset(FAIRNESS_COLUMNS):
+            fair = partial(fairness_study, banks, prompts=name, models=models, bootstrap=n)
+            yield Planned("fairness", "Fairness", (name,), fair)
+    for name in names:
+        if columns[name].issuperset(FLUCTUATION_COLUMNS):
+            wander = partial(fluctuation_study, banks, prompts=name, models=models)
+            yield Planned("fluctuation", "Fluctuation", (name,), wander)
+    if own := _family(names, STEREOSET):
+        candidates = partial(stereoset_study, banks, prompts=own, models=models, bootstrap=n)
+        yield Planned("stereoset", "StereoSet", own, candidates)
+    if own := _family(names, UNQOVER):
+        questions = partial(unqover_study, banks, prompts=own, models=models, bootstrap=n)
+        yield Planned("unqover", "UnQover", own, questions)
+    if own := tuple(name for name in STEREOTYPES if name in names):
+        stereotype = partial(stereotype_study, banks, models=models)
+        yield Planned("stereotype", "Stereotype accuracy", own, stereotype)
+    if "crows-pairs" in names:
+        pairs = partial(crows_pairs_study, banks, models=models)
+        yield Planned("crows-pairs", "CrowS-Pairs", ("crows-pairs",), pairs)
+    if "lambada" in names:
+        words = partial(lambada_study, banks, models=models)
+        yield Planned("lambada", "LAMBADA", ("lambada",), words)
+        if gaps := [name for name in GAPS if name in names]:
+            both = partial(
+                tradeoff_study, banks, gap=GAPS[gaps[0]], models=models, bootstrap=bootstrap
+            )
+            yield Planned("tradeoff", "Performance and fairness", ("lambada", gaps[0]), both)
+
+
+def section(plan: Planned) -> Section:
+    """Run an analysis; what it refuses becomes the section's problem."""
+    head = (plan.family, plan.title, plan.prompts)
+    try:
+        study = plan.study()
+    except LogitbankError as error:
+        return Section(*head, problem=str(error))
+    return Section(
+        *head,
+        findings=tuple(text for text in study.summary if text not in NOTES),
+        notes=tuple(text for text in study.summary if text in NOTES),
+        result=study.result,
+    )
+
+
+def _family(names: Sequence[str], beginning: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name.startswith(beginning))

@@ -1,6 +1,7 @@
 # make dev    an environment in .venv with an engine that suits this machine; again after adding
 #             or renaming a module
 # make test   the tests            make check   format, lint, types
+# make docs   the site in build/docs/index.html; a link that leads nowhere is an error
 # make long   every byte flipped and thousands of random steps, in half an hour
 # make demo   the main job, from nothing to a report
 # make bench  measured ratios, in docs/benchmarks.md and bench/results
@@ -10,7 +11,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: dev check test long demo bench clean
+.PHONY: dev check test docs long demo bench clean
 
 dev:
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -27,6 +28,9 @@ check: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+docs: $(READY)
+	$(BIN)/sphinx-build -W --keep-going -n -b html docs build/docs
 
 long: $(READY)
 	LOGITBANK_LONG=1 $(BIN)/python -m pytest tests/test_repair.py tests/test_bank_model.py

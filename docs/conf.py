@@ -1,0 +1,135 @@
+"""How the site is built: `make docs`. Nothing is fetched, while it is built or while it is read."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from numpy.typing import ArrayLike
+from sphinx.application import Sphinx
+from sphinx.ext.napoleon import Config, NumpyDocstring
+from sphinx.util import logging
+from sphinx.util.typing import stringify_annotation
+
+import logitbank
+from logitbank.cli.main import app as commands
+from logitbank.engine.events import Event
+
+HERE = Path(__file__).parent
+_SHORT = {
+    stringify_annotation(ArrayLike, "smart"): "ArrayLike",
+    stringify_annotation(Event, "smart"): "Event",
+    "<factory>": "...",
+    "<function <lambda>>": "...",
+}
+COMMANDS = HERE / "reference" / "_commands.md"
+
+project = "logitbank"
+author = "the logitbank authors"
+version = release = logitbank.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+default_role = "code"  # `x` in a docstring
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 88
+
+# Types that are documented elsewhere, which is not looked up while building; aliases and type
+# variables; and what callers only pass on.
+nitpick_ignore_regex = [
+    ("py:.*", r"(collections|matplotlib|numpy|pathlib|polars|typing|xarray)\..*"),
+    ("py:.*", r"ArrayLike|Event|Figure|Json|logitbank\.(store\.deposit\.T|analysis\.result\.R)"),
+    ("py:.*", r"Estimate|logitbank\.engine\.(catalogue\.Member|patience\.Patience)"),
+    ("py:.*", r"logitbank\.engine\.(sequences\.Piece|tokenizer\.Tokenizer)"),
+]
+
+exclude_patterns = ["reference/_commands.md"]
+html_theme = "furo"
+html_title = f"logitbank {release}"
+html_show_copyright = False
+html_copy_source = False
+html_show_sourcelink = False
+html_math_renderer = "mathml"
+
+
+def write_commands(_: Sphinx) -> None:
+    """What the page of commands includes, from the commands themselves."""
+    command = typer.main.get_command(commands)
+    text = _described(command, typer.Context(command, info_name="logitbank")) + "\n"
+    if not COMMANDS.is_file() or COMMANDS.read_text() != text:
+        COMMANDS.write_text(text)
+
+
+def _described(command: Any, context: Any) -> str:
+    """What a command does, its arguments and options; then the commands below it."""
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    lines = [command.help or "", "", "```text", usage, "```", ""]
+    records = (parameter.get_help_record(context) for parameter in command.get_params(context))
+    lines += [f"* `{name}`: {about}" for name, about in filter(None, records)]
+    below = getattr(command, "commands", {})
+    for name in below:
+        inner = typer.Context(below[name], info_name=name, parent=context)
+        depth = inner.command_path.count(" ") + 1
+        lines += ["", f"{'#' * depth} {inner.command_path}", "", _described(below[name], inner)]
+    return "\n".join(lines)
+
+
+def short_signature(
+    _: Sphinx, __: str, ___: str, ____: object, _____: object, arguments: str | None, result: str
+) -> tuple[str | None, str]:
+    """Array-likes by their name, not as the union of what they may be; defaults that parse."""
+    for text, name in _SHORT.items():
+        arguments = arguments and arguments.replace(text, name)
+    return arguments, result
+
+
+class Docstring(NumpyDocstring):
+    """A Returns without types is one text, and not several values, one a line."""
+
+    def _parse_returns_section(self, section: str) -> list[str]:
+        lines = self._dedent(self._consume_to_next_section())
+        if any(line.startswith(" ") for line in lines):  # a type, and below it what it is
+            lines = self._dedent(lines[1:])
+        return ["", *self._format_block(":returns: ", lines), ""]
+
+    _parse_yields_section = _parse_returns_section
+
+
+def numpy_docstring(
+    app: Sphinx, _: str, name: str, documented: object, options: Any, lines: list[str]
+) -> None:
+    """NumPy's sections as fields; |x| is a size, and no substitution.
+
+    `sphinx.ext.napoleon` would read "One row per model: …" below an attribute as its type.
+    """
+    plain = [line if ">>>" in line else line.replace("|", "\\|") for line in lines]
+    for i in range(len(plain) - 1, 0, -1):  # what follows a blank line is no further parameter
+        if not plain[i - 1] and plain[i][:1].strip():
+            plain.insert(i, "")
+    text = Docstring(plain, Config(), app, "method", name, documented, options)
+    lines[:] = text.lines()
+
+
+def formula(translator: Any, node: nodes.Element) -> None:
+    """A formula as MathML, which browsers show without a script."""
+    block = isinstance(node, nodes.math_block)
+    try:
+        text = tex2mathml(node.astext(), as_block=block)
+    except MathError as error:
+        text = node.astext()
+        logging.getLogger(__name__).warning("formula %r: %s", text, error, location=node)
+    translator.body.append(f"<div>{text}</div>\n" if block else text)
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
+    app.connect("builder-inited", write_commands)
+    app.connect("autodoc-process-docstring", numpy_docstring)
+    app.connect("autodoc-process-signature", short_signature)

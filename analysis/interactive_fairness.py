@@ -1,0 +1,345 @@
+"""The interactive figures of fairness."""
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from logitbank.analysis.fairness import Fairness
+from logitbank.analysis.fairness_cube import FairnessLabels
+from logitbank.analysis.figure_axes import COLOURS, MUTED
+from logitbank.analysis.figures import BANDS, MARKS, TEST_LABELS
+from logitbank.analysis.interactive_parts import (
+    AXIS,
+    Names,
+    Sheet,
+    in_order,
+    plain,
+    rounded,
+    told,
+    when,
+)
+from logitbank.analysis.interactive_steps import (
+    Curve,
+    Panel,
+    StepPlaces,
+    add_curve,
+    axis_of,
+    training_sheet,
+)
+from logitbank.analysis.stats import SIGNIFICANCE
+
+KEYS = ("model", "run")
+SPREAD = "± 1 SD"
+ROW = 26
+"""Pixels of a row of marks."""
+Tables = Mapping[str, pl.DataFrame]
+Parts = Sequence[tuple[str, pl.DataFrame]]
+
+
+def fairness_sheets(result: Fairness, tables: Tables) -> dict[str, Sheet]:
+    """All of them, from one table of each kind."""
+    names = Names(tables.values())
+    draw = {
+        "jsd_p": _jsd_p,
+        "average_rank": _average_rank,
+        "neutral_options": _neutral_options,
+        "rank_and_accuracy": _rank_and_accuracy,
+        "gap": _gap,
+    }
+    sheets = {}
+    for kind, table in tables.items():
+        sheets[kind] = draw[kind](table, names.parts(table, KEYS), result.labels)
+        if kind == "rank_and_accuracy":
+            sheets["accuracy"] = _accuracy(table, names.parts(table, KEYS), result.labels)
+    return sheets
+
+
+def _jsd_p(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    panel = Panel("JSD-P, scaled to 0–1", options={"rangemode": "tozero"})
+    caption = (
+        "The right option's part of the divergence between prediction and right answer, for "
+        f"prompts whose answer is {labels.male} or {labels.female}; smaller is better. {BANDS} "
+        f"{MARKS}"
+    )
+    return _by_answer(
+        table, parts, labels, panel=panel, title="JSD-P per correct answer", caption=caption,
+        label="JSD-P",
+    )  # fmt: skip
+
+
+def _average_rank(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    panel = Panel("Average Rank (1 is best)", options={"type": "log"})
+    caption = (
+        "Rank of the right answer's token in the vocabulary, mean over prompts; 1 is best. "
+        f"{BANDS} {MARKS}"
+    )
+    return _by_answer(
+        table, parts, labels, panel=panel, title="Average Rank per correct answer",
+        caption=caption, label="Average Rank",
+    )  # fmt: skip
+
+
+def _by_answer(
+    table: pl.DataFrame,
+    parts: Parts,
+    labels: FairnessLabels,
+    *,
+    panel: Panel,
+    title: str,
+    caption: str,
+    label: str,
+) -> Sheet:
+    """A curve for each right answer, and beneath them the tests of male against female."""
+    sheet, places = training_sheet(
+        title,
+        caption,
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[panel, _mark_panel(list(TEST_LABELS.values()))],
+    )
+    for series, part in parts:
+        for group, colour, rows in _groups(part, "gold", labels):
+            curve = Curve(series, group, colour, rows, label, SPREAD, TEST_LABELS)
+            add_curve(sheet, places, curve)
+        checkpoints = part.unique("step", maintain_order=True)
+        for at, (column, test) in enumerate(TEST_LABELS.items()):
+            rows = checkpoints.select("step", p=column)
+            _add_marks(sheet, places, rows, at=at, series=series, name=test)
+    return sheet
+
+
+def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    tested = table.filter(pl.col("mann_whitney_p").is_not_null())
+    rows = [f"{label} option" for label in labels[:2]] if len(tested) else []
+    sheet, places = training_sheet(
+        "Gendered options on neutral prompts",
+        f"JSD-P of the {labels.male} and the {labels.female} option where the answer is "
+        f"“{labels.neutral}”: the probability that each takes away. {BANDS}"
+        + (" Filled marks: the two models differ, Mann–Whitney p < 0.01." if rows else ""),
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[
+            Panel("JSD-P, scaled to 0–1", options={"rangemode": "tozero"}),
+            *([_mark_panel(rows)] if rows else []),
+        ],
+    )
+    for series, part in parts:
+        for group, colour, own in _groups(part, "option", labels):
+            tests = {"mann_whitney_p": "two models, Mann–Whitney"}
+            add_curve(sheet, places, Curve(series, group, colour, own, "JSD-P", SPREAD, tests))
+    # The comparison is of two models, in each run, and stands with the first of them.
+    first = tested["model"][0] if rows else None
+    for series, part in parts if rows else ():
+        for at, label in enumerate(labels[:2]):
+            own = part.filter(
+                (pl.col("model") == first)
+                & (pl.col("option") == label)
+                & pl.col("mann_whitney_p").is_not_null()
+            ).select("step", p="mann_whitney_p")
+            if len(own):
+                _add_marks(
+                    sheet, places, own, at=at, series=series, name=rows[at], group=label,
+                    colour=COLOURS[at],
+                )  # fmt: skip
+    return sheet
+
+
+def _accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    sheet, places = training_sheet(
+        "Accuracy per correct answer",
+        "Accuracy: the right answer's token is the only maximum of the whole vocabulary.",
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[Panel("Accuracy", options={"rangemode": "tozero"})],
+    )
+    for series, part in parts:
+        values = part.with_columns(value="accuracy", low="accuracy", high="accuracy")
+        for group, colour, rows in _groups(values, "gold", labels):
+            add_curve(sheet, places, Curve(series, group, colour, rows, "Accuracy"))
+    return sheet
+
+
+def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    zero = {"zeroline": True, "zerolinecolor": MUTED, "zerolinewidth": 1}
+    sheet, places = training_sheet(
+        "Gap between genders",
+        f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. Band: 95 % "
+        "bootstrap interval over sentences. Dashed: the step from which the interval excludes 0.",
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[Panel("Gap Δ, JSD-P scaled", options=zero)],
+    )
+    sheet.layout["annotations"] = [
+        _side(f"worse for {labels.female} →", COLOURS[1], y=1, yanchor="top"),
+        _side(f"← worse for {labels.male}", COLOURS[0], y=0, yanchor="bottom"),
+    ]
+    for series, part in parts:
+        colour = sheet.colour(series) if len(parts) > 1 else PURPLE
+        add_curve(sheet, places, Curve(series, "", colour, part, "Gap Δ"))
+        if (onset := part["onset_step"][0]) is not None:
+            _add_onset(sheet, places, part, series=series, step=onset, colour=colour)
+    return sheet
+
+
+PURPLE = "#8e5ea2"
+
+
+def _rank_and_accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    """A point for each answer, checkpoint by checkpoint, on the course of all of them."""
+    steps = in_order(table["step"].to_list())
+    sheet = Sheet(
+        "Average Rank against accuracy",
+        "Accuracy: the right answer's token is the only maximum of the whole vocabulary. "
+        "The large points are one checkpoint, the thin lines the course of training.",
+        "checkpoint" if len(steps) > 1 else "fixed",
+        steps,
+        [name for name, _ in parts],
+    )
+    known = table.filter(pl.col("average_rank").is_not_nan())
+    rank = {"text": "Average Rank, log scale (1 is best)"}
+    hits = {"text": "Accuracy"}
+    top = max([0.01, *known["accuracy"]])
+    sheet.layout = {
+        "xaxis": {**AXIS, "type": "log", "title": rank},
+        "yaxis": {**AXIS, "title": hits, "range": rounded([-0.04 * top, 1.08 * top])},
+    }
+    for series, part in parts:
+        for group, colour, rows in _groups(part, "gold", labels, value="average_rank"):
+            track = rows.sort("step", nulls_last=True).drop_nulls("step")
+            line = {
+                "type": "scatter",
+                "mode": "lines",
+                "name": sheet.name(series, group),
+                "x": rounded(track["average_rank"]),
+                "y": rounded(track["accuracy"]),
+                "line": {"color": colour, "width": 1, "dash": sheet.dash(series)},
+                "opacity": 0.5,
+                "hoverinfo": "skip",
+            }
+            sheet.add(line, series=series, group=group, role="line")
+        for own in part.partition_by("step", maintain_order=True):
+            _add_checkpoint(sheet, own, series=series, labels=labels)
+    return sheet
+
+
+def _add_checkpoint(
+    sheet: Sheet, rows: pl.DataFrame, *, series: str, labels: FairnessLabels
+) -> None:
+    colours = dict(zip(labels, COLOURS, strict=True))
+    rows = rows.filter(pl.col("gold").is_in(list(labels)) & pl.col("average_rank").is_not_nan())
+    step = rows["step"][0] if len(rows) else None
+    points = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": sheet.name(series),
+        "showlegend": False,
+        "x": rounded(rows["average_rank"]),
+        "y": rounded(rows["accuracy"]),
+        "customdata": [[step, plain(gold)] for gold in rows["gold"]],
+        "marker": {"size": 11, "color": [colours[gold] for gold in rows["gold"]]},
+        "hovertemplate": f"<b>%{{customdata[1]}}</b> · {plain(series)}<br>{when(step)}"
+        "<br>Average Rank: %{x:,.4~r}<br>Accuracy: %{y:,.4~r}<extra></extra>",
+    }
+    if len(rows):
+        sheet.add(points, series=series, role="point", **sheet.at(step))
+
+
+def _groups(
+    part: pl.DataFrame, column: str, labels: FairnessLabels, *, value: str = "value"
+) -> list[tuple[str, str, pl.DataFrame]]:
+    return [
+        (label, colour, rows)
+        for label, colour in zip(labels, COLOURS, strict=True)
+        if len(rows := part.filter(pl.col(column) == label)) and not rows[value].is_nan().all()
+    ]
+
+
+def _mark_panel(names: Sequence[str]) -> Panel:
+    """Rows of marks, the first at the top, with their names at the left."""
+    options = {
+        "showgrid": False,
+        "fixedrange": True,
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": [plain(name) for name in names],
+        "tickfont": {"size": 11},
+        "range": [len(names) - 0.4, -0.6],
+    }
+    return Panel("", ROW * len(names), options)
+
+
+def _add_marks(
+    sheet: Sheet,
+    places: StepPlaces,
+    rows: pl.DataFrame,
+    *,
+    at: int,
+    series: str,
+    name: str,
+    group: str = "",
+    colour: str = MUTED,
+) -> None:
+    """A row of marks in the lower panel, those of several series a little beside each other."""
+    count, own = len(sheet.series), sheet.series.index(series)
+    aside = 0.26 * (own - (count - 1) / 2) if count <= 3 else 0.0
+    hit = [p is not None and p < SIGNIFICANCE for p in rows["p"]]
+    marks = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": plain(name),
+        "showlegend": False,
+        "legendgroup": f"{series}|{name}",
+        "yaxis": axis_of(1),
+        "x": rounded(places.place(step) for step in rows["step"]),
+        "y": rounded([at + aside] * len(rows)),
+        "customdata": [
+            [step, told(p, 3), when(step)] for step, p in rows.select("step", "p").iter_rows()
+        ],
+        "marker": {
+            "size": 8 if len(rows) <= 40 else 5,
+            "color": colour,
+            "symbol": ["circle" if filled else "circle-open" for filled in hit],
+        },
+        "hovertemplate": f"{sheet.head(series, name)}<br>%{{customdata[2]}}"
+        "<br>p = %{customdata[1]}<extra></extra>",
+    }
+    sheet.add(marks, series=series, group=group, role="mark", test=name)
+
+
+def _add_onset(
+    sheet: Sheet,
+    places: StepPlaces,
+    part: pl.DataFrame,
+    *,
+    series: str,
+    step: int,
+    colour: str,
+) -> None:
+    ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
+    x, left = places.place(step), places.place(step) < 0.5 * places.place(places.axis.last)
+    text = f"excludes 0 from step {step:,}"
+    line = {
+        "type": "scatter",
+        "mode": "lines+text",
+        "name": text,
+        "showlegend": False,
+        "legendgroup": f"{series}|",
+        "x": rounded([x, x]),
+        "y": rounded([min(0.0, *ends), max(0.0, *ends)]),
+        "text": ["", text],
+        "textposition": "middle right" if left else "middle left",
+        "textfont": {"size": 11},
+        "customdata": [[step], [step]],
+        "line": {"color": colour if len(sheet.series) > 1 else MUTED, "width": 1.2, "dash": "dash"},
+        "hovertemplate": f"{sheet.head(series)}<br>the interval {text}<extra></extra>",
+    }
+    sheet.add(line, series=series, role="mark")
+
+
+def _side(text: str, colour: str, *, y: float, yanchor: str) -> dict[str, object]:
+    """A text along the right side."""
+    return {
+        "text": plain(text), "xref": "paper", "yref": "paper", "x": 1.0, "xanchor": "left",
+        "xshift": 4, "y": y, "yanchor": yanchor, "textangle": -90, "showarrow": False,
+        "font": {"size": 11, "color": colour},
+    }  # fmt: skip

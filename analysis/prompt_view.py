@@ -40,7 +40,8 @@ def changes(
         return ((scores, movements(scores)) for scores in found)
     before, after = between
     there: dict[tuple[str, str], set[int | None]] = {}
-    for deposit in among(among(bank.deposits_of(prompts), "model", models), "run", runs):
+    held = bank.deposits_of(prompts)
+    for deposit in among(among(held, "model", models), "run", runs) if held else ():
         checkpoint = deposit.checkpoint
         there.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
     if there and not any(steps.issuperset(between) for steps in there.values()):
@@ -68,7 +69,8 @@ def movements(scores: PromptScores) -> pl.DataFrame:
     -------
     One row per prompt × order that is scored anywhere: model, run, prompt_id, order_seed, option
     (which moves most; of equals the first), movement, low, low_step, high, high_step (the first
-    such checkpoint; null is the release). Equal movements are in the order of the prompts.
+    such checkpoint; null is the release). Equal movements, to 12 decimals of a share, are in the
+    order of the prompts.
     """
     values = scores.values()
     low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
@@ -77,16 +79,12 @@ def movements(scores: PromptScores) -> pl.DataFrame:
     lowest = np.argmin(np.where(np.isnan(chosen), np.inf, chosen), axis=0)
     highest = np.argmax(np.where(np.isnan(chosen), -np.inf, chosen), axis=0)
     steps = pl.Series(scores.steps, dtype=pl.Int64)
-    return (
-        _named(scores, prompt, option)
-        .with_columns(
-            movement=(high - low)[option],
-            low=low[option],
-            low_step=steps.gather(lowest),
-            high=high[option],
-            high_step=steps.gather(highest),
-        )
-        .sort("movement", descending=True, maintain_order=True)
+    return _named(scores, prompt, option).with_columns(
+        movement=(high - low)[option],
+        low=low[option],
+        low_step=steps.gather(lowest),
+        high=high[option],
+        high_step=steps.gather(highest),
     )
 
 
@@ -104,8 +102,8 @@ def differences(scores: PromptScores, before: int | None, after: int | None) -> 
     -------
     One row per prompt × order that both checkpoints score: model, run, prompt_id, order_seed,
     option (that with the largest difference, whatever its sign; of equals the first), before,
-    after, difference (after − before). By the size of the difference; equal ones are in the order
-    of the prompts.
+    after, difference (after − before). By the size of the difference; equal ones, to 12 decimals of
+    a share, are in the order of the prompts.
 
     Raises
     ------
@@ -116,12 +114,8 @@ def differences(scores: PromptScores, before: int | None, after: int | None) -> 
     values = scores.values()[at]
     difference = values[1] - values[0]
     prompt, option = _largest(scores, np.abs(difference))
-    return (
-        _named(scores, prompt, option)
-        .with_columns(
-            before=values[0, option], after=values[1, option], difference=difference[option]
-        )
-        .sort(pl.col("difference").abs(), descending=True, maintain_order=True)
+    return _named(scores, prompt, option).with_columns(
+        before=values[0, option], after=values[1, option], difference=difference[option]
     )
 
 
@@ -161,13 +155,18 @@ def step_name(step: int | None) -> str:
 def _largest(
     scores: PromptScores, size: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each prompt with a size that is no NaN, its index and that of its largest option."""
+    """Of each prompt with a size that is no NaN, its index and its largest option; largest first.
+
+    Two shares that add up to 1 move equally, but for rounding: it decides nothing.
+    """
+    if scores.measure == "share":
+        size = np.round(size, 12)
     prompt = scores.options["prompt"].to_numpy()
     there = np.flatnonzero(~np.isnan(size))
     order = there[np.lexsort((there, -size[there], prompt[there]))]
-    owner = prompt[order]
-    first = np.flatnonzero(np.diff(owner, prepend=-1))
-    return owner[first], order[first]
+    option = order[np.flatnonzero(np.diff(prompt[order], prepend=-1))]
+    option = option[np.argsort(-size[option], kind="stable")]
+    return prompt[option], option
 
 
 def _named(
@@ -191,7 +190,8 @@ def _index(scores: PromptScores, step: int | None) -> int:
 def _no_step(who: str, steps: Iterable[int | None], step: int | None) -> UsageError:
     known = sorted(s for s in steps if s is not None)
     has = [f"{len(known)} from step {known[0]} to {known[-1]}"] if known else []
-    if step is not None and known:
-        has.append(f"of which {min(known, key=lambda other: abs(other - step))} is the nearest")
     has += ["the release"] if None in steps else []
-    return UsageError(f"{who} has no {step_name(step)}; it has {', '.join(has)}")
+    near = ""
+    if step is not None and known:
+        near = f" (nearest: {min(known, key=lambda other: abs(other - step))})"
+    return UsageError(f"{who} has no {step_name(step)}{near}; it has {' and '.join(has)}")

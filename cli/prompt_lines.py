@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.cells import cell_len
 from rich.text import Text
 
 from logitbank.cli import show
@@ -130,22 +131,22 @@ def _plots(values: np.ndarray, labels: Sequence[str], *, share: bool) -> Iterato
 
 
 def _table(values: np.ndarray, scores: "PromptScores") -> Iterator[str]:
-    rows = [["", "first", "last", "lowest", "at", "highest", "at"]]
-    for o, option in enumerate(scores.options["option"]):
-        own, label = values[:, o], shortened(option, 24)
+    rows = [["first", "last", "lowest", "at", "highest", "at"]]
+    for own in values.T:
         if np.isnan(own).all():
-            rows.append([label, *["–"] * 6])
+            rows.append(["–"] * 6)
             continue
         low, high = int(np.nanargmin(own)), int(np.nanargmax(own))
         at_low, at_high = _step(scores.steps[low]), _step(scores.steps[high])
         ends = [number(own[i]) for i in (0, -1, low, high)]
-        rows.append([label, *ends[:3], at_low, ends[3], at_high])
-    sizes = [max(Text(row[i]).cell_len for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        label = row[0] + " " * (sizes[0] - Text(row[0]).cell_len)
-        yield "  ".join(
-            [label, *(cell.rjust(n) for cell, n in zip(row[1:], sizes[1:], strict=True))]
-        )
+        rows.append([*ends[:3], at_low, ends[3], at_high])
+    sizes = [max(len(row[i]) for row in rows) for i in range(6)]
+    room = max(width() - sum(sizes) - 2 * len(sizes), 8)
+    labels = ["", *(shortened(option, room) for option in scores.options["option"])]
+    widest = max(map(cell_len, labels))
+    for label, row in zip(labels, rows, strict=True):
+        cells = [cell.rjust(size) for cell, size in zip(row, sizes, strict=True)]
+        yield "  ".join([label + " " * (widest - cell_len(label)), *cells])
 
 
 def listed(scores: "PromptScores", table: "pl.DataFrame", *, top: int) -> Iterator[str | Text]:
@@ -200,7 +201,7 @@ def _wrapped(told: Sequence[str]) -> Iterator[str]:
     """Put side by side what fits."""
     line = ""
     for part in told:
-        if line and Text(line).cell_len + Text(part).cell_len + 2 > width():
+        if line and cell_len(line) + cell_len(part) + 2 > width():
             yield line + ","
             line = ""
         line = f"{line}, {part}" if line else part

@@ -29,7 +29,10 @@ PLOTS = 8
 
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _PLAIN = str.maketrans({"│": "|", "┤": "|", "→": "->", "…": "...", "−": "-", "–": "-", "×": "x"})
-_ONE_LINE = {**show.CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
+_TURNS = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Line separators, and marks that turn the direction of what follows."""
+_CONTROL = {**show.CONTROL, **{code: f"\\u{code:04x}" for code in _TURNS}}
+_ONE_LINE = {**_CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
 
 
 def say(lines: Iterable[str | Text]) -> None:
@@ -75,7 +78,7 @@ def about_prompt(view: "PromptView", scores: "PromptScores") -> Iterator[str]:
         yield f"order {order}; {len(others)} more: --order {', '.join(map(str, others))}"
     elif order is not None:
         yield f"order {order}"
-    yield from (f"│ {line.translate(show.CONTROL)}" for line in str(row["text"]).split("\n"))
+    yield from (f"│ {line.translate(_CONTROL)}" for line in str(row["text"]).split("\n"))
     if row["answer"] is not None:
         yield f"answer: {one_line(row['answer'])}"
     own = [name for name in row if name not in ("prompt_id", "order_seed", "text", "answer")]
@@ -113,9 +116,8 @@ def through_training(scores: "PromptScores") -> Iterator[str | Text]:
         yield f"      {left}{middle}{right}"
     yield from _table(values, scores)
     if scores.measure == "share":
-        mass = [f"{number(float(np.exp(scores.logprob[c]).sum()))} at {step_name(steps[c])}"
-                for c in dict.fromkeys((0, len(steps) - 1))]  # fmt: skip
-        yield f"probability of all options together: {', '.join(mass)}"
+        first, last = (number(float(np.exp(scores.logprob[c]).sum())) for c in (0, -1))
+        yield f"probability of all options: {first} first, {last} last"
 
 
 def _plots(values: np.ndarray, labels: Sequence[str], *, share: bool) -> Iterator[str | Text]:
@@ -166,7 +168,7 @@ def listed(scores: "PromptScores", table: "pl.DataFrame", *, top: int) -> Iterat
         key = row["prompt_id"], row["order_seed"]
         order = "" if key[1] is None else f", order {key[1]}"
         yield f"{i:>2}. {one_line(key[0])}{order}"
-        yield f"    {shortened(row['option'], 24)} {_change(row)}"
+        yield f"    {shortened(row['option'], width() - 42)} {_change(row)}"
         yield f"    {shortened(text[key], width() - 4)}"
 
 

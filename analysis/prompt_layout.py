@@ -14,6 +14,8 @@ from logitbank.store.schema import PROMPTS_SCHEMA
 
 Codes = NDArray[np.int64]
 _PROMPT = ("prompt_id", "order_seed", "text", "answer")
+_OPTION = ("option", "continuation", "is_answer")
+_PLACE = ("query_set", "row", "token")
 
 
 class PromptLayout(NamedTuple):
@@ -39,36 +41,37 @@ def layout(table: pl.DataFrame) -> PromptLayout:
     option = _by_appearance(table.select("option").with_columns(prompt=prompt))
     piece = table["piece"].to_numpy()
     order = np.lexsort((piece, option, prompt))
-    table, prompt, option, piece = table[order], prompt[order], option[order], piece[order]
-    prompts = table[np.flatnonzero(_starts(prompt))]
-    asked = np.flatnonzero(table["token"].is_not_null().to_numpy())
-    table, prompt, option, piece = table[asked], prompt[asked], option[asked], piece[asked]
+    own = [name for name in table.columns if name not in PROMPTS_SCHEMA]
+    prompts = table.select(*_PROMPT, *own)[order[np.flatnonzero(_starts(prompt[order]))]]
+    order = order[table["token"].is_not_null().to_numpy()[order]]
+    table = table.select(*_OPTION, *_PLACE)[order]
+    prompt, option, piece = prompt[order], option[order], piece[order]
     new_option = _starts(option)
     new_piece = new_option | _starts(piece)
     at = np.cumsum(new_piece) - 1
     heads = np.flatnonzero(new_option)
     first = at[heads]
     pieces = np.diff(first, append=int(at[-1]) + 1 if len(at) else 0)
-    whole = table.filter(pl.Series(new_piece)).select("continuation")
-    texts = table["continuation"].gather(heads)
-    if (pieces > 1).any():
-        texts = (
-            whole.with_columns(option=np.repeat(np.arange(len(heads)), pieces))
-            .group_by("option", maintain_order=True)
-            .agg(pl.col("continuation").str.join(""))["continuation"]
-        )
+    whole = table["continuation"].gather(np.flatnonzero(new_piece))
     options = pl.DataFrame(
         {
             "prompt": prompt[heads],
             "option": table["option"].gather(heads),
-            "continuation": texts,
+            "continuation": _joined(whole, pieces),
             "is_answer": table["is_answer"].gather(heads),
             "pieces": pieces.astype(np.int64),
         }
     )
-    own = [name for name in table.columns if name not in PROMPTS_SCHEMA]
-    places = table.select("query_set", "row", "token").with_columns(piece=at)
-    return PromptLayout(prompts.select(*_PROMPT, *own), options, first, places)
+    return PromptLayout(prompts, options, first, table.select(_PLACE).with_columns(piece=at))
+
+
+def _joined(texts: pl.Series, sizes: Codes) -> pl.Series:
+    """Consecutive texts put together, so many each time."""
+    if not (sizes > 1).any():
+        return texts
+    frame = pl.DataFrame({"text": texts, "group": np.repeat(np.arange(len(sizes)), sizes)})
+    joined = frame.group_by("group", maintain_order=True).agg(pl.col("text").str.join(""))
+    return joined["text"]
 
 
 def _by_appearance(frame: pl.DataFrame) -> Codes:

@@ -15,6 +15,7 @@ from logitbank.analysis.report_sections import Section, planned, section
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, open_bank
 from logitbank.store.about import own_fields, sources_of
+from logitbank.store.tables import query_sets_of
 
 VALUES = 350_000
 """Scores of single prompts in a page, of all prompt sets together."""
@@ -60,7 +61,7 @@ def report(
     path = _target(bank, out)
     opened = open_bank(bank)
     names = _prompt_sets(opened, prompts)
-    info = _info(opened, models)
+    info = _info(opened, names, models)
     plans = list(planned(opened, names, models=models, bootstrap=bootstrap))
     tell = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
@@ -117,8 +118,9 @@ def _prompt_sets(bank: Bank, asked: Sequence[str] | None) -> list[str]:
     return there if asked is None else [name for name in there if name in set(asked)]
 
 
-def _info(bank: Bank, models: Sequence[str] | None) -> pl.DataFrame:
-    info = bank.info()
+def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
+    sets = {own for name in names for own in query_sets_of(bank.prompts(name))}
+    info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
     if info.is_empty():
         raise BankError(f"{bank.path} has no checkpoint yet; run `logitbank extract` first")
     known = info["model"].unique().sort().to_list()

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from logitbank.analysis.batches import ROWS as DENSE
 from logitbank.analysis.crows_pairs import ALL, CrowsPairs, crows_pairs
 from logitbank.analysis.evaluation_data import Evaluation
 from logitbank.analysis.evaluation_figures import evaluation_figures
@@ -85,7 +86,7 @@ def stereotype_study(
     """
     opened = [open_bank(path) for path in banks]
     own = _frame_if_there(opened, prompts, models)
-    gender = _frame_if_there(opened, winobias, models)
+    gender = _frame_if_there(opened, winobias, models, rows=DENSE)
     referents, expected = _frame_if_there(opened, winobias_em, models), None
     if own is None and gender is None and referents is None:
         frame_of(opened, prompts, models)  # says what makes them
@@ -192,12 +193,12 @@ def frame_of(
 
 
 def _frame_if_there(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
+    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
 ) -> list[pl.LazyFrame] | None:
     holding = [bank for bank in banks if prompts in bank.prompt_sets()]
     if not holding:
         return None
-    return bank_frames(holding, prompts, models, rows=ROWS)
+    return bank_frames(holding, prompts, models, rows=rows)
 
 
 def expected_pieces(

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const root = document.documentElement;
   const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8f98"];
-  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
+  const DASHES = ["solid", "dashed", "dotted", "dashdot", "dotdash"];
   const FIRST_ROWS = 100;
   const LISTED = 20;
   const ZERO = 0.45; // decades from step 0 to the first step after it
@@ -19,8 +19,6 @@
     element.append(...children);
     return element;
   };
-  const plain = (text) => // Plotly reads a subset of HTML in names and labels
-    String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
   const digits = (value) => {
     if (value === null || value === undefined) return "–";
     if (typeof value === "boolean") return value ? "yes" : "no";
@@ -46,16 +44,9 @@
       return make("label", {}, box, " ", name || "(all)");
     }));
 
-  // Arrays of numbers travel as base64, as Plotly writes them.
-  const TYPES = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array, i2: Int16Array,
-    u2: Uint16Array, i1: Int8Array, u1: Uint8Array };
-  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
-  const values = (array) => {
-    if (!array || array.bdata === undefined) return array || [];
-    const flat = Array.from(new TYPES[array.dtype](bytes(array.bdata)));
-    const width = array.shape ? Number(String(array.shape).split(",")[1]) : 0;
-    return width ? Array.from({ length: flat.length / width }, (_, at) => flat.slice(at * width, at * width + width)) : flat;
-  };
+  // Arrays of numbers travel as base64.
+  const numbers = (array) =>
+    new Float32Array(Uint8Array.from(atob(array.bdata), (letter) => letter.charCodeAt(0)).buffer);
 
   // ---- tables
 
@@ -86,7 +77,7 @@
     const draw = () => {
       const sorted = order === null ? rows : [...rows].sort((a, b) => order.sign * compare(a[order.at], b[order.at]));
       body.replaceChildren(...sorted.slice(0, shown).map((row) => make("tr", {}, ...row.map((value, at) =>
-        make("td", source.numeric[at] ? { class: "n" } : {}, digits(value))))));
+        make("td", { class: source.numeric[at] ? "n" : String(value).length > 40 ? "long" : null }, digits(value))))));
       more.hidden = shown >= rows.length;
     };
     const heads = source.columns.map((name, at) => make("th",
@@ -120,67 +111,89 @@
   // ---- figures
 
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const colours = (layout) => {
-    const [ink, muted, line, card, grid] = ["--ink", "--muted", "--line", "--card", "--grid"].map(css);
-    const own = { "font.color": ink, "hoverlabel.bgcolor": card, "hoverlabel.bordercolor": line, "hoverlabel.font.color": ink,
-      "modebar.color": muted, "modebar.activecolor": ink, "modebar.bgcolor": "rgba(0,0,0,0)" };
-    for (const axis of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key)))
-      Object.assign(own, { [`${axis}.gridcolor`]: grid, [`${axis}.linecolor`]: muted, [`${axis}.zerolinecolor`]: muted });
-    return own;
-  };
-  const CONFIG = { displaylogo: false, responsive: true, showSendToCloud: false, plotlyServerURL: "",
-    modeBarButtonsToRemove: ["select2d", "lasso2d"], toImageButtonOptions: { format: "svg" } };
   const touch = matchMedia("(pointer: coarse)").matches;
-  const drawn = new Map(); // element of a plot → its layout
+  const plots = new Set();
 
-  const plot = (element, traces, layout) => {
-    const own = structuredClone(layout);
-    delete own.title;
-    Object.assign(own, { autosize: true, width: undefined, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      dragmode: touch ? false : "zoom", uirevision: "kept" });
-    own.font = { ...own.font, family: getComputedStyle(document.body).fontFamily };
-    own.margin = { t: 40, r: 20, b: 45, l: 60, ...own.margin };
-    if (own.height) element.style.height = `${own.height}px`;
-    drawn.set(element, own);
-    return Plotly.newPlot(element, traces, own, CONFIG).then(() => Plotly.relayout(element, colours(own)));
+  class Plot { // a figure of Bokeh's in an element
+    constructor(element) {
+      this.element = element;
+      plots.add(this);
+    }
+
+    async embed(item) {
+      this.element.replaceChildren();
+      const views = await Bokeh.embed.embed_item(item, this.element);
+      this.models = [...views].flatMap((view) => [...view.model.references()]);
+      if (touch) for (const bar of this.of("Toolbar")) bar.active_drag = null;
+      for (const title of this.tagged("title")) title.visible = false;
+      this.recolour();
+      this.element.dataset.drawn = "yes";
+    }
+
+    of(type) { return this.models.filter((model) => model.type === type); }
+
+    tagged(tag) { return this.models.filter((model) => model.tags.includes(tag)); }
+
+    recolour() {
+      if (!this.models) return;
+      const [ink, muted, line, card] = ["--ink", "--muted", "--grid", "--card"].map(css);
+      for (const model of this.models) {
+        if (model.type.endsWith("Axis")) model.setv({ axis_label_text_color: ink, major_label_text_color: ink,
+          axis_line_color: muted, major_tick_line_color: muted, minor_tick_line_color: null });
+        else if (model.type === "Legend") model.setv({ label_text_color: ink, background_fill_color: null, border_line_color: null });
+        else if (model.type === "Grid" && model.grid_line_color !== null) model.grid_line_color = line;
+        else if (model.type === "Span") model.line_color = muted;
+        else if (model.type === "Label" && model.tags.includes("ink")) model.text_color = ink;
+        else if (model.type === "ColorBar") model.setv({ background_fill_color: card, major_label_text_color: ink, title_text_color: ink });
+      }
+    }
+  }
+
+  const round = (last) => { // a few round numbers from 0 to the last
+    const rough = last / 5;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const size = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
+    return Array.from({ length: Math.floor(last / size) + 1 }, (_, at) => at * size);
   };
-  const recolour = () => { for (const [element, layout] of drawn) Plotly.relayout(element, colours(layout)); };
 
   class Figure {
     constructor(holder, spec) {
       this.holder = holder;
-      this.plot = holder.querySelector(".plot");
+      this.element = holder.querySelector(".plot");
       this.out = holder.querySelector(".readout");
-      this.spec = spec;
-      this.meta = spec.layout.meta;
-      this.traces = spec.data.map((trace) => ({ ...trace.meta, custom: values(trace.customdata), x: trace.x, y: trace.y,
-        axis: trace.xaxis || "x", name: trace.name }));
+      this.item = spec.item;
+      this.meta = spec.meta;
+      this.traces = spec.traces;
       this.series = distinct(this.traces.map((trace) => trace.series));
       this.groups = distinct(this.traces.map((trace) => trace.group)).filter((group) => group !== "");
       this.steps = this.meta.steps || [];
       this.training = this.meta.kind === "training";
-      if (this.meta.height) this.plot.style.height = `${this.meta.height}px`;
+      this.axisNow = "log";
+      if (this.meta.height) this.element.style.minHeight = `${this.meta.height}px`;
     }
 
-    draw(state) {
-      if (!this.ready) {
-        this.ready = true;
-        plot(this.plot, this.spec.data, this.spec.layout);
-        this.axisNow = "log";
-      }
+    async draw(state) {
+      if (this.plot) return;
+      this.plot = new Plot(this.element);
+      await this.plot.embed(this.item);
+      this.renderers = this.plot.of("GlyphRenderer").filter((one) => one.tags.length && one.tags[0].series !== undefined);
       this.show(state);
     }
 
     show(state) {
-      if (!this.ready) return;
+      if (!this.renderers) return;
       const only = this.meta.one_series ? this.series.find((name) => state.series.has(name)) : null;
       const nearest = new Map(this.series.map((name) => [name, this.nearest(name, state.step)]));
-      const visible = this.traces.map((trace) => (only === null ? state.series.has(trace.series) : trace.series === only)
-        && (trace.group === "" || !state.off.has(trace.group))
-        && (this.meta.kind !== "checkpoint" || trace.step === undefined || trace.step === nearest.get(trace.series)));
-      Plotly.restyle(this.plot, { visible });
+      for (const renderer of this.renderers) {
+        const tag = renderer.tags[0];
+        renderer.visible = (only === null ? state.series.has(tag.series) : tag.series === only)
+          && (tag.group === "" || !state.off.has(tag.group))
+          && (this.meta.kind !== "checkpoint" || tag.step === undefined || tag.step === nearest.get(tag.series));
+      }
+      for (const legend of this.plot.of("Legend"))
+        for (const item of legend.items) item.visible = item.renderers.some((renderer) => renderer.visible);
       if (this.training) this.cursor(state);
-      this.read(state, visible, nearest);
+      this.read(state, nearest);
     }
 
     nearest(series, step) {
@@ -189,64 +202,56 @@
       return before.length ? before[before.length - 1] : own[0];
     }
 
+    find(renderer, step) {
+      const steps = renderer.data_source.data.step;
+      return steps ? Array.from(steps).findIndex((one) => (step === null ? Number.isNaN(one) : one === step)) : -1;
+    }
+
     cursor(state) {
       if (state.axis !== this.axisNow) this.place(state.axis);
-      const shapes = [...(this.spec.layout.shapes || [])];
-      for (const axis of distinct(this.traces.map((trace) => trace.axis))) {
-        const at = this.position(axis, state);
-        if (at !== null) shapes.push({ type: "line", xref: axis, yref: "paper", x0: at, x1: at, y0: 0, y1: 1,
-          line: { color: css("--muted"), width: 1, dash: "dot" } });
+      let location = null;
+      for (const renderer of this.renderers) {
+        const at = this.find(renderer, state.step);
+        if (at >= 0 && renderer.tags[0].role !== "band") { location = renderer.data_source.data.x[at]; break; }
       }
-      Plotly.relayout(this.plot, { shapes });
+      for (const span of this.plot.tagged("cursor")) span.setv(location === null ? { visible: false } : { visible: true, location });
     }
 
-    position(axis, state) {
-      for (const trace of this.traces) {
-        if (trace.axis !== axis || trace.role === "band") continue;
-        const found = trace.custom.findIndex((row) => (Array.isArray(row) ? row[0] : row) === state.step);
-        if (found >= 0) return (state.axis === "log" ? values(trace.x) : this.linear(trace))[found];
-      }
-      return null;
-    }
-
-    linear(trace) {
-      const last = Math.max(1, ...this.steps.filter((step) => step !== null));
-      return trace.custom.map((row) => {
-        const step = Array.isArray(row) ? row[0] : row;
-        return step === null ? 1.06 * last : step;
-      });
-    }
-
-    place(axis) { // training steps on a linear axis, or as the figure was made
+    place(axis) { // training steps on a linear axis, or in decades
       this.axisNow = axis;
-      const own = this.traces.map((trace, at) => ({ trace, at })).filter(({ trace }) => trace.custom.length);
-      Plotly.restyle(this.plot, { x: own.map(({ trace }) => (axis === "log" ? values(trace.x) : this.linear(trace))) }, own.map(({ at }) => at));
-      const change = {};
-      for (const key of Object.keys(this.spec.layout).filter((name) => /^xaxis\d*$/.test(name))) {
-        const made = this.spec.layout[key];
-        if (!made.tickvals) continue;
-        change[`${key}.tickmode`] = axis === "log" ? "array" : "auto";
-        change[`${key}.autorange`] = axis !== "log" || !made.range;
-        if (axis === "log" && made.range) change[`${key}.range`] = [...made.range];
+      for (const source of new Set(this.renderers.map((renderer) => renderer.data_source)))
+        if (source.data.linear) source.data = { ...source.data, x: source.data[axis] };
+      const last = Math.max(1, ...this.steps.filter((step) => step !== null));
+      const ticks = axis === "log" ? this.meta.axis.ticks
+        : [...round(last).map((step) => [step, step.toLocaleString("en")]), ...(this.meta.axis.release ? [[1.06 * last, "release"]] : [])];
+      for (const model of this.plot.tagged("steps")) {
+        model.major_label_overrides = new Map(ticks);
+        model.ticker.ticks = ticks.map(([place]) => place);
       }
-      Plotly.relayout(this.plot, change);
+      const places = this.renderers.flatMap((renderer) => (renderer.data_source.data.linear ? Array.from(renderer.data_source.data.x) : []));
+      const [low, high] = [Math.min(...places), Math.max(...places)];
+      const margin = 0.03 * (high - low) || 1;
+      for (const range of new Set(this.plot.models.filter((model) => model.x_range).map((model) => model.x_range)))
+        range.setv({ start: low - margin, end: high + margin });
     }
 
-    read(state, visible, nearest) {
+    read(state, nearest) {
       if (this.meta.kind === "fixed") return;
       if (this.meta.kind === "checkpoint") {
         this.out.textContent = distinct(this.series.filter((name) => state.series.has(name)).map((name) => named(nearest.get(name) ?? null))).join(", ");
         return;
       }
       const found = [];
-      this.traces.forEach((trace, index) => {
-        if (!visible[index] || trace.role !== "line") return;
-        const at = trace.custom.findIndex((row) => (Array.isArray(row) ? row[0] : row) === state.step);
-        const label = [this.series.length > 1 ? trace.series : "", trace.group].filter((text) => text).join(" ");
-        if (at >= 0) found.push(`${label} ${digits(values(trace.y)[at])}`.trim());
-      });
-      this.out.textContent = `At ${named(state.step)}: ${found.slice(0, 12).join(" · ") || "nothing was measured"}`
-        + (found.length > 12 ? ` · and ${found.length - 12} more` : "");
+      for (const renderer of this.renderers) {
+        const tag = renderer.tags[0];
+        if (!renderer.visible || tag.role !== "line") continue;
+        const at = this.find(renderer, state.step);
+        const label = [this.series.length > 1 ? tag.series : "", tag.group].filter((text) => text).join(" ");
+        if (at >= 0) found.push(`${label} ${digits(renderer.data_source.data.value[at])}`.trim());
+      }
+      const shown = distinct(found);
+      this.out.textContent = `At ${named(state.step)}: ${shown.slice(0, 12).join(" · ") || "nothing was measured"}`
+        + (shown.length > 12 ? ` · and ${shown.length - 12} more` : "");
     }
   }
 
@@ -306,7 +311,10 @@
     constructor(holder, sets) {
       this.sets = sets;
       this.list = make("div");
-      this.detail = make("div", { "aria-live": "polite" });
+      this.detail = make("div");
+      this.where = make("div", { class: "plot", role: "img", tabindex: "0" });
+      this.legend = make("p", { class: "note" });
+      this.plot = new Plot(this.where);
       this.controls = make("div", { class: "controls" });
       holder.append(this.controls, make("div", { class: "prompts" }, this.list, this.detail));
       this.choose(0);
@@ -314,7 +322,7 @@
 
     choose(at) {
       this.set = this.sets[at];
-      this.own = this.set.series.map((series) => ({ ...series, name: series.name, logprob: values(series.logprob) }));
+      this.own = this.set.series.map((series) => ({ ...series, logprob: numbers(series.logprob) }));
       this.state = { series: 0, list: "moved", before: 0, after: this.own[0].anchors.length - 1, find: "",
         on: new Set(this.own.slice(0, 3).map((series) => series.name)), y: this.set.measure };
       this.widths = this.set.prompts.reduce((ends, prompt) => [...ends, ends[ends.length - 1] + prompt.options.length], [0]);
@@ -391,39 +399,63 @@
     show() {
       if (this.at === null) { this.detail.replaceChildren(); return; }
       const prompt = this.set.prompts[this.at];
-      const where = make("div", { class: "plot", role: "img", tabindex: "0", "aria-label": `Options of ${prompt.id} through training` });
+      this.where.setAttribute("aria-label", `Options of ${prompt.id} through training`);
       const kinds = prompt.options.length > 1 ? ["share", "probability", "logprob"] : ["probability", "logprob"];
-      const kind = choose("Show", kinds.map((name) => [name, TITLES[name]]), (value) => { this.state.y = value; this.draw(where, prompt); });
+      const kind = choose("Show", kinds.map((name) => [name, TITLES[name]]), (value) => { this.state.y = value; this.draw(); });
       if (!kinds.includes(this.state.y)) this.state.y = kinds[0];
       kind.select.value = this.state.y;
       const controls = make("div", { class: "controls" }, kind.element);
-      if (this.own.length > 1) controls.prepend(boxes("Models", this.own.map((series) => series.name), this.state.on, () => this.draw(where, prompt)));
+      if (this.own.length > 1) controls.prepend(boxes("Models", this.own.map((series) => series.name), this.state.on, () => this.draw()));
       this.detail.replaceChildren(make("h3", {}, this.label(prompt)), make("div", { class: "prompt-text" }, prompt.text),
         make("p", { class: "note" }, prompt.options.map((one) => `${visible(one.continuation)}${one.answer ? " (answer)" : ""}`).join(" | ")),
-        controls, where);
-      for (const element of drawn.keys()) if (!element.isConnected) { Plotly.purge(element); drawn.delete(element); }
-      if (this.started) this.draw(where, prompt); else whenNear(this.detail, () => { this.started = true; this.draw(this.detail.querySelector(".plot"), this.set.prompts[this.at]); });
+        controls, this.legend, this.where);
+      this.draw();
     }
 
-    draw(where, prompt) {
+    async start(item) {
+      await this.plot.embed(item);
+      this.draw();
+    }
+
+    draw() {
+      const prompt = this.set.prompts[this.at];
+      if (!this.plot.models || !prompt) return;
       const first = this.widths[this.at];
       const steps = distinct(this.own.flatMap((series) => series.steps)).sort(later);
       const positive = steps.filter((step) => step !== null && step > 0);
-      const low = Math.min(...positive);
-      const place = (step) => (step === null ? (positive.length ? Math.log10(Math.max(...positive) / low) + ZERO + 0.4 : 1)
-        : step === 0 ? 0 : Math.log10(step / low) + ZERO);
-      const traces = this.own.flatMap((series, at) => this.state.on.has(series.name) ? prompt.options.map((option, index) => ({
-        type: "scatter", mode: series.steps.length > 40 ? "lines" : "lines+markers", marker: { size: 5 },
-        x: series.steps.map(place), y: this.scores(series, first, prompt.options.length, index),
-        name: plain(this.own.length > 1 ? `${option.option}, ${series.name}` : option.option),
-        line: { color: PALETTE[index % PALETTE.length], dash: DASHES[at % DASHES.length], width: 2 },
-        customdata: series.steps.map(named), hovertemplate: "%{customdata}<br>%{y:.4~g}",
+      const [low, high] = positive.length ? [positive[0], positive[positive.length - 1]] : [1, 1];
+      const decades = (step) => Math.log10(step / low) + ZERO;
+      const place = (step) => (step === null ? decades(high) + 0.3 : step === 0 ? 0 : decades(step));
+      const lines = this.own.flatMap((series, at) => this.state.on.has(series.name) ? prompt.options.map((option, index) => ({
+        name: this.own.length > 1 ? `${option.option}, ${series.name}` : option.option,
+        xs: series.steps.map(place), ys: this.scores(series, first, prompt.options.length, index),
+        colour: PALETTE[index % PALETTE.length], dash: DASHES[at % DASHES.length], steps: series.steps,
       })) : []);
-      const ticks = steps.filter((step) => step === null || step === 0 || step === low || step === positive[positive.length - 1]
-        || Number.isInteger(Math.log10(step)));
-      plot(where, traces, { height: 380, hovermode: "closest", legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
-        xaxis: { title: { text: "Training step" }, tickvals: ticks.map(place), ticktext: ticks.map((step) => (step === null ? "release" : step.toLocaleString("en"))), zeroline: false },
-        yaxis: { title: { text: TITLES[this.state.y] }, range: this.state.y === "share" ? [-0.02, 1.02] : undefined, rangemode: "tozero", zeroline: false } });
+      const [curves, points] = ["curves", "points"].map((tag) => this.plot.tagged(tag)[0]);
+      curves.data = { xs: lines.map((line) => line.xs), ys: lines.map((line) => line.ys),
+        colour: lines.map((line) => line.colour), dash: lines.map((line) => line.dash) };
+      const each = (what) => lines.flatMap(what);
+      points.data = { x: each((line) => line.xs), y: each((line) => line.ys), colour: each((line) => line.xs.map(() => line.colour)),
+        size: each((line) => line.xs.map(() => (line.xs.length > 40 ? 2 : 5))), name: each((line) => line.xs.map(() => line.name)),
+        when: each((line) => line.steps.map(named)), told: each((line) => line.ys.map(digits)) };
+      const known = points.data.y.filter(Number.isFinite);
+      const top = this.state.y === "share" ? 1 : this.state.y === "logprob" ? 0 : Math.max(1e-12, ...known);
+      const bottom = this.state.y === "logprob" ? Math.min(-1, ...known) : 0;
+      const tens = Array.from({ length: 12 }, (_, power) => 10 ** power).filter((step) => step >= low && step <= high);
+      const ticks = distinct([...(steps.includes(0) ? [0] : []), ...(tens.length > 1 ? tens : [low, high]), ...(steps.includes(null) ? [null] : [])]);
+      const [axis] = this.plot.tagged("steps");
+      axis.major_label_overrides = new Map(ticks.map((step) => [place(step), step === null ? "release" : step.toLocaleString("en")]));
+      axis.ticker.ticks = ticks.map(place);
+      const [plot] = this.plot.tagged("panel");
+      const ends = [place(steps[0]), place(steps[steps.length - 1])];
+      plot.x_range.setv({ start: ends[0] - 0.1, end: ends[1] + 0.1 });
+      plot.y_range.setv({ start: bottom - 0.02 * (top - bottom), end: top + 0.04 * (top - bottom) });
+      this.plot.tagged("values")[0].axis_label = TITLES[this.state.y];
+      this.legend.replaceChildren(...lines.flatMap((line) => {
+        const swatch = make("span", { class: "swatch" });
+        swatch.style.borderTop = `3px ${line.dash === "solid" ? "solid" : "dashed"} ${line.colour}`;
+        return [swatch, ` ${line.name} `];
+      }));
     }
 
     scores(series, first, options, index) {
@@ -438,11 +470,15 @@
     }
   }
   const promptView = document.getElementById("prompt-view");
-  if (promptView) new Prompts(promptView, data.prompts);
+  if (promptView) {
+    const prompts = new Prompts(promptView, data.prompts);
+    whenNear(promptView, () => prompts.start(data.promptPlot));
+  }
 
   // ---- theme and print
 
   const theme = document.getElementById("theme");
+  const recolour = () => { for (const one of plots) one.recolour(); };
   theme.hidden = false;
   const setTheme = (name) => {
     if (name) root.dataset.theme = name; else delete root.dataset.theme;

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from logitbank.analysis.page_plot import prompt_plot
 from logitbank.analysis.report import replace_file
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from bokeh.model import Model
+
+    from logitbank.analysis.interactive import Interactive
 
 CELLS = 250_000
 """Most cells of all tables together; 9 bytes each."""
@@ -39,8 +42,7 @@ class Part:
     findings: Sequence[str] = ()
     notes: Sequence[str] = ()
     problem: str = ""
-    figures: "Mapping[str, Figure]" = field(default_factory=dict)
-    """`layout.meta` of each says title and caption, and its traces what they show."""
+    figures: "Mapping[str, Interactive]" = field(default_factory=dict)
     figure_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """What each figure draws."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
@@ -73,8 +75,8 @@ def write_page(
     bank_tables
         What it holds and how it was made; the first is open.
     """
+    from bokeh.resources import Resources
     from jinja2 import Environment, StrictUndefined
-    from plotly.offline import get_plotlyjs
 
     every = [
         *(
@@ -88,7 +90,8 @@ def write_page(
     shown = [data.part(part) for part in parts]
     own_tables = [data.table(name, table) for name, table in bank_tables.items()]
     text = {name: _resource(name) for name in ("page.html", "page.css", "page.js")}
-    scripts = [_script(get_plotlyjs()), _script(text["page.js"])]
+    library = Resources(mode="inline", components=["bokeh"], minified=True)
+    scripts = [_script("\n".join(library.js_raw)), _script(text["page.js"])]
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -102,8 +105,15 @@ def write_page(
         cautions=cautions,
         version=version,
         css=text["page.css"],
-        data=_json({"figures": data.figures, "tables": data.tables, "prompts": list(prompts)}),
-        plotly=scripts[0],
+        data=_json(
+            {
+                "figures": data.figures,
+                "tables": data.tables,
+                "prompts": list(prompts),
+                "promptPlot": prompt_plot() if prompts else None,
+            }
+        ),
+        library=scripts[0],
         script=scripts[1],
         script_hashes=[_digest(script) for script in scripts],
     )
@@ -122,15 +132,14 @@ class _Data:
         self.tables.append(table_data(name, frame, rows=self._rows))
         return {"index": len(self.tables) - 1, "name": name, "total": len(frame)}
 
-    def figure(self, name: str, figure: "Figure", table: pl.DataFrame | None) -> Json:
-        spec = json.loads(figure.to_json())
-        spec["layout"].pop("template", None)
-        self.figures.append({"data": spec["data"], "layout": spec["layout"]})
-        meta = spec["layout"]["meta"]
+    def figure(self, name: str, figure: "Interactive", table: pl.DataFrame | None) -> Json:
+        self.figures.append(
+            {"item": embedded(figure.model), "meta": figure.meta, "traces": figure.traces}
+        )
         return {
             "index": len(self.figures) - 1,
-            "title": meta["title"],
-            "caption": meta["caption"],
+            "title": figure.meta["title"],
+            "caption": figure.meta["caption"],
             "tables": [] if table is None else [self.table(name, table)],
         }
 
@@ -148,6 +157,13 @@ class _Data:
             ],
             "tables": [self.table(name, table) for name, table in part.tables.items()],
         }
+
+
+def embedded(model: "Model") -> Json:
+    """A model of Bokeh's as the page's script embeds it."""
+    from bokeh.embed import json_item
+
+    return dict(json_item(model))
 
 
 def rows_that_fit(shapes: Sequence[tuple[int, int]]) -> int:

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from logitbank.analysis.bank_report import report
     from logitbank.analysis.compare import Comparison, compare
     from logitbank.analysis.debias import Debias, debias_train
     from logitbank.analysis.debias_compare import DebiasComparison, debias_compare
@@ -81,6 +82,7 @@ _HOMES = {
     "pull": "store.transfer",
     "push": "store.transfer",
     "read_harness": "analysis.harness",
+    "report": "analysis.bank_report",
     "resolve_suite": "engine.suites",
     "shrink": "store.shrink",
     "stereoset": "analysis.stereoset",
@@ -136,6 +138,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "pull",
     "push",
     "read_harness",
+    "report",
     "resolve_suite",
     "shrink",
     "stereoset",

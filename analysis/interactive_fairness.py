@@ -8,6 +8,7 @@ from logitbank.analysis.fairness import Fairness
 from logitbank.analysis.fairness_cube import FairnessLabels
 from logitbank.analysis.figure_axes import COLOURS, MUTED
 from logitbank.analysis.figures import BANDS, MARKS, TEST_LABELS
+from logitbank.analysis.interactive_marks import add_marks, add_onset, mark_panel
 from logitbank.analysis.interactive_parts import (
     AXIS,
     Names,
@@ -15,23 +16,17 @@ from logitbank.analysis.interactive_parts import (
     in_order,
     plain,
     rounded,
-    told,
     when,
 )
 from logitbank.analysis.interactive_steps import (
     Curve,
     Panel,
-    StepPlaces,
     add_curve,
-    axis_of,
     training_sheet,
 )
-from logitbank.analysis.stats import SIGNIFICANCE
 
 KEYS = ("model", "run")
 SPREAD = "± 1 SD"
-ROW = 26
-"""Pixels of a row of marks."""
 Tables = Mapping[str, pl.DataFrame]
 Parts = Sequence[tuple[str, pl.DataFrame]]
 
@@ -95,7 +90,7 @@ def _by_answer(
         caption,
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
-        panels=[panel, _mark_panel(list(TEST_LABELS.values()))],
+        panels=[panel, mark_panel(list(TEST_LABELS.values()))],
     )
     for series, part in parts:
         for group, colour, rows in _groups(part, "gold", labels):
@@ -104,7 +99,7 @@ def _by_answer(
         checkpoints = part.unique("step", maintain_order=True)
         for at, (column, test) in enumerate(TEST_LABELS.items()):
             rows = checkpoints.select("step", p=column)
-            _add_marks(sheet, places, rows, at=at, series=series, name=test)
+            add_marks(sheet, places, rows, at=at, series=series, name=test)
     return sheet
 
 
@@ -120,7 +115,7 @@ def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) 
         series=[name for name, _ in parts],
         panels=[
             Panel("JSD-P, scaled to 0–1", options={"rangemode": "tozero"}),
-            *([_mark_panel(rows)] if rows else []),
+            *([mark_panel(rows)] if rows else []),
         ],
     )
     for series, part in parts:
@@ -137,7 +132,7 @@ def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) 
                 & pl.col("mann_whitney_p").is_not_null()
             ).select("step", p="mann_whitney_p")
             if len(own):
-                _add_marks(
+                add_marks(
                     sheet, places, own, at=at, series=series, name=rows[at], group=label,
                     colour=COLOURS[at],
                 )  # fmt: skip
@@ -177,7 +172,7 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
         colour = sheet.colour(series) if len(parts) > 1 else PURPLE
         add_curve(sheet, places, Curve(series, "", colour, part, "Gap Δ"))
         if (onset := part["onset_step"][0]) is not None:
-            _add_onset(sheet, places, part, series=series, step=onset, colour=colour)
+            add_onset(sheet, places, part, series=series, step=onset, colour=colour)
     return sheet
 
 
@@ -252,88 +247,6 @@ def _groups(
         for label, colour in zip(labels, COLOURS, strict=True)
         if len(rows := part.filter(pl.col(column) == label)) and not rows[value].is_nan().all()
     ]
-
-
-def _mark_panel(names: Sequence[str]) -> Panel:
-    """Rows of marks, the first at the top, with their names at the left."""
-    options = {
-        "showgrid": False,
-        "fixedrange": True,
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": [plain(name) for name in names],
-        "tickfont": {"size": 11},
-        "range": [len(names) - 0.4, -0.6],
-    }
-    return Panel("", ROW * len(names), options)
-
-
-def _add_marks(
-    sheet: Sheet,
-    places: StepPlaces,
-    rows: pl.DataFrame,
-    *,
-    at: int,
-    series: str,
-    name: str,
-    group: str = "",
-    colour: str = MUTED,
-) -> None:
-    """A row of marks in the lower panel, those of several series a little beside each other."""
-    count, own = len(sheet.series), sheet.series.index(series)
-    aside = 0.26 * (own - (count - 1) / 2) if count <= 3 else 0.0
-    hit = [p is not None and p < SIGNIFICANCE for p in rows["p"]]
-    marks = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(name),
-        "showlegend": False,
-        "legendgroup": f"{series}|{name}",
-        "yaxis": axis_of(1),
-        "x": rounded(places.place(step) for step in rows["step"]),
-        "y": rounded([at + aside] * len(rows)),
-        "customdata": [
-            [step, told(p, 3), when(step)] for step, p in rows.select("step", "p").iter_rows()
-        ],
-        "marker": {
-            "size": 8 if len(rows) <= 40 else 5,
-            "color": colour,
-            "symbol": ["circle" if filled else "circle-open" for filled in hit],
-        },
-        "hovertemplate": f"{sheet.head(series, name)}<br>%{{customdata[2]}}"
-        "<br>p = %{customdata[1]}<extra></extra>",
-    }
-    sheet.add(marks, series=series, group=group, role="mark", test=name)
-
-
-def _add_onset(
-    sheet: Sheet,
-    places: StepPlaces,
-    part: pl.DataFrame,
-    *,
-    series: str,
-    step: int,
-    colour: str,
-) -> None:
-    ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
-    x, left = places.place(step), places.place(step) < 0.5 * places.place(places.axis.last)
-    text = f"excludes 0 from step {step:,}"
-    line = {
-        "type": "scatter",
-        "mode": "lines+text",
-        "name": text,
-        "showlegend": False,
-        "legendgroup": f"{series}|",
-        "x": rounded([x, x]),
-        "y": rounded([min(0.0, *ends), max(0.0, *ends)]),
-        "text": ["", text],
-        "textposition": "middle right" if left else "middle left",
-        "textfont": {"size": 11},
-        "customdata": [[step], [step]],
-        "line": {"color": colour if len(sheet.series) > 1 else MUTED, "width": 1.2, "dash": "dash"},
-        "hovertemplate": f"{sheet.head(series)}<br>the interval {text}<extra></extra>",
-    }
-    sheet.add(line, series=series, role="mark")
 
 
 def _side(text: str, colour: str, *, y: float, yanchor: str) -> dict[str, object]:

@@ -1,14 +1,15 @@
 """What every interactive figure is made of: its sheet of traces, its text, its colours."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from logitbank.analysis.figure_axes import short
+from logitbank.analysis.figure_axes import MUTED, short
 from logitbank.analysis.stereoset_plane import PALETTE, shortened
+from logitbank.store.schema import folder_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -182,7 +183,8 @@ class Sheet:
             "font": {"size": 15},
         }
         legend = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "bgcolor": CLEAR}
-        rows = legend_rows(names) if len(names) > 1 else 0
+        named = len(names) > 1 or self.layout.get("showlegend", False)
+        rows = legend_rows(names) if named else 0
         top = 44 + 20 * rows
         layout = {
             "title": title,
@@ -195,7 +197,7 @@ class Sheet:
             "hovermode": "closest",
             "hoverlabel": {"align": "left", "namelength": -1},
             "legend": legend,
-            "showlegend": len(names) > 1,
+            "showlegend": named,
             **self.layout,
             "meta": {
                 "title": self.headline,
@@ -221,3 +223,40 @@ def legend_rows(names: Sequence[str]) -> int:
     """Rows of a legend above a figure that is some 700 pixels wide."""
     wide = 52 + 7 * max(map(len, names), default=0)
     return -(-len(names) // max(1, 640 // wide))
+
+
+def each(kind: str, table: pl.DataFrame, key: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    """What is asked has a figure of its own, such as `domains-both`, where there are several."""
+    parts = table.partition_by(key, maintain_order=True)
+    for part in parts:
+        yield kind if len(parts) == 1 else f"{kind}-{folder_name(str(part[key][0]))}", part
+
+
+def dashed_line(value: float, axis: str = "y") -> dict[str, Any]:
+    """A dashed line across, for reference."""
+    across = {"xref": "paper", "x0": 0, "x1": 1, "yref": axis, "y0": value, "y1": value}
+    along = {"yref": "paper", "y0": 0, "y1": 1, "xref": axis, "x0": value, "x1": value}
+    line = {"color": MUTED, "width": 1, "dash": "dash"}
+    return {
+        "type": "line",
+        "layer": "below",
+        "line": line,
+        **(across if axis.startswith("y") else along),
+    }
+
+
+def reach(rows: pl.DataFrame, value: str, low: str, high: str) -> dict[str, Any]:
+    """Error bars from the value to both ends; none where an end is lacking."""
+    above = rounded((rows[high] - rows[value]).to_list())
+    below = rounded((rows[value] - rows[low]).to_list())
+    known = [a is not None and b is not None for a, b in zip(above, below, strict=True)]
+    if not any(known):
+        return {}
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [a if there else 0 for a, there in zip(above, known, strict=True)],
+        "arrayminus": [b if there else 0 for b, there in zip(below, known, strict=True)],
+        "thickness": 1.3,
+        "width": 0,
+    }

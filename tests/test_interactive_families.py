@@ -1,0 +1,311 @@
+"""Interactive figures of every family but fairness: values of the tables, meta, strangers' text."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.evaluation_study import (
+    crows_pairs_study,
+    lambada_study,
+    stereotype_study,
+)
+from logitbank.analysis.fluctuation import Fluctuation, fluctuation
+from logitbank.analysis.frequencies import corpus_frequencies
+from logitbank.analysis.interactive import Result, interactive_figures
+from logitbank.analysis.stereoset import StereoSet, stereoset
+from logitbank.analysis.tradeoff import TradeOff, tradeoff
+from logitbank.analysis.unqover import Unqover, unqover
+from logitbank.analysis.unqover_study import unqover_study
+from tests import unqover_cases
+from tests.evaluation_banks import whole_bank
+from tests.fluctuation_cases import JOBS, drawn, published, two_runs
+from tests.stereoset_cases import candidates
+from tests.test_interactive import HOSTILE, assert_harmless, checked, traces
+
+JOB = f"a {HOSTILE}"
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return whole_bank(tmp_path_factory.mktemp("interactive") / "b.zarr")
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Unqover:
+    path = tmp_path_factory.mktemp("interactive") / "u.zarr"
+    unqover_cases.make_bank(path, steps=(0, 8, None))
+    return unqover_study([path], bootstrap=50).result
+
+
+def pronouns(*, model: str = "bert") -> Fluctuation:
+    """One run; a profession with a hostile name."""
+    jobs = (*JOBS[:3], JOB)
+    table = published(drawn(5, 4, 2), drawn(5, 2), jobs=jobs, model=model, steps=[0, 1, 2, 3, None])
+    totals = pl.DataFrame({"occupation": JOB[2:], "case": "lower", "total": [7]})
+    return fluctuation(table, plateaus=[2], frequencies=corpus_frequencies(totals))
+
+
+def stereotypes(
+    *, steps: tuple[int | None, ...] = (0, 8, None), model: str = "m", **columns: str
+) -> StereoSet:
+    rng = np.random.default_rng(0)
+    names = [("nurse", HOSTILE), ("rapper", "gender"), ("guitarist", "profession")]
+    frames = [
+        candidates(
+            [(*name, tuple(rng.normal([1, 0.6, 0]))) for name in names * 3],
+            step=step, task=task, model=model, **columns,
+        )
+        for step in steps
+        for task in ("intrasentence", "intersentence")
+    ]  # fmt: skip
+    return stereoset(pl.concat(frames), bootstrap=50)
+
+
+def exchange(*, model: str = "m", **options: Any) -> TradeOff:
+    steps = {"model": model, "step": [8, 16, 32]}
+    return tradeoff(
+        pl.DataFrame({**steps, "value": [0.30, 0.48, 0.50]}),
+        pl.DataFrame({**steps, "value": [0.10, 0.05, 0.73]}),
+        **options,
+    )
+
+
+def test_trajectories_are_relative_scores_in_a_panel_for_each_role() -> None:
+    result = fluctuation(two_runs(), plateaus=[2])
+    figure = checked(interactive_figures(result)["trajectories"])
+    first = "bert seed0 “is”"
+    assert {t.meta["series"] for t in figure.data if t.visible is not False} == {first}
+    line = traces(figure, series=first, role="line", group="she")[0]
+    source = result.trajectories.filter(
+        (pl.col("run") == "seed0")
+        & (pl.col("verb") == "is")
+        & (pl.col("role") == "prior")
+        & (pl.col("pronoun") == "she")
+        & pl.col("step").is_not_null()
+    )
+    assert list(line.y) == pytest.approx(source["relative"].to_list(), rel=1e-5)
+    assert {trace.yaxis for trace in figure.data} == {"y", "y2", "y3"}
+    assert [point[0] for point in traces(figure, role="mark")[0].customdata] == [2, 2]
+
+
+def test_clouds_are_arrays_of_every_profession() -> None:
+    result = pronouns()
+    figure = checked(interactive_figures(result)["certainty_cv"])
+    cloud, _ = traces(figure, group="N")
+    assert isinstance(cloud.x, np.ndarray)
+    assert cloud.x.tolist() == pytest.approx(result.professions["certainty"].to_list(), rel=1e-6)
+    assert cloud.y.tolist() == pytest.approx(result.professions["cv_n"].to_list(), rel=1e-6)
+    assert figure.layout.meta["one_series"]
+
+
+def test_heat_maps_have_both_halves() -> None:
+    result = fluctuation(two_runs(), plateaus=[2])
+    figures = interactive_figures(result)
+    cells = checked(figures["checkpoint_pairs"]).data[0]
+    pair = result.checkpoint_pairs.row(0, named=True)
+    at, beside = (list(cells.x).index(str(pair[name])) for name in ("step_a", "step_b"))
+    assert cells.z[at][beside] == cells.z[beside][at] == pytest.approx(pair["r"], rel=1e-6)
+    assert cells.z[at][at] == 1
+    runs = checked(figures["run_pairs"]).data
+    assert [trace.meta["series"] for trace in runs if trace.visible is not False] == [
+        *("bert “is”", "bert “is”")
+    ]
+    pair = result.run_pairs.filter(pl.col("measure") == "mean_n").row(0, named=True)
+    assert runs[1].z[0][1] == pytest.approx(pair["r"], rel=1e-6)
+    assert np.isnan(runs[1].z[0][0])
+
+
+def test_frequencies_are_counts_by_rank() -> None:
+    line = checked(interactive_figures(pronouns())["frequencies"]).data[0]
+    assert (list(line.x), list(line.y)) == ([1.0], [7.0])
+    assert line.name == "lower (3 never)"
+
+
+def test_a_task_of_stereoset_has_its_own_figures_but_one_for_icat() -> None:
+    figures = interactive_figures(stereotypes())
+    tasks = ("intrasentence", "intersentence", "both")
+    assert set(figures) == {
+        *(f"domains-{task}" for task in tasks), "icat", *(f"lms_ss-{task}" for task in tasks)
+    }  # fmt: skip
+
+
+def test_domains_are_drawn_for_both_measures() -> None:
+    result = stereotypes()
+    figure = checked(interactive_figures(result)["domains-both"])
+    lms, ss = traces(figure, role="line", group="gender")
+    rows = result.scores.filter(
+        (pl.col("task") == "both") & (pl.col("domain") == "gender") & pl.col("step").is_not_null()
+    ).sort("step")
+    assert list(lms.y) == pytest.approx(rows["lms"].to_list(), rel=1e-5)
+    assert list(ss.y) == pytest.approx(rows["ss"].to_list(), rel=1e-5)
+    assert (lms.showlegend, ss.showlegend) == (True, False)
+    assert {trace.meta["group"] for trace in traces(figure, role="band")} == {"overall"}
+
+
+def test_a_slider_moves_a_model_over_the_plane() -> None:
+    result = stereotypes()
+    figure = checked(interactive_figures(result)["lms_ss-both"])
+    points = traces(figure, role="point")
+    assert [trace.meta["step"] for trace in points] == [0, 8, None]
+    row = result.scores.row(
+        by_predicate=(pl.col("task") == "both")
+        & (pl.col("domain") == "overall")
+        & (pl.col("step") == 8),
+        named=True,
+    )
+    assert (points[1].x[0], points[1].y[0]) == pytest.approx((row["ss"], row["lms"]), rel=1e-5)
+    assert "step" not in traces(figure, role="line")[0].meta
+
+
+def test_lines_of_equal_icat_are_where_it_is_equal() -> None:
+    shapes = interactive_figures(stereotypes())["lms_ss-both"].layout.shapes
+    paths = [shape.path[1:].split("L") for shape in shapes if shape.type == "path"]
+    for path in paths:
+        points = [tuple(map(float, point.split(","))) for point in path]
+        levels = [lms * min(ss, 100 - ss) / 50 for ss, lms in points]
+        assert levels == pytest.approx([levels[0]] * len(levels), rel=0.01)
+        assert 10 * round(levels[0] / 10) == pytest.approx(levels[0], rel=0.01)
+    assert len(paths) > 2
+
+
+def test_single_checkpoints_are_bars_of_which_ss_starts_at_50() -> None:
+    result = stereotypes(steps=(8,))
+    figure = checked(interactive_figures(result)["bars-both"])
+    _, ss, _ = figure.data
+    assert ss.base == 50
+    rows = result.scores.filter(pl.col("task") == "both")
+    known = dict(zip(rows["domain"], rows["ss"], strict=True))
+    drawn_values = [50 + y for y in ss.y]
+    assert ss.x[-1] == "overall"
+    assert drawn_values[-1] == pytest.approx(known["overall"], rel=1e-5)
+    assert sorted(drawn_values) == pytest.approx(sorted(known.values()), rel=1e-5)
+
+
+def test_the_same_subjects_are_at_every_checkpoint_in_the_last_one_s_order(asked: Unqover) -> None:
+    figure = checked(interactive_figures(asked)["ranked_subjects-gender"])
+    points = [trace for trace in traces(figure, role="point") if "step" in trace.meta]
+    assert [trace.meta["step"] for trace in points] == [0, 8, None]
+    rows = asked.subjects.filter((pl.col("category") == "gender") & (pl.col("split") == "all"))
+    last = rows.filter(pl.col("step").is_null()).sort("rank")
+    eighth = dict(rows.filter(pl.col("step") == 8).select("subject", "gamma").iter_rows())
+    assert [list(trace.y) for trace in points] == [last["subject"].to_list()] * 3
+    assert list(points[1].x) == pytest.approx([eighth[name] for name in last["subject"]], rel=1e-5)
+
+
+def test_attributes_and_training_of_unqover_are_their_tables(asked: Unqover) -> None:
+    figures = interactive_figures(asked)
+    diamonds = traces(checked(figures["attribute_strengths-gender"]), group="")[0]
+    own = asked.attributes.filter(
+        (pl.col("category") == "gender") & (pl.col("split") == "all") & pl.col("step").is_null()
+    )
+    expected = dict(own.select("attribute", "gamma_female").iter_rows())
+    assert dict(zip(diamonds.y, diamonds.x, strict=True)) == pytest.approx(expected, rel=1e-5)
+    training = checked(figures["unqover_training"])
+    lines = traces(training, role="line", group="nationality")
+    assert [line.yaxis for line in lines] == ["y", "y2", "y3", "y4"]
+    rows = asked.unqover.filter(
+        (pl.col("category") == "nationality") & (pl.col("split") == "all")
+    ).drop_nulls("step")
+    assert list(lines[2].y) == pytest.approx(rows["positional"].to_list(), rel=1e-5)
+
+
+def test_lambada_has_accuracy_and_perplexity(bank: Path) -> None:
+    result = lambada_study([bank]).result
+    figure = checked(interactive_figures(result)["lambada"])
+    accuracy, perplexity = traces(figure, role="line")
+    assert list(accuracy.y) == pytest.approx([hit / 40 for hit in (0, 10, 26, 30, 28, 29)])
+    assert list(perplexity.y) == pytest.approx(result.lambada["perplexity"].to_list(), rel=1e-5)
+    assert figure.layout.yaxis2.type == "log"
+
+
+def test_stereotype_accuracy_has_every_measure(bank: Path) -> None:
+    result = stereotype_study([bank]).result
+    figures = interactive_figures(result)
+    figure = checked(figures["stereotype_accuracy"])
+    jsd = traces(figure, role="line", group="male")[0]
+    own = result.jsd_p.filter(pl.col("gold") == "male").sort("step")
+    assert list(jsd.y) == pytest.approx(own["jsd_p"].to_list(), rel=1e-5)
+    exact = checked(figures["winobias_em"])
+    (mean,) = traces(exact, role="line", group="mean")
+    assert list(mean.y) == pytest.approx(result.winobias_em["bias"].to_list(), rel=1e-5)
+    assert {trace.meta["group"] for trace in traces(exact, role="band")} == {"mean"}
+
+
+def test_bias_types_of_crows_pairs_have_every_checkpoint(bank: Path) -> None:
+    result = crows_pairs_study([bank]).result
+    figures = interactive_figures(result)
+    (overall,) = traces(checked(figures["crows_pairs"]), role="line", group="all pairs")
+    scores = result.crows_pairs.filter(pl.col("bias_type") == "all")["score"].to_list()
+    assert list(overall.y) == pytest.approx(scores, rel=1e-5)
+    types = checked(figures["crows_pairs_types"])
+    assert [trace.meta["step"] for trace in types.data] == [0, 8]
+    assert list(types.layout.yaxis.ticktext) == ["all pairs", "gender", "race-color"]
+    assert list(types.data[1].x) == [100, 100, 100]
+
+
+def test_a_trade_off_has_its_front_and_its_choice() -> None:
+    figures = interactive_figures(exchange(give_up=3.0))
+    front = checked(figures["tradeoff_front"])
+    (line,) = traces(front, role="line")
+    assert (list(line.x), list(line.y)) == ([0.05, 0.73], [0.48, 0.5])
+    assert line.line.shape == "hv"
+    (star,) = traces(front, role="mark")
+    assert [point[0] for point in star.customdata] == [16]
+    curves = checked(figures["tradeoff_curves"])
+    rings = [trace for trace in traces(curves, role="mark") if trace.name == "Pareto front"]
+    assert [[point[0] for point in ring.customdata] for ring in rings] == [[16, 32]] * 2
+    assert "at most 3 points" in front.layout.meta["caption"]
+
+
+def test_what_is_better_lower_has_a_turned_axis() -> None:
+    for figure in interactive_figures(exchange(metric="perplexity")).values():
+        assert figure.layout.yaxis.autorange == "reversed"
+
+
+def hostile_unqover() -> Unqover:
+    rows = unqover_cases.questions("gender")
+    for row in rows:
+        row["attribute"] = row["attribute"].replace("was a nurse", HOSTILE)
+        row["subject1"] = row["subject1"].replace("Ann", HOSTILE)
+    chances = np.random.default_rng(0)
+    p = {
+        (row["prompt_id"], form): float(chances.uniform(0, 0.2))
+        for row in rows
+        for form in unqover_cases.forms(row)
+    }
+    frame = pl.concat(unqover_cases.scan_frame(rows, p, step=step) for step in (0, 8))
+    return unqover(frame.with_columns(model=pl.lit(HOSTILE)), bootstrap=20)
+
+
+HOSTILE_RESULTS: dict[str, Callable[[], Result]] = {
+    "fluctuation": lambda: pronouns(model=HOSTILE),
+    "stereoset": lambda: stereotypes(model=HOSTILE),
+    "bars": lambda: stereotypes(model=HOSTILE, steps=(8,)),
+    "unqover": hostile_unqover,
+    "tradeoff": lambda: exchange(model=HOSTILE, metric=HOSTILE, gap_name=HOSTILE),
+}
+
+
+@pytest.mark.parametrize("family", HOSTILE_RESULTS)
+def test_hostile_text_is_only_text(family: str) -> None:
+    for name, figure in interactive_figures(HOSTILE_RESULTS[family]()).items():
+        checked(figure)
+        assert_harmless(figure, named=name != "frequencies")
+
+
+@pytest.mark.parametrize("name", ["lambada", "stereotype", "crows-pairs"])
+def test_hostile_models_of_a_bank_are_only_text(name: str, tmp_path: Path) -> None:
+    path = whole_bank(tmp_path / "b.zarr", model=HOSTILE)
+    study = {"lambada": lambada_study, "stereotype": stereotype_study}.get(name, crows_pairs_study)
+    for figure in interactive_figures(study([path]).result).values():
+        assert_harmless(figure)
+
+
+@pytest.mark.parametrize("steps", [(8,), (None,), (8, None)])
+def test_few_checkpoints_are_drawn(steps: tuple[int | None, ...]) -> None:
+    for figure in interactive_figures(stereotypes(steps=steps)).values():
+        checked(figure)

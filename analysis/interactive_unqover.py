@@ -1,6 +1,6 @@
 """The interactive figures of UnQover."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -140,7 +140,8 @@ def _strengths(table: pl.DataFrame, names: Names) -> Sheet:
     sheet.layout = _rows_layout(title) | {"shapes": [dashed_line(0, "x")]}
     for series, part in parts:
         own = part.filter(pl.col("panel") == "mean")
-        diamonds = _attributes(sheet, own, series, "mean") | {
+        called = _called(own["attribute"].to_list())
+        diamonds = _attributes(own, called, series, "mean") | {
             "marker": {"size": 10, "symbol": "diamond", "color": GREEN},
             "zorder": 2,
         }
@@ -150,22 +151,29 @@ def _strengths(table: pl.DataFrame, names: Names) -> Sheet:
             gender = dots["gender"][0]
             name = f"{gender} names" if gendered else "subjects"
             marker = {"size": 6, "color": GENDERS.get(gender, MUTED), "opacity": 0.6}
-            trace = _attributes(sheet, dots, series, name) | {"marker": marker}
+            trace = _attributes(dots, called, series, name) | {"marker": marker}
             sheet.add(trace, series=series, group=gender or "", role="point")
     return sheet
 
 
-def _attributes(sheet: Sheet, rows: pl.DataFrame, series: str, name: str) -> Trace:
+def _attributes(rows: pl.DataFrame, called: Mapping[str, str], series: str, name: str) -> Trace:
     step = rows["step"][0]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": plain(name),
         "x": rounded(rows["value"]),
-        "y": [plain(shortened(attribute)) for attribute in rows["attribute"]],
+        "y": [plain(called[attribute]) for attribute in rows["attribute"]],
         "hovertemplate": f"<b>%{{y}}</b> · {plain(series)}<br>{when(step)}"
         f"<br>{plain(name)}: %{{x:,.4~r}}<extra></extra>",
     }
+
+
+def _called(attributes: Sequence[str]) -> dict[str, str]:
+    """Long names shortened, unless two of them would be the same, and so one row."""
+    every = dict.fromkeys(attributes)
+    short = {name: shortened(name) for name in every}
+    return short if len(set(short.values())) == len(short) else {name: name for name in every}
 
 
 def _training(table: pl.DataFrame, names: Names) -> Sheet:

@@ -213,6 +213,20 @@ def test_attributes_and_training_of_unqover_are_their_tables(asked: Unqover) -> 
     assert list(lines[2].y) == pytest.approx(rows["positional"].to_list(), rel=1e-5)
 
 
+def test_long_attributes_that_begin_alike_keep_their_rows() -> None:
+    rows = unqover_cases.questions("gender")
+    for row in rows:
+        row["attribute"] = "was very often known to be the one who " + row["attribute"]
+    p = {
+        (row["prompt_id"], form): 0.01 * (1 + at % 7)
+        for at, row in enumerate(rows)
+        for form in unqover_cases.forms(row)
+    }
+    found = unqover(unqover_cases.scan_frame(rows, p), bootstrap=0)
+    diamonds = interactive_figures(found)["attribute_strengths"].data[0]
+    assert len(set(diamonds.y)) == len(unqover_cases.ATTRIBUTES)
+
+
 def test_lambada_has_accuracy_and_perplexity(bank: Path) -> None:
     result = lambada_study([bank]).result
     figure = checked(interactive_figures(result)["lambada"])

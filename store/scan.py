@@ -10,24 +10,29 @@ from collections.abc import Iterable
 import polars as pl
 
 from logitbank.store.deposit import Deposit, check_scores
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
 
-_VALUES = (
-    "logit",
-    "logsumexp",
-    "logprob",
-    "rank",
-    "ties",
-    "padding_above",
-    "padding_ties",
-    "exact",
+_COUNTS = ("rank", "ties", "padding_above", "padding_ties", "exact")
+VALUES = pl.Schema(
+    {
+        "logit": pl.Float32(),
+        "logsumexp": pl.Float32(),
+        "logprob": pl.Float64(),
+        **{name: SCORES_SCHEMA[name] for name in _COUNTS},
+    }
 )
 _CHECKPOINT = pl.Schema(
     {"model": pl.String, "run": pl.String, "run_seed": pl.Int64, "step": pl.Int64}
 )
 
 
-def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
+FEW = 4
+"""Tokens that are compared one by one while a score is read."""
+
+
+def scan(
+    prompts: pl.LazyFrame, deposits: Iterable[Deposit], *, tokens: pl.Series | None = None
+) -> pl.LazyFrame:
     """Join a prompt set with the committed scores of deposits.
 
     Parameters
@@ -36,6 +41,8 @@ def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
         Columns of `PROMPTS_SCHEMA`, then the prompt set's own.
     deposits
         At least one.
+    tokens
+        The tokens of `prompts`, where they are so few that others are better not read.
 
     Returns
     -------
@@ -47,7 +54,7 @@ def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
     deposits = list(deposits)
     checked = check_scores(deposits)
     for deposit in deposits:
-        scores = _option_scores(deposit, checked=checked)
+        scores = _option_scores(deposit, tokens, checked=checked)
         by_query_set.setdefault(deposit.query_set, []).append(scores)
     joined = [
         pl.concat(scores).join(
@@ -55,7 +62,7 @@ def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
         )
         for name, scores in by_query_set.items()
     ]
-    columns = [*_CHECKPOINT, *prompts.collect_schema().names(), *_VALUES]
+    columns = [*_CHECKPOINT, *prompts.collect_schema().names(), *VALUES]
     return (
         pl.concat(joined)
         .with_columns(logprob=_float64("logit") - _float64("logsumexp"))
@@ -63,14 +70,15 @@ def scan(prompts: pl.LazyFrame, deposits: Iterable[Deposit]) -> pl.LazyFrame:
     )
 
 
-def _option_scores(deposit: Deposit, *, checked: bool) -> pl.LazyFrame:
+def _option_scores(deposit: Deposit, tokens: pl.Series | None, *, checked: bool) -> pl.LazyFrame:
     checkpoint = deposit.checkpoint
     names = [
         pl.lit(getattr(checkpoint, name), dtype).alias(name) for name, dtype in _CHECKPOINT.items()
     ]
-    return deposit.option_scores(checked=checked).select(
-        *names, _key("query"), pl.exclude("kind", "query", "token")
-    )
+    scores = deposit.option_scores(checked=checked)
+    if tokens is not None and len(tokens) <= FEW:
+        scores = scores.filter(pl.any_horizontal(pl.col("token") == token for token in tokens))
+    return scores.select(*names, _key("query"), pl.exclude("kind", "query", "token"))
 
 
 def _key(row: str) -> pl.Expr:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.errors import BankError, UsageError
-from logitbank.store.scan import scan
 from logitbank.store.schema import INFO, PROMPTS_SCHEMA
+from logitbank.store.scores_source import scores_source
 from logitbank.store.tables import query_sets_of
 
 if TYPE_CHECKING:
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", "is_answer")
 _QUERY = ("query_set", "row")
-_SCORE = (
-    *("model", "run", "run_seed", "step", *_PROMPT, "piece", "option", "token"),
-    *("logit", "logsumexp", "logprob", "rank", "ties", "padding_above", "padding_ties", "exact"),
-)
 
 
 def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
@@ -48,16 +44,16 @@ def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
     if not names:
         raise BankError(f"{bank.path} has no prompts yet; run `logitbank extract`")
     tables = {name: bank.prompts(name).with_columns(prompt_set=pl.lit(name)) for name in names}
-    deposits, scans = bank.deposits(), []
-    for table in tables.values():
+    deposits, held = bank.deposits(), []
+    for name, table in tables.items():
         sets = query_sets_of(table)
         if own := [deposit for deposit in deposits if deposit.query_set in sets]:
-            scans.append(scan(table, own).select(_SCORE))
+            held.append((name, own))
     return {
         "checkpoints": pl.defer(bank.info, schema=INFO),
         "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
         "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
-        **({"scores": pl.concat(scans)} if scans else {}),
+        **({"scores": scores_source(bank, held)} if held else {}),
     }
 
 

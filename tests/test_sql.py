@@ -113,3 +113,45 @@ def test_the_command_prints_and_writes(bank: Bank, call: Call, tmp_path: Path) -
     code, out, error = call("query", bank.path, "SELECT a.row FROM options a, options b")
     assert code == 0
     assert "only the first 40 rows" in error
+
+
+def test_a_filter_chooses_what_is_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    from logitbank.store import scores_source
+
+    read: list[tuple[list[int | None], list[int]]] = []
+    scan = scores_source.scan
+
+    def watched(prompts, deposits, *, tokens):
+        read.append(([d.checkpoint.step for d in deposits], sorted(tokens)))
+        return scan(prompts, deposits, tokens=tokens)
+
+    monkeypatch.setattr(scores_source, "scan", watched)
+    one = "SELECT COUNT(*) AS n FROM scores WHERE step = 8 AND option = 'no' AND rank > 0"
+    assert bank.sql(one).collect()["n"].to_list() == [12]
+    assert read == [([8], [4]), ([8], [4])]
+    read.clear()
+    either = "SELECT COUNT(*) AS n FROM scores WHERE step = 8 OR option = 'no'"
+    assert bank.sql(either).collect()["n"].to_list() == [24 + 12]
+    assert {tuple(steps) for steps, _ in read} == {(0, 8)}
+    read.clear()
+    none = "SELECT COUNT(*) AS n FROM scores WHERE option = 'maybe'"
+    assert bank.sql(none).collect()["n"].to_list() == [0]
+    assert read == []
+
+
+def test_filters_of_every_kind_give_what_the_whole_table_gives(bank: Bank) -> None:
+    whole = bank.frames()["scores"].collect()
+    context = pl.SQLContext({"scores": whole}, eager=True)
+    for condition in (
+        "option = 'yes' AND step IN (0, 8)", "NOT (option = 'yes')", "prompt_id LIKE 'p1%'",
+        "step BETWEEN 1 AND 9 AND (rank = 1 OR option = 'no')",
+        "token = 4 AND prompt_set = 'other'",
+        "model = 'org/model' AND run = 'main' AND step <> 0", "order_seed IS NULL AND logprob < -1",
+    ):  # fmt: skip
+        query = f"SELECT prompt_id, step, option, rank FROM scores WHERE {condition}"
+        query += " ORDER BY prompt_set, prompt_id, step, option"
+        found = bank.sql(query).collect()
+        assert found.equals(context.execute(query)), condition
+        assert len(found), condition
+    limited = bank.sql("SELECT * FROM scores LIMIT 5").collect()
+    assert len(limited) == 5

@@ -239,9 +239,10 @@ def _contours(side: float, low: float) -> dict[str, list[dict[str, object]]]:
         reach_of = min(side, 50 - level / 2)
         away = [reach_of * at / 20 for at in range(-20, 21)]
         points = [(50 + x, 50 * level / (50 - abs(x))) for x in away]
-        inside = [(x, y) for x, y in points if low <= y <= HIGHEST]
+        whole = [(x, y) for x, y in points if y <= HIGHEST]  # Plotly clips it below
+        inside = [(x, y) for x, y in whole if y >= low]
         if len(inside) > 1:
-            path = "M" + "L".join(f"{x:.3g},{y:.4g}" for x, y in inside)
+            path = "M" + "L".join(f"{x:.5g},{y:.5g}" for x, y in whole)
             line = {"color": "rgba(138, 143, 152, 0.6)", "width": 0.8}
             shapes.append({"type": "path", "path": path, "line": line, "layer": "below"})
             notes.append(_note(str(level), *inside[1], size=10))

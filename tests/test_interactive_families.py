@@ -167,8 +167,8 @@ def test_lines_of_equal_icat_are_where_it_is_equal() -> None:
     for path in paths:
         points = [tuple(map(float, point.split(","))) for point in path]
         levels = [lms * min(ss, 100 - ss) / 50 for ss, lms in points]
-        assert levels == pytest.approx([levels[0]] * len(levels), rel=0.01)
-        assert 10 * round(levels[0] / 10) == pytest.approx(levels[0], rel=0.01)
+        assert levels == pytest.approx([levels[0]] * len(levels), rel=1e-3)
+        assert 10 * round(levels[0] / 10) == pytest.approx(levels[0], rel=1e-3)
     assert len(paths) > 2
 
 

@@ -62,7 +62,7 @@ def report(
     opened = open_bank(bank)
     names = _prompt_sets(opened, prompts)
     info = _info(opened, names, models)
-    plans = list(planned(opened, names, models=models, bootstrap=bootstrap))
+    plans = planned(opened, names, models=models, bootstrap=bootstrap)
     tell = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
     parts: list[Part] = []

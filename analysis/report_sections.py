@@ -10,7 +10,12 @@ from logitbank.analysis.evaluation_study import crows_pairs_study, lambada_study
 from logitbank.analysis.fairness_summary import CAUTIONS as OF_FAIRNESS
 from logitbank.analysis.fairness_summary import INTERVALS as FAIRNESS_INTERVALS
 from logitbank.analysis.fluctuation_summary import CAUTIONS as OF_FLUCTUATION
+from logitbank.analysis.option_scores import INTERVALS as OPTION_INTERVALS
+from logitbank.analysis.option_scores import MEANING as OPTION_MEANING
+from logitbank.analysis.option_scores import OptionScores, option_scores, option_summary
+from logitbank.analysis.prompt_scores import prompt_scores
 from logitbank.analysis.result import Study
+from logitbank.analysis.sources import FAIRNESS, FLUCTUATION
 from logitbank.analysis.stereoset_sources import FAMILY as STEREOSET
 from logitbank.analysis.stereoset_study import stereoset_study
 from logitbank.analysis.stereoset_summary import CAUTIONS as OF_STEREOSET
@@ -25,14 +30,13 @@ from logitbank.analysis.unqover_summary import MAXIMUM, MEANING
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
 
-FAIRNESS_COLUMNS = ("sentence_id", "paired")
-FLUCTUATION_COLUMNS = ("verb", "occupation", "prior")
 STEREOTYPES = ("stereotype-accuracy", "winobias", "winobias-em")
 GAPS = {"winobias": "fairness", "stereotype-accuracy": "stereotype", "crows-pairs": "crows-pairs"}
 """The gap of a trade-off, by the first of these prompt sets that is there."""
 NOTES = {
     *OF_FAIRNESS, *OF_FLUCTUATION, *OF_STEREOSET, *OF_TRADEOFF, MEANING, MAXIMUM,
-    FAIRNESS_INTERVALS, STEREOSET_INTERVALS, UNQOVER_INTERVALS, evaluations.INTERVALS,
+    OPTION_MEANING, OPTION_INTERVALS, FAIRNESS_INTERVALS, STEREOSET_INTERVALS, UNQOVER_INTERVALS,
+    evaluations.INTERVALS,
 }  # fmt: skip
 """Sentences of summaries that say how to read the numbers, not what they are."""
 
@@ -65,20 +69,37 @@ def planned(
     *,
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
-) -> Iterator[Planned]:
+) -> list[Planned]:
     """The analyses that prompt sets of a bank allow, in the order of a report.
 
-    Told by the prompt sets' own columns, or by their names where a family goes by names.
+    Told by the prompt sets' own columns, or by their names where a family goes by names. What no
+    family knows has the shares of its options.
     """
+    found = list(_of_families(bank, prompt_sets, models=models, bootstrap=bootstrap))
+    known = {name for plan in found for name in plan.prompts}
+    for name in sorted(set(prompt_sets) - known):
+        shares = partial(_option_study, bank, name, models)
+        found.append(Planned("options", f"Options of {name}", (name,), shares))
+    return found
+
+
+def _option_study(bank: Bank, name: str, models: Sequence[str] | None) -> Study[OptionScores]:
+    result = option_scores(prompt_scores(bank, name, models=models))
+    return Study(result, tuple(option_summary(result)), None)
+
+
+def _of_families(
+    bank: Bank, prompt_sets: Collection[str], *, models: Sequence[str] | None, bootstrap: int
+) -> Iterator[Planned]:
     names = sorted(prompt_sets)
     columns = {name: set(bank.prompts(name).collect_schema().names()) for name in names}
     banks, n = [bank], bootstrap
     for name in names:
-        if columns[name].issuperset(FAIRNESS_COLUMNS):
+        if columns[name].issuperset(FAIRNESS.columns):
             fair = partial(fairness_study, banks, prompts=name, models=models, bootstrap=n)
             yield Planned("fairness", "Fairness", (name,), fair)
     for name in names:
-        if columns[name].issuperset(FLUCTUATION_COLUMNS):
+        if columns[name].issuperset(FLUCTUATION.columns):
             wander = partial(fluctuation_study, banks, prompts=name, models=models)
             yield Planned("fluctuation", "Fluctuation", (name,), wander)
     if own := _family(names, STEREOSET):

@@ -1,0 +1,154 @@
+"""Any prompt set: how much of the probability each option has, and how often the answer wins.
+
+For prompts of one's own, which no family of metrics knows.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from logitbank.analysis.pieces import CHECKPOINT
+from logitbank.analysis.prompt_scores import PromptScores
+from logitbank.analysis.prompt_view import prompt_rows
+from logitbank.analysis.result_tables import tables_of
+from logitbank.analysis.shares import Z95, with_wilson
+
+SHARES = pl.Schema(
+    {
+        "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "option": pl.String(),
+        "prompts": pl.Int64(), "share": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
+        "probability": pl.Float64(), "rank": pl.Float64(),
+    }
+)  # fmt: skip
+ANSWERS = pl.Schema(
+    {
+        "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompts": pl.Int64(),
+        "accuracy": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "tied": pl.Int64(),
+    }
+)  # fmt: skip
+ROWS = 400_000
+"""Tidy rows at once."""
+OPTIONS = 12
+"""Different options beyond which they are told apart only as answer and other."""
+INTERVALS = (
+    "Intervals (95 %) are over prompts and hold for one checkpoint at a time; none allows for the "
+    "number of checkpoints looked at."
+)
+MEANING = (
+    "An option's share is its probability divided by that of all options of the prompt; an option "
+    "of several tokens has the product of their probabilities, so that longer ones have less."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionScores:
+    """What `option_scores` found: tidy tables. `low` and `high` are 95 % intervals over prompts."""
+
+    shares: pl.DataFrame
+    """model, run, step, option, prompts, share, low, high, probability (mean), rank (mean; null
+    where an option has several tokens)."""
+    answers: pl.DataFrame
+    """model, run, step, prompts, accuracy (the answer has a larger share than every other option),
+    low, high, tied (prompts in which it shares the largest); no rows without answers."""
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+def option_scores(each: Iterable[PromptScores]) -> OptionScores:
+    """Mean share of every option, and accuracy, at each checkpoint.
+
+    A prompt counts once: its option orders are put together first. Prompts of a single option have
+    no shares, and are counted by probability alone.
+
+    Parameters
+    ----------
+    each
+        As `prompt_scores` gives them.
+    """
+    shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
+    for scores in each:
+        labelled = scores.options["option"].n_unique() <= OPTIONS
+        for part in _parts(scores):
+            rows = prompt_rows(part)
+            shares.append(_shares(rows, labelled=labelled))
+            answers.append(_answers(rows))
+    return OptionScores(pl.concat(shares), pl.concat(answers))
+
+
+def option_summary(result: OptionScores) -> list[str]:
+    """What the first and the last checkpoint of every model and run say, then how to read it."""
+    return [*_shares_said(result), *_answers_said(result), MEANING, INTERVALS]
+
+
+def _parts(scores: PromptScores) -> Iterator[PromptScores]:
+    """A few checkpoints at a time, as their tidy rows are wide."""
+    at_once = max(1, ROWS // max(1, scores.logprob.shape[1]))
+    for first in range(0, len(scores.steps), at_once):
+        own = slice(first, first + at_once)
+        yield replace(
+            scores, steps=scores.steps[own], logprob=scores.logprob[own], rank=scores.rank[own]
+        )
+
+
+def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
+    answer = pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other"))
+    option = pl.col("option").cast(pl.String) if labelled else answer
+    each = rows.drop_nulls("probability").with_columns(option=option)
+    prompts = each.group_by(*CHECKPOINT, "option", "prompt_id", maintain_order=True).agg(
+        pl.col("share", "probability", "rank").mean()
+    )
+    mean, half = pl.col("share").mean(), Z95 * pl.col("share").std() / pl.len().sqrt()
+    found = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
+        prompts=pl.len(), share=mean, low=mean - half, high=mean + half,
+        probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
+    )  # fmt: skip
+    return found.cast(SHARES)
+
+
+def _answers(rows: pl.DataFrame) -> pl.DataFrame:
+    share, answer = pl.col("share"), pl.col("is_answer").fill_null(False)
+    asked = rows.drop_nulls("share").group_by(
+        *CHECKPOINT, "prompt_id", "order_seed", maintain_order=True
+    ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
+    own, other = pl.col("own"), pl.col("other")
+    prompts = asked.drop_nulls().group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
+        right=(own > other).mean(), tied=(own == other).any()
+    )  # fmt: skip
+    found = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
+        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
+    )
+    return with_wilson(found, "accuracy", "prompts").select(ANSWERS.names()).cast(ANSWERS)
+
+
+def _shares_said(result: OptionScores) -> Iterator[str]:
+    table = result.shares.filter(pl.col("share").is_not_null())
+    for prefix, rows in _runs(table):
+        last = rows.filter(pl.col("step").eq_missing(pl.lit(rows["step"][-1])))
+        said = ", ".join(
+            f"{row['option']} {row['share']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+            for row in last.iter_rows(named=True)
+        )
+        yield f"{prefix}at {_step(rows['step'][-1])}, mean share of {said}."
+
+
+def _answers_said(result: OptionScores) -> Iterator[str]:
+    for prefix, rows in _runs(result.answers):
+        first, last = rows.row(0, named=True), rows.row(-1, named=True)
+        yield (
+            f"{prefix}the answer has the largest share in {last['accuracy']:.1%} of "
+            f"{last['prompts']:,} prompts at {_step(last['step'])} ({last['low']:.1%} to "
+            f"{last['high']:.1%}), and in {first['accuracy']:.1%} at {_step(first['step'])}."
+        )
+
+
+def _runs(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    several = table.select("model", "run").n_unique() > 1
+    for (model, run), rows in table.group_by("model", "run", maintain_order=True):
+        yield (f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""), rows
+
+
+def _step(step: int | None) -> str:
+    return "the release" if step is None else f"step {step:,}"

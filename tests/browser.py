@@ -1,0 +1,71 @@
+"""A real browser for tests of pages: Chromium without a window."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def chromium() -> str:
+    """The browser's path; without one the test is skipped, but in CI it fails."""
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    if os.environ.get("CI"):
+        raise FileNotFoundError("no Chromium; CI installs one (.ci/run)")
+    pytest.skip("no Chromium on this machine; install it to test pages")
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+class Opened:
+    """A page of a file, and everything that it should not have done."""
+
+    def __init__(self, browser: Browser, path: Path, **options: object) -> None:
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1100, "height": 800}, **options}
+        )
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        self.page.on("request", self._request)
+        self.page.goto(path.as_uri())
+        if options.get("java_script_enabled", True):
+            self.page.wait_for_selector("html[data-ready]")
+
+    def _console(self, message: object) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: object) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            self.complaints.append(f"request: {request.url}")
+
+    def draw_all(self) -> int:
+        """Scroll to every plot, wait until it is drawn, and return how many there are."""
+        plots = self.page.locator(".plot")
+        for at in range(plots.count()):
+            plots.nth(at).scroll_into_view_if_needed()
+            self.page.wait_for_function(
+                "at => document.querySelectorAll('.plot')[at].dataset.drawn === 'yes'", arg=at
+            )
+        return plots.count()
+
+    def close(self) -> None:
+        self.context.close()

@@ -1,0 +1,181 @@
+"""Which analyses a report has, what it refuses, and what it says where one fails."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from logitbank.analysis import bank_report, report_sections
+from logitbank.analysis.option_scores import option_scores, option_summary
+from logitbank.analysis.prompt_scores import prompt_scores
+from logitbank.analysis.report_cautions import GENERAL, OF_FAMILY, cautions
+from logitbank.analysis.report_sections import planned, section
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank
+from tests.command import Call
+from tests.evaluation_banks import whole_bank
+from tests.small_banks import QUERY_SET, logits, new_bank, spec
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return whole_bank(tmp_path_factory.mktemp("banks") / "b.zarr")
+
+
+def own_prompts(path: Path) -> Bank:
+    """Two checkpoints over prompts that no family knows."""
+    bank = new_bank(path)
+    for step in (0, 8):
+        asked = spec(step)
+        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
+    return bank
+
+
+def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) -> None:
+    bank = Bank.open(whole)
+    found = [(plan.family, plan.prompts) for plan in planned(bank, bank.prompt_sets())]
+    assert found == [
+        ("fairness", ("winobias",)),
+        ("stereotype", ("stereotype-accuracy", "winobias", "winobias-em")),
+        ("crows-pairs", ("crows-pairs",)),
+        ("lambada", ("lambada",)),
+        ("tradeoff", ("lambada", "winobias")),
+    ]
+    few = [plan.family for plan in planned(bank, ["lambada"])]
+    assert few == ["lambada"]
+    own = own_prompts(tmp_path / "own")
+    assert [plan.family for plan in planned(own, ["parity"])] == ["options"]
+
+
+def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
+    bank = Bank.open(whole)
+    families = [plan.family for plan in planned(bank, bank.prompt_sets())]
+    said = cautions([*families, *families])
+    assert len(said) == len(set(said))
+    assert set(GENERAL) <= set(said)
+    assert {"fairness", "stereotype", "crows-pairs", "lambada", "tradeoff"} <= set(OF_FAMILY)
+
+
+def test_findings_are_numbers_and_notes_tell_how_to_read_them(whole: Path) -> None:
+    bank = Bank.open(whole)
+    for plan in planned(bank, bank.prompt_sets(), bootstrap=20):
+        found = section(plan)
+        assert found.problem == ""
+        assert found.findings
+        assert not set(found.findings) & report_sections.NOTES
+        assert set(found.notes) <= report_sections.NOTES
+        assert any(character.isdigit() for character in found.findings[0])
+
+
+def test_an_analysis_that_fails_says_so_and_the_others_are_there(tmp_path: Path) -> None:
+    path = whole_bank(tmp_path / "b.zarr")
+    bank = Bank.open(path)
+    table = bank.prompts("winobias").collect().head(6)
+    bank.add_prompts("mine", table.with_columns(option=pl.lit("x") + pl.col("option")))
+    page = bank_report.report(path, tmp_path / "b.html", bootstrap=0).read_text()
+    assert "fairness needs &#39;male&#39;, &#39;female&#39;, &#39;not specified&#39;" in page
+    assert "The gap is largest at" in page
+
+
+def test_the_page_says_what_is_in_the_bank(whole: Path, tmp_path: Path) -> None:
+    path = bank_report.report(whole, tmp_path / "b.html", bootstrap=0)
+    assert path == tmp_path / "b.html"
+    page = path.read_text()
+    assert "1 model, 1 run, 6 checkpoints (steps 0 to 128), 5 prompt sets. Kept: " in page
+    only = bank_report.report(whole, tmp_path / "c.html", prompts=["lambada"]).read_text()
+    assert "1 prompt set." in only
+    assert "The gap is largest at" not in only
+
+
+def test_a_page_is_named_like_its_bank(whole: Path) -> None:
+    name = bank_report._target
+    assert name("banks/pythia.zarr/", None) == Path("pythia.html")
+    assert name("https://example.org/banks/pythia", None) == Path("pythia.html")
+    assert name("hf://datasets/me/pythia@v1", None) == Path("pythia.html")
+    assert name(Bank.open(whole), None) == Path("b.html")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompts": ["nope"]}, r"no prompt set 'nope'; it has crows-pairs, lambada, "),
+        ({"models": ["nope"]}, r"no model 'nope'; it has toy"),
+        ({"out": "page.txt"}, r"page.txt is no name for a page; give a file that ends in .html"),
+        ({"out": "nowhere/p.html"}, r"there is no folder nowhere for p.html; make it first"),
+    ],
+)
+def test_a_call_that_is_wrong_says_what_is_right(
+    whole: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises((BankError, UsageError), match=message):
+        bank_report.report(whole, **{"out": "p.html", **options})
+
+
+def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BankError, match=r"has no checkpoint yet; run `logitbank extract` first"):
+        bank_report.report(new_bank(tmp_path / "b"), tmp_path / "p.html")
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_the_command_writes_beside_and_tells_where(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_prompts(tmp_path / "own.zarr")
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("report", "own.zarr")
+    assert (code, out) == (0, "")
+    assert err.startswith("Report: own.html (")
+    assert (tmp_path / "own.html").stat().st_size > 1e6
+    assert call("report", "nothing.zarr")[0] == 2
+
+
+def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -> None:
+    import numpy as np
+    from scipy.stats import binomtest
+
+    bank = own_prompts(tmp_path / "own")
+    found = option_scores(prompt_scores(bank, "parity"))
+    for step in (0, 8):
+        values = np.exp(logits(step).astype(np.float64))
+        yes = values[:, 1] / (values[:, 1] + values[:, 4])
+        (row,) = found.shares.filter(step=step, option="yes").iter_rows(named=True)
+        assert row["prompts"] == len(QUERY_SET)
+        assert row["share"] == pytest.approx(yes.mean(), abs=1e-6)
+        half = 1.959964 * yes.std(ddof=1) / np.sqrt(len(yes))
+        assert row["high"] - row["share"] == pytest.approx(half, abs=1e-6)
+        probability = (values[:, 1] / values.sum(axis=1)).mean()
+        assert row["probability"] == pytest.approx(probability, abs=1e-6)
+        rank = 1 + (values > values[:, 1:2]).sum(axis=1)
+        assert row["rank"] == pytest.approx(rank.mean())
+        (answer,) = found.answers.filter(step=step).iter_rows(named=True)
+        right = int((yes > 0.5).sum())
+        assert answer["accuracy"] == right / 10
+        wilson = binomtest(right, 10).proportion_ci(method="wilson")
+        assert (answer["low"], answer["high"]) == pytest.approx((wilson.low, wilson.high))
+    assert option_summary(found)[0].startswith("at step 8, mean share of yes 0.")
+    assert option_summary(found)[1].startswith("the answer has the largest share in ")
+
+
+def test_many_options_are_told_apart_as_answer_and_others(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    named = table.with_columns(
+        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
+    )
+    bank.add_prompts("many", named)
+    found = option_scores(prompt_scores(bank, "many"))
+    assert found.shares["option"].unique().sort().to_list() == ["answer", "other"]
+    few = option_scores(prompt_scores(bank, "parity"))
+    yes = few.shares.filter(option="yes")["share"].to_list()
+    assert found.shares.filter(option="answer")["share"].to_list() == pytest.approx(yes)
+
+
+def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    twice = [table.with_columns(order_seed=pl.lit(order, pl.Int32)) for order in (0, 1)]
+    bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 … p4 in two orders
+    found = option_scores(prompt_scores(bank, "orders"))
+    once = option_scores(prompt_scores(bank, "parity"))
+    assert found.shares["prompts"].to_list() == [10, 10, 10, 10]
+    assert found.shares["share"].to_list() == pytest.approx(once.shares["share"].to_list())

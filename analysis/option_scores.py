@@ -114,7 +114,7 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
         *CHECKPOINT, "prompt_id", "order_seed", maintain_order=True
     ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
     own, other = pl.col("own"), pl.col("other")
-    prompts = asked.drop_nulls().group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
+    prompts = asked.drop_nulls(["own", "other"]).group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
         right=(own > other).mean(), tied=(own == other).any()
     )  # fmt: skip
     found = prompts.group_by(CHECKPOINT, maintain_order=True).agg(

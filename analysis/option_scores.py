@@ -113,10 +113,11 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
     asked = rows.drop_nulls("share").group_by(
         *CHECKPOINT, "prompt_id", "order_seed", maintain_order=True
     ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
+    asked = asked.drop_nulls(["own", "other"])
     own, other = pl.col("own"), pl.col("other")
-    prompts = asked.drop_nulls(["own", "other"]).group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
+    prompts = asked.group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
         right=(own > other).mean(), tied=(own == other).any()
-    )  # fmt: skip
+    )
     found = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
         prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
     )

@@ -77,8 +77,9 @@ def _opened(page: Path, *, rounds: int = 7) -> list[Figure]:
 
 _WATCH = """
 new MutationObserver(() => {
-  if (!window.readyAt && document.documentElement?.dataset.ready) window.readyAt = performance.now();
-  if (!window.drawnAt && document.querySelector('[data-drawn]')) window.drawnAt = performance.now();
+  const now = performance.now();
+  if (!window.readyAt && document.documentElement?.dataset.ready) window.readyAt = now;
+  if (!window.drawnAt && document.querySelector('[data-drawn]')) window.drawnAt = now;
 }).observe(document, {attributes: true, childList: true, subtree: true});
 """
 

@@ -97,7 +97,7 @@
     } }, "Save as CSV");
     draw();
     details.append(
-      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": source.name },
+      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${Number(details.dataset.table) + 1}: ${source.name}` },
         make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)),
       make("div", { class: "actions" }, more, save));
     if (length < source.total) details.append(make("p", { class: "note" },

@@ -13,7 +13,7 @@ import polars as pl
 from logitbank.analysis.compare_metrics import METRICS, metric_differences
 from logitbank.analysis.compare_rows import ROWS, compare_rows
 from logitbank.analysis.result_tables import tables_of
-from logitbank.errors import BankError
+from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, Deposit
 from logitbank.store.overlap import committed_rows
 
@@ -117,7 +117,7 @@ def _named(banks: tuple[Bank, Bank], prompts: str | None) -> Named:
     holders = [bank for bank in banks if prompts in bank.prompt_sets()]
     if not holders:
         there = sorted({name for bank in banks for name in bank.prompt_sets()})
-        raise BankError(f"neither bank has prompts {prompts!r}; there are {', '.join(there)}")
+        raise AbsentError(f"neither bank has prompts {prompts!r}; there are {', '.join(there)}")
     tables = [bank.prompts(prompts).select("query_set", "row", "token") for bank in holders]
     parts = pl.concat(tables).unique().collect().partition_by("query_set", as_dict=True)
     return {str(name): part for (name,), part in parts.items()}

@@ -22,7 +22,7 @@ from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.sources import bank_frames
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
 from logitbank.analysis.winobias_em import OWN
-from logitbank.errors import BankError
+from logitbank.errors import AbsentError
 from logitbank.store import Bank, open_bank
 
 E = TypeVar("E", bound=Evaluation)
@@ -176,7 +176,7 @@ def frame_of(
 
     Raises
     ------
-    BankError
+    AbsentError
         None of the banks has it, or one of the models; says what would make it.
     """
     frame = _frame_if_there(banks, prompts, models)
@@ -185,7 +185,7 @@ def frame_of(
         held = f"it has {', '.join(names)}" if names else "it has none"
         alone = f"prompt set {prompts!r} is not in {banks[0].path}; {held}"
         missing = alone if len(banks) == 1 else f"prompt set {prompts!r} is in none of the banks"
-        raise BankError(
+        raise AbsentError(
             f"{missing}; make it with `logitbank extract {banks[0].path} --suite … --prompts "
             f"{prompts}`"
         )

@@ -2,18 +2,34 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.analysis.batches import ROWS, batches
 from logitbank.analysis.score_table import as_scores, published_columns
 from logitbank.analysis.table_files import is_table_path, read_table
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, open_bank
 
 
-def chosen_prompts(banks: Sequence[Bank], asked: str | None, *, known: str) -> str:
-    """The prompt set to analyse: as asked, else the `known` one of the family, else the only one.
+class Family(NamedTuple):
+    """A family of metrics that goes by the columns of its prompts."""
+
+    known: str
+    """The prompt set that is taken where a bank has it."""
+    columns: tuple[str, ...]
+    """What every prompt set of the family has."""
+
+
+FAIRNESS = Family("winobias", ("sentence_id", "paired"))
+FLUCTUATION = Family("professions", ("verb", "occupation", "prior"))
+
+
+def chosen_prompts(banks: Sequence[Bank], asked: str | None, family: Family) -> str:
+    """The prompt set to analyse: as asked, else the family's known one, else the only one.
+
+    Of several, the only one is that with the family's columns.
 
     Raises
     ------
@@ -21,14 +37,29 @@ def chosen_prompts(banks: Sequence[Bank], asked: str | None, *, known: str) -> s
         No bank has the one asked for, or there are several to choose from.
     """
     there = sorted({name for bank in banks for name in bank.prompt_sets()})
-    wanted = asked or (known if known in there or len(there) != 1 else there[0])
-    if banks and wanted not in there:
-        where = ", ".join(str(bank.path) for bank in banks)
-        found = f"it has {', '.join(there)}" if there else "it has none"
-        raise UsageError(
-            f"prompt set {wanted!r} is not in {where}; {found}. Name one with --prompts"
-        )
-    return wanted
+    wanted = asked or family.known
+    if wanted in there or not banks:
+        return wanted
+    fitting = [] if asked else there if len(there) == 1 else _with_columns(banks, family.columns)
+    if len(fitting) == 1:
+        return fitting[0]
+    where = ", ".join(str(bank.path) for bank in banks)
+    whose = "it has" if len(banks) == 1 else "they have"
+    found = f"{whose} {', '.join(there) or 'none'}"
+    if fitting:
+        found = f"the columns of this analysis are in {', '.join(fitting)}"
+    raise UsageError(f"prompt set {wanted!r} is not in {where}; {found}. Name one with --prompts")
+
+
+def _with_columns(banks: Sequence[Bank], columns: Collection[str]) -> list[str]:
+    return sorted(
+        {
+            name
+            for bank in banks
+            for name in bank.prompt_sets()
+            if set(bank.prompts(name).collect_schema().names()).issuperset(columns)
+        }
+    )
 
 
 def bank_frames(
@@ -49,13 +80,13 @@ def all_scores(
     ------
     UsageError
         A table that is not there or is none; its path is named.
-    BankError
+    AbsentError
         No source has one of the models, or a bank lacks the prompts.
     """
     files = [path for path in sources if not isinstance(path, Bank) and is_table_path(path)]
     tables = {path: _table(path) for path in files}
     banks = [open_bank(source) for source in sources if source not in files]
-    prompts = chosen_prompts(banks, prompts, known="professions")
+    prompts = chosen_prompts(banks, prompts, FLUCTUATION)
     held = [bank.info()["model"].unique().to_list() for bank in banks]
     rows = None
     if tables:
@@ -98,5 +129,5 @@ def _held_of(
     for model in models:
         if not any(model in names for names in held):
             there = ", ".join(sorted({name for names in held for name in names})) or "none"
-            raise BankError(f"no {kind} has a model {model!r}; there are {there}")
+            raise AbsentError(f"no {kind} has a model {model!r}; there are {there}")
     return [[model for model in models if model in names] for names in held]

@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.analysis.stereoset_files import concat_candidates, read_gold, read_predictions
 from logitbank.analysis.stereoset_scores import CANDIDATES, KEYS, Rule, as_candidates
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank
 from logitbank.store.tables import query_sets_of
 
@@ -88,7 +88,7 @@ def _prompt_sets(bank: Bank, prompts: Sequence[str] | None) -> list[str]:
     absent = [name for name in names if name not in there]
     if absent or not names:
         what = f"prompt set {absent[0]!r}" if absent else "StereoSet prompts"
-        raise BankError(
+        raise AbsentError(
             f"{bank.path} has no {what}; it has {', '.join(there) or 'none'}. Run `logitbank "
             f"extract {bank.path} --suite … --prompts stereoset-intra` first"
         )

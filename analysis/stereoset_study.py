@@ -13,7 +13,7 @@ from logitbank.analysis.stereoset_files import concat_candidates, write_predicti
 from logitbank.analysis.stereoset_scores import Rule
 from logitbank.analysis.stereoset_sources import candidate_batches, file_candidates
 from logitbank.analysis.stereoset_summary import stereoset_summary
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, open_bank
 
 
@@ -108,7 +108,7 @@ def _say_what_there_is(banks: Sequence[Bank]) -> None:
         .agg(pl.col("step").unique(maintain_order=True))
         .iter_rows()
     ]
-    raise BankError(f"no bank has such a model and step; there is {'; '.join(there)}")
+    raise AbsentError(f"no bank has such a model and step; there is {'; '.join(there)}")
 
 
 def _provenance(

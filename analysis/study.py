@@ -16,7 +16,7 @@ from logitbank.analysis.fluctuation_summary import fluctuation_summary
 from logitbank.analysis.frequencies import corpus_frequencies
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.score_table import check_target, write_scores
-from logitbank.analysis.sources import all_scores, bank_frames, chosen_prompts
+from logitbank.analysis.sources import FAIRNESS, all_scores, bank_frames, chosen_prompts
 from logitbank.analysis.table_files import read_table
 from logitbank.errors import UsageError
 from logitbank.store import Bank, open_bank
@@ -44,7 +44,7 @@ def fairness_study(
     banks
         Folders of banks; their models are analysed together.
     prompts
-        Name of the prompt set; by default `winobias`, or the only one that there is.
+        Name of the prompt set; by default `winobias`, or the only one that has its columns.
     change
         Two steps between which the fairness change is told.
 
@@ -56,7 +56,7 @@ def fairness_study(
         A bank or prompt set that is not there, or what `fairness` refuses.
     """
     opened = [open_bank(path) for path in banks]
-    prompts = chosen_prompts(opened, prompts, known="winobias")
+    prompts = chosen_prompts(opened, prompts, FAIRNESS)
     result = fairness(
         bank_frames(opened, prompts, models),
         vocab_limit=vocab_limit,
@@ -105,7 +105,8 @@ def fluctuation_study(
         Folders of banks, and score tables in the published format (.csv or .parquet); all are
         analysed together.
     prompts
-        Name of the banks' prompt set; by default `professions`, or the only one that there is.
+        Name of the banks' prompt set; by default `professions`, or the only one that has its
+        columns.
     frequencies, corpus_sizes
         Tables for the frequency correlation, as `corpus_frequencies` reads them.
     save_scores

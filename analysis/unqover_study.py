@@ -10,7 +10,7 @@ from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.unqover import Cells, Unqover, unqover
 from logitbank.analysis.unqover_figures import unqover_figures
 from logitbank.analysis.unqover_summary import unqover_summary
-from logitbank.errors import BankError
+from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, open_bank
 
 FAMILY = "unqover-"
@@ -82,7 +82,7 @@ def _frames(
     for model in models or ():
         if model not in there:
             known = ", ".join(sorted(there)) or "none"
-            raise BankError(
+            raise AbsentError(
                 f"no bank has scores of {', '.join(names)} from a model {model!r}; there are "
                 f"{known}"
             )
@@ -100,7 +100,7 @@ def _prompt_sets(banks: Sequence[Bank], prompts: Sequence[str] | None) -> list[s
     if absent or not names:
         what = f"prompt set {absent[0]!r}" if absent else "prompt set of UnQover"
         whose = f"{banks[0].path} has no" if len(banks) == 1 else "none of the banks has a"
-        raise BankError(
+        raise AbsentError(
             f"{whose} {what}; there are {', '.join(there) or 'none'}. Run `logitbank extract "
             f"{banks[0].path} --suite … --prompts unqover-gender` first"
         )

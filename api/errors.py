@@ -6,6 +6,7 @@ LogitbankError
 ├── SuiteError            a checkpoint or suite that is not there or does not fit the others
 │   └── WeightsError      weights that are absent, unsafe, unreadable or not what was loaded
 ├── BankError             a bank that is not there or cannot do what was asked
+│   ├── AbsentError       a prompt set, model or step that was named and that no bank has
 │   ├── BankFormatError   not a bank, or a bank of another format version
 │   ├── DamagedError      an object whose bytes are not those that were committed
 │   ├── KeepLevelError    the bank kept too little for this question
@@ -51,6 +52,10 @@ class WeightsError(SuiteError):
 
 class BankError(LogitbankError):
     """A bank that is not there or cannot do what was asked."""
+
+
+class AbsentError(BankError, UsageError):
+    """A prompt set, model or step that was named and that no bank has."""
 
 
 class BankFormatError(BankError, ValueError):

@@ -288,7 +288,8 @@ def analyze_fairness(
         Path | None, typer.Option(help="Folder for tables, figures and the report.")
     ] = None,
     prompts: Annotated[
-        str | None, typer.Option(help="Prompt set; else winobias, or the bank's only one.")
+        str | None,
+        typer.Option(help="Prompt set; else winobias, or the only one with its columns."),
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only these models.")] = None,
     compare: Annotated[
@@ -338,7 +339,8 @@ def analyze_fluctuation(
         Path | None, typer.Option(help="Folder for tables, figures and the report.")
     ] = None,
     prompts: Annotated[
-        str | None, typer.Option(help="Prompt set; else professions, or the bank's only one.")
+        str | None,
+        typer.Option(help="Prompt set; else professions, or the only one with its columns."),
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only these models.")] = None,
     plateau: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import polars as pl
 
-from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
+from logitbank.errors import AbsentError, BankError, BankFormatError, DamagedError, UsageError
 from logitbank.store import commits, mirror, objects, places, tables, zarrays
 from logitbank.store import scan as scanning
 from logitbank.store.commits import Committed
@@ -374,7 +374,7 @@ def among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
     if not found:
         there = sorted({str(getattr(d.checkpoint, name)) for d in deposits})
         asked = ", ".join(map(str, chosen)) or "none"
-        raise BankError(f"no deposit has {name} {asked}; the bank has {', '.join(there)}")
+        raise AbsentError(f"no deposit has {name} {asked}; the bank has {', '.join(there)}")
     return found
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.errors import BankError
+from logitbank.errors import AbsentError
 from logitbank.store import commits, mirror, objects, tables
 from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
@@ -30,7 +30,7 @@ def chosen(
 
     Raises
     ------
-    BankError
+    AbsentError
         The bank has no such model, step or prompt set, or no deposit of all of them.
     """
     deposits = bank.deposits()
@@ -63,7 +63,7 @@ def _check(asked: Iterable[object], there: Collection[object], what: str) -> Non
     for value in asked:
         if value not in there:
             held = ", ".join(sorted(map(_shown, there))) or "none"
-            raise BankError(f"the bank has no {what} {_shown(value)}; it has {held}")
+            raise AbsentError(f"the bank has no {what} {_shown(value)}; it has {held}")
 
 
 def _shown(value: object) -> str:

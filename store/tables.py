@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import numpy as np
 import polars as pl
 
-from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store import mirror, objects
 from logitbank.store.attributes import QUERY_SET
 from logitbank.store.parquet import PARQUET_ERRORS, check_rows
@@ -76,7 +76,7 @@ def read_query_set(root: Path, name: str) -> QuerySet:
 
     Raises
     ------
-    BankError
+    AbsentError
         It is not in the bank.
     DamagedError
         Its content is another.
@@ -117,7 +117,7 @@ def _present(root: Path, name: str) -> Path:
     mirror.ensure_here(path)
     if not path.exists():
         there = ", ".join(query_set_names(root)) or "none"
-        raise BankError(
+        raise AbsentError(
             f"query set {name} is not in {root}, which has {there}; add it with add_query_set"
         )
     return path
@@ -177,7 +177,7 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
 
     Raises
     ------
-    BankError
+    AbsentError
         There is none of this name.
     DamagedError
         One is no such table.
@@ -186,7 +186,7 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     tables = [_scan_prompts(f.path) for f in files if f.name == name]
     if not tables:
         names = sorted({f.name for f in files})
-        raise BankError(
+        raise AbsentError(
             f"prompt set {name!r} is not in {root}; it has {', '.join(names)}"
             if names
             else f"{root} has no prompts yet; add some with `logitbank extract`"
@@ -246,7 +246,7 @@ def check_prompts(root: Path, table: pl.DataFrame) -> None:
     ------
     UsageError
         Columns, types, nulls, repeated rows, or rows and tokens outside the query set.
-    BankError
+    AbsentError
         A query set is not in the bank.
     """
     _check_columns(table)

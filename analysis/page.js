@@ -387,7 +387,8 @@
         this.show();
       } }, this.label(this.set.prompts[row.at])));
       this.list.replaceChildren(make("p", { class: "note" }, rows.length ? caption : "None."),
-        make("ol", {}, ...rows.map((row, index) => make("li", {}, this.buttons[index], " ", make("span", { class: "note" }, row.note)))));
+        make("ol", {}, ...rows.map((row, index) => make("li", {}, this.buttons[index], " ", make("span", { class: "note" }, row.note),
+          make("div", { class: "excerpt" }, this.set.prompts[row.at].text)))));
       this.show();
     }
 
@@ -407,7 +408,7 @@
       const controls = make("div", { class: "controls" }, kind.element);
       if (this.own.length > 1) controls.prepend(boxes("Models", this.own.map((series) => series.name), this.state.on, () => this.draw()));
       this.detail.replaceChildren(make("h3", {}, this.label(prompt)), make("div", { class: "prompt-text" }, prompt.text),
-        make("p", { class: "note" }, prompt.options.map((one) => `${visible(one.continuation)}${one.answer ? " (answer)" : ""}`).join(" | ")),
+        make("p", { class: "note" }, prompt.options.map((one) => `${visible(one.continuation || one.option)}${one.answer ? " (answer)" : ""}`).join(" | ")),
         controls, this.legend, this.where);
       this.draw();
     }

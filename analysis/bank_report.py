@@ -10,7 +10,7 @@ from logitbank.analysis.figure_data import figure_data
 from logitbank.analysis.interactive import interactive_figures
 from logitbank.analysis.page import Json, Part, write_page
 from logitbank.analysis.page_prompts import prompt_data, prompt_table
-from logitbank.analysis.report_cautions import cautions
+from logitbank.analysis.report_words import ABOUT, cautions
 from logitbank.analysis.report_sections import Section, planned, section
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, open_bank
@@ -143,12 +143,13 @@ def _part(found: Section, *, taken: Sequence[str]) -> Part:
         found.prompts,
     )
     if found.problem:
-        return Part(*head, problem=found.problem)
+        return Part(*head, about=ABOUT[found.family], problem=found.problem)
     drawn: dict[str, list[pl.DataFrame]] = {}
     for name, table in figure_data(found.result).items():
         drawn.setdefault(kind_of(name), []).append(table)
     return Part(
         *head,
+        about=ABOUT[found.family],
         findings=found.findings,
         notes=found.notes,
         figures=interactive_figures(found.result),

@@ -39,6 +39,8 @@ class Part:
     id: str
     title: str
     prompts: Sequence[str]
+    about: str = ""
+    """What it asks, in plain words."""
     findings: Sequence[str] = ()
     notes: Sequence[str] = ()
     problem: str = ""
@@ -148,6 +150,7 @@ class _Data:
             "id": part.id,
             "title": part.title,
             "prompts": part.prompts,
+            "about": part.about,
             "findings": part.findings,
             "notes": part.notes,
             "problem": part.problem,

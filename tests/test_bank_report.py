@@ -8,7 +8,7 @@ import pytest
 from logitbank.analysis import bank_report, report_sections
 from logitbank.analysis.option_scores import option_scores, option_summary
 from logitbank.analysis.prompt_scores import prompt_scores
-from logitbank.analysis.report_cautions import GENERAL, OF_FAMILY, cautions
+from logitbank.analysis.report_words import ABOUT, GENERAL, OF_FAMILY, cautions
 from logitbank.analysis.report_sections import planned, section
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
@@ -54,6 +54,7 @@ def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
     assert len(said) == len(set(said))
     assert set(GENERAL) <= set(said)
     assert {"fairness", "stereotype", "crows-pairs", "lambada", "tradeoff"} <= set(OF_FAMILY)
+    assert set(ABOUT) == {*OF_FAMILY, "options"}
 
 
 def test_findings_are_numbers_and_notes_tell_how_to_read_them(whole: Path) -> None:

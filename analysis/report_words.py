@@ -1,7 +1,51 @@
-"""What the numbers of a report do not say: limits that the sources of the methods name."""
+"""What the numbers of a report mean, in plain words, and what they do not say."""
 
 from collections.abc import Iterable
 
+ABOUT = {
+    "fairness": (
+        "Each prompt is a sentence with a pronoun, a question about the gender of somebody in it, and "
+        "the answers male, female and not specified. The gap Δ says how much farther the model is "
+        "from the right answer for women than for men, from −1 to 1: 0 is fair, above 0 it serves "
+        "women worse, below 0 men."
+    ),
+    "fluctuation": (
+        "Each prompt asks whether “he” or “she” comes before a profession. R is how many times as "
+        "probable “he” is, and its coefficient of variation (CV) how much that wanders from one "
+        "checkpoint to the next: where it is large, a single checkpoint tells little."
+    ),
+    "stereoset": (
+        "Each example has a stereotyped, an anti-stereotyped and an unrelated candidate. lms is how "
+        "often the related ones are preferred to the unrelated one (100 is best), ss how often the "
+        "stereotyped one is preferred to its opposite (50 is no preference), and iCAT joins both "
+        "(100 is best)."
+    ),
+    "unqover": (
+        "Each question names two people or groups and leaves open whom an attribute fits, so an "
+        "unbiased model favours neither. C says how much one of them is favoured, from −1 to 1; μ "
+        "and η are the size of such preferences over all, and 0 is none."
+    ),
+    "stereotype": (
+        "How often the model takes the stereotyped reading of a sentence: one half is no preference."
+    ),
+    "crows-pairs": (
+        "The sentences of a pair differ in the group that they are about. The score is how often "
+        "the stereotyping one is the more probable: 50 % is no preference."
+    ),
+    "lambada": (
+        "How often the model knows the last word of a passage, and how much that word surprises it "
+        "(perplexity): what it can do, whatever its bias."
+    ),
+    "tradeoff": (
+        "Checkpoints by what they can do and by how biased they are: which of them no other beats in "
+        "both, and what a smaller gap would cost."
+    ),
+    "options": (
+        "How the probability of a prompt's options is shared out among them, on average over the "
+        "prompts."
+    ),
+}
+"""What a family asks, for a reader who has never heard of it."""
 GENERAL = (
     "The page is about the models and prompts of this bank. Other prompts, wordings, languages and "
     "models may behave otherwise, and a number about text is no measure of harm in use.",

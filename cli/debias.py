@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
+from logitbank.cli.layout import App
 from logitbank.cli.options import BankPath, Form, Format, Models, Out, Table
 
-app = typer.Typer(
-    no_args_is_help=True, help="Train a small filter from a bank, and see the bank through it."
-)
+app = App(help="Train a small filter from a bank, and see the bank through it.")
 
 
 class Objective(StrEnum):

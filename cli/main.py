@@ -3,7 +3,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, ClassVar, Literal, NoReturn
 
 import typer
 
@@ -18,15 +18,26 @@ from logitbank.cli import (
     show_prompt,
     unqover,
 )
+from logitbank.cli.layout import App, Command, Group, Sections
 from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+
+class Root(Group):
+    sections: ClassVar[Sections] = {
+        "Try it": ("demo",),
+        "Fill a bank": ("extract", "fetch", "suites", "prompts"),
+        "Ask it": ("info", "analyze", "report", "show", "query", "compare", "debias"),
+        "Share it": ("describe", "push", "pull"),
+        "Look after it": ("verify", "merge", "shrink"),
+    }
+
+
+app = App(
+    cls=Root,
     help="Run every checkpoint over every prompt once, keep the logits, ask every question later.",
 )
-prompts_app = typer.Typer(no_args_is_help=True, help="Show and check prompt sets.")
-analyze_app = typer.Typer(no_args_is_help=True, help="Compute a family of metrics from a bank.")
+prompts_app = App(help="Show and check prompt sets.")
+analyze_app = App(help="Compute a family of metrics from a bank.")
 app.add_typer(prompts_app, name="prompts")
 app.add_typer(analyze_app, name="analyze")
 app.add_typer(debias.app, name="debias")
@@ -77,7 +88,21 @@ FirstToken = Annotated[
 ]
 
 
-@app.command()
+class Extract(Command):
+    sections: ClassVar[Sections] = {
+        "What to run": ("suite", "prompts", "steps", "model", "language", "adapter_from"),
+        "Known prompt sets": ("orders", "splits", "instances", "data"),
+        "What is kept": ("keep", "dtype", "title", "licence", "citation"),
+        "How it is run": (
+            *("engine", "compute_dtype", "deterministic", "canary_every", "first_token"),
+            *("legacy_weights", "trust_remote_code"),
+        ),
+        "Machines": ("workers", "shard", "ray", "tensor_parallel", "disk_budget"),
+        "Before it is run": ("dry_run", "sample"),
+    }
+
+
+@app.command(cls=Extract)
 def extract(
     bank: BankPath,
     suite: Annotated[str, typer.Option(help="Known suite, owner/repo, or folder of checkpoints.")],
@@ -515,11 +540,20 @@ _INTERRUPTED = 130
 def _refuse(error: typer.TyperException) -> NoReturn:
     """End a call that does not parse, naming the help of the command that it was for."""
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+        print(error.format_message(), file=sys.stderr)
         sys.exit(2)
     context = getattr(error, "ctx", None)  # absent where an option lacks a value
     command = "logitbank" if context is None else context.command_path
-    message = error.format_message().strip().rstrip(".")
-    _fail(f"{message}; see `{command} --help`", 2)
+    if (
+        near := getattr(error, "possibilities", None)
+    ) is not None:  # of an option that is not there
+        message = (
+            f"{error.message}; did you mean {' or '.join(sorted(near))}?" if near else error.message
+        )
+    else:
+        message = error.format_message().strip().replace(": Value error, ", ": ")
+        message = message.replace(". Did you mean", "; did you mean")
+    _fail(f"{message.rstrip('.')}{'' if message.endswith('?') else ';'} see `{command} --help`", 2)
 
 
 def _fail(message: str, code: int) -> NoReturn:

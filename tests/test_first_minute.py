@@ -1,10 +1,15 @@
 """What somebody meets who has just installed it: wrong calls, odd terminals, pipes, no home."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from logitbank.analysis.sources import FAIRNESS, FLUCTUATION, chosen_prompts
+from logitbank.cli.main import app
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank
 from tests import small_banks
@@ -20,6 +25,74 @@ def bank(tmp_path: Path) -> Bank:
     bank = Bank.create(tmp_path / "b.zarr")
     bank.add_query_set(small_banks.QUERY_SET)
     return bank
+
+
+def test_help_lists_every_command_once_under_a_heading(call: Call) -> None:
+    code, out, error = call("--help")
+    assert (code, error) == (0, "")
+    assert [line for line in out.splitlines() if line.endswith(":")] == [
+        *("Try it:", "Fill a bank:", "Ask it:", "Share it:", "Look after it:", "Options:"),
+    ]
+    listed = re.findall(r"^  ([a-z]+)  ", out, re.MULTILINE)
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_help_of_every_command_fits_the_terminal_and_cuts_nothing(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for path, command in every_command():
+        code, out, _ = call(*path, "--help")
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= int(columns), path
+        assert "…" not in out.replace("https://…", ""), path
+        assert "list[" not in out, path
+        flat = " ".join(out.split())
+        for option in (p for p in command.params if p.param_type_name == "option"):
+            assert option.opts[0] in flat, f"{path} {option.opts}"
+
+
+def every_command(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        yield (*path, name), command
+        if hasattr(command, "commands"):
+            yield from every_command(command, (*path, name))
+
+
+def test_extract_s_options_stand_under_headings_and_none_is_left_over(call: Call) -> None:
+    _, out, _ = call("extract", "--help")
+    *_, last = out.split("\n\n")
+    assert last.split() == ["Options:", "--help", "Show", "this", "message", "and", "exit."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inof"], "No such command 'inof'; did you mean 'info'? see `logitbank --help`"),
+        (["analyze", "fairnes"], "'fairnes'; did you mean 'fairness'? see `logitbank analyze -"),
+        (["info", "--fromat", "csv"], "No such option: --fromat; did you mean --format? see `log"),
+        (["info", "--zzz"], "No such option: --zzz; see `logitbank info --help`"),
+        (["info"], "Missing argument 'bank'; see `logitbank info --help`"),
+        (["info", "b", "--format", "xml"], "'--format': 'xml' is not one of 'table', 'csv', 'js"),
+    ],
+)
+def test_a_mistyped_call_is_answered_with_what_was_meant(
+    call: Call, arguments: list[str], message: str
+) -> None:
+    code, out, error = call(*arguments)
+    assert (code, out) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["analyze"], ["prompts"], ["debias"]])
+def test_without_arguments_the_help_is_shown_and_the_call_was_wrong(
+    call: Call, arguments: list[str]
+) -> None:
+    code, out, error = call(*arguments)
+    assert (code, out) == (2, "")
+    assert error.startswith(f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND")
 
 
 def test_of_several_prompt_sets_the_one_with_the_family_s_columns_is_taken(bank: Bank) -> None:

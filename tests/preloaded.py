@@ -155,7 +155,8 @@ class Process:
             descriptors = [source, target, stderr.fileno(), *pass_fds]
             self._connection = socket.socket(socket.AF_UNIX)
             self._connection.connect(address)
-            request = [*command[2:]], dict(os.environ if env is None else env), [*pass_fds]
+            environment = dict(os.environ if env is None else env)
+            request = [*command[2:]], environment, [*pass_fds], os.getcwd()
             socket.send_fds(self._connection, [pickle.dumps(request)], descriptors)
         self.pid = self._receive()
 
@@ -244,7 +245,11 @@ def _tell(connection: socket.socket, number: int) -> None:
 
 
 def _become(
-    command: list[str], environment: dict[str, str], numbers: list[int], descriptors: list[int]
+    command: list[str],
+    environment: dict[str, str],
+    numbers: list[int],
+    folder: str,
+    descriptors: list[int],
 ) -> None:
     """Go on as `python -m`, with these descriptors as 0, 1, 2 and the numbers; does not return."""
     code = 1
@@ -255,6 +260,7 @@ def _become(
         for descriptor, number in zip(above, (0, 1, 2, *numbers), strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
+        os.chdir(folder)
         os.environ.update(environment)  # imports have set some too
         module, *sys.argv[1:] = command
         sys.modules.pop(module, None)

@@ -10,8 +10,8 @@ from logitbank.analysis.figure_data import figure_data
 from logitbank.analysis.interactive import interactive_figures
 from logitbank.analysis.page import Json, Part, write_page
 from logitbank.analysis.page_prompts import prompt_data, prompt_table
-from logitbank.analysis.report_words import ABOUT, cautions
 from logitbank.analysis.report_sections import Section, planned, section
+from logitbank.analysis.report_words import ABOUT, cautions
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, open_bank
 from logitbank.store.about import own_fields, sources_of

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 ABOUT = {
     "fairness": (
-        "Each prompt is a sentence with a pronoun, a question about the gender of somebody in it, and "
-        "the answers male, female and not specified. The gap Δ says how much farther the model is "
-        "from the right answer for women than for men, from −1 to 1: 0 is fair, above 0 it serves "
-        "women worse, below 0 men."
+        "Each prompt is a sentence with a pronoun, a question about the gender of somebody in it, "
+        "and the answers male, female and not specified. The gap Δ says how much farther the model "
+        "is from the right answer for women than for men, from −1 to 1: 0 is fair, above 0 it "
+        "serves women worse, below 0 men."
     ),
     "fluctuation": (
         "Each prompt asks whether “he” or “she” comes before a profession. R is how many times as "
@@ -15,10 +15,10 @@ ABOUT = {
         "checkpoint to the next: where it is large, a single checkpoint tells little."
     ),
     "stereoset": (
-        "Each example has a stereotyped, an anti-stereotyped and an unrelated candidate. lms is how "
-        "often the related ones are preferred to the unrelated one (100 is best), ss how often the "
-        "stereotyped one is preferred to its opposite (50 is no preference), and iCAT joins both "
-        "(100 is best)."
+        "Each example has a stereotyped, an anti-stereotyped and an unrelated candidate. lms is "
+        "how often the related ones are preferred to the unrelated one (100 is best), ss how often "
+        "the stereotyped one is preferred to its opposite (50 is no preference), and iCAT joins "
+        "both (100 is best)."
     ),
     "unqover": (
         "Each question names two people or groups and leaves open whom an attribute fits, so an "
@@ -26,7 +26,9 @@ ABOUT = {
         "and η are the size of such preferences over all, and 0 is none."
     ),
     "stereotype": (
-        "How often the model takes the stereotyped reading of a sentence: one half is no preference."
+        "How often the model gives a person of an occupation the pronoun, or the gender, of the "
+        "stereotype: one half is no preference. winobias_em asks whom a pronoun means, and is the "
+        "difference between stereotyped and other sentences: 0 is no bias."
     ),
     "crows-pairs": (
         "The sentences of a pair differ in the group that they are about. The score is how often "
@@ -37,8 +39,8 @@ ABOUT = {
         "(perplexity): what it can do, whatever its bias."
     ),
     "tradeoff": (
-        "Checkpoints by what they can do and by how biased they are: which of them no other beats in "
-        "both, and what a smaller gap would cost."
+        "Checkpoints by what they can do and by how biased they are: which of them no other beats "
+        "in both, and what a smaller gap would cost."
     ),
     "options": (
         "How the probability of a prompt's options is shared out among them, on average over the "

@@ -8,8 +8,8 @@ import pytest
 from logitbank.analysis import bank_report, report_sections
 from logitbank.analysis.option_scores import option_scores, option_summary
 from logitbank.analysis.prompt_scores import prompt_scores
-from logitbank.analysis.report_words import ABOUT, GENERAL, OF_FAMILY, cautions
 from logitbank.analysis.report_sections import planned, section
+from logitbank.analysis.report_words import ABOUT, GENERAL, OF_FAMILY, cautions
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.command import Call

@@ -55,13 +55,13 @@ def prompt_data(
         else:
             left_out += 1
     keys = _chosen(lists, values)
-    listed = {(own.model, own.run) for own in lists}
     ids = {name for name, _ in keys}
     again = prompt_scores(bank, prompts, models=models, ids=ids)
-    held = [scores for scores in again if (scores.model, scores.run) in listed]
-    shown = _prompts(held, keys)
+    held = {(scores.model, scores.run): scores for scores in again}
+    lists = [own for own in lists if own.series in held]  # others were asked none of these
+    shown = _prompts([held[own.series] for own in lists], keys)
     places = {key: at for at, key in enumerate(keys)}
-    several_runs = len({own.run for own in lists}) > 1
+    several_runs = len({own.series[1] for own in lists}) > 1
     return {
         "name": prompts,
         "measure": lists[0].measure,
@@ -70,12 +70,12 @@ def prompt_data(
         "prompts": shown,
         "series": [
             {
-                "name": f"{own.model} {own.run}" if several_runs else own.model,
+                "name": " ".join(own.series) if several_runs else own.series[0],
                 **own.placed(places),
-                "steps": list(scores.steps),
-                "logprob": _logprobs(scores, keys, shown),
+                "steps": list(held[own.series].steps),
+                "logprob": _logprobs(held[own.series], keys, shown),
             }
-            for own, scores in zip(lists, held, strict=True)
+            for own in lists
         ],
     }
 
@@ -84,7 +84,8 @@ class _Lists:
     """The prompts of one model and run that move and differ most."""
 
     def __init__(self, scores: PromptScores) -> None:
-        self.model, self.run, self.measure = scores.model, scores.run, scores.measure
+        self.series = scores.model, scores.run
+        self.measure = scores.measure
         self.total = len(scores.prompts)
         self.values_each = len(scores.steps) * len(scores.options) / max(1, self.total)
         self.moved = [

@@ -1,22 +1,24 @@
-"""The report's page in a real browser: nothing breaks, everything can be worked, text stays text."""
+"""The report in a real browser: nothing breaks, everything can be worked, text stays text."""
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from playwright.sync_api import Browser
 
+from logitbank import describe
 from logitbank.analysis.bank_report import report
 from logitbank.analysis.page import CELLS, ROWS, rows_that_fit, table_data, write_page
 from logitbank.analysis.page_prompts import prompt_data
-from logitbank.store import Bank
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.browser import Opened, browser
 from tests.evaluation_banks import whole_bank
-from tests.small_banks import logits, new_bank
-from tests.small_banks import spec as _spec
+from tests.small_banks import QUERY_SET, TOKENIZER, logits, new_bank, prompt_table, spec
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ {{7*7}} ${1} \u2028"
 
@@ -213,8 +215,6 @@ def test_without_a_script_the_sentences_are_there(
 
 def test_text_of_strangers_stays_text(chromium: Browser, tmp_path: Path) -> None:
     bank = whole_bank(tmp_path / "b.zarr", model=HOSTILE)
-    from logitbank import describe
-
     describe(bank, title=HOSTILE, licence=HOSTILE)
     opened = Opened(chromium, report(bank, tmp_path / "b.html", bootstrap=0))
     opened.draw_all()
@@ -230,17 +230,13 @@ def test_text_of_strangers_stays_text(chromium: Browser, tmp_path: Path) -> None
 def test_prompts_of_a_page_are_the_scores_of_the_bank(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b.zarr")
     for step in (0, 1, 2):
-        asked = _spec(step)
+        asked = spec(step)
         bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
     found = prompt_data(bank, "parity")
     assert (found["measure"], found["total"], len(found["prompts"])) == ("share", 10, 10)
     scan = bank.scan("parity").collect()
     (series,) = found["series"]
     assert series["steps"] == [0, 1, 2]
-    import base64
-
-    import numpy as np
-
     stored = np.frombuffer(base64.b64decode(series["logprob"]["bdata"]), "<f4").reshape(3, 20)
     column = 0
     for prompt in found["prompts"]:
@@ -263,6 +259,34 @@ def test_a_page_holds_few_of_many_prompts_and_no_list_points_elsewhere(tmp_path:
     places += [row[0] for pair in series["pairs"] for row in pair["top"]]
     assert max(places) < 25
     assert len(series["moved"]) >= 10
+
+
+def test_models_that_were_asked_different_prompts_share_a_page(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b.zarr")
+    other = QuerySet(TOKENIZER, tuple(Query((9, i), 1) for i in range(3)))
+    bank.add_query_set(other)
+    more = prompt_table(other).with_columns(prompt_id=pl.lit("q") + pl.col("row").cast(pl.String))
+    bank.add_prompts("parity", more)
+    for step in (0, 1):
+        bank.deposit(
+            logits(step), checkpoint=CheckpointId("a", step=step), query_set=QUERY_SET.name
+        )
+        bank.deposit(
+            logits(step, queries=3),
+            checkpoint=CheckpointId("b", step=step),
+            query_set=other.name,
+        )
+    found = prompt_data(bank, "parity")
+    assert [series["name"] for series in found["series"]] == ["a", "b"]
+    names = [prompt["id"] for prompt in found["prompts"]]
+    assert sorted(names) == [f"p{i}" for i in range(10)] + ["q0", "q1", "q2"]
+    for series, own in zip(found["series"], "pq", strict=True):
+        stored = np.frombuffer(base64.b64decode(series["logprob"]["bdata"]), "<f4").reshape(2, 26)
+        asked = ~np.isnan(stored[0]).reshape(13, 2).any(axis=1)
+        assert {name for name, is_asked in zip(names, asked, strict=True) if is_asked} == {
+            name for name in names if name.startswith(own)
+        }
+        assert {names[at][0] for at, *_ in series["moved"]} == {own}
 
 
 def test_tables_together_are_bounded() -> None:

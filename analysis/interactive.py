@@ -1,6 +1,4 @@
-"""Figures to look into: with hovering and zooming, drawn by Plotly from the same tables."""
-
-from typing import TYPE_CHECKING
+"""Figures to look into: with hovering and zooming, drawn from the same tables."""
 
 import polars as pl
 
@@ -12,39 +10,41 @@ from logitbank.analysis.fluctuation import Fluctuation
 from logitbank.analysis.interactive_evaluation import evaluation_sheets
 from logitbank.analysis.interactive_fairness import fairness_sheets
 from logitbank.analysis.interactive_fluctuation import fluctuation_sheets
-from logitbank.analysis.interactive_parts import Sheet
+from logitbank.analysis.interactive_options import option_sheets
+from logitbank.analysis.interactive_parts import Interactive, Sheet
 from logitbank.analysis.interactive_stereoset import stereoset_sheets
 from logitbank.analysis.interactive_tradeoff import tradeoff_sheets
 from logitbank.analysis.interactive_unqover import unqover_sheets
+from logitbank.analysis.option_scores import OptionScores
 from logitbank.analysis.stereoset import StereoSet
 from logitbank.analysis.tradeoff import TradeOff
 from logitbank.analysis.unqover import Unqover
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+__all__ = ["Interactive", "Result", "interactive_figures", "tables_by_kind"]
 
-Result = Fairness | Fluctuation | StereoSet | Unqover | Evaluation
+Drawn = Fairness | Fluctuation | StereoSet | Unqover | Evaluation
+Result = Drawn | OptionScores
 
 
-def interactive_figures(result: Result) -> "dict[str, Figure]":
+def interactive_figures(result: Result) -> dict[str, Interactive]:
     """Interactive figures of a result, one of each kind of `figure_data`, with all models and runs.
 
     What is asked has figures of its own where there are several: a category of UnQover
     (`ranked_subjects-gender`), a task of StereoSet (`domains-intrasentence`). Beside the kinds of
-    `figure_data` there are `accuracy` (of fairness, over training) and `crows_pairs_types`.
+    `figure_data` there are `accuracy` (of fairness, over training) and `crows_pairs_types`; those
+    of `OptionScores` are `shares` and `accuracy`.
 
-    `layout.meta` has title, caption, `kind` (`training`, `checkpoint` or `fixed`), `one_series`
-    (of several models, one at a time) and `steps`, the release as None; of kind `training` also
-    `axis`, places and texts of ticks. Every trace's `meta` has `series` (the model, and run or verb
-    and so on where they differ), `group` (what its colour stands for) and `role`; of kind
-    `checkpoint` also `step`, and a trace without one belongs to all. These texts are as they came;
-    all others are escaped, as Plotly would read them as markup. Of kind `training` the first of
-    every point's `customdata` is the real step.
+    Drawn by Bokeh, with ranges, columns and tags that a page can move; `Interactive` tells of
+    them. Texts in `meta` and `traces` are as they came; what is drawn takes none for markup.
     """
-    return {kind: sheet.figure() for kind, sheet in _sheets(result).items()}
+    from logitbank.analysis.interactive_bokeh import drawn
+
+    return {kind: drawn(sheet) for kind, sheet in _sheets(result).items()}
 
 
 def _sheets(result: Result) -> dict[str, Sheet]:
+    if isinstance(result, OptionScores):
+        return option_sheets(result)
     tables = tables_by_kind(result)
     if isinstance(result, Fairness):
         return fairness_sheets(result, tables)
@@ -59,7 +59,7 @@ def _sheets(result: Result) -> dict[str, Sheet]:
     return evaluation_sheets(result, tables)
 
 
-def tables_by_kind(result: Result) -> dict[str, pl.DataFrame]:
+def tables_by_kind(result: Drawn) -> dict[str, pl.DataFrame]:
     """The tables of `figure_data`, those of one kind put together."""
     found: dict[str, list[pl.DataFrame]] = {}
     for name, table in figure_data(result).items():

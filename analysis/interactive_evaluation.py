@@ -9,24 +9,23 @@ from logitbank.analysis.crows_pairs import ALL, CrowsPairs
 from logitbank.analysis.evaluation_figures import GREEN, KINDS, PURPLE, SA_CAPTION
 from logitbank.analysis.figure_axes import COLOURS, MUTED
 from logitbank.analysis.interactive_parts import (
-    AXIS,
+    Axis,
     Names,
+    Panel,
     Sheet,
-    dashed_line,
+    Trace,
+    floats,
     in_order,
     interval,
-    plain,
-    reach,
-    rounded,
+    reached,
     told,
     when,
 )
-from logitbank.analysis.interactive_steps import Curve, Panel, add_curve, training_sheet
+from logitbank.analysis.interactive_steps import Curve, add_curve, training_sheet
 from logitbank.analysis.lambada import Lambada
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy
 
 KEYS = ("model", "run")
-FROM_ZERO = {"rangemode": "tozero"}
 Tables = Mapping[str, pl.DataFrame]
 SHADES = (PURPLE, GREEN, "#b08bc0", "#7fc9ae")
 
@@ -66,8 +65,8 @@ def _lambada(table: pl.DataFrame, names: Names) -> Sheet:
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[
-            Panel("Accuracy", 220, FROM_ZERO),
-            Panel("Perplexity, log scale", 220, {"type": "log"}),
+            Panel(Axis("Accuracy", from_zero=True), 220),
+            Panel(Axis("Perplexity, log scale", log=True), 220),
         ],
     )
     for series, part in parts:
@@ -96,11 +95,10 @@ def _stereotype(table: pl.DataFrame, names: Names) -> Sheet:
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[
-            Panel("Stereotype accuracy", 260),
-            *([Panel("JSD-P, scaled to 0–1", 220, FROM_ZERO)] if jsd else []),
+            Panel(Axis("Stereotype accuracy"), 260, rules=[("y", 0.5)]),
+            *([Panel(Axis("JSD-P, scaled to 0–1", from_zero=True), 220)] if jsd else []),
         ],
     )
-    sheet.layout["shapes"] = [dashed_line(0.5)]
     groups = [
         _Group(0, "accuracy", "Stereotype accuracy", SHADES),
         _Group(1, "jsd_p", "JSD-P", COLOURS),
@@ -119,7 +117,6 @@ def _stereotype(table: pl.DataFrame, names: Names) -> Sheet:
 
 def _exact_match(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table, KEYS)
-    zero = {"zeroline": True, "zerolinecolor": MUTED, "zerolinewidth": 1}
     sheet, places = training_sheet(
         "winobias_em",
         "Above: share of sentences where the person that the pronoun means is named, mean of types "
@@ -127,7 +124,10 @@ def _exact_match(table: pl.DataFrame, names: Names) -> Sheet:
         "95 % interval over pairs. Where no person is named, a bias of 0 says nothing.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
-        panels=[Panel("Person named", 200, FROM_ZERO), Panel("Bias, pro − anti", 240, zero)],
+        panels=[
+            Panel(Axis("Person named", from_zero=True), 200),
+            Panel(Axis("Bias, pro − anti"), 240, rules=[("y", 0)]),
+        ],
     )
     for series, part in parts:
         drawn: list[str] = []
@@ -142,7 +142,7 @@ def _exact_match(table: pl.DataFrame, names: Names) -> Sheet:
                 colour = {"mean": MUTED, "Type 1": COLOURS[0]}.get(kind, COLOURS[1])
             curve = Curve(
                 series, name, colour, own, "Bias" if panel else "Person named", panel=panel,
-                dash="dot" if kind in drawn and len(parts) == 1 else None,
+                dash="dotted" if kind in drawn and len(parts) == 1 else None,
             )  # fmt: skip
             drawn.append(kind)
             add_curve(sheet, places, curve)
@@ -160,9 +160,8 @@ def _crows_pairs(table: pl.DataFrame, names: Names) -> Sheet:
         "intervals of the share of all pairs.",
         steps=curves["step"].to_list(),
         series=[name for name, _ in parts],
-        panels=[Panel("Stereotyping sentence preferred, %")],
+        panels=[Panel(Axis("Stereotyping sentence preferred, %"), rules=[("y", 50)])],
     )
-    sheet.layout["shapes"] = [dashed_line(50)]
     for series, part in parts:
         groups = part.partition_by("series", maintain_order=True)
         for own, colour in zip(groups, (MUTED, COLOURS[1], COLOURS[0]), strict=False):
@@ -184,40 +183,36 @@ def _types(table: pl.DataFrame, names: Names) -> Sheet:
         "checkpoint" if len(steps) > 1 else "fixed",
         steps,
         [name for name, _ in parts],
-        height=90 + 26 * len(types),
     )
     places = {name: at for at, name in enumerate(types)}
     ends = pl.concat([table["low"], table["high"], pl.Series([50.0])])
     known = [end for end in ends if end is not None and end == end]
-    ticks = ["all pairs", *map(plain, types[1:])]
-    sheet.layout = {
-        "xaxis": {**AXIS, "title": {"text": "Stereotyping sentence preferred, %"},
-                  "range": [min(known) - 2, max(known) + 2]},
-        "yaxis": {**AXIS, "showgrid": False, "tickmode": "array", "tickvals": [*places.values()],
-                  "ticktext": ticks, "range": [len(types) - 0.4, -0.6]},
-        "shapes": [dashed_line(50, "x")],
-    }  # fmt: skip
+    called = {name: "all pairs" if name == ALL else name for name in types}
+    sheet.across = Axis("Stereotyping sentence preferred, %", ends=(min(known) - 2, max(known) + 2))
+    rows_axis = Axis(names=[*called.values()], turned=True, grid=False)
+    sheet.panels = [Panel(rows_axis, 40 + 26 * len(types), rules=[("x", 50)])]
     for at, (series, part) in enumerate(parts):
         aside = 0.5 * (at - (len(parts) - 1) / 2) / len(parts)
-        for own in part.partition_by("step", maintain_order=True):
-            ends_told = [interval(low, high) for low, high in own.select("low", "high").iter_rows()]
-            step = own["step"][0]
-            told_rows = zip(own["bias_type"], own["score"], ends_told, own["pairs"], strict=True)
-            points = {
-                "type": "scatter",
-                "mode": "markers",
-                "name": sheet.name(series),
-                "x": rounded(own["score"]),
-                "y": rounded([places[name] + aside for name in own["bias_type"]]),
-                "error_x": reach(own, "score", "low", "high"),
-                "customdata": [
-                    [step, "all pairs" if name == ALL else plain(name), told(score), ends, pairs]
-                    for name, score, ends, pairs in told_rows
-                ],
-                "marker": {"size": 9, "color": sheet.colour(series)},
-                "hovertemplate": f"{sheet.head(series)}<br>{when(step)}<br>%{{customdata[1]}}: "
-                "%{customdata[2]} %<br>95 %: %{customdata[3]}<br>%{customdata[4]:,} pairs"
-                "<extra></extra>",
-            }
-            sheet.add(points, series=series, role="point", **sheet.at(step))
+        columns = {
+            "x": floats(part["score"]),
+            "value": floats([places[name] + aside for name in part["bias_type"]]),
+            **reached(part, "low", "high", along="x"),
+            "step": part["step"].to_list(),
+            "when": [when(step) for step in part["step"]],
+            "told": [
+                f"{called[name]}: {told(score)} %"
+                for name, score in part.select("bias_type", "score").iter_rows()
+            ],
+            "ends": [
+                f"95 %: {interval(low, high)}, {pairs:,} pairs"
+                for low, high, pairs in part.select("low", "high", "pairs").iter_rows()
+            ],
+        }
+        sheet.traces.append(
+            Trace(
+                shape="points", role="point", series=series, columns=columns, slides=True,
+                name=sheet.name(series), head=sheet.head(series), told=["when", "told", "ends"],
+                colour=sheet.colour(series), size=9, reach=["x"],
+            )
+        )  # fmt: skip
     return sheet

@@ -6,24 +6,23 @@ import polars as pl
 
 from logitbank.analysis.fairness import Fairness
 from logitbank.analysis.fairness_cube import FairnessLabels
-from logitbank.analysis.figure_axes import COLOURS, MUTED
+from logitbank.analysis.figure_axes import COLOURS
 from logitbank.analysis.figures import BANDS, MARKS, TEST_LABELS
 from logitbank.analysis.interactive_marks import add_marks, add_onset, mark_panel
 from logitbank.analysis.interactive_parts import (
-    AXIS,
+    Axis,
+    Columns,
     Names,
+    Note,
+    Panel,
     Sheet,
+    Trace,
+    floats,
     in_order,
-    plain,
-    rounded,
+    told,
     when,
 )
-from logitbank.analysis.interactive_steps import (
-    Curve,
-    Panel,
-    add_curve,
-    training_sheet,
-)
+from logitbank.analysis.interactive_steps import Curve, add_curve, training_sheet
 
 KEYS = ("model", "run")
 SPREAD = "± 1 SD"
@@ -50,7 +49,7 @@ def fairness_sheets(result: Fairness, tables: Tables) -> dict[str, Sheet]:
 
 
 def _jsd_p(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
-    panel = Panel("JSD-P, scaled to 0–1", options={"rangemode": "tozero"})
+    panel = Panel(Axis("JSD-P, scaled to 0–1", from_zero=True))
     caption = (
         "The right option's part of the divergence between prediction and right answer, for "
         f"prompts whose answer is {labels.male} or {labels.female}; smaller is better. {BANDS} "
@@ -63,7 +62,7 @@ def _jsd_p(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
 
 
 def _average_rank(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
-    panel = Panel("Average Rank (1 is best)", options={"type": "log"})
+    panel = Panel(Axis("Average Rank (1 is best)", log=True))
     caption = (
         "Rank of the right answer's token in the vocabulary, mean over prompts; 1 is best. "
         f"{BANDS} {MARKS}"
@@ -114,7 +113,7 @@ def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) 
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[
-            Panel("JSD-P, scaled to 0–1", options={"rangemode": "tozero"}),
+            Panel(Axis("JSD-P, scaled to 0–1", from_zero=True)),
             *([mark_panel(rows)] if rows else []),
         ],
     )
@@ -145,7 +144,7 @@ def _accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Shee
         "Accuracy: the right answer's token is the only maximum of the whole vocabulary.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
-        panels=[Panel("Accuracy", options={"rangemode": "tozero"})],
+        panels=[Panel(Axis("Accuracy", from_zero=True))],
     )
     for series, part in parts:
         values = part.with_columns(value="accuracy", low="accuracy", high="accuracy")
@@ -155,19 +154,22 @@ def _accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Shee
 
 
 def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
-    zero = {"zeroline": True, "zerolinecolor": MUTED, "zerolinewidth": 1}
+    ends = pl.concat([table["low"], table["high"], table["value"]]).drop_nulls().drop_nans()
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    margin = 0.14 * (high - low) or 0.01  # room for both texts
+    notes = [
+        Note(f"↑ worse for {labels.female}", high + margin, colour=COLOURS[1]),
+        Note(f"↓ worse for {labels.male}", low - margin, colour=COLOURS[0], above=True),
+    ]
+    axis = Axis("Gap Δ, JSD-P scaled", ends=(low - margin, high + margin))
     sheet, places = training_sheet(
         "Gap between genders",
         f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. Band: 95 % "
         "bootstrap interval over sentences. Dashed: the step from which the interval excludes 0.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
-        panels=[Panel("Gap Δ, JSD-P scaled", options=zero)],
+        panels=[Panel(axis, rules=[("y", 0)], notes=notes)],
     )
-    sheet.layout["annotations"] = [
-        _side(f"worse for {labels.female} →", COLOURS[1], y=1, yanchor="top"),
-        _side(f"← worse for {labels.male}", COLOURS[0], y=0, yanchor="bottom"),
-    ]
     for series, part in parts:
         colour = sheet.colour(series) if len(parts) > 1 else PURPLE
         add_curve(sheet, places, Curve(series, "", colour, part, "Gap Δ"))
@@ -191,52 +193,38 @@ def _rank_and_accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels
         [name for name, _ in parts],
     )
     known = table.filter(pl.col("average_rank").is_not_nan())
-    rank = {"text": "Average Rank, log scale (1 is best)"}
-    hits = {"text": "Accuracy"}
     top = max([0.01, *known["accuracy"]])
-    sheet.layout = {
-        "xaxis": {**AXIS, "type": "log", "title": rank},
-        "yaxis": {**AXIS, "title": hits, "range": rounded([-0.04 * top, 1.08 * top])},
-    }
+    sheet.across = Axis("Average Rank, log scale (1 is best)", log=True)
+    sheet.panels = [Panel(Axis("Accuracy", ends=(-0.04 * top, 1.08 * top)), 380)]
     for series, part in parts:
         for group, colour, rows in _groups(part, "gold", labels, value="average_rank"):
+            rows = rows.filter(pl.col("average_rank").is_not_nan())
             track = rows.sort("step", nulls_last=True).drop_nulls("step")
-            line = {
-                "type": "scatter",
-                "mode": "lines",
-                "name": sheet.name(series, group),
-                "x": rounded(track["average_rank"]),
-                "y": rounded(track["accuracy"]),
-                "line": {"color": colour, "width": 1, "dash": sheet.dash(series)},
-                "opacity": 0.5,
-                "hoverinfo": "skip",
+            common = {"series": series, "group": group, "colour": colour}
+            sheet.traces.append(
+                Trace(
+                    shape="curve", role="line", columns=_places(track), width=1, alpha=0.5,
+                    name=sheet.name(series, group), dash=sheet.dash(series), **common,
+                )
+            )  # fmt: skip
+            columns = {
+                **_places(rows),
+                "step": rows["step"].to_list(),
+                "when": [when(step) for step in rows["step"]],
+                "rank": [f"Average Rank: {told(rank)}" for rank in rows["average_rank"]],
+                "hits": [f"Accuracy: {told(share)}" for share in rows["accuracy"]],
             }
-            sheet.add(line, series=series, group=group, role="line")
-        for own in part.partition_by("step", maintain_order=True):
-            _add_checkpoint(sheet, own, series=series, labels=labels)
+            sheet.traces.append(
+                Trace(
+                    shape="points", role="point", columns=columns, size=12, slides=True,
+                    head=sheet.head(group, series), told=["when", "rank", "hits"], **common,
+                )
+            )  # fmt: skip
     return sheet
 
 
-def _add_checkpoint(
-    sheet: Sheet, rows: pl.DataFrame, *, series: str, labels: FairnessLabels
-) -> None:
-    colours = dict(zip(labels, COLOURS, strict=True))
-    rows = rows.filter(pl.col("gold").is_in(list(labels)) & pl.col("average_rank").is_not_nan())
-    step = rows["step"][0] if len(rows) else None
-    points = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": sheet.name(series),
-        "showlegend": False,
-        "x": rounded(rows["average_rank"]),
-        "y": rounded(rows["accuracy"]),
-        "customdata": [[step, plain(gold)] for gold in rows["gold"]],
-        "marker": {"size": 11, "color": [colours[gold] for gold in rows["gold"]]},
-        "hovertemplate": f"<b>%{{customdata[1]}}</b> · {plain(series)}<br>{when(step)}"
-        "<br>Average Rank: %{x:,.4~r}<br>Accuracy: %{y:,.4~r}<extra></extra>",
-    }
-    if len(rows):
-        sheet.add(points, series=series, role="point", **sheet.at(step))
+def _places(rows: pl.DataFrame) -> Columns:
+    return {"x": floats(rows["average_rank"]), "value": floats(rows["accuracy"])}
 
 
 def _groups(
@@ -247,12 +235,3 @@ def _groups(
         for label, colour in zip(labels, COLOURS, strict=True)
         if len(rows := part.filter(pl.col(column) == label)) and not rows[value].is_nan().all()
     ]
-
-
-def _side(text: str, colour: str, *, y: float, yanchor: str) -> dict[str, object]:
-    """A text along the right side."""
-    return {
-        "text": plain(text), "xref": "paper", "yref": "paper", "x": 1.0, "xanchor": "left",
-        "xshift": 4, "y": y, "yanchor": yanchor, "textangle": -90, "showarrow": False,
-        "font": {"size": 11, "color": colour},
-    }  # fmt: skip

@@ -1,12 +1,10 @@
 """The interactive figures of fluctuation."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import numpy as np
 import polars as pl
 
-from logitbank.analysis.figure_axes import COLOURS, MUTED, signed
+from logitbank.analysis.figure_axes import COLOURS, signed
 from logitbank.analysis.fluctuation_figures import (
     CASE_COLOURS,
     N_COLOUR,
@@ -14,15 +12,18 @@ from logitbank.analysis.fluctuation_figures import (
     ROLES,
 )
 from logitbank.analysis.interactive_heat import checkpoint_sheet, run_sheet
-from logitbank.analysis.interactive_parts import AXIS, Names, Sheet, plain, rounded
-from logitbank.analysis.interactive_steps import (
-    Curve,
+from logitbank.analysis.interactive_parts import (
+    Axis,
+    Columns,
+    Names,
+    Note,
     Panel,
-    StepPlaces,
-    add_curve,
-    axis_of,
-    training_sheet,
+    Sheet,
+    Trace,
+    floats,
+    told,
 )
+from logitbank.analysis.interactive_steps import Curve, StepPlaces, add_curve, training_sheet
 from logitbank.analysis.score_table import PRONOUNS
 
 KEYS = ("model", "run", "verb")
@@ -54,15 +55,14 @@ def _trajectories(table: pl.DataFrame, names: Names) -> Sheet:
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
         panels=[
-            Panel("of its maximum" if at else "Score / its maximum", 170, {"range": [-0.04, 1.25]})
-            for at in range(len(panels))
+            Panel(
+                Axis("of its maximum" if at else "Score / its maximum", ends=(-0.04, 1.3)),
+                180,
+                notes=[Note(name, 1.28, size=12)],
+            )
+            for at, name in enumerate(panels)
         ],
     )
-    sheet.layout["annotations"] = [
-        {"text": plain(name), "xref": "paper", "x": 0.005, "yref": f"{axis_of(at)} domain", "y": 1,
-         "yanchor": "top", "xanchor": "left", "showarrow": False, "font": {"size": 12}}
-        for at, name in enumerate(panels)
-    ]  # fmt: skip
     for series, part in parts:
         for name, rows in _panels(part):
             at = panels.index(name)
@@ -85,21 +85,17 @@ def _panels(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _add_start(sheet: Sheet, places: StepPlaces, step: int, *, series: str, panel: int) -> None:
-    place = places.place(step)
-    line = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "start of the plateau",
-        "showlegend": False,
-        "yaxis": axis_of(panel),
-        "x": rounded([place, place]),
-        "y": [0, 1.05],
-        "customdata": [[step], [step]],
-        "line": {"color": MUTED, "width": 1, "dash": "dash"},
-        "hovertemplate": f"{sheet.head(series)}<br>the plateau starts at step {step:,}"
-        "<extra></extra>",
+    columns = {
+        **places.columns([step, step]),
+        "value": floats([0, 1.05]),
+        "told": [f"the plateau starts at step {step:,}"] * 2,
     }
-    sheet.add(line, series=series, role="mark")
+    sheet.traces.append(
+        Trace(
+            shape="curve", role="mark", series=series, columns=columns, head=sheet.head(series),
+            told=["told"], panel=panel, width=1, dash="dashed",
+        )
+    )  # fmt: skip
 
 
 def _certainty_cv(table: pl.DataFrame, names: Names) -> Sheet:
@@ -112,47 +108,43 @@ def _certainty_cv(table: pl.DataFrame, names: Names) -> Sheet:
         "fixed",
         series=[series for series, _ in parts],
         one_series=True,
-        height=400,
     )
-    title = {"text": "Mean certainty C"}
-    sheet.layout = {
-        "xaxis": {**AXIS, "title": title, "domain": [0, 0.465]},
-        "yaxis": {**AXIS, "title": {"text": "CV of R"}},
-        "xaxis2": {**AXIS, "title": title, "domain": [0.535, 1], "anchor": "y2", "matches": "x"},
-        "yaxis2": {**AXIS, "title": {"text": "CV of N"}, "anchor": "x2", "matches": "y",
-                   "showticklabels": True},
-    }  # fmt: skip
+    sheet.across = Axis("Mean certainty C")
+    sheet.panels = [Panel(Axis(f"CV of {measure}"), 260) for measure in "RN"]
     for series, part in parts:
-        for axis, measure, colour in (("", "R", R_COLOUR), ("2", "N", N_COLOUR)):
+        for panel, (measure, colour) in enumerate((("R", R_COLOUR), ("N", N_COLOUR))):
             rows = part.filter(pl.col("measure") == measure)
             points, prior = rows.filter(~pl.col("prior")), rows.filter("prior")
             r = rows["r"][0] if len(rows) else None
             known = f"r = {signed(r)}" if r is not None and r == r else "r undefined"
-            for own, name, marker in (
-                (points, f"{measure}: {known}, {len(points):,} professions",
-                 {"size": 5, "opacity": 0.5, "color": colour}),
-                (prior, "prior", {"size": 12, "symbol": "x-thin", "line": {"width": 3,
-                 "color": MUTED}, "color": MUTED}),
-            ):  # fmt: skip
-                cloud = _cloud(sheet, own, series, measure) | {
-                    "name": name, "marker": marker, "xaxis": f"x{axis}", "yaxis": f"y{axis}",
-                    "showlegend": name != "prior" or not axis, "legendgroup": f"{series}|{name}",
-                }  # fmt: skip
-                if len(own):
-                    sheet.add(cloud, series=series, group=measure, role="point")
+            common = {"series": series, "group": measure, "panel": panel, "head": series}
+            if len(points):
+                sheet.traces.append(
+                    Trace(
+                        shape="points", role="point", columns=_cloud(points, measure),
+                        told=["what", "told"], colour=colour, size=5, alpha=0.5,
+                        name=f"{measure}: {known}, {len(points):,} professions", **common,
+                    )
+                )  # fmt: skip
+            if len(prior):
+                sheet.traces.append(
+                    Trace(
+                        shape="points", role="point", columns=_cloud(prior, measure),
+                        told=["what", "told"], size=12, symbol="x", width=3, name="prior", **common,
+                    )
+                )  # fmt: skip
     return sheet
 
 
-def _cloud(sheet: Sheet, rows: pl.DataFrame, series: str, measure: str) -> dict[str, Any]:
-    """Points of single precision, which has more digits than are drawn or told."""
+def _cloud(rows: pl.DataFrame, measure: str) -> Columns:
     return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": rows["certainty"].to_numpy().astype(np.float32),
-        "y": rows["cv"].to_numpy().astype(np.float32),
-        "text": [plain(name) for name in rows["occupation"]],
-        "hovertemplate": f"<b>%{{text}}</b> · {plain(series)}<br>C: %{{x:,.4~r}}"
-        f"<br>CV of {measure}: %{{y:,.4~r}}<extra></extra>",
+        "x": floats(rows["certainty"]),
+        "value": floats(rows["cv"]),
+        "what": rows["occupation"].to_list(),
+        "told": [
+            f"C: {told(certainty)}, CV of {measure}: {told(cv)}"
+            for certainty, cv in rows.select("certainty", "cv").iter_rows()
+        ],
     }
 
 
@@ -162,26 +154,26 @@ def _frequencies(table: pl.DataFrame, names: Names) -> Sheet:
         "Professions sorted by their frequency in the corpus, in each letter case. Those that "
         "never occur have no place on a log scale and are counted in the legend.",
         "fixed",
-        height=380,
+        across=Axis("Professions, the most frequent first"),
+        panels=[Panel(Axis("Corpus frequency, log scale", log=True), 330)],
     )
-    sheet.layout = {
-        "showlegend": True,  # which tells what never occurs
-        "xaxis": {**AXIS, "title": {"text": "Professions, the most frequent first"}},
-        "yaxis": {**AXIS, "title": {"text": "Corpus frequency, log scale"}, "type": "log"},
-    }
     for at, rows in enumerate(table.partition_by("case", maintain_order=True)):
         case, some = str(rows["case"][0]), rows.filter(pl.col("frequency") > 0)
         lacking = len(rows) - len(some)
-        line = {
-            "type": "scatter",
-            "mode": "lines",
-            "name": plain(case + (f" ({lacking:,} never)" if lacking else "")),
-            "x": rounded(some["rank"]),
-            "y": rounded(some["frequency"]),
-            "text": [plain(name) for name in some["occupation"]],
-            "line": {"color": CASE_COLOURS[at % len(CASE_COLOURS)], "width": 2},
-            "hovertemplate": f"<b>%{{text}}</b> · {plain(case)}<br>frequency: %{{y:,.4~r}}"
-            "<br>rank %{x:,}<extra></extra>",
+        columns = {
+            "x": floats(some["rank"]),
+            "value": floats(some["frequency"]),
+            "what": some["occupation"].to_list(),
+            "told": [
+                f"frequency: {told(frequency)}, rank {rank:,}"
+                for frequency, rank in some.select("frequency", "rank").iter_rows()
+            ],
         }
-        sheet.add(line, series="", group=case, role="line")
+        sheet.traces.append(
+            Trace(
+                shape="curve", role="line", series="", group=case, columns=columns, head=case,
+                told=["what", "told"], colour=CASE_COLOURS[at % len(CASE_COLOURS)],
+                name=case + (f" ({lacking:,} never)" if lacking else ""),
+            )
+        )  # fmt: skip
     return sheet

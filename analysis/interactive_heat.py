@@ -1,15 +1,17 @@
 """Interactive heat maps of correlations between checkpoints and between runs."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.fluctuation_heat import CLIP, MAX_WRITTEN, TITLES
-from logitbank.analysis.interactive_parts import AXIS, Names, Sheet, plain
+from logitbank.analysis.figure_axes import short
+from logitbank.analysis.fluctuation_heat import CLIP, MAX_TICKS, MAX_WRITTEN, TITLES
+from logitbank.analysis.interactive_parts import Axis, Columns, Names, Panel, Sheet, Trace, told
 
-SQUARE = {"constrain": "domain", "showgrid": False, "type": "category"}
+SIDE = 420
+"""Pixels of a square of cells."""
 
 
 def checkpoint_sheet(table: pl.DataFrame, names: Names) -> Sheet:
@@ -25,21 +27,28 @@ def checkpoint_sheet(table: pl.DataFrame, names: Names) -> Sheet:
         "fixed",
         series=[series for series, _ in parts],
         one_series=True,
-        height=470,
     )
-    title = {"text": "Training step"}
-    sheet.layout = {
-        "xaxis": {**AXIS, **SQUARE, "title": title, "nticks": 9},
-        "yaxis": {**AXIS, **SQUARE, "title": title, "nticks": 9, "scaleanchor": "x"},
-    }
+    most = max(part["step_a"].n_unique() for _, part in parts)
+    every = table["step_a"].unique().sort().to_list()
+    places = range(0, most, -(-most // MAX_TICKS))
+    axis = Axis(
+        "Training step",
+        ends=(-0.5, most - 0.5),
+        ticks=[(at, short(every[at])) for at in places] if most == len(every) else [],
+        grid=False,
+    )
+    sheet.across, sheet.panels = axis, [Panel(axis, SIDE, square=True)]
     for series, part in parts:
         steps = part["step_a"].unique().sort().to_list()
         matrix = _matrix(part, "step_a", "step_b", steps, diagonal=1.0)
-        cells = _cells(matrix, [f"{step:,}" for step in steps], low=CLIP) | {
-            "hovertemplate": f"{sheet.head(series)}<br>steps %{{x}} and %{{y}}"
-            "<br>r = %{z:.4~r}<extra></extra>",
-        }
-        sheet.add(cells, series=series, role="cell")
+        cells, numbers = _cells(matrix), np.array(steps)
+        cells |= {"a": numbers[cells["x"]], "b": numbers[cells["y"]]}
+        sheet.traces.append(
+            Trace(
+                shape="cells", role="cell", series=series, columns=cells, low=CLIP,
+                head=sheet.head(series), told=["a", "b", "value"],
+            )
+        )  # fmt: skip
     return sheet
 
 
@@ -52,35 +61,39 @@ def run_sheet(table: pl.DataFrame, names: Names) -> Sheet:
         "plateau's checkpoints.",
         "fixed",
         series=[series for series, _ in parts],
-        one_series=True,
-        height=400,
     )
-    domains = ([0, 0.45], [0.55, 1])
-    for at, (title, domain) in enumerate(zip(TITLES.values(), domains, strict=True)):
-        end = str(at + 1) if at else ""
-        head = {"text": title}
-        sheet.layout[f"xaxis{end}"] = {
-            **AXIS, **SQUARE, "domain": domain, "anchor": f"y{end}", "title": head,
-        }  # fmt: skip
-        sheet.layout[f"yaxis{end}"] = {
-            **AXIS, **SQUARE, "anchor": f"x{end}", "scaleanchor": f"x{end}",
-        }  # fmt: skip
+    panels: list[Panel] = []
     for series, part in parts:
-        runs = sorted({*part["run_a"], *part["run_b"]}, key=lambda run: (len(run), run))
-        for at, measure in enumerate(TITLES):
+        runs = _runs(part)
+        side, size = Axis(names=runs, grid=False), min(SIDE, 120 + 34 * len(runs))
+        for measure, title in TITLES.items():
+            across = replace(side, title=sheet.head(series if len(parts) > 1 else "", title))
             rows = part.filter(pl.col("measure") == measure)
-            end = str(at + 1) if at else ""
-            matrix = _matrix(rows, "run_a", "run_b", runs, diagonal=np.nan)
-            cells = _cells(matrix, [plain(run) for run in runs], low=0.0) | {
-                "xaxis": f"x{end}",
-                "yaxis": f"y{end}",
-                "showscale": at == 1,
-                "texttemplate": "%{z:.2f}" if len(runs) <= MAX_WRITTEN else "",
-                "hovertemplate": f"{sheet.head(series)}<br>%{{x}} and %{{y}}<br>r = %{{z:.4~r}}"
-                "<extra></extra>",
-            }
-            sheet.add(cells, series=series, role="cell")
+            sheet.traces.append(
+                Trace(
+                    shape="cells", role="cell", series="", columns=_pairs(rows, runs),
+                    panel=len(panels), head=sheet.head(series), told=["told"],
+                )
+            )  # fmt: skip
+            panels.append(Panel(side, size, across, square=True))
+    sheet.panels = panels
     return sheet
+
+
+def _pairs(rows: pl.DataFrame, runs: Sequence[str]) -> Columns:
+    """Cells of every two runs, which belong to no one run."""
+    cells = _cells(_matrix(rows, "run_a", "run_b", runs, diagonal=np.nan))
+    cells = {name: values[~np.isnan(cells["value"])] for name, values in cells.items()}
+    pairs = list(zip(cells["x"], cells["y"], cells["value"].tolist(), strict=True))
+    cells["told"] = [f"{runs[a]} and {runs[b]}: r = {told(r)}" for a, b, r in pairs]
+    if len(runs) <= MAX_WRITTEN:
+        cells["text"] = [f"{r:.2f}" for *_, r in pairs]
+        cells["ink"] = ["#000000" if r > 0.5 else "#ffffff" for *_, r in pairs]
+    return cells
+
+
+def _runs(part: pl.DataFrame) -> list[str]:
+    return sorted({*part["run_a"], *part["run_b"]}, key=lambda run: (len(run), run))
 
 
 def _matrix(
@@ -94,21 +107,7 @@ def _matrix(
     return matrix
 
 
-def _cells(matrix: np.ndarray, names: Sequence[str], *, low: float) -> dict[str, Any]:
-    return {
-        "type": "heatmap",
-        "x": list(names),
-        "y": list(names),
-        "z": matrix.astype(np.float32),
-        "zmin": low,
-        "zmax": 1,
-        "colorscale": "Cividis",
-        "hoverongaps": False,
-        "colorbar": {
-            "title": {"text": "Pearson r", "side": "right"},
-            "outlinewidth": 0,
-            "thickness": 14,
-        },
-        "name": "",
-        "showlegend": False,
-    }
+def _cells(matrix: np.ndarray) -> Columns:
+    """Places of all cells, and values of single precision, which has more digits than are told."""
+    y, x = np.indices(matrix.shape, dtype=np.int16)
+    return {"x": x.ravel(), "y": y.ravel(), "value": matrix.ravel().astype(np.float32)}

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.figure_axes import MUTED
-from logitbank.analysis.interactive_parts import Sheet, plain, rounded, told, when
-from logitbank.analysis.interactive_steps import Panel, StepPlaces, axis_of
+from logitbank.analysis.interactive_parts import Axis, Panel, Sheet, Trace, floats, told, when
+from logitbank.analysis.interactive_steps import StepPlaces
 from logitbank.analysis.stats import SIGNIFICANCE
 
 ROW = 26
@@ -15,16 +16,7 @@ ROW = 26
 
 def mark_panel(names: Sequence[str]) -> Panel:
     """Rows of marks, the first at the top, with their names at the left."""
-    options = {
-        "showgrid": False,
-        "fixedrange": True,
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": [plain(name) for name in names],
-        "tickfont": {"size": 11},
-        "range": [len(names) - 0.4, -0.6],
-    }
-    return Panel("", ROW * len(names), options)
+    return Panel(Axis(names=names, turned=True, grid=False), ROW * len(names))
 
 
 def add_marks(
@@ -41,28 +33,20 @@ def add_marks(
     """A row of marks in the lower panel, those of several series a little beside each other."""
     count, own = len(sheet.series), sheet.series.index(series)
     aside = 0.26 * (own - (count - 1) / 2) if count <= 3 else 0.0
-    hit = [p is not None and p < SIGNIFICANCE for p in rows["p"]]
-    marks = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(name),
-        "showlegend": False,
-        "legendgroup": f"{series}|{name}",
-        "yaxis": axis_of(1),
-        "x": rounded(places.place(step) for step in rows["step"]),
-        "y": rounded([at + aside] * len(rows)),
-        "customdata": [
-            [step, told(p, 3), when(step)] for step, p in rows.select("step", "p").iter_rows()
-        ],
-        "marker": {
-            "size": 8 if len(rows) <= 40 else 5,
-            "color": colour,
-            "symbol": ["circle" if filled else "circle-open" for filled in hit],
-        },
-        "hovertemplate": f"{sheet.head(series, name)}<br>%{{customdata[2]}}"
-        "<br>p = %{customdata[1]}<extra></extra>",
+    columns = {
+        **places.columns(rows["step"].to_list()),
+        "value": np.full(len(rows), at + aside),
+        "filled": np.array([float(p is not None and p < SIGNIFICANCE) for p in rows["p"]]),
+        "when": [when(step) for step in rows["step"]],
+        "told": [f"p = {told(p, 3)}" for p in rows["p"]],
     }
-    sheet.add(marks, series=series, group=group, role="mark", test=name)
+    sheet.traces.append(
+        Trace(
+            shape="points", role="mark", series=series, group=group, columns=columns, panel=1,
+            head=sheet.head(name, series), told=["when", "told"], colour=colour,
+            size=8 if len(rows) <= 40 else 5,
+        )
+    )  # fmt: skip
 
 
 def add_onset(
@@ -76,21 +60,19 @@ def add_onset(
 ) -> None:
     """A dashed line at the step from which an interval excludes 0, which says so."""
     ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
-    x, left = places.place(step), places.place(step) < 0.5 * places.place(places.axis.last)
     text = f"excludes 0 from step {step:,}"
-    line = {
-        "type": "scatter",
-        "mode": "lines+text",
-        "name": text,
-        "showlegend": False,
-        "legendgroup": f"{series}|",
-        "x": rounded([x, x]),
-        "y": rounded([min(0.0, *ends), max(0.0, *ends)]),
-        "text": ["", text],
-        "textposition": "middle right" if left else "middle left",
-        "textfont": {"size": 11},
-        "customdata": [[step], [step]],
-        "line": {"color": colour if len(sheet.series) > 1 else MUTED, "width": 1.2, "dash": "dash"},
-        "hovertemplate": f"{sheet.head(series)}<br>the interval {text}<extra></extra>",
+    columns = {
+        **places.columns([step, step]),
+        "value": floats([min(0.0, *ends), max(0.0, *ends)]),
+        "told": [f"the interval {text}"] * 2,
     }
-    sheet.add(line, series=series, role="mark")
+    several = len(sheet.series) > 1
+    right = places.place(step) > 0.5 * places.place(places.axis.last)
+    sheet.traces.append(
+        Trace(
+            shape="curve", role="mark", series=series, columns=columns, head=sheet.head(series),
+            told=["told"], colour=colour if several else MUTED, width=1.2, dash="dashed", note=text,
+            note_left=right,
+            note_row=sheet.series.index(series) if len(sheet.series) <= 8 else 0,
+        )
+    )  # fmt: skip

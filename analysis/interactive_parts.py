@@ -1,10 +1,15 @@
-"""What every interactive figure is made of: its sheet of traces, its text, its colours."""
+"""What every interactive figure is made of: its sheet of traces, its text, its colours.
+
+In words of our own: `interactive_bokeh` alone knows how they are drawn.
+"""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.figure_axes import MUTED, short
@@ -12,50 +17,39 @@ from logitbank.analysis.stereoset_plane import PALETTE, shortened
 from logitbank.store.schema import folder_name
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from bokeh.models import LayoutDOM
 
 Kind = Literal["training", "checkpoint", "fixed"]
 Role = Literal["line", "band", "mark", "point", "bar", "cell"]
-Trace = dict[str, Any]
+Columns = dict[str, Any]
+"""Arrays and lists of one length."""
 Step = int | None
 
-DASHES = ("solid", "dash", "dot", "dashdot")
-GRID = "rgba(138, 143, 152, 0.28)"
-"""Seen on white and on near-black paper."""
-CLEAR = "rgba(0, 0, 0, 0)"
-AXIS = {
-    "gridcolor": GRID,
-    "zeroline": False,
-    "linecolor": "rgba(138, 143, 152, 0.6)",
-    "automargin": True,
-}
+DASHES = ("solid", "dashed", "dotted", "dashdot", "dotdash")
 VISIBLE_SERIES = 3
 """Curves of more models or runs than these are not shown at once."""
-_MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
+_TEX = re.compile(r"\$(?=\$)|\\(?=[()\[\]])")
 
 
 def plain(text: object) -> str:
-    """Text that Plotly shows as it is, wherever it takes text.
+    """Text in one line that is shown as it is: `$$…$$`, `\\(…\\)` and `\\[…\\]` are no formulas.
 
-    Plotly reads a subset of HTML, `%{…}` as a variable and `$…$` as a formula, in names, titles,
-    ticks and templates, and in the values that a template is filled with.
+    A zero-width space breaks them.
 
-    >>> plain("<b>$a$ %{x}")
-    '&lt;b&gt;&#36;a&#36; &#37;{x}'
+    >>> plain("$$a$$") == "$\\u200b$a$\\u200b$"
+    True
     """
-    return str(text).translate(_MARKUP).replace("%{", "&#37;{")
+    return _TEX.sub(lambda found: found[0] + "\u200b", " ".join(str(text).splitlines()))
 
 
-def rounded(values: Iterable[float | None]) -> list[float | None]:
-    """To 6 significant digits; None for what has no place in a figure.
+def floats(values: Iterable[float | None]) -> "np.ndarray":
+    """Numbers to 6 significant digits, and NaN for what has no place in a figure.
 
-    >>> rounded([1 / 3, 143_000.0, float("nan"), None])
-    [0.333333, 143000.0, None, None]
+    >>> floats([1 / 3, 143_000.0, None]).tolist()
+    [0.333333, 143000.0, nan]
     """
-    return [
-        float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
-        for value in values
-    ]
+    known = (math.nan if value is None else value for value in values)
+    return np.array([float(f"{v:.6g}") if math.isfinite(v) else math.nan for v in known])
 
 
 def told(value: float | None, digits: int = 4) -> str:
@@ -114,12 +108,119 @@ _SAID: dict[str, Callable[[Any], str]] = {
 }
 
 
+@dataclass(frozen=True)
+class Axis:
+    """What is along one side of a panel."""
+
+    title: str = ""
+    log: bool = False
+    from_zero: bool = False
+    turned: bool = False
+    """The least is at the top."""
+    ends: tuple[float, float] | None = None
+    names: Sequence[str] = ()
+    """In place of the numbers 0, 1, 2 …; with `turned`, the first is at the top."""
+    ticks: Sequence[tuple[float, str]] = ()
+    grid: bool = True
+
+
+@dataclass(frozen=True)
+class Note:
+    """A text at a place of a panel; without `x`, at its left side."""
+
+    text: str
+    y: float
+    x: float | None = None
+    colour: str | None = None
+    size: int = 11
+    above: bool = False
+    """The text stands on its place; otherwise it hangs from it."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the plots of a figure, which are above each other."""
+
+    axis: Axis
+    height: int = 300
+    across: Axis | None = None
+    """Its own horizontal axis; without one, that of the sheet, which it shares with the others."""
+    rules: Sequence[tuple[Literal["x", "y"], float]] = ()
+    """Dashed lines for reference: across at a height (`y`), or upright (`x`)."""
+    notes: Sequence[Note] = ()
+    paths: Sequence[Sequence[tuple[float, float]]] = ()
+    """Thin lines behind everything."""
+    square: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What is drawn of one series and group in one panel.
+
+    Columns have `x` and `value`; a band, or a reach along y, also `low` and `high`, one along x
+    `x_low` and `x_high`; bars `base` and `width`; cells `value` as the colour and `y`. `colour` and
+    `filled` (1 or 0) may differ point by point; `step` has None for the release.
+    """
+
+    shape: Literal["curve", "points", "bars", "cells"]
+    columns: Columns
+    series: str
+    role: Role
+    group: str = ""
+    head: str = ""
+    """First line of what is told on hovering."""
+    told: Sequence[str] = ()
+    """Columns of further lines."""
+    panel: int = 0
+    name: str = ""
+    """What the legend calls it; without one it is not there."""
+    colour: str = MUTED
+    dash: str = "solid"
+    width: float = 2
+    size: float = 0
+    """Of points, and of those on a curve, in pixels."""
+    alpha: float = 1
+    symbol: str = "circle"
+    band: bool = False
+    stepped: bool = False
+    reach: Sequence[Literal["x", "y"]] = ()
+    """Thin lines from end to end."""
+    slides: bool = False
+    """Of several checkpoints, one is seen at a time."""
+    note: str = ""
+    """A text at the last point."""
+    note_row: int = 0
+    """Notes in different rows do not overlap."""
+    note_left: bool = False
+    """The note ends at its point, and does not begin there."""
+    low: float = 0
+    """The least colour of cells; the greatest is 1."""
+
+    @property
+    def tag(self) -> dict[str, Any]:
+        """What a page knows of it."""
+        about = {"series": self.series, "group": self.group, "role": self.role}
+        return {**about, "steps": in_order(self.columns["step"])} if self.slides else about
+
+
+@dataclass(frozen=True)
+class Interactive:
+    """A figure with hovering and zooming."""
+
+    model: "LayoutDOM"
+    """Drawn by Bokeh; in a notebook, `bokeh.io.show(figure.model)`."""
+    meta: dict[str, Any]
+    """title, caption, `kind` (`training`, `checkpoint` or `fixed`), `one_series` (of several
+    models, one at a time), `steps` (the release as None), height; of kind `training` also `axis`:
+    places and texts of ticks."""
+    traces: list[dict[str, Any]]
+    """Of every renderer, which has the same as its tag: `series`, `group` (what its colour stands
+    for), `role`, and `steps` where it has several checkpoints of which one is seen at a time."""
+
+
 @dataclass
 class Sheet:
-    """A figure on its way: traces that say what they belong to, and a layout.
-
-    Traces are dicts in Plotly's terms; `figure` alone needs Plotly.
-    """
+    """A figure on its way: panels, and traces that say what they belong to."""
 
     title: str
     caption: str
@@ -127,32 +228,21 @@ class Sheet:
     steps: Sequence[Step] = ()
     series: Sequence[str] = ()
     one_series: bool = False
-    height: int = 420
-    layout: dict[str, Any] = field(default_factory=dict)
+    across: Axis = Axis()
+    panels: Sequence[Panel] = ()
     about: dict[str, Any] = field(default_factory=dict)
-    """More of `layout.meta`."""
+    """More of `Interactive.meta`."""
     traces: list[Trace] = field(default_factory=list)
 
-    def add(
-        self, trace: Trace, *, series: str, role: Role, group: str = "", **about: object
-    ) -> None:
-        """Add a trace; `about` may tell its step."""
-        meta = {"series": series, "group": group, "role": role, **about}
-        self.traces.append({**trace, "meta": meta})
-
-    def at(self, step: Step) -> dict[str, Any]:
-        """What a trace tells of its checkpoint, where a slider moves through several."""
-        return {"step": step} if self.kind == "checkpoint" else {}
-
     def name(self, series: str, group: str = "") -> str:
-        """What the legend calls it, ready for Plotly."""
+        """What the legend calls it."""
         several = len(self.series) > 1
         parts = [group, series] if several else [group or series]
-        return plain(", ".join(shortened(part) for part in parts if part))
+        return ", ".join(shortened(part) for part in parts if part)
 
-    def head(self, series: str, group: str = "") -> str:
+    def head(self, *parts: str) -> str:
         """The first line of what is told on hovering."""
-        return "<b>" + plain(" · ".join(part for part in (group, series) if part)) + "</b>"
+        return " · ".join(part for part in parts if part)
 
     def dash(self, series: str) -> str:
         return DASHES[self.series.index(series) % len(DASHES)]
@@ -166,63 +256,21 @@ class Sheet:
         """The title, and of what, where that is one thing."""
         return " · ".join([self.title, *(self.series if len(self.series) == 1 else ())])
 
-    def figure(self) -> "Figure":
-        """The figure, in which what should be seen first is visible."""
-        from plotly.graph_objects import Figure
-
-        data = [self._shown(trace) for trace in self.traces]
-        names = [t["name"] for t in data if t.get("visible", True) and t.get("showlegend", True)]
-        title = {
-            "text": plain(self.headline if len(self.headline) <= 90 else self.headline[:89] + "…"),
-            "x": 0.01,
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 12, "l": 4},
-            "font": {"size": 15},
-        }
-        legend = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "bgcolor": CLEAR}
-        named = len(names) > 1 or self.layout.get("showlegend", False)
-        rows = legend_rows(names) if named else 0
-        top = 44 + 20 * rows
-        layout = {
-            "title": title,
-            "template": {},
-            "height": self.height + top,
-            "margin": {"l": 56, "r": 28, "t": top, "b": 48},
-            "paper_bgcolor": CLEAR,
-            "plot_bgcolor": CLEAR,
-            "modebar": {"bgcolor": CLEAR},
-            "hovermode": "closest",
-            "hoverlabel": {"align": "left", "namelength": -1},
-            "legend": legend,
-            "showlegend": named,
-            **self.layout,
-            "meta": {
-                "title": self.headline,
-                "caption": self.caption,
-                "kind": self.kind,
-                "one_series": self.one_series,
-                "steps": list(self.steps),
-                "height": self.height + top,
-                **self.about,
-            },
-        }
-        return Figure({"data": data, "layout": layout})
-
-    def _shown(self, trace: Trace) -> Trace:
-        meta = trace["meta"]
+    def seen(self, trace: Trace) -> bool:
+        """Whether a trace is seen at first."""
         most = 1 if self.one_series else VISIBLE_SERIES if self.kind == "training" else math.inf
-        crowded = len(self.series) > most and meta["series"] != self.series[0]
-        other = "step" in meta and meta["step"] != self.steps[-1]
-        return {**trace, "visible": False} if crowded or other else trace
+        return len(self.series) <= most or trace.series in ("", self.series[0])
 
-
-def legend_rows(names: Sequence[str]) -> int:
-    """Rows of a legend above a figure that is some 700 pixels wide."""
-    wide = 52 + 7 * max(map(len, names), default=0)
-    return -(-len(names) // max(1, 640 // wide))
+    def meta(self, *, height: int) -> dict[str, Any]:
+        return {
+            "title": self.headline,
+            "caption": self.caption,
+            "kind": self.kind,
+            "one_series": self.one_series,
+            "steps": list(self.steps),
+            "height": height,
+            **self.about,
+        }
 
 
 def each(kind: str, table: pl.DataFrame, key: str) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -232,31 +280,9 @@ def each(kind: str, table: pl.DataFrame, key: str) -> Iterator[tuple[str, pl.Dat
         yield kind if len(parts) == 1 else f"{kind}-{folder_name(str(part[key][0]))}", part
 
 
-def dashed_line(value: float, axis: str = "y") -> dict[str, Any]:
-    """A dashed line across, for reference."""
-    across = {"xref": "paper", "x0": 0, "x1": 1, "yref": axis, "y0": value, "y1": value}
-    along = {"yref": "paper", "y0": 0, "y1": 1, "xref": axis, "x0": value, "x1": value}
-    line = {"color": MUTED, "width": 1, "dash": "dash"}
-    return {
-        "type": "line",
-        "layer": "below",
-        "line": line,
-        **(across if axis.startswith("y") else along),
-    }
-
-
-def reach(rows: pl.DataFrame, value: str, low: str, high: str) -> dict[str, Any]:
-    """Error bars from the value to both ends; none where an end is lacking."""
-    above = rounded((rows[high] - rows[value]).to_list())
-    below = rounded((rows[value] - rows[low]).to_list())
-    known = [a is not None and b is not None for a, b in zip(above, below, strict=True)]
-    if not any(known):
+def reached(rows: pl.DataFrame, low: str, high: str, *, along: Literal["x", "y"]) -> Columns:
+    """Columns of both ends; nothing where none is known."""
+    ends = floats(rows[low]), floats(rows[high])
+    if np.isnan(ends[0] + ends[1]).all():
         return {}
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [a if there else 0 for a, there in zip(above, known, strict=True)],
-        "arrayminus": [b if there else 0 for b, there in zip(below, known, strict=True)],
-        "thickness": 1.3,
-        "width": 0,
-    }
+    return dict(zip(("x_low", "x_high") if along == "x" else ("low", "high"), ends, strict=True))

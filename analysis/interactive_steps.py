@@ -4,25 +4,28 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.figure_axes import ZERO_DECADES, StepAxis, short
 from logitbank.analysis.interactive_parts import (
-    AXIS,
+    Axis,
+    Columns,
+    Panel,
     Sheet,
     Step,
     Trace,
+    floats,
     in_order,
     interval,
-    plain,
-    rounded,
     told,
+    when,
 )
 
 MANY = 25
-"""Points beyond which a line has no markers."""
-GAP = 26
-"""Pixels between panels."""
+"""Points beyond which a line shows no markers."""
+BESIDE = 1.06
+"""Place of the release on a linear axis, of the last step."""
 
 
 class StepPlaces:
@@ -73,29 +76,25 @@ class StepPlaces:
             "release": self.axis.release,
         }
 
-    def layout(self) -> dict[str, Any]:
-        """The horizontal axis, in Plotly's terms."""
+    def columns(self, steps: Sequence[Step]) -> Columns:
+        """Steps as numbers (NaN: the release), and their places on either axis."""
+        numbers = np.array([math.nan if step is None else step for step in steps], dtype=float)
+        log = np.array([round(self.place(step), 5) for step in steps], dtype=np.float32)
+        linear = np.where(np.isnan(numbers), BESIDE * self.axis.last, numbers)
+        return {"step": numbers, "x": log, "log": log, "linear": linear}
+
+    def across(self) -> Axis:
+        """The horizontal axis, in decades."""
         ticks = self.ticks()
         left = 0.0 if self.axis.zero or not ticks else ZERO_DECADES
         right = self.place(None if self.axis.release else self.axis.last)
         margin = max(0.03 * (right - left), 0.05)
-        return {
-            **AXIS,
-            "showgrid": False,
-            "title": {"text": "Training step"},
-            "tickmode": "array",
-            "tickvals": [round(place, 5) for place, _ in ticks],
-            "ticktext": [text for _, text in ticks],
-            "range": [round(left - margin, 5), round(right + margin, 5)],
-        }
-
-
-class Panel(NamedTuple):
-    """One of the vertical axes that share the steps."""
-
-    title: str
-    height: int = 300
-    options: Mapping[str, Any] = {}
+        return Axis(
+            "Training step",
+            ends=(round(left - margin, 5), round(right + margin, 5)),
+            ticks=[(round(place, 5), text) for place, text in ticks],
+            grid=False,
+        )
 
 
 def training_sheet(
@@ -108,31 +107,17 @@ def training_sheet(
 ) -> tuple[Sheet, StepPlaces]:
     """A sheet whose panels are above each other, the first at the top, over the same steps."""
     places = StepPlaces(steps)
-    whole = sum(panel.height for panel in panels) + GAP * (len(panels) - 1)
-    layout: dict[str, Any] = {}
-    upper = float(whole)
-    for at, panel in enumerate(panels, start=1):
-        domain = [max(0.0, (upper - panel.height) / whole), upper / whole]
-        upper -= panel.height + GAP
-        options = {"title": {"text": plain(panel.title)}, "domain": rounded(domain)}
-        layout[f"yaxis{at if at > 1 else ''}"] = {**AXIS, **options, **panel.options}
-    layout["xaxis"] = {**places.layout(), "anchor": axis_of(len(panels) - 1)}
     sheet = Sheet(
         title,
         caption,
         "training",
         in_order(steps),
         series,
-        height=whole + 48,
-        layout=layout,
+        across=places.across(),
+        panels=panels,
         about={"axis": places.about()},
     )
     return sheet, places
-
-
-def axis_of(panel: int) -> str:
-    """The name of a panel's axis, in Plotly's terms."""
-    return f"y{panel + 1 if panel else ''}"
 
 
 class Curve(NamedTuple):
@@ -159,100 +144,50 @@ def add_curve(sheet: Sheet, places: StepPlaces, curve: Curve) -> None:
     """Band and line over the steps; a release stands alone beside them."""
     trained = curve.rows.filter(pl.col("step").is_not_null()).sort("step")
     released = curve.rows.filter(pl.col("step").is_null())
-    whole = {"series": curve.series, "group": curve.group}
-    if len(trained):
-        if band := _band(curve, trained, places):
-            sheet.add(band | _where(curve), role="band", **whole)
-        sheet.add(_line(sheet, curve, trained, places), role="line", **whole)
-    if len(released):
-        diamond = _release(sheet, curve, released, places)
-        sheet.add(diamond | {"showlegend": curve.in_legend and not len(trained)},
-                  role="point", **whole)  # fmt: skip
+    for rows, line in ((trained, True), (released, False)):
+        if rows.is_empty():
+            continue
+        columns, lines = _points(curve, rows, places)
+        ends = columns["high"] - columns["low"]
+        known = bool((ends > 0).any())
+        named = curve.in_legend and (line or trained.is_empty())
+        shown: dict[str, Any] = (
+            {"shape": "curve", "role": "line", "size": 5 if len(rows) <= MANY else 0, "band": known}
+            if line
+            else {"shape": "points", "role": "point", "size": 10, "symbol": "diamond",
+                  "reach": ["y"] if known else []}
+        )  # fmt: skip
+        sheet.traces.append(
+            Trace(
+                series=curve.series,
+                group=curve.group,
+                columns=columns,
+                head=sheet.head(curve.group, curve.series),
+                told=lines,
+                panel=curve.panel,
+                name=(curve.name or sheet.name(curve.series, curve.group)) if named else "",
+                colour=curve.colour,
+                dash=curve.dash or sheet.dash(curve.series),
+                **shown,
+            )
+        )
 
 
-def _where(curve: Curve) -> Trace:
-    group = f"{curve.series}|{curve.group}"
-    return {"type": "scatter", "legendgroup": group, "yaxis": axis_of(curve.panel)}
-
-
-def _band(curve: Curve, rows: pl.DataFrame, places: StepPlaces) -> Trace | None:
-    """A closed outline: along the lower ends, and back along the upper ones."""
-    ends = rows.filter(
-        pl.col("low").is_finite() & pl.col("high").is_finite() & pl.col("value").is_not_nan()
-    )
-    if (ends["low"] == ends["high"]).all():
-        return None
-    steps = [*ends["step"], *reversed(ends["step"].to_list())]
-    return {
-        "mode": "lines",
-        "x": rounded(places.place(step) for step in steps),
-        "y": rounded([*ends["low"], *reversed(ends["high"].to_list())]),
-        "customdata": [[step] for step in steps],
-        "fill": "toself",
-        "fillcolor": faded(curve.colour, 0.18),
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
+def _points(curve: Curve, rows: pl.DataFrame, places: StepPlaces) -> tuple[Columns, list[str]]:
+    """Places, values, and what is told of each on hovering."""
+    steps, ends = rows["step"].to_list(), list(zip(rows["low"], rows["high"], strict=True))
+    columns = {
+        **places.columns(steps),
+        **{name: floats(rows[name]) for name in ("value", "low", "high")},
+        "when": [when(step) for step in steps],
+        "told": [f"{curve.label}: {told(value)}" for value in rows["value"]],
     }
-
-
-def _line(sheet: Sheet, curve: Curve, rows: pl.DataFrame, places: StepPlaces) -> Trace:
-    dash = curve.dash or sheet.dash(curve.series)
-    return {
-        **_where(curve),
-        **_points(sheet, curve, rows, places),
-        "mode": "lines+markers" if len(rows) <= MANY else "lines",
-        "marker": {"size": 5, "color": curve.colour},
-        "line": {"color": curve.colour, "width": 2, "dash": dash},
-        "showlegend": curve.in_legend,
-    }
-
-
-def _release(sheet: Sheet, curve: Curve, rows: pl.DataFrame, places: StepPlaces) -> Trace:
-    above = rounded((rows["high"] - rows["value"]).to_list())
-    below = rounded((rows["value"] - rows["low"]).to_list())
-    spread = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    drawn = {} if None in (*above, *below) else {"error_y": {**spread, "color": curve.colour}}
-    return {
-        **_where(curve),
-        **_points(sheet, curve, rows, places),
-        **drawn,
-        "mode": "markers",
-        "marker": {"symbol": "diamond", "size": 9, "color": curve.colour},
-    }
-
-
-def _points(sheet: Sheet, curve: Curve, rows: pl.DataFrame, places: StepPlaces) -> Trace:
-    """Places, values, and what is told of each on hovering; the real step comes first."""
-    columns: list[list[Any]] = [rows["step"].to_list()]
-    released = columns[0][:1] == [None]
-    lines = [
-        sheet.head(curve.series, curve.group),
-        "release" if released else "step %{customdata[0]:,}",
-        f"{plain(curve.label)}: %{{y:,.4~r}}",
-    ]
-    ends = list(zip(rows["low"], rows["high"], strict=True))
+    lines = ["when", "told"]
     if any(interval(*pair) != "–" and pair[0] != pair[1] for pair in ends):
-        lines.append(f"{curve.within}: %{{customdata[{len(columns)}]}}")
-        columns.append([interval(*pair) for pair in ends])
-    for column, name in curve.tests.items():
+        columns["ends"] = [f"{curve.within}: {interval(*pair)}" for pair in ends]
+        lines.append("ends")
+    for at, (column, name) in enumerate(curve.tests.items()):
         if rows[column].null_count() < len(rows):
-            lines.append(f"{plain(name)}: p = %{{customdata[{len(columns)}]}}")
-            columns.append([told(p, 3) for p in rows[column]])
-    return {
-        "name": curve.name or sheet.name(curve.series, curve.group),
-        "x": rounded(places.place(step) for step in columns[0]),
-        "y": rounded(rows["value"]),
-        "customdata": [list(row) for row in zip(*columns, strict=True)],
-        "hovertemplate": "<br>".join(lines) + "<extra></extra>",
-    }
-
-
-def faded(colour: str, alpha: float) -> str:
-    """A colour that one sees through.
-
-    >>> faded("#0072b2", 0.2)
-    'rgba(0, 114, 178, 0.2)'
-    """
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red}, {green}, {blue}, {alpha})"
+            columns[f"p{at}"] = [f"{name}: p = {told(p, 3)}" for p in rows[column]]
+            lines.append(f"p{at}")
+    return columns, lines

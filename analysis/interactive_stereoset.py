@@ -3,25 +3,26 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.figure_axes import MUTED
 from logitbank.analysis.interactive_parts import (
-    AXIS,
+    Axis,
     Names,
+    Note,
+    Panel,
     Sheet,
     Trace,
-    dashed_line,
     each,
+    floats,
     in_order,
     interval,
-    plain,
-    reach,
-    rounded,
+    reached,
     told,
     when,
 )
-from logitbank.analysis.interactive_steps import Curve, Panel, add_curve, axis_of, training_sheet
+from logitbank.analysis.interactive_steps import Curve, add_curve, training_sheet
 from logitbank.analysis.stereoset import StereoSet
 from logitbank.analysis.stereoset_blocks import OVERALL
 from logitbank.analysis.stereoset_measures import REFERENCES
@@ -56,9 +57,8 @@ def _domains(table: pl.DataFrame, names: Names) -> Sheet:
         DEFINED + told_intervals(table, "Bands, of overall") + IDEAL,
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
-        panels=[Panel(LABELS[measure], 240) for measure in measures],
+        panels=[Panel(Axis(LABELS[measure]), 240, rules=[("y", 50)]) for measure in measures],
     )
-    sheet.layout["shapes"] = [dashed_line(50, axis_of(panel)) for panel in range(2)]
     domains = _domain_order(table)
     for series, part in parts:
         for at, domain in enumerate(domains):
@@ -85,9 +85,8 @@ def _icat(table: pl.DataFrame, names: Names) -> Sheet:
         "fully stereotyped one 0.",
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
-        panels=[Panel(LABELS["icat"], 330)],
+        panels=[Panel(Axis(LABELS["icat"]), 330, rules=[("y", 50)])],
     )
-    sheet.layout["shapes"] = [dashed_line(50)]
     for series, part in parts:
         for task, colour in TASK_COLOURS.items():
             rows = _measured(part.filter(pl.col("task") == task), "icat")
@@ -98,7 +97,7 @@ def _icat(table: pl.DataFrame, names: Names) -> Sheet:
 
 
 def _bars(table: pl.DataFrame, names: Names) -> Sheet:
-    parts = names.parts(table, SERIES)
+    parts, domains = names.parts(table, SERIES), _domain_order(table)
     sheet = Sheet(
         f"StereoSet, {task_name(table)}",
         f"{DEFINED} iCAT combines the two.{told_intervals(table, 'Lines on the bars')} ss is drawn "
@@ -106,52 +105,37 @@ def _bars(table: pl.DataFrame, names: Names) -> Sheet:
         "fixed",
         in_order(table["step"].to_list()),
         [series for series, _ in parts],
-        height=560,
+        across=Axis(names=domains, grid=False),
     )
-    sheet.layout = {
-        "barmode": "group",
-        "xaxis": {**AXIS, "type": "category", "anchor": "y3", "showgrid": False},
-        "shapes": [dashed_line(50, axis_of(panel)) for panel in range(3)],
-    }
-    for panel, (measure, label) in enumerate(SHORT.items()):
-        axis: dict[str, Any] = {"title": {"text": label}}
-        if measure != "ss":
-            axis["range"] = [0, 108]
-        upper = 1 - 0.35 * panel
-        domain = [round(max(upper - 0.3, 0), 3), round(upper, 3)]
-        sheet.layout[f"yaxis{panel + 1 if panel else ''}"] = {**AXIS, **axis, "domain": domain}
-    domains = {name: at for at, name in enumerate(_domain_order(table))}
-    for series, part in parts:
-        rows = part.sort(pl.col("domain").replace_strict(domains))
-        for panel, measure in enumerate(SHORT):
-            trace = _bar(sheet, rows, measure, series=series, panel=panel)
-            sheet.add(trace, series=series, role="bar")
+    sheet.panels = [
+        Panel(Axis(label, ends=None if measure == "ss" else (0, 108)), 170, rules=[("y", 50)])
+        for measure, label in SHORT.items()
+    ]
+    place = {name: at for at, name in enumerate(domains)}
+    for at, (series, part) in enumerate(parts):
+        wide = 0.8 / len(parts)
+        aside = wide * (at - (len(parts) - 1) / 2)
+        where = floats([place[name] + aside for name in part["domain"]])
+        for panel, (measure, label) in enumerate(SHORT.items()):
+            own = _measured(part, measure)
+            columns = {
+                "x": where,
+                "value": floats(own["value"]),
+                "base": np.full(len(own), 50.0 if measure == "ss" else 0.0),
+                **reached(own, "low", "high", along="y"),
+                "what": part["domain"].to_list(),
+                "told": [f"{label}: {told(value)}" for value in own["value"]],
+                "ends": [f"95 %: {interval(*ends)}" for ends in own.select("low", "high").rows()],
+            }
+            sheet.traces.append(
+                Trace(
+                    shape="bars", role="bar", series=series, columns=columns, panel=panel,
+                    name=sheet.name(series), head=sheet.head(series), width=0.94 * wide,
+                    told=["what", "told", "ends"], colour=sheet.colour(series), alpha=0.85,
+                    reach=["y"],
+                )
+            )  # fmt: skip
     return sheet
-
-
-def _bar(sheet: Sheet, rows: pl.DataFrame, measure: str, *, series: str, panel: int) -> Trace:
-    base = 50 if measure == "ss" else 0
-    own = _measured(rows, measure)
-    bars = reach(own, "value", "low", "high")
-    return {
-        "type": "bar",
-        "name": sheet.name(series),
-        "legendgroup": series,
-        "offsetgroup": str(sheet.series.index(series)),
-        "showlegend": panel == 0,
-        "yaxis": axis_of(panel),
-        "x": [plain(domain) for domain in rows["domain"]],
-        "y": rounded(own["value"] - base),
-        "base": base,
-        "marker": {"color": sheet.colour(series), "opacity": 0.85},
-        **({"error_y": {**bars, "color": MUTED}} if bars else {}),
-        "customdata": [
-            [step, told(value), interval(low, high)]
-            for step, value, low, high in own.select("step", "value", "low", "high").iter_rows()
-        ],
-        "hovertemplate": f"{sheet.head(series)}<br>%{{x}}<br>{SHORT[measure]}: %{{customdata[1]}}"
-        "<br>95 %: %{customdata[2]}<extra></extra>",
-    }
 
 
 def _plane(table: pl.DataFrame, names: Names) -> Sheet:
@@ -170,94 +154,62 @@ def _plane(table: pl.DataFrame, names: Names) -> Sheet:
         "checkpoint" if len(steps) > 1 else "fixed",
         steps,
         [series for series, _ in parts],
-        height=460,
     )
     away = max([0.0, *(abs(ss - 50) for ss in table["ss"].drop_nans())])
     side = min(max(away + 3, 14), 51.5)
     low = max(min([50.0, *table["lms"].drop_nans()]) - 4, -2)
-    title = "ss, % (← anti-stereotypes preferred · stereotypes preferred →)"
-    sheet.layout = {
-        "xaxis": {**AXIS, "title": {"text": title}, "range": [50 - side, 50 + side]},
-        "yaxis": {**AXIS, "title": {"text": plain(LABELS["lms"])}, "range": [low, 102.5]},
-        **_contours(side, low),
-    }
+    title = "ss, % (← anti-stereotypes · stereotypes →)"
+    sheet.across = Axis(title, ends=(50 - side, 50 + side))
+    sheet.panels = [_plane_panel(side, low)]
     for series, part in parts:
-        colour, course = sheet.colour(series), part.drop_nulls("step").sort("step")
+        common: dict[str, Any] = {"series": series, "colour": sheet.colour(series)}
+        course = part.drop_nulls("step").sort("step")
         if len(course) > 1:
-            line = {
-                "type": "scatter",
-                "mode": "lines",
-                "name": sheet.name(series),
-                "showlegend": False,
-                "legendgroup": series,
-                "x": rounded(course["ss"]),
-                "y": rounded(course["lms"]),
-                "line": {"color": colour, "width": 1},
-                "opacity": 0.6,
-                "hoverinfo": "skip",
-            }
-            sheet.add(line, series=series, role="line")
-        for own in part.partition_by("step", maintain_order=True):
-            step = own["step"][0]
-            point = _point(sheet, own, series, colour)
-            sheet.add(point, series=series, role="point", **sheet.at(step))
+            line = {"x": floats(course["ss"]), "value": floats(course["lms"])}
+            sheet.traces.append(
+                Trace(shape="curve", role="line", columns=line, width=1, alpha=0.6, **common)
+            )
+        columns = {
+            "x": floats(part["ss"]),
+            "value": floats(part["lms"]),
+            **reached(part, "ss_low", "ss_high", along="x"),
+            **reached(part, "lms_low", "lms_high", along="y"),
+            "step": part["step"].to_list(),
+            "when": [when(step) for step in part["step"]],
+        }
+        for name, label in SHORT.items():
+            rows = part.select(name, f"{name}_low", f"{name}_high").iter_rows()
+            columns[name] = [f"{label}: {told(v)} ({interval(*ends)})" for v, *ends in rows]
+        sheet.traces.append(
+            Trace(
+                shape="points", role="point", columns=columns, size=12, slides=True,
+                name=sheet.name(series), head=sheet.head(series), told=["when", *SHORT],
+                reach=["x", "y"], **common,
+            )
+        )  # fmt: skip
     return sheet
 
 
-def _point(sheet: Sheet, rows: pl.DataFrame, series: str, colour: str) -> Trace:
-    row = rows.row(0, named=True)
-    bars = {
-        f"error_{axis}": {**ends, "color": colour}
-        for axis, name in (("x", "ss"), ("y", "lms"))
-        if (ends := reach(rows, name, f"{name}_low", f"{name}_high"))
-    }
-    lines = [
-        f"{label}: {told(row[name])} ({interval(row[f'{name}_low'], row[f'{name}_high'])})"
-        for name, label in SHORT.items()
-    ]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": sheet.name(series),
-        "legendgroup": series,
-        "x": rounded([row["ss"]]),
-        "y": rounded([row["lms"]]),
-        "marker": {"size": 11, "color": colour},
-        **bars,
-        "customdata": [[row["step"]]],
-        "hovertemplate": "<br>".join([sheet.head(series), when(row["step"]), *lines])
-        + "<extra></extra>",
-    }
-
-
-def _contours(side: float, low: float) -> dict[str, list[dict[str, object]]]:
+def _plane_panel(side: float, low: float) -> Panel:
     """Lines of equal iCAT by tens with their numbers, and the ideal and the random model."""
-    shapes: list[dict[str, object]] = [dashed_line(50, "x")]
-    notes: list[dict[str, object]] = []
+    notes, paths = [], []
     for level in range(10, 100, 10):
         # lms = 50 · iCAT / min(ss, 100 − ss), for as much of ss as has an lms below 100
         reach_of = min(side, 50 - level / 2)
         away = [reach_of * at / 20 for at in range(-20, 21)]
         points = [(50 + x, 50 * level / (50 - abs(x))) for x in away]
-        whole = [(x, y) for x, y in points if y <= HIGHEST]  # Plotly clips it below
+        whole = [(x, y) for x, y in points if y <= HIGHEST]  # what is too low is cut off
         inside = [(x, y) for x, y in whole if y >= low]
         if len(inside) > 1:
-            path = "M" + "L".join(f"{x:.5g},{y:.5g}" for x, y in whole)
-            line = {"color": "rgba(138, 143, 152, 0.6)", "width": 0.8}
-            shapes.append({"type": "path", "path": path, "line": line, "layer": "below"})
-            notes.append(_note(str(level), *inside[1], size=10))
+            paths.append(whole)
+            x, y = inside[1]
+            notes.append(Note(str(level), y, x, size=10, above=True))
     for name in ("ideal", "random"):
         lms, ss, _ = REFERENCES[name]
         if lms >= low:
-            notes.append(_note("★ ideal" if name == "ideal" else "✕ random", ss, lms, size=12))
-    return {"shapes": shapes, "annotations": notes}
-
-
-def _note(text: str, x: float, y: float, *, size: int) -> dict[str, object]:
-    return {
-        "text": text, "x": x, "y": y, "showarrow": False, "font": {"size": size},
-        "opacity": 0.75, "xanchor": "left" if size > 10 else "center",
-    }  # fmt: skip
+            notes.append(Note("★ ideal" if name == "ideal" else "✕ random", lms, ss, size=12))
+    axis = Axis(LABELS["lms"], ends=(low, 102.5))
+    return Panel(axis, 420, rules=[("x", 50)], notes=notes, paths=paths)
 
 
 def _measured(rows: pl.DataFrame, measure: str) -> pl.DataFrame:

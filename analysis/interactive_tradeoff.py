@@ -3,30 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.figure_axes import COLOURS, MUTED
 from logitbank.analysis.interactive_parts import (
-    AXIS,
+    Axis,
+    Columns,
     Names,
-    Role,
+    Panel,
     Sheet,
     Trace,
+    floats,
     in_order,
-    plain,
-    reach,
-    rounded,
+    reached,
     told,
     when,
 )
-from logitbank.analysis.interactive_steps import (
-    Curve,
-    Panel,
-    StepPlaces,
-    add_curve,
-    axis_of,
-    training_sheet,
-)
+from logitbank.analysis.interactive_steps import Curve, StepPlaces, add_curve, training_sheet
 from logitbank.analysis.tradeoff import TradeOff
 from logitbank.analysis.tradeoff_figures import CHOSEN, PURPLE
 
@@ -51,8 +45,8 @@ def _curves(table: pl.DataFrame, names: Names, result: TradeOff) -> Sheet:
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[
-            Panel(_performance_title(settings), 230, _performance_axis(table, settings)),
-            Panel(_first_upper(gap), 200, {"rangemode": "tozero"}),
+            Panel(_performance_axis(table, settings), 230),
+            Panel(Axis(_first_upper(gap), from_zero=True), 200),
         ],
     )
     for series, part in parts:
@@ -61,37 +55,30 @@ def _curves(table: pl.DataFrame, names: Names, result: TradeOff) -> Sheet:
             own = sheet.colour(series) if len(parts) > 1 else colour
             label = metric if panel == 0 else gap
             curve = Curve(series, "", own, rows, label, panel=panel, in_legend=panel == 0)
-            add_curve(sheet, places, curve._replace(name=None if len(parts) > 1 else plain(label)))
-            for mark in _marks(part, column, places, panel=panel):
-                sheet.add({"hoverinfo": "skip", **mark}, series=series, role="mark")
+            add_curve(sheet, places, curve._replace(name=None if len(parts) > 1 else label))
+            _add_marks(sheet, places, part, column, series=series, panel=panel)
     return sheet
 
 
-def _marks(part: pl.DataFrame, column: str, places: StepPlaces, *, panel: int) -> list[Trace]:
+def _add_marks(
+    sheet: Sheet, places: StepPlaces, part: pl.DataFrame, column: str, *, series: str, panel: int
+) -> None:
     """Rings on the front, stars on the chosen."""
-    marks = []
-    for rows, name, marker in (
-        (part.filter("on_front"), "Pareto front",
-         {"symbol": "circle-open", "size": 11, "color": MUTED, "line": {"width": 1.6}}),
-        (part.filter(pl.col("chosen_for").is_not_null()), "fairest at a bounded loss",
-         {"symbol": "star", "size": 13, "color": CHOSEN}),
+    for rows, name, colour, symbol in (
+        (part.filter("on_front"), "Pareto front", MUTED, "circle"),
+        (part.filter(pl.col("chosen_for").is_not_null()), "fairest at a bounded loss", CHOSEN,
+         "star"),
     ):  # fmt: skip
         if len(rows):
-            marks.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "legendgroup": name,
-                    "showlegend": panel == 0,
-                    "yaxis": axis_of(panel),
-                    "x": rounded(places.place(step) for step in rows["step"]),
-                    "y": rounded(rows[column]),
-                    "customdata": [[step] for step in rows["step"]],
-                    "marker": marker,
-                }
-            )
-    return marks
+            columns = {**places.columns(rows["step"].to_list()), "value": floats(rows[column])}
+            if symbol == "circle":
+                columns["filled"] = np.zeros(len(rows))
+            sheet.traces.append(
+                Trace(
+                    shape="points", role="mark", series=series, columns=columns, panel=panel,
+                    name=name, colour=colour, symbol=symbol, size=12,
+                )
+            )  # fmt: skip
 
 
 def _front(table: pl.DataFrame, names: Names, result: TradeOff) -> Sheet:
@@ -106,61 +93,50 @@ def _front(table: pl.DataFrame, names: Names, result: TradeOff) -> Sheet:
         in_order(table["step"].to_list()),
         [name for name, _ in parts],
     )
-    sheet.layout = {
-        "xaxis": {**AXIS, "title": {"text": plain(_first_upper(gap)) + " (smaller is fairer)"}},
-        "yaxis": {
-            **AXIS,
-            "title": {"text": plain(_performance_title(settings))},
-            **_performance_axis(table, settings),
-        },
-    }
+    sheet.across = Axis(f"{_first_upper(gap)} (smaller is fairer)")
+    sheet.panels = [Panel(_performance_axis(table, settings), 380)]
     for series, part in parts:
         front = part.filter("on_front").sort("gap")
-        colour = sheet.colour(series)
-        ends = {
-            f"error_{axis}": {**bars, "color": colour, "thickness": 0.8}
-            for axis, column in (("x", "gap"), ("y", "performance"))
-            if (bars := reach(front, column, f"{column}_low", f"{column}_high"))
-        }
         chosen = part.filter(pl.col("chosen_for").is_not_null())
-        looks: list[tuple[pl.DataFrame, Role, str, Trace]] = [
-            (part, "point", "checkpoints", _look(MUTED, size=5, width=1) | {"opacity": 0.6}),
-            (front, "line", "Pareto front", _look(colour, size=8, width=2, shape="hv") | ends),
-            (chosen, "mark", "fairest at a bounded loss", {
-                "mode": "markers", "marker": {"size": 14, "symbol": "star", "color": CHOSEN},
-            }),
+        colour = sheet.colour(series)
+        looks: list[tuple[pl.DataFrame, str, dict[str, Any]]] = [
+            (part, "checkpoints", {"shape": "curve", "role": "point", "size": 5, "width": 1,
+                                   "alpha": 0.6}),
+            (front, "Pareto front", {"shape": "curve", "role": "line", "size": 8,
+                                     "stepped": True, "colour": colour, "reach": ["x", "y"]}),
+            (chosen, "fairest at a bounded loss", {"shape": "points", "role": "mark", "size": 15,
+                                                   "symbol": "star", "colour": CHOSEN}),
         ]  # fmt: skip
-        for rows, role, label, look in looks:
+        for rows, label, look in looks:
             if len(rows):
-                trace = _plane(sheet, rows, series=series, metric=metric, gap=gap)
-                named = sheet.name(series, label)
-                sheet.add({**trace, **look, "name": named}, series=series, role=role)
+                columns = _plane(rows, metric=metric, gap=gap)
+                sheet.traces.append(
+                    Trace(
+                        series=series, columns=columns, head=sheet.head(series),
+                        told=[name for name in ("when", "first", "second", "share")
+                              if name in columns],
+                        name=sheet.name(series, label), **look,
+                    )
+                )  # fmt: skip
     return sheet
 
 
-def _look(colour: str, *, size: int, width: int, shape: str = "linear") -> Trace:
-    return {
-        "mode": "lines+markers",
-        "marker": {"size": size, "color": colour},
-        "line": {"width": width, "color": colour, "shape": shape},
+def _plane(rows: pl.DataFrame, *, metric: str, gap: str) -> Columns:
+    columns = {
+        "x": floats(rows["gap"]),
+        "value": floats(rows["performance"]),
+        **reached(rows, "gap_low", "gap_high", along="x"),
+        **reached(rows, "performance_low", "performance_high", along="y"),
+        "when": [when(step) for step in rows["step"]],
+        "first": [f"{metric}: {told(value)}" for value in rows["performance"]],
+        "second": [f"{gap}: {told(value)}" for value in rows["gap"]],
     }
-
-
-def _plane(sheet: Sheet, rows: pl.DataFrame, *, series: str, metric: str, gap: str) -> Trace:
-    share = [told(None if x is None else 100 * x, 3) for x in rows["front_share"]]
-    known = rows["front_share"].is_not_nan().any()
-    return {
-        "type": "scatter",
-        "x": rounded(rows["gap"]),
-        "y": rounded(rows["performance"]),
-        "customdata": [
-            [step, when(step), text] for step, text in zip(rows["step"], share, strict=True)
-        ],
-        "hovertemplate": f"{sheet.head(series)}<br>%{{customdata[1]}}"
-        f"<br>{plain(metric)}: %{{y:,.4~r}}<br>{plain(gap)}: %{{x:,.4~r}}"
-        + ("<br>on the front in %{customdata[2]} % of resamples" if known else "")
-        + "<extra></extra>",
-    }
+    if rows["front_share"].is_not_nan().any():
+        columns["share"] = [
+            f"on the front in {told(None if share is None else 100 * share, 3)} % of resamples"
+            for share in rows["front_share"]
+        ]
+    return columns
 
 
 def _performance_title(settings: Mapping[str, Any]) -> str:
@@ -168,12 +144,12 @@ def _performance_title(settings: Mapping[str, Any]) -> str:
     return name if settings["higher_is_better"] else f"{name}, axis turned"
 
 
-def _performance_axis(table: pl.DataFrame, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _performance_axis(table: pl.DataFrame, settings: Mapping[str, Any]) -> Axis:
+    title = _performance_title(settings)
     if settings["higher_is_better"]:
-        return {}
+        return Axis(title)
     low, high = min(table["performance"]), max(table["performance"])
-    scale = {"type": "log"} if low > 0 and high > 20 * low else {}
-    return {**scale, "autorange": "reversed"}
+    return Axis(title, log=bool(low > 0 and high > 20 * low), turned=True)
 
 
 def _has_bands(table: pl.DataFrame) -> bool:

@@ -6,21 +6,21 @@ import polars as pl
 
 from logitbank.analysis.figure_axes import MUTED
 from logitbank.analysis.interactive_parts import (
-    AXIS,
+    Axis,
+    Columns,
     Names,
+    Panel,
     Sheet,
     Trace,
-    dashed_line,
     each,
+    floats,
     in_order,
     interval,
-    plain,
-    reach,
-    rounded,
+    reached,
     told,
     when,
 )
-from logitbank.analysis.interactive_steps import Curve, Panel, add_curve, training_sheet
+from logitbank.analysis.interactive_steps import Curve, add_curve, training_sheet
 from logitbank.analysis.stereoset_plane import PALETTE, shortened
 from logitbank.analysis.unqover import ALL, Unqover
 from logitbank.analysis.unqover_data import PANELS
@@ -50,68 +50,65 @@ def _ranked(table: pl.DataFrame, names: Names, result: Unqover) -> Sheet:
     """The subjects of the last checkpoint's ranking, in that order, at every checkpoint."""
     category, parts = table["category"][0], names.parts(table, KEYS)
     every = result.subjects.filter(pl.col("split") == ALL, pl.col("category") == category)
-    found = [
-        (series, part, every.join(part.select(*KEYS, "subject", row=pl.int_range(pl.len())),
-                                  on=[*KEYS, "subject"], how="inner").sort("row"))
-        for series, part in parts
-    ]  # fmt: skip
-    steps = in_order(step for _, _, rows in found for step in rows["step"])
+    order = _order(table, "subject")
+    steps = in_order(every["step"].to_list())
     banded = table["low"].is_not_nan().any()
+    first = f" of {parts[0][0]}, then of the others" if len(parts) > 1 else ""
     sheet = Sheet(
         f"Subjects, {category}",
         "γ(x): C towards a subject, averaged over partners and contexts, then over attributes; "
-        "above 0, it is favoured. Ordered by the last checkpoint."
+        f"above 0, it is favoured. In the order of the last checkpoint{first}."
         + (" Lines: 95 % bootstrap intervals over attributes." if banded else "")
         + (
             f" Of {max(table['of']):,} subjects, those at both ends of the ranking."
-            if any(part["of"][0] > len(part) for _, part, _ in found)
+            if any(part["of"][0] > len(part) for _, part in parts)
             else ""
         ),
         "checkpoint" if len(steps) > 1 else "fixed",
         steps,
-        [series for series, _, _ in found],
+        [series for series, _ in parts],
         one_series=True,
-        height=70 + ROW * max(len(part) for _, part, _ in found),
     )
-    ends = [rows[name] for _, _, rows in found for name in ("gamma", "gamma_low", "gamma_high")]
-    known = [value for values in ends for value in values if value is not None and value == value]
-    margin = 0.05 * (max([0.0, *known]) - min([0.0, *known])) or 0.01
-    span = rounded([min([0.0, *known]) - margin, max([0.0, *known]) + margin])
-    sheet.layout = _rows_layout("γ(x): mean of C towards the subject (favoured →)") | {
-        "shapes": [dashed_line(0, "x")]
-    }
-    sheet.layout["xaxis"]["range"] = span
-    for series, part, rows in found:
-        for gender, colour in GENDERS.items():
-            if gender in part["gender"].to_list():
-                sheet.add(_key(f"{gender} names", colour), series=series, role="point")
-        for own in rows.partition_by("step", maintain_order=True):
-            step = own["step"][0]
-            sheet.add(_subjects(sheet, own, series), series=series, role="point", **sheet.at(step))
+    shown = every.filter(pl.col("subject").is_in(list(order)))
+    values = pl.concat([shown[name] for name in ("gamma", "gamma_low", "gamma_high")])
+    known = [0.0, *values.drop_nulls().drop_nans()]
+    margin = 0.05 * (max(known) - min(known)) or 0.01
+    title = "γ(x): mean of C towards the subject (favoured →)"
+    sheet.across = Axis(title, ends=(min(known) - margin, max(known) + margin))
+    sheet.panels = [_rows_panel([shortened(name) for name in order])]
+    for series, part in parts:
+        own = shown.join(part.select(*KEYS).unique(), on=KEYS, how="semi")
+        genders = dict(part.select("subject", "gender").iter_rows())
+        for gender, colour in (*GENDERS.items(), ("", PURPLE)):
+            names_of = [name for name in order if (genders.get(name) or "") == gender]
+            rows = own.filter(pl.col("subject").is_in(names_of))
+            if len(rows):
+                sheet.traces.append(
+                    Trace(
+                        shape="points", role="point", series=series, columns=_subjects(rows, order),
+                        name=f"{gender} names" if gender else "", head=sheet.head(series),
+                        told=["what", "when", "told", "ends", "strongest"], colour=colour, size=8,
+                        reach=["x"], slides=True,
+                    )
+                )  # fmt: skip
     return sheet
 
 
-def _subjects(sheet: Sheet, rows: pl.DataFrame, series: str) -> Trace:
+def _subjects(rows: pl.DataFrame, order: Mapping[str, int]) -> Columns:
     """Points with their intervals, a row each."""
-    step = rows["step"][0]
-    columns = ("rank", "gamma", "gamma_low", "gamma_high", "attribute")
-    bars = reach(rows, "gamma", "gamma_low", "gamma_high")
+    told_of = ("gamma", "gamma_low", "gamma_high", "rank")
     return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": sheet.name(series),
-        "showlegend": False,
-        "x": rounded(rows["gamma"]),
-        "y": [plain(name) for name in rows["subject"]],
-        **({"error_x": {**bars, "color": MUTED}} if bars else {}),
-        "marker": {"size": 8, "color": [GENDERS.get(name, PURPLE) for name in rows["gender"]]},
-        "customdata": [
-            [step, rank, told(value), interval(low, high), plain(attribute)]
-            for rank, value, low, high, attribute in rows.select(columns).iter_rows()
+        "x": floats(rows["gamma"]),
+        "value": floats([order[name] for name in rows["subject"]]),
+        **reached(rows, "gamma_low", "gamma_high", along="x"),
+        "step": rows["step"].to_list(),
+        "what": rows["subject"].to_list(),
+        "when": [
+            f"{when(step)}, rank {rank}" for step, rank in rows.select("step", "rank").iter_rows()
         ],
-        "hovertemplate": f"<b>%{{y}}</b> · {plain(series)}<br>{when(step)}, rank %{{customdata[1]}}"
-        "<br>γ: %{customdata[2]}<br>95 %: %{customdata[3]}"
-        "<br>strongest: %{customdata[4]}<extra></extra>",
+        "told": [f"γ: {told(value)}" for value in rows["gamma"]],
+        "ends": [f"95 %: {interval(low, high)}" for _, low, high, _ in rows.select(told_of).rows()],
+        "strongest": [f"strongest: {attribute}" for attribute in rows["attribute"]],
     }
 
 
@@ -119,6 +116,7 @@ def _strengths(table: pl.DataFrame, names: Names) -> Sheet:
     category, parts = table["category"][0], names.parts(table, KEYS)
     means = table.filter(pl.col("panel") == "mean")
     gendered = means["gender"][0] is not None
+    order = _order(means, "attribute")
     most = max(len(part.filter(pl.col("panel") == "mean")) for _, part in parts)
     what = (
         "Diamonds: C towards the female name, averaged over pairs and contexts. Dots: γ(x, a) of "
@@ -134,39 +132,48 @@ def _strengths(table: pl.DataFrame, names: Names) -> Sheet:
         in_order(table["step"].to_list()),
         [series for series, _ in parts],
         one_series=True,
-        height=70 + ROW * max(most, 6),
     )
+    called = _called(list(order))
     title = "γ (← towards male names · towards female names →)" if gendered else "γ(x, a)"
-    sheet.layout = _rows_layout(title) | {"shapes": [dashed_line(0, "x")]}
+    sheet.across = Axis(title)
+    sheet.panels = [_rows_panel([called[name] for name in order])]
     for series, part in parts:
-        own = part.filter(pl.col("panel") == "mean")
-        called = _called(own["attribute"].to_list())
-        diamonds = _attributes(own, called, series, "mean") | {
-            "marker": {"size": 10, "symbol": "diamond", "color": GREEN},
-            "zorder": 2,
-        }
-        sheet.add(diamonds, series=series, role="point")
         points = part.filter(pl.col("panel") == "subject")
         for dots in points.partition_by("gender", maintain_order=True):
             gender = dots["gender"][0]
             name = f"{gender} names" if gendered else "subjects"
-            marker = {"size": 6, "color": GENDERS.get(gender, MUTED), "opacity": 0.6}
-            trace = _attributes(dots, called, series, name) | {"marker": marker}
-            sheet.add(trace, series=series, group=gender or "", role="point")
+            sheet.traces.append(
+                Trace(
+                    shape="points", role="point", series=series, group=gender or "", name=name,
+                    columns=_attributes(dots, order, name), head=sheet.head(series),
+                    told=["what", "when", "told"], colour=GENDERS.get(gender, MUTED), size=6,
+                    alpha=0.6,
+                )
+            )  # fmt: skip
+        own = part.filter(pl.col("panel") == "mean")
+        sheet.traces.append(
+            Trace(
+                shape="points", role="point", series=series, name="mean", head=sheet.head(series),
+                columns=_attributes(own, order, "mean"), told=["what", "when", "told"],
+                colour=GREEN, size=11, symbol="diamond",
+            )
+        )  # fmt: skip
     return sheet
 
 
-def _attributes(rows: pl.DataFrame, called: Mapping[str, str], series: str, name: str) -> Trace:
-    step = rows["step"][0]
+def _attributes(rows: pl.DataFrame, order: Mapping[str, int], name: str) -> Columns:
     return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(name),
-        "x": rounded(rows["value"]),
-        "y": [plain(called[attribute]) for attribute in rows["attribute"]],
-        "hovertemplate": f"<b>%{{y}}</b> · {plain(series)}<br>{when(step)}"
-        f"<br>{plain(name)}: %{{x:,.4~r}}<extra></extra>",
+        "x": floats(rows["value"]),
+        "value": floats([order[attribute] for attribute in rows["attribute"]]),
+        "what": rows["attribute"].to_list(),
+        "when": [when(step) for step in rows["step"]],
+        "told": [f"{name}: {told(value)}" for value in rows["value"]],
     }
+
+
+def _order(table: pl.DataFrame, column: str) -> dict[str, int]:
+    """The row of each name: in the order of the first series, then of what only others have."""
+    return {name: at for at, name in enumerate(table[column].unique(maintain_order=True))}
 
 
 def _called(attributes: Sequence[str]) -> dict[str, str]:
@@ -191,7 +198,7 @@ def _training(table: pl.DataFrame, names: Names) -> Sheet:
         ),
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
-        panels=[Panel(LABELS[name], 150, {"rangemode": "tozero"}) for name in PANELS],
+        panels=[Panel(Axis(LABELS[name], from_zero=True), 150) for name in PANELS],
     )
     categories = table["category"].unique(maintain_order=True).to_list()
     for series, part in parts:
@@ -208,24 +215,7 @@ def _training(table: pl.DataFrame, names: Names) -> Sheet:
     return sheet
 
 
-def _rows_layout(title: str) -> dict[str, dict[str, object]]:
+def _rows_panel(names: Sequence[str]) -> Panel:
     """Names at the left, in the order in which they come, from the top."""
-    return {
-        "xaxis": {**AXIS, "title": {"text": plain(title)}},
-        "yaxis": {
-            **AXIS,
-            "type": "category",
-            "autorange": "reversed",
-            "showgrid": False,
-            "dtick": 1,
-            "tickfont": {"size": 11},
-        },
-    }
-
-
-def _key(name: str, colour: str) -> Trace:
-    """A line of the legend."""
-    return {
-        "type": "scatter", "mode": "markers", "name": plain(name), "x": [None], "y": [None],
-        "marker": {"size": 8, "color": colour}, "hoverinfo": "skip",
-    }  # fmt: skip
+    axis = Axis(names=names, turned=True, grid=False)
+    return Panel(axis, 24 + ROW * max(len(names), 6), rules=[("x", 0)])

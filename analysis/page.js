@@ -164,7 +164,7 @@
       this.item = spec.item;
       this.meta = spec.meta;
       this.traces = spec.traces;
-      this.series = distinct(this.traces.map((trace) => trace.series));
+      this.series = distinct(this.traces.map((trace) => trace.series)).filter((name) => name !== "");
       this.groups = distinct(this.traces.map((trace) => trace.group)).filter((group) => group !== "");
       this.steps = this.meta.steps || [];
       this.training = this.meta.kind === "training";
@@ -186,9 +186,9 @@
       const nearest = new Map(this.series.map((name) => [name, this.nearest(name, state.step)]));
       for (const renderer of this.renderers) {
         const tag = renderer.tags[0];
-        renderer.visible = (only === null ? state.series.has(tag.series) : tag.series === only)
-          && (tag.group === "" || !state.off.has(tag.group))
-          && (this.meta.kind !== "checkpoint" || tag.step === undefined || tag.step === nearest.get(tag.series));
+        renderer.visible = (tag.series === "" || (only === null ? state.series.has(tag.series) : tag.series === only))
+          && (tag.group === "" || !state.off.has(tag.group));
+        if (tag.steps) renderer.view.filter.indices = this.places(renderer, nearest.get(tag.series));
       }
       for (const legend of this.plot.of("Legend"))
         for (const item of legend.items) item.visible = item.renderers.some((renderer) => renderer.visible);
@@ -197,15 +197,16 @@
     }
 
     nearest(series, step) {
-      const own = distinct(this.traces.filter((trace) => trace.series === series && trace.step !== undefined).map((trace) => trace.step)).sort(later);
+      const own = distinct(this.traces.filter((trace) => trace.series === series).flatMap((trace) => trace.steps || [])).sort(later);
       const before = own.filter((one) => later(one, step) <= 0);
       return before.length ? before[before.length - 1] : own[0];
     }
 
-    find(renderer, step) {
-      const steps = renderer.data_source.data.step;
-      return steps ? Array.from(steps).findIndex((one) => (step === null ? Number.isNaN(one) : one === step)) : -1;
+    places(renderer, step) {
+      return Array.from(renderer.data_source.data.step || []).flatMap((one, at) => ((step === null ? Number.isNaN(one) : one === step) ? [at] : []));
     }
+
+    find(renderer, step) { return this.places(renderer, step)[0] ?? -1; }
 
     cursor(state) {
       if (state.axis !== this.axisNow) this.place(state.axis);

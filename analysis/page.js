@@ -31,7 +31,7 @@
   const later = (a, b) => (a === null) - (b === null) || a - b;
   const distinct = (values) => [...new Set(values)];
   const choose = (label, options, change) => {
-    const select = make("select", { change: () => change(select.value) },
+    const select = make("select", { "aria-label": label, change: () => change(select.value) },
       ...options.map(([value, text]) => make("option", { value }, text)));
     return { select, element: make("label", {}, make("span", { class: "label" }, label), select) };
   };

@@ -57,13 +57,14 @@ class Opened:
         if not request.url.startswith(("file:", "data:", "blob:")):
             self.complaints.append(f"request: {request.url}")
 
-    def draw_all(self) -> int:
-        """Scroll to every plot, wait until it is drawn, and return how many there are."""
-        plots = self.page.locator(".plot")
+    def draw(self, where: str = "body") -> int:
+        """Scroll to every plot in an element until it is drawn; returns how many there are."""
+        plots = self.page.locator(f"{where} .plot")
         for at in range(plots.count()):
             plots.nth(at).scroll_into_view_if_needed()
             self.page.wait_for_function(
-                "at => document.querySelectorAll('.plot')[at].dataset.drawn === 'yes'", arg=at
+                "([where, at]) => document.querySelectorAll(where)[at].dataset.drawn === 'yes'",
+                arg=[f"{where} .plot", at],
             )
         return plots.count()
 

@@ -48,7 +48,7 @@ def step_of(opened: Opened, section: str) -> str:
 
 
 def test_every_plot_is_drawn_without_a_complaint_or_a_request(opened: Opened) -> None:
-    assert opened.draw_all() >= 8
+    assert opened.draw() >= 8
     canvases = opened.page.locator(".plot").evaluate_all(
         "plots => plots.map(plot => plot.firstElementChild.getBoundingClientRect().height)"
     )
@@ -56,7 +56,7 @@ def test_every_plot_is_drawn_without_a_complaint_or_a_request(opened: Opened) ->
 
 
 def test_the_slider_moves_every_figure_of_its_analysis_to_a_checkpoint(opened: Opened) -> None:
-    opened.draw_all()
+    opened.draw("#fairness")
     section = opened.page.locator("#fairness")
     assert step_of(opened, "fairness") == "step 128"
     readouts = section.locator(".readout")
@@ -74,7 +74,7 @@ def test_the_slider_moves_every_figure_of_its_analysis_to_a_checkpoint(opened: O
 
 
 def test_the_readout_is_the_value_of_the_table(opened: Opened, tmp_path: Path) -> None:
-    opened.draw_all()
+    opened.draw("#fairness")
     figure = opened.page.locator("#fairness figure").filter(has_text="Average Rank per").first
     text = figure.locator(".readout").inner_text()
     found = {label: float(value) for label, value in re.findall(r"(male|female) ([\d.]+)", text)}
@@ -89,7 +89,7 @@ def test_the_readout_is_the_value_of_the_table(opened: Opened, tmp_path: Path) -
 
 
 def test_a_switch_hides_an_option_and_shows_it_again(opened: Opened) -> None:
-    opened.draw_all()
+    opened.draw("#fairness")
     section = opened.page.locator("#fairness")
     readout = section.locator("figure").first.locator(".readout")
     assert "female" in readout.inner_text()
@@ -101,7 +101,7 @@ def test_a_switch_hides_an_option_and_shows_it_again(opened: Opened) -> None:
 
 
 def test_the_step_axis_can_be_linear(opened: Opened) -> None:
-    opened.draw_all()
+    opened.draw("#fairness")
     section = opened.page.locator("#fairness")
     shot = section.locator(".plot").first.screenshot()
     section.get_by_label("Step axis").select_option("linear")
@@ -143,7 +143,7 @@ def test_a_table_is_saved_as_csv_with_all_its_rows(opened: Opened, tmp_path: Pat
 
 
 def test_prompts_are_listed_shown_and_found(opened: Opened) -> None:
-    opened.draw_all()
+    opened.draw("#prompts")
     view = opened.page.locator("#prompt-view")
     view.get_by_label("Prompt set").select_option(label="winobias")
     names = view.locator("ol button").all_inner_texts()
@@ -168,7 +168,7 @@ def test_a_phone_scrolls_in_one_direction_only(
     chromium: Browser, page_of_a_whole_bank: Path
 ) -> None:
     opened = Opened(chromium, page_of_a_whole_bank, viewport={"width": 380, "height": 700})
-    opened.draw_all()
+    opened.draw()
     width = opened.page.evaluate("document.scrollingElement.scrollWidth")
     assert width <= 380
     assert opened.complaints == []
@@ -217,7 +217,7 @@ def test_text_of_strangers_stays_text(chromium: Browser, tmp_path: Path) -> None
     bank = whole_bank(tmp_path / "b.zarr", model=HOSTILE)
     describe(bank, title=HOSTILE, licence=HOSTILE)
     opened = Opened(chromium, report(bank, tmp_path / "b.html", bootstrap=0))
-    opened.draw_all()
+    opened.draw()
     assert opened.page.locator("h1").inner_text() == HOSTILE.strip()
     assert opened.page.title() == HOSTILE.strip()
     assert opened.page.locator("img").count() == 0

@@ -3,22 +3,29 @@
 import polars as pl
 
 from logitbank.analysis.compare import Comparison
+from logitbank.store.wording import counted
 
 
 def comparison_summary(found: Comparison) -> list[str]:
     """What differs, how much, and what only one has."""
     d = found.logits
     lines = [
-        f"Both have {len(d):,} checkpoints × query sets with {d['rows'].sum():,} rows:"
-        f" {d['entries'].sum():,} logits differ by up to {_number(d['max_logit_difference'].max())}"
-        f" and by {_number(_mean(d, 'mean_logit_difference', 'entries'))} on average."
+        f"Both have {_pairs(len(d))} with {counted(d['rows'].sum(), 'row')}:"
+        f" {counted(d['entries'].sum(), 'logit')} differ by up to"
+        f" {_number(d['max_logit_difference'].max())} and by {_number(_mean(d, 'mean_logit_difference', 'entries'))} on average."
     ]
     full = d.filter(pl.col("max_kl").is_not_null())
     if len(full):
         lines.append(
             f"KL(A‖B) is up to {_number(full['max_kl'].max())} nats and"
             f" {_number(_mean(full, 'mean_kl', 'rows'))} on average, over"
-            f" {full['rows'].sum():,} full rows."
+            f" {counted(full['rows'].sum(), 'full row')}."
+        )
+    rest = d.filter(pl.col("max_kl").is_null())
+    for (a, b), part in rest.group_by("kept_a", "kept_b", maintain_order=True):
+        lines.append(
+            f"No KL of {_pairs(len(part))}: it needs full rows of as many outputs in both, and A"
+            f" keeps {a} and B {b}; there the logits that both list are compared."
         )
     changed, options = int(d["ranks_changed"].sum()), int(d["options"].sum())
     if options:
@@ -51,10 +58,14 @@ def comparison_summary(found: Comparison) -> list[str]:
         only = found.only.filter(pl.col(f"only_{side}") > 0)
         if len(only):
             lines.append(
-                f"Only {side.upper()} has {only[f'only_{side}'].sum():,} rows, of {len(only):,}"
-                " checkpoints × query sets."
+                f"Only {side.upper()} has {counted(only[f'only_{side}'].sum(), 'row')}, of"
+                f" {_pairs(len(only))}."
             )
     return lines
+
+
+def _pairs(number: int) -> str:
+    return counted(number, "checkpoint × query set", "checkpoints × query sets")
 
 
 def _mean(frame: pl.DataFrame, value: str, weight: str) -> float:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal
 from logitbank.cli.show import (
     ExtractProgress,
     TrainingProgress,
-    err,
+    clean,
     print_lines,
     print_summary,
+    say,
 )
 from logitbank.errors import UsageError
 
@@ -45,23 +46,23 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     bank, results = out / "demo.zarr", out / "results"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not empty; remove it or name another folder")
-    err.print(
+    say(
         f"1 of 3  training a tiny GPT-NeoX for {STEPS} steps; its bias changes at "
         f"step {SWITCH_STEP}"
     )
     with TrainingProgress() as training:
         train_series(out / "checkpoints", progress=training)
-    err.print(f"        and {demo_masked.RUNS} runs of a tiny BERT on known pronoun ratios")
+    say(f"        and {demo_masked.RUNS} runs of a tiny BERT on known pronoun ratios")
     with TrainingProgress() as training:
         demo_masked.train_masked_series(out / "masked", progress=training)
-    err.print(f"2 of 3  every checkpoint over every prompt, once → {bank}")
+    say(f"2 of 3  every checkpoint over every prompt, once → {clean(bank)}")
     for suite, prompts, model in (
         (out / "checkpoints", demo_prompts(), "demo"),
         (out / "masked", masked, "demo-bert"),
     ):
         if not _bank(bank, suite, prompts, model, engine):
             return 1
-    err.print("3 of 3  analysis, offline, from the bank alone")
+    say("3 of 3  analysis, offline, from the bank alone")
     fair = fairness_study([bank], prompts=demo_prompts().name, out=results)
     wander = fluctuation_study(
         [bank],

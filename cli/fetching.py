@@ -41,22 +41,26 @@ def fetch(
 def _print_fetched(done: "Fetched", *, suite: str, steps: str, legacy_weights: bool) -> None:
     import shlex
 
-    from logitbank.cli.show import clean, err, print_lines
+    from logitbank.cli.show import clean, print_lines, say
     from logitbank.engine.plan import readable_bytes
+    from logitbank.store.wording import counted
 
     for note in done.notes:
-        err.print(f"[yellow]note[/yellow] {clean(note)}")
+        say(f"[yellow]note[/yellow] {clean(note)}")
     for message in dict.fromkeys(done.failed.values()):
         whom = [str(c) for c, why in done.failed.items() if why == message]
         named = ", ".join(whom[:3]) + (f" and {len(whom) - 3:,} more" if len(whom) > 3 else "")
-        err.print(f"[red]failed[/red] {clean(named)}: {clean(message)}", soft_wrap=True)
+        say(f"[red]failed[/red] {clean(named)}: {clean(message)}")
     if done.untried:
-        err.print(f"{done.untried:,} more were not tried: nothing says that they would fare better")
+        say(
+            f"{counted(done.untried, 'more checkpoint')} not tried: nothing says that it would go"
+            " better"
+        )
     total = len(done.folders) + len(done.failed) + done.untried
     rate = readable_bytes(done.bytes / done.seconds) if done.seconds else "0 B"
     print_lines(
         [
-            f"{len(done.folders):,} of {total:,} checkpoints are here; "
+            f"{len(done.folders):,} of {counted(total, 'checkpoint')} {_are(total)} here; "
             + (
                 f"{readable_bytes(done.bytes)} came in {done.seconds:,.1f} s ({rate}/s)"
                 if done.bytes > 0
@@ -75,3 +79,7 @@ def _print_fetched(done: "Fetched", *, suite: str, steps: str, legacy_weights: b
                 f"HF_HUB_OFFLINE=1 logitbank extract BANK {shlex.join(words)} --prompts …"
             ]
         )
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

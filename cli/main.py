@@ -1,5 +1,6 @@
 """The command line. Each command parses, calls one library function, and prints."""
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -262,7 +263,7 @@ def prompts_show(
     instances: Instances = "10000",
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
-    from logitbank.cli.show import print_lines
+    from logitbank.cli.show import print_verbatim
     from logitbank.engine.prompt_sources import describe, prompt_set
 
     found = prompt_set(
@@ -272,7 +273,7 @@ def prompts_show(
         splits=splits.split(","),
         instances=_count_or_all(instances, "--instances"),
     )
-    print_lines(describe(found, limit=limit))
+    print_verbatim(describe(found, limit=limit))
 
 
 @prompts_app.command("check")
@@ -516,15 +517,21 @@ def _workers(text: str | None) -> int | Literal["auto"] | None:
 
 def run() -> None:
     """Entry point: expected failures print one line and end with their exit code."""
+    from logitbank.cli.plain import encode_anything
     from logitbank.errors import LogitbankError
 
+    encode_anything()
     try:
         # Standalone, Typer draws a box around its errors and is silent about Ctrl-C.
         code = app(standalone_mode=False, prog_name="logitbank")
+        sys.stdout.flush()
     except LogitbankError as error:
         _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         _refuse(error)
+    except BrokenPipeError:  # whoever reads the output has enough of it, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path, its rights and the disk", 1)
@@ -557,7 +564,7 @@ def _refuse(error: typer.TyperException) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from logitbank.cli.show import CONTROL
+    from logitbank.cli.plain import say_error
 
-    print(f"logitbank: {message.translate(CONTROL)}", file=sys.stderr)
+    say_error(f"logitbank: {message}")
     sys.exit(code)

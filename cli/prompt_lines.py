@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from logitbank.cli import show
+from logitbank.cli.plain import ASCII, CONTROL
 from logitbank.cli.terminal_plot import plot
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ PLOTS = 8
 """Options of one prompt that are drawn."""
 
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
-_PLAIN = str.maketrans({"│": "|", "┤": "|", "→": "->", "…": "...", "−": "-", "–": "-", "×": "x"})
+_PLAIN = str.maketrans(ASCII)
 _TURNS = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Line separators, and marks that turn the direction of what follows."""
-_CONTROL = {**show.CONTROL, **{code: f"\\u{code:04x}" for code in _TURNS}}
+_CONTROL = {**CONTROL, **{code: f"\\u{code:04x}" for code in _TURNS}}
 _ONE_LINE = {**_CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
 
 

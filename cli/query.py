@@ -26,18 +26,18 @@ def query(
     form: Format = Form.table,
 ) -> None:
     """Ask a bank, or a view, in SQL; only what the query touches is read."""
-    from logitbank.cli.show import err, print_frame
+    from logitbank.cli.show import clean, print_frame, say
     from logitbank.store.view import open_bank
 
     result = open_bank(bank).sql(sql)
     if out is not None:
         write(result, out)
-        err.print(f"written to {out}", markup=False, soft_wrap=True)
+        say(f"written to {clean(out)}")
     elif form is Form.table:
         found = result.head(SHOWN + 1).collect()
         print_frame(found.head(SHOWN), form)
         if len(found) > SHOWN:
-            err.print(f"only the first {SHOWN} rows; use --out FILE, or --format csv or json")
+            say(f"only the first {SHOWN} rows; use --out FILE, or --format csv or json")
     else:
         print_frame(result.collect(), form)
 

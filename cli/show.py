@@ -1,12 +1,14 @@
 """Tables and progress for people: rich on a terminal, plain elsewhere."""
 
 import json
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -21,7 +23,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from logitbank.cli.plain import CONTROL
 from logitbank.cli.show_run import ProgressLines, account, forecast
+from logitbank.store.wording import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,8 +87,6 @@ BRIEF = {
 }
 """Columns for people; --table and --out give all of them."""
 
-CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127, *range(128, 160))}
-
 
 def clean(text: object) -> str:
     """Text from a bank or a model, with control characters made visible and markup escaped."""
@@ -107,8 +109,10 @@ def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> N
     if width > out.width:
         table.width = width
     out.print(table, crop=False)
+    if frame.is_empty():
+        say("no rows")
     if len(frame) > limit:
-        out.print(f"… {len(frame) - limit:,} more rows; --format csv prints all of them")
+        say(f"… {counted(len(frame) - limit, 'more row')}; --format csv prints all of them", to=out)
 
 
 _UNLIMITED = 10_000
@@ -162,12 +166,12 @@ class ExtractProgress:
             _Rate(),
             TimeRemainingColumn(),
             console=err,
-            disable=not err.is_terminal,
+            disable=not err.is_interactive,
         )
         self._committed = self._tokens = self._bytes = self._done = self._checkpoints = 0
         self._began = 0.0
         self._pending: Counter[CheckpointId] = Counter()
-        self._lines = ProgressLines(lambda line: err.print(clean(line)))
+        self._lines = ProgressLines(lambda line: say(clean(line)))
 
     def __enter__(self) -> "ExtractProgress":
         self._progress.start()
@@ -179,7 +183,7 @@ class ExtractProgress:
     def __call__(self, event: "Event") -> None:
         from logitbank.engine import events
 
-        if not err.is_terminal:
+        if not err.is_interactive:
             self._lines(event)
         match event:
             case events.Planned():
@@ -200,7 +204,7 @@ class ExtractProgress:
                 self._forget(checkpoint)
             case events.CheckpointFailed(checkpoint=checkpoint, message=message):
                 self._forget(checkpoint)
-                if not err.is_terminal:
+                if not err.is_interactive:
                     return
                 self._progress.print(f"[red]failed[/red] {clean(message)}")
             case events.Note(text=text):
@@ -231,12 +235,13 @@ class ExtractProgress:
 
         plan = event.plan
         self._progress.print(
-            f"{plan.checkpoints} checkpoints × {plan.prompts:,} prompts ({plan.queries:,} "
-            f"distinct queries each); to run: {plan.rows:,} rows over {len(plan.to_run)} "
-            f"checkpoints, {readable_bytes(plan.bytes)} before compression, engine {event.engine}"
+            f"{counted(plan.checkpoints, 'checkpoint')} × {counted(plan.prompts, 'prompt')}"
+            f" ({counted(plan.queries, 'distinct query', 'distinct queries')} each); to run:"
+            f" {counted(plan.rows, 'row')} over {counted(len(plan.to_run), 'checkpoint')},"
+            f" {readable_bytes(plan.bytes)} before compression, engine {event.engine}"
             if plan.rows
-            else f"nothing to run: the bank has all {plan.checkpoints} checkpoints × "
-            f"{plan.prompts:,} prompts"
+            else f"nothing to run: the bank has all of {counted(plan.checkpoints, 'checkpoint')} ×"
+            f" {counted(plan.prompts, 'prompt')}"
         )
         for note in event.notes:
             self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
@@ -252,42 +257,78 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     """What an extraction did, and what to do next."""
     if dry_run:
         for line in forecast(summary):
-            err.print(line)
-        err.print("dry run: nothing was written")
+            say(line)
+        say("dry run: nothing was written")
         return
     for failure in summary.failed:
-        err.print(f"[red]failed[/red] {clean(failure.message)}")
+        say(f"[red]failed[/red] {clean(failure.message)}")
     explained = [failure for failure in summary.failed if failure.log_tail]
     if explained:
         about = explained[-1]
-        err.print(f"The last lines of {clean(bank)}.log about {about.checkpoint}:", style="dim")
+        say(f"The last lines of {clean(bank)}.log about {about.checkpoint}:", style="dim")
         for line in about.log_tail:
-            err.print("  " + clean(line), style="dim")
+            say("  " + clean(line), style="dim")
     if not (summary.plan.rows or summary.failed):
         return
     rate = summary.rows / summary.seconds if summary.seconds else 0
-    others = f"; {summary.others:,} more were there by then" if summary.others else ""
-    err.print(
-        f"{len(summary.done)} of {len(summary.plan.to_run)} checkpoints done, {summary.rows:,} rows"
-        f" in {summary.seconds:,.1f} s ({rate:,.0f} a second{others}) → {clean(bank)}"
+    others = f"; {summary.others:,} more {_were(summary.others)} there by then" * bool(
+        summary.others
+    )
+    say(
+        f"{len(summary.done):,} of {counted(len(summary.plan.to_run), 'checkpoint')} done, "
+        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate:,.0f} a second{others})"
+        f" → {clean(bank)}"
     )
     for line in account(summary):
-        err.print(line)
+        say(line)
     if summary.interrupted:
-        err.print("interrupted: what was committed is kept; the same command goes on from there")
+        say("interrupted: what was committed is kept; the same command goes on from there")
     elif summary.failed:
         tried = len(summary.done) + len(summary.failed)
         if (untried := len(summary.plan.to_run) - tried) > 0:
-            err.print(
-                f"{untried:,} more were not tried, as nothing says that they would fare better"
+            say(
+                f"{untried:,} more {_were(untried)} not tried, as nothing says that"
+                f" {'it' if untried == 1 else 'they'} would fare better"
             )
-        err.print("the same command tries again what failed; leave it out with --steps")
+        say("the same command tries again what failed; leave it out with --steps")
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Each as one line, however wide: a terminal wraps it, and a pipe gets it whole."""
+    """Sentences: wrapped between words on a terminal, each as one line elsewhere."""
+    for line in lines:
+        say(clean(line), to=out)
+
+
+def print_verbatim(lines: Iterable[str]) -> None:
+    """Each as one line, however wide: no space of a prompt becomes the end of a line."""
     for line in lines:
         out.print(clean(line), soft_wrap=True)
+
+
+def say(text: str, *, to: Console | None = None, style: str = "") -> None:
+    """Print marked-up text, wrapped between words on a terminal; a path stays in one piece."""
+    console = to or err
+    told = Text.from_markup(text, style=style, emoji=False)
+    lines = _wrapped(told, console.width) if console.is_terminal else [told]
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _wrapped(text: Text, width: int) -> Iterator[Text]:
+    for line in text.split("\n", allow_blank=True):
+        ends, used = [], 0
+        for word in re.finditer(r"\s*\S+\s*", line.plain):
+            if used and used + cell_len(word[0].rstrip()) > width:
+                ends.append(word.start())
+                used = 0
+            used += cell_len(word[0])
+        for part in line.divide(ends):
+            part.rstrip()
+            yield part
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 class TrainingProgress:
@@ -301,7 +342,7 @@ class TrainingProgress:
             TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
             TimeRemainingColumn(),
             console=err,
-            disable=not err.is_terminal,
+            disable=not err.is_interactive,
         )
 
     def __enter__(self) -> "TrainingProgress":
@@ -342,4 +383,4 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
                 print_table(tables[name].select(shown), title=name)
         print_lines(study.summary)
     if study.report is not None:
-        err.print(f"Report: {clean(study.report)}")
+        say(f"Report: {clean(study.report)}")

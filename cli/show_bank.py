@@ -17,10 +17,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from logitbank.cli.show import clean, err, print_frame, print_lines, print_table
+from logitbank.cli.show import clean, err, print_frame, print_lines, print_table, say
 from logitbank.store.about import own_fields, sources_of
 from logitbank.store.copying import Progress as Report
 from logitbank.store.provenance import provenance_document
+from logitbank.store.wording import counted
 
 if TYPE_CHECKING:
     from logitbank.store import Bank, Merged, Shrunk
@@ -32,7 +33,10 @@ _MANY = 4
 def print_bank(bank: "Bank", form: str) -> None:
     if form == "table":
         print_about(bank)
-    print_frame(bank.info(), form)
+    found = bank.info()
+    print_frame(found, form)
+    if found.is_empty():
+        say(f"{clean(bank.path)} has no checkpoint yet; run `logitbank extract`")
 
 
 def print_about(bank: "Bank") -> None:
@@ -55,9 +59,8 @@ def print_provenance(bank: "Bank", form: str) -> None:
         print_about(bank)
         about = provenance_document(bank)
         for name, query_set in about["query_sets"].items():
-            print_lines(
-                [f"{name}: {query_set['queries']:,} queries, tokenizer {query_set['tokenizer']}"]
-            )
+            queries = counted(query_set["queries"], "query", "queries")
+            print_lines([f"{name}: {queries}, tokenizer {query_set['tokenizer']}"])
         print_lines(f"prompts: {name}" for name in about["prompts"])
         print_table(_brief(table), limit=len(table) + 1)
     else:
@@ -87,7 +90,7 @@ def row_progress(what: str) -> Iterator[Report]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=err,
-        disable=not err.is_terminal,
+        disable=not err.is_interactive,
     ) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -103,7 +106,7 @@ def part_progress() -> Iterator[Callable[[str, int, int], None]]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=err,
-        disable=not err.is_terminal,
+        disable=not err.is_interactive,
         transient=True,
     ) as progress:
         task = progress.add_task("", total=None)
@@ -113,16 +116,19 @@ def part_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def merged_line(into: Path, done: "Merged") -> str:
+    from logitbank.store import Bank
+
     if not (done.deposits or done.tables):
         return f"{into} has all of it already"
+    kept = Bank.open(into).info()["keep"].unique().sort()
     return (
-        f"{into}: {done.deposits:,} deposits and {done.tables:,} tables added,"
-        f" {done.bytes:,} bytes copied"
+        f"{into}: {counted(done.deposits, 'deposit')} and {counted(done.tables, 'table')} added,"
+        f" {counted(done.bytes, 'byte')} copied; it keeps {' and '.join(kept) or 'no deposit'}"
     )
 
 
 def shrunk_line(out: Path, done: "Shrunk") -> str:
     return (
-        f"{out}: {done.deposits:,} deposits, {done.bytes_before:,} bytes became"
+        f"{out}: {counted(done.deposits, 'deposit')}, {done.bytes_before:,} bytes became"
         f" {done.bytes_after:,}"
     )

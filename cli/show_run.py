@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
+from logitbank.store.wording import counted
+
 if TYPE_CHECKING:
     from logitbank.engine.events import Event, Summary
     from logitbank.engine.plan import Plan
@@ -18,7 +20,9 @@ class ProgressLines:
     """Follows an extraction's events: a line for each checkpoint that is done or has failed.
 
     For where a bar cannot be drawn, such as the log of a job. A checkpoint that takes long gets a
-    line every ten minutes. Rates and times left are those of the run so far, all workers together.
+    line every ten minutes. Rates are those of the run so far, all workers together, from when the
+    first weights were loaded: an engine's start comes once. The time left is told from the second
+    checkpoint on, or after ten minutes.
     """
 
     def __init__(
@@ -30,6 +34,7 @@ class ProgressLines:
         self._started: dict[CheckpointId, float] = {}
         self._ended = self._committed = 0
         self._last = 0.0
+        self._loaded: float | None = None
 
     def __call__(self, event: "Event") -> None:
         from logitbank.engine import events
@@ -42,18 +47,20 @@ class ProgressLines:
             case events.CheckpointStarted(checkpoint=checkpoint):
                 self._started.setdefault(checkpoint, self._clock())
                 self._last = self._last or self._clock()
+            case events.WeightsLoaded():
+                self._loaded = self._clock() if self._loaded is None else self._loaded
             case events.BlockCommitted(checkpoint=checkpoint, rows=rows):
                 self._committed += rows
                 self._left[checkpoint] = max(0, self._left[checkpoint] - rows)
                 if self._clock() - self._last > _QUIET_S:
                     rows = self._planned[checkpoint] - self._left[checkpoint]
-                    of = f"{rows:,} of {self._planned[checkpoint]:,} rows"
+                    of = f"{rows:,} of {counted(self._planned[checkpoint], 'row')}"
                     self._tell(f"{checkpoint}: {of}{self._rate()}")
             case events.CheckpointDone(checkpoint=checkpoint):
                 seconds = self._clock() - self._started.get(checkpoint, self._clock())
                 rows = self._planned[checkpoint]
                 self._end(checkpoint)
-                told = f"{checkpoint} done, {rows:,} rows in {_duration(seconds)}"
+                told = f"{checkpoint} done, {counted(rows, 'row')} in {_duration(seconds)}"
                 self._tell(f"{self._count()} {told}{self._rate()}")
             case events.CheckpointFailed(checkpoint=checkpoint, message=message):
                 self._end(checkpoint)
@@ -72,11 +79,15 @@ class ProgressLines:
 
     def _rate(self) -> str:
         """Rows a second and the time left; nothing where that cannot be reckoned."""
-        seconds = self._clock() - min(self._started.values(), default=self._clock())
+        now = self._clock()
+        seconds = now - min(self._started.values(), default=now)
+        if self._loaded is not None and now > self._loaded:
+            seconds = now - self._loaded
         if not (seconds > 0 and self._committed):
             return ""
         rate, left = self._committed / seconds, self._left.total()
-        time_left = f", about {_duration(left / rate)} left" if left else ""
+        known = self._ended > 1 or seconds > _QUIET_S
+        time_left = f", about {_duration(left / rate)} left" if left and known else ""
         return f"; {rate:,.3g} rows a second{time_left}"
 
 
@@ -106,15 +117,15 @@ def forecast(summary: "Summary") -> list[str]:
     plan, estimate = summary.plan, summary.estimate
     if not plan.rows:
         return []
-    size = f"about {plan.files:,} files, {readable_bytes(plan.bytes)} before compression"
+    size = f"about {counted(plan.files, 'file')}, {readable_bytes(plan.bytes)} before compression"
     if estimate is None:
         return [f"{size}; --sample measures how long it will take"]
-    many = f"{estimate.workers} workers" if estimate.workers > 1 else "1 worker"
+    many = counted(estimate.workers, "worker")
     return [
         size,
         f"about {_duration(estimate.seconds)} on {many} (GPU-hours {estimate.worker_hours:.2g}), "
         f"downloads apart: {estimate.load_s:.3g} s to start, {estimate.checkpoint_s:.3g} s a "
-        f"checkpoint, {estimate.tokens:,} tokens at {estimate.tokens_per_s:,.0f} a second",
+        f"checkpoint, {counted(estimate.tokens, 'token')} at {estimate.tokens_per_s:,.0f} a second",
     ]
 
 
@@ -132,9 +143,13 @@ def _duration(seconds: float) -> str:
 def _asked(plan: "Plan") -> str:
     """How many queries became one: shared by prompts, option orders and prompt sets."""
     orders = f" in {plan.orders} orders" if plan.orders > 1 else ""
+    asking = f"{counted(plan.prompts, 'prompt')}{orders} ask{'s' if plan.prompts == 1 else ''}"
+    repeated = plan.asked - plan.queries
+    if repeated <= 0:
+        return f"{asking} {counted(plan.queries, 'distinct query', 'distinct queries')}"
     return (
-        f"{plan.prompts:,} prompts{orders} → {plan.queries:,} distinct queries "
-        f"({max(0, plan.asked - plan.queries):,} shared)"
+        f"{asking} {plan.asked:,} queries; {repeated:,} repeat{'s' if repeated == 1 else ''}"
+        f" another, {plan.queries:,} {'is' if plan.queries == 1 else 'are'} distinct"
     )
 
 
@@ -142,4 +157,4 @@ def _tokens(summary: "Summary") -> str:
     if not summary.tokens:
         return ""
     share = summary.reused / summary.tokens
-    return f"; {summary.tokens:,} tokens, {share:.0%} of them not run again (prefix cache)"
+    return f"; {counted(summary.tokens, 'token')}, {share:.0%} of them not run again (prefix cache)"

@@ -16,6 +16,7 @@ from rich.progress import (
 )
 
 from logitbank.cli.show import clean, err, print_lines
+from logitbank.store.wording import counted
 
 
 class ByteProgress:
@@ -44,7 +45,7 @@ def byte_progress(what: str) -> Iterator[ByteProgress]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=err,
-        disable=not err.is_terminal,
+        disable=not err.is_interactive,
     ) as progress:
         yield ByteProgress(progress, what)
 
@@ -57,12 +58,14 @@ def verify_bank(path: Path, *, mend: bool) -> None:
     with byte_progress("verifying") as bar:
         damage = verify(bank, progress=bar.about)
     print_lines(map(str, damage))
-    print_lines([f"{len(damage):,} damaged objects in {path}" if damage else f"{path} is whole"])
+    print_lines(
+        [f"{counted(len(damage), 'damaged object')} in {path}" if damage else f"{path} is whole"]
+    )
     if mend and damage:
         done = repair(bank, damage)
         print_lines(f"made again: {name}" for name in done.restored)
         print_lines(
-            f"dropped: {len(blocks):,} blocks of {folder}"
+            f"dropped: {counted(len(blocks), 'block')} of {folder}"
             for folder, blocks in done.dropped.items()
         )
         with byte_progress("verifying again") as bar:
@@ -75,7 +78,7 @@ def verify_bank(path: Path, *, mend: bool) -> None:
             [f"`logitbank verify --repair {path}` drops what is damaged; extract then fills it"]
         )
     for folder, names in leftovers(bank).items():
-        more = f" and {len(names) - 1:,} more objects" if len(names) > 1 else ""
+        more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
         print_lines(
             [
                 f"not committed, or its commit or table is gone: {folder}/{names[0]}{more};"

@@ -8,6 +8,7 @@ from logitbank.engine.prompt_files import load_prompts
 from logitbank.engine.prompt_set import Prompt, PromptSet
 from logitbank.engine.sequences import SequenceSet
 from logitbank.errors import PromptError, UsageError
+from logitbank.store.wording import counted
 
 if TYPE_CHECKING:
     from logitbank.engine.tokenizer import Tokenizer
@@ -94,7 +95,7 @@ def prompt_set(
 def describe(prompts: PromptSet | SequenceSet, *, limit: int) -> list[str]:
     """The first `limit` prompts as they would be scored, for people to read."""
     total = len(prompts.prompts)
-    lines = [f"{prompts.name}: {total:,} prompts, {min(limit, total)} shown"]
+    lines = [f"{prompts.name}: {counted(total, 'prompt')}, {min(limit, total)} shown"]
     for prompt in prompts.prompts[:limit]:
         columns = ", ".join(f"{k}={v}" for k, v in prompt.columns.items())
         if isinstance(prompt, Prompt):
@@ -138,8 +139,8 @@ def check(
     lines += [f"{f.level}: prompt {f.prompt_id!r}: {f.message}" for f in findings]
     errors = sum(f.level == "error" for f in findings)
     lines.append(
-        f"{prompts.name}: {len(prompts.prompts):,} prompts, {errors} errors, "
-        f"{len(findings) - errors} warnings"
+        f"{prompts.name}: {counted(len(prompts.prompts), 'prompt')}, {counted(errors, 'error')}, "
+        f"{counted(len(findings) - errors, 'warning')}"
     )
     if tokenizer is None:
         lines.append("tokens were not checked: name a checkpoint folder with --tokenizer")
@@ -149,7 +150,7 @@ def check(
 def _check_sequences(prompts: SequenceSet, tokenizer: "Tokenizer | None") -> tuple[list[str], bool]:
     from logitbank.engine.prompts import tokenize_sequences
 
-    count = f"{prompts.name}: {len(prompts.prompts):,} prompts"
+    count = f"{prompts.name}: {counted(len(prompts.prompts), 'prompt')}"
     if tokenizer is None:
         return [f"{count}; name a checkpoint folder with --tokenizer to count their tokens"], False
     try:

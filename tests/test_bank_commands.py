@@ -26,6 +26,7 @@ def test_merge_says_what_it_added(call: Call, tmp_path: Path) -> None:
     code, out, error = call("merge", tmp_path / "m", one, two)
     assert (code, error) == (0, "")
     assert out.startswith(f"{tmp_path}/m: 2 deposits and 2 tables added, ")
+    assert out.endswith(" bytes copied; it keeps full\n")
     assert call("merge", tmp_path / "m", one, two)[1] == f"{tmp_path}/m has all of it already\n"
     assert call("verify", tmp_path / "m")[0] == 0
 
@@ -50,7 +51,7 @@ def test_shrink_says_what_came_of_it(
     code, out, error = call("shrink", bank(tmp_path / "1", 1), tmp_path / "s", *arguments)
     assert (code, error) == (0, "")
     sizes = [Bank.open(tmp_path / name).info()["bytes"].sum() for name in ("1", "s")]
-    assert out == f"{tmp_path}/s: 1 deposits, {sizes[0]:,} bytes became {sizes[1]:,}\n"
+    assert out == f"{tmp_path}/s: 1 deposit, {sizes[0]:,} bytes became {sizes[1]:,}\n"
     code, _, error = call("shrink", tmp_path / "s", tmp_path / "t", *arguments)
     assert code == 2
     assert "is not smaller" in error

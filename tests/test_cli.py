@@ -165,10 +165,10 @@ def test_verify_names_damage_and_exits_1(call: Call, bank: Path) -> None:
     assert code == 1
     assert str(shard.relative_to(bank)) in out
     assert "concerns org/model step " in out
-    assert "1 damaged objects" in out
+    assert "1 damaged object in " in out
     code, out, _ = call("verify", bank, "--repair")
     assert code == 0
-    assert "dropped: 1 blocks of org%2Fmodel/main/" in out
+    assert "dropped: 1 block of org%2Fmodel/main/" in out
     assert "deposits with blocks still to be run: 1" in out
 
 
@@ -204,7 +204,7 @@ def test_check_warns_of_a_missing_space(tmp_path: Path, call: Call) -> None:
     code, out, _ = call("prompts", "check", path)
     assert code == 0
     assert "begins without a space" in out
-    assert "1 prompts, 0 errors, 2 warnings" in out
+    assert "1 prompt, 0 errors, 2 warnings" in out
 
 
 def printed(print_it: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:

@@ -142,6 +142,11 @@ def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     b = banked(tmp_path / "b", values + np.float32(0.5), keep="options")
     (d,) = compare(a.path, b.path).logits.to_dicts()
     assert (d["max_kl"], d["mean_kl"], d["kept_b"]) == (None, None, "options")
+    (said,) = (line for line in comparison_summary(compare(a.path, b.path)) if "KL" in line)
+    assert said == (
+        "No KL of 1 checkpoint × query set: it needs full rows of as many outputs in both, and A"
+        " keeps full float32 and B options; there the logits that both list are compared."
+    )
     listed = {(q, t) for q, z in enumerate(values) for t in (1, 4, int(z.argmax()))}
     assert d["entries"] == len(listed)
     assert d["mean_logit_difference"] == pytest.approx(0.5, abs=1e-6)
@@ -162,8 +167,8 @@ def test_what_only_one_has_is_counted(tmp_path: Path) -> None:
     assert rows == [("m", None, 10, 0, 10, 0), ("org/model", 0, 0, 4, 0, 4)]
     assert found.logits["same_weights"].to_list() == [None]
     lines = comparison_summary(found)
-    assert "Only A has 10 rows, of 1 checkpoints × query sets." in lines
-    assert "Only B has 4 rows, of 1 checkpoints × query sets." in lines
+    assert "Only A has 10 rows, of 1 checkpoint × query set." in lines
+    assert "Only B has 4 rows, of 1 checkpoint × query set." in lines
 
 
 def test_rows_that_both_have_committed_are_compared(tmp_path: Path) -> None:
@@ -254,7 +259,7 @@ def test_the_command_prints_it(tmp_path: Path, form: str) -> None:
     assert done.returncode == 0, done.stderr
     if form == "table":
         assert "max_logit_difference" in done.stdout
-        assert "Both have 1 checkpoints × query sets with 10 rows: 60 logits differ" in done.stdout
+        assert "Both have 1 checkpoint × query set with 10 rows: 60 logits differ" in done.stdout
     elif form == "csv":
         assert done.stdout.startswith("model,run,step,query_set,kept_a")
     else:
@@ -263,7 +268,7 @@ def test_the_command_prints_it(tmp_path: Path, form: str) -> None:
 
 def test_every_column_is_documented(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
-    (chapter,) = (text for text in page.split("\n# ") if text.startswith("Tables that `compare`"))
+    (chapter,) = (text for text in page.split("\n## ") if text.startswith("Tables that `compare`"))
     named = set(re.findall(r"`(\w+)`", chapter))
     a = banked(tmp_path / "a", logits())
     for name, table in compare(a.path, a.path).tables().items():

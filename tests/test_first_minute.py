@@ -1,7 +1,16 @@
 """What somebody meets who has just installed it: wrong calls, odd terminals, pipes, no home."""
 
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
+from contextlib import suppress
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +19,9 @@ import typer.main
 
 from logitbank.analysis.sources import FAIRNESS, FLUCTUATION, chosen_prompts
 from logitbank.cli.main import app
+from logitbank.cli.plain import encode_anything
 from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, CheckpointId
 from tests import small_banks
 from tests.command import Call
 
@@ -153,3 +163,102 @@ def test_what_is_absent_is_both_a_wrong_call_and_a_matter_of_the_bank(tmp_path: 
     assert isinstance(got.value, BankError)
     assert isinstance(got.value, UsageError)
     assert got.value.exit_code == 2
+
+
+def on_a_terminal(*arguments: object, columns: int = 60, **variables: str) -> str:
+    """What `logitbank` writes to a terminal of so many columns, both streams together."""
+    main, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    code = "from logitbank.cli.main import run; run()"
+    odd = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS")
+    environment = {name: value for name, value in os.environ.items() if name not in odd}
+    environment |= {"TERM": "xterm-256color", **variables}
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(words, stdout=end, stderr=end, env=environment) as process:
+        os.close(end)
+        written = b""
+        with suppress(OSError):  # Linux's answer when the other end is closed
+            while part := os.read(main, 65536):
+                written += part
+    os.close(main)
+    assert process.returncode in (0, 2)
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_sentences_are_wrapped_between_words_on_a_terminal(tmp_path: Path) -> None:
+    nowhere = tmp_path / ("a-long-name-" * 8)
+    said = on_a_terminal("info", nowhere)
+    assert f"{nowhere};\n" in said, "a path stays in one piece"
+    *_, last = said.splitlines()
+    assert len(last) <= 60
+    assert " ".join(said.split()).endswith("check the path, or make one with `logitbank extract`")
+    path = small_banks.new_bank(nowhere).path
+    merged = on_a_terminal("merge", tmp_path / "m", path).splitlines()
+    assert merged[-1] in "0 deposits and 2 tables added, 0 bytes copied; it keeps no deposit"
+    assert len(merged[-1]) < 60
+    assert all(len(line) <= 60 for line in merged if "/" not in line)
+
+
+def test_a_dumb_terminal_and_a_pipe_get_no_escapes_and_no_color_leaves_no_colours(
+    tmp_path: Path,
+) -> None:
+    """https://no-color.org is about colours alone: headings may be bold."""
+    path = small_banks.new_bank(tmp_path / "b").path
+    bold, escape = "\x1b[1m", "\x1b"
+    assert bold in on_a_terminal("info", path, columns=120)
+    plain = on_a_terminal("info", path, columns=120, NO_COLOR="1")
+    assert set(re.findall(r"\x1b\[[\d;]*m", plain)) == {bold, "\x1b[0m"}
+    assert escape not in on_a_terminal("info", path, columns=120, TERM="dumb")
+
+
+def test_what_the_output_cannot_encode_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, TextIOWrapper(BytesIO(), encoding="ascii"))
+    encode_anything()
+    print("→ “a” × 3 – é…", file=sys.stderr)
+    sys.stderr.flush()
+    written = sys.stderr.buffer.getvalue()  # type: ignore[attr-defined]
+    assert written == b'-> "a" x 3 - \\xe9...\n'
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    path = small_banks.new_bank(tmp_path / "b").path
+    code = "from logitbank.cli.main import run; run()"
+    words = [sys.executable, "-c", code, "query", str(path), "SELECT * FROM prompts, options"]
+    with subprocess.Popen(
+        [*words, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_an_empty_result_says_so(call: Call, tmp_path: Path) -> None:
+    path = small_banks.new_bank(tmp_path / "b").path
+    code, out, error = call("query", path, "SELECT step FROM checkpoints")
+    assert (code, out.split(), error) == (0, ["step"], "no rows\n")
+    assert call("query", path, "SELECT step FROM checkpoints", "--format", "csv")[2] == ""
+    code, _, error = call("info", path)
+    assert (code, error.splitlines()[-1]) == (
+        0,
+        f"{path} has no checkpoint yet; run `logitbank extract`",
+    )
+
+
+def test_a_bank_that_keeps_less_has_no_kl_and_the_comparison_says_why(
+    call: Call, tmp_path: Path
+) -> None:
+    for name, keep in (("a", "full"), ("b", "topk:3")):
+        small_banks.new_bank(tmp_path / name).deposit(
+            small_banks.logits(),
+            checkpoint=CheckpointId("m", step=1),
+            query_set=small_banks.QUERY_SET.name,
+            keep=keep,
+        )
+    code, out, _ = call("compare", tmp_path / "a", tmp_path / "b")
+    assert code == 0
+    assert "No KL of 1 checkpoint × query set: it needs full rows" in out
+    assert "A keeps full float32 and B topk:3" in out

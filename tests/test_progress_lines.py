@@ -13,6 +13,7 @@ from logitbank.engine.events import (
     Note,
     Planned,
     Summary,
+    WeightsLoaded,
 )
 from logitbank.engine.plan import DepositPlan, Plan
 from logitbank.store.schema import CheckpointId, Keep, Layout
@@ -40,7 +41,7 @@ def lines_of(*events: tuple[float, Event]) -> list[str]:
     return said
 
 
-def test_each_checkpoint_gets_a_line_with_its_rate_and_the_time_left() -> None:
+def test_each_checkpoint_gets_a_line_with_its_rate_and_from_the_second_on_the_time_left() -> None:
     """300 rows in 60 s are 5 a second; with 300 more in 60 s the last 300 take 60 s."""
     assert lines_of(
         (0, planned()),
@@ -53,9 +54,24 @@ def test_each_checkpoint_gets_a_line_with_its_rate_and_the_time_left() -> None:
         (130, CheckpointStarted(THIRD, 300)),
         (131, CheckpointFailed(THIRD, "tiny step 2: it died")),
     ) == [
-        "1/3 tiny step 0 done, 300 rows in 60 s; 5 rows a second, about 2 min left",
+        "1/3 tiny step 0 done, 300 rows in 60 s; 5 rows a second",
         "2/3 tiny step 1 done, 300 rows in 60 s; 5 rows a second, about 60 s left",
         "3/3 failed tiny step 2: it died",
+    ]
+
+
+def test_an_engine_s_start_is_not_in_the_rate() -> None:
+    """300 rows in 10 s after 50 s of starting; then 600 in 25 s, at which 300 take 12.5 s."""
+    assert lines_of(
+        *((0, planned()), (0, CheckpointStarted(FIRST, 300)), (50, WeightsLoaded(FIRST, "", 50))),
+        *((55.0, block) for block in blocks(FIRST, 0, 1, 2)),
+        *((60, CheckpointDone(FIRST, 60.0)), (60, CheckpointStarted(SECOND, 300))),
+        (65, WeightsLoaded(SECOND, "", 5)),
+        *((70.0, block) for block in blocks(SECOND, 0, 1, 2)),
+        (75, CheckpointDone(SECOND, 15.0)),
+    ) == [
+        "1/3 tiny step 0 done, 300 rows in 60 s; 30 rows a second",
+        "2/3 tiny step 1 done, 300 rows in 15 s; 24 rows a second, about 12 s left",
     ]
 
 

@@ -227,9 +227,9 @@ def test_sets_and_models_that_are_not_there_are_named_with_those_that_are(
     call: Call, parity: Path
 ) -> None:
     code, _, error = call("show", parity, "--prompts", "no")
-    assert (code, error.endswith("it has parity\n")) == (1, True)
+    assert (code, error.endswith("it has parity\n")) == (2, True)
     code, _, error = call("show", parity, "--model", "no")
-    assert (code, error) == (1, "logitbank: no deposit has model no; the bank has toy\n")
+    assert (code, error) == (2, "logitbank: no deposit has model no; the bank has toy\n")
     bank = Bank.open(parity)
     bank.add_prompts("twin", bank.prompts("parity").filter(pl.col("row") < 2).collect())
     code, _, error = call("show", parity)

@@ -459,8 +459,8 @@ def test_the_command_takes_banks_rules_and_steps(analyze: Call, tmp_path: Path) 
 
 def test_the_documentation_names_every_table_and_column() -> None:
     page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
-    (chapter,) = (text for text in page.split("\n# ") if text.startswith("Files that `analyze st"))
-    results = chapter.split("## Results")[1]
+    (chapter,) = (text for text in page.split("\n## ") if text.startswith("Files that `analyze st"))
+    results = chapter.split("### Results")[1]
     tables = stereoset(candidates(), bootstrap=0).tables()
     named = re.findall(r"^\| `(\w+)` \|", results.split("| Table |")[1], re.MULTILINE)
     assert named == list(tables)

@@ -1,5 +1,6 @@
 """How the site is built: `make docs`. Nothing is fetched, while it is built or while it is read."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from numpy.typing import ArrayLike
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon import Config, NumpyDocstring
 from sphinx.util import logging
@@ -35,6 +37,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 default_role = "code"  # `x` in a docstring
+smartquotes = False  # --dry-run stays what one types
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -67,13 +70,18 @@ def write_commands(_: Sphinx) -> None:
 
 
 def _described(command: Any, context: Any) -> str:
-    """What a command does, its arguments and options; then the commands below it."""
+    """What a command does, its arguments and options by section; then the commands below it."""
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     lines = [command.help or "", "", "```text", usage, "```", ""]
-    records = (parameter.get_help_record(context) for parameter in command.get_params(context))
-    lines += [f"* `{name}`: {about}" for name, about in filter(None, records)]
     below = getattr(command, "commands", {})
-    for name in below:
+    heads = {} if below else {n: head for head, names in command.sections.items() for n in names}
+    sections: dict[str, list[str]] = {"": [], **{head: [] for head in heads.values()}}
+    for parameter in command.get_params(context):
+        if record := parameter.get_help_record(context):
+            sections[heads.get(parameter.name, "")].append(f"* `{record[0]}`: {record[1]}")
+    for head, rows in sections.items():
+        lines += [*([f"*{head}*", ""] if head else []), *rows, ""]
+    for name in command.list_commands(context) if below else ():
         inner = typer.Context(below[name], info_name=name, parent=context)
         depth = inner.command_path.count(" ") + 1
         lines += ["", f"{'#' * depth} {inner.command_path}", "", _described(below[name], inner)]
@@ -119,16 +127,20 @@ def numpy_docstring(
 def formula(translator: Any, node: nodes.Element) -> None:
     """A formula as MathML, which browsers show without a script."""
     block = isinstance(node, nodes.math_block)
+    # docutils would read \frac12 as a fraction of 12.
+    tex = re.sub(r"(\\[dt]?frac)\s*(\d)\s*(\d)", r"\1{\2}{\3}", node.astext())
     try:
-        text = tex2mathml(node.astext(), as_block=block)
+        text = tex2mathml(tex, as_block=block)
     except MathError as error:
         text = node.astext()
         logging.getLogger(__name__).warning("formula %r: %s", text, error, location=node)
-    translator.body.append(f"<div>{text}</div>\n" if block else text)
+    # Without the padding, browsers give a fraction a scroll bar.
+    translator.body.append(f'<div style="padding: 0.3em 0">{text}</div>\n' if block else text)
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
+    app.add_lexer("csv", TextLexer)
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("builder-inited", write_commands)
     app.connect("autodoc-process-docstring", numpy_docstring)

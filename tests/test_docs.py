@@ -1,14 +1,18 @@
 """Every block of every page is run, or parsed where the page says why it cannot be run."""
 
 import re
+import runpy
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 import logitbank
 from logitbank import analysis, store
+from logitbank.cli.main import app
 from tests.command import Call
 from tests.docs_pages import DOCS, PAGES, commands, fences, matches
 from tests.docs_run import PageRun, check_script, check_words
@@ -52,6 +56,25 @@ def test_the_blocks_of_a_page(
 )
 def test_the_reference_of_python_has_every_public_name(name: str) -> None:
     assert re.search(rf"^\.\. auto(class|function):: logitbank\.{name}$", REFERENCE, re.M)
+
+
+def test_the_reference_of_commands_has_every_command_and_option() -> None:
+    command = typer.main.get_command(app)
+    text = runpy.run_path(str(DOCS / "conf.py"))["_described"](
+        command, typer.Context(command, info_name="logitbank")
+    )
+    for path, each in every_command(command, "logitbank"):
+        assert path == "logitbank" or re.search(rf"^#+ {path}$", text, re.M)
+        _, _, below = text.partition(f" {path}\n")
+        own = (below or text).partition("\n#")[0]
+        options = {name for p in each.params for name in p.opts if name.startswith("--")}
+        assert {name for name in options if f"`{name}" not in own} == set(), path
+
+
+def every_command(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, f"{path} {name}")
 
 
 # The tests' own reading of a page.

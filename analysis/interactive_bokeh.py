@@ -5,6 +5,7 @@ training steps `steps`, the upright line at a checkpoint `cursor`, the title `ti
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from bokeh.models import (
     LegendItem,
     Model,
     MultiLine,
+    NumeralTickFormatter,
     Range1d,
     Rect,
     Span,
@@ -39,7 +41,7 @@ from logitbank.analysis.page_plot import FAINT, LEGIBLE
 
 LEGEND_ROW, ACROSS, TOP = 23, 46, 34
 """Pixels of a row of the legend, of a horizontal axis, and of the toolbar."""
-LEGEND_WIDTH = 330
+LEGEND_WIDTH = 350
 """Pixels of a legend that a telephone shows whole."""
 
 
@@ -92,13 +94,14 @@ def _plot(panel: Panel, sheet: Sheet, shared: Model, *, whole: bool, last: bool)
         x_axis_type="log" if across.log else "linear",
         y_axis_type="log" if panel.axis.log else "linear",
         tools=f"{'' if whole else 'x'}box_zoom,pan,{'' if whole else 'x'}wheel_zoom,reset,save",
-        active_drag="auto",
+        active_drag=f"{'' if whole else 'x'}box_zoom",
         active_scroll=None,
         toolbar_location="above" if panel is sheet.panels[0] else None,
         background_fill_color=None,
         border_fill_color=None,
         outline_line_color=None,
-        min_border=4,
+        min_border=8,
+        max_width=panel.height + 150 if panel.square else None,
         tags=["panel"],
     )
     _dress(plot.xaxis[0], plot.xgrid[0], across)
@@ -110,17 +113,18 @@ def _plot(panel: Panel, sheet: Sheet, shared: Model, *, whole: bool, last: bool)
                              line_width=1, tags=["cursor"]))  # fmt: skip
     for along, place in panel.rules:
         plot.add_layout(Span(dimension="width" if along == "y" else "height", location=place,
-                             line_color=MUTED, line_dash="dashed", level="underlay"))  # fmt: skip
+                             line_color=MUTED, line_dash="dashed",
+                             level="overlay" if panel.square else "underlay"))  # fmt: skip
     if panel.paths:
         ends = {"x": [[x for x, _ in path] for path in panel.paths],
                 "y": [[y for _, y in path] for path in panel.paths]}  # fmt: skip
         glyph = MultiLine(xs="x", ys="y", line_color=MUTED, line_alpha=0.6, line_width=0.8)
         plot.add_glyph(ColumnDataSource(ends), glyph, level="underlay")
     for note in panel.notes:
-        place = {"x": 6, "x_units": "screen"} if note.x is None else {"x": note.x}
+        where: dict[str, Any] = {"x": 6, "x_units": "screen"} if note.x is None else {"x": note.x}
         plot.add_layout(
             Label(
-                **place, y=note.y, text=plain(note.text), text_font_size=f"{note.size}px",
+                **where, y=note.y, text=plain(note.text), text_font_size=f"{note.size}px",
                 text_color=note.colour or LEGIBLE, text_baseline="bottom" if note.above else "top",
                 text_align="left" if note.x is None else "center",
                 tags=[] if note.colour else ["ink"],
@@ -152,9 +156,11 @@ def _dress(drawn_axis: Any, grid: Any, axis: Axis) -> None:
         drawn_axis.ticker = FixedTicker(ticks=[place for place, _ in ticks])
         drawn_axis.major_label_overrides = {place: plain(text) for place, text in ticks}
         if axis.names:
-            drawn_axis.major_tick_line_color = None
+            drawn_axis.major_tick_out = drawn_axis.major_tick_in = 0
     elif axis.log:
-        drawn_axis.formatter = BasicTickFormatter(use_scientific=False)
+        drawn_axis.formatter = NumeralTickFormatter(format="0,0.[0000]")
+    else:
+        drawn_axis.formatter = BasicTickFormatter(power_limit_low=-6, power_limit_high=8)
 
 
 def _renderers(trace: Trace, sheet: Sheet) -> list[GlyphRenderer]:
@@ -216,8 +222,7 @@ def _lines(trace: Trace) -> tuple[str, ...]:
 def _legend(plot: Any, named: dict[str, list[GlyphRenderer]]) -> int:
     """A legend above the plot, and its height."""
     seen = [name for name, renderers in named.items() if any(one.visible for one in renderers)]
-    wide = 34 + 6.5 * max(map(len, seen), default=0)
-    columns = max(1, min(len(seen), int(LEGEND_WIDTH / wide)))
+    columns = _legend_columns(seen)
     legend = Legend(
         items=[
             LegendItem(label=text_value(plain(name)), renderers=renderers, visible=name in seen)
@@ -239,6 +244,15 @@ def _legend(plot: Any, named: dict[str, list[GlyphRenderer]]) -> int:
     )
     plot.add_layout(legend, "above")
     return LEGEND_ROW * -(-len(seen) // columns)
+
+
+def _legend_columns(names: Sequence[str]) -> int:
+    """The most columns that a telephone shows whole."""
+    for count in range(len(names), 1, -1):
+        columns = (names[at::count] for at in range(count))
+        if sum(38 + 6.5 * max(map(len, column)) for column in columns) <= LEGEND_WIDTH:
+            return count
+    return 1
 
 
 def _title(sheet: Sheet) -> Title:

@@ -1,6 +1,7 @@
 """The interactive figures of fairness."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -200,7 +201,7 @@ def _rank_and_accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels
         for group, colour, rows in _groups(part, "gold", labels, value="average_rank"):
             rows = rows.filter(pl.col("average_rank").is_not_nan())
             track = rows.sort("step", nulls_last=True).drop_nulls("step")
-            common = {"series": series, "group": group, "colour": colour}
+            common: dict[str, Any] = {"series": series, "group": group, "colour": colour}
             sheet.traces.append(
                 Trace(
                     shape="curve", role="line", columns=_places(track), width=1, alpha=0.5,

@@ -1,6 +1,7 @@
 """The interactive figures of fluctuation."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -117,7 +118,12 @@ def _certainty_cv(table: pl.DataFrame, names: Names) -> Sheet:
             points, prior = rows.filter(~pl.col("prior")), rows.filter("prior")
             r = rows["r"][0] if len(rows) else None
             known = f"r = {signed(r)}" if r is not None and r == r else "r undefined"
-            common = {"series": series, "group": measure, "panel": panel, "head": series}
+            common: dict[str, Any] = {
+                "series": series,
+                "group": measure,
+                "panel": panel,
+                "head": series,
+            }
             if len(points):
                 sheet.traces.append(
                     Trace(

@@ -17,6 +17,7 @@ from bokeh.models import (
     VBar,
 )
 
+from logitbank.analysis.figure_axes import MUTED
 from logitbank.analysis.interactive_parts import Columns, Role, Trace
 from logitbank.analysis.page_plot import LEGIBLE
 
@@ -85,7 +86,8 @@ def _points(trace: Trace, columns: Columns, size: float) -> Scatter:
 
 
 def _reach(trace: Trace, columns: Columns) -> Iterator[Part]:
-    look = {"line_color": trace.colour, "line_width": 1.3, "line_alpha": 0.8}
+    colour = MUTED if trace.shape == "bars" else trace.colour
+    look = {"line_color": colour, "line_width": 1.3, "line_alpha": 0.8}
     if "y" in trace.reach and "low" in columns:
         yield Part(Segment(x0="x", x1="x", y0="low", y1="high", **look), trace.role)
     if "x" in trace.reach and "x_low" in columns:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -18,12 +19,12 @@ def checkpoint_sheet(table: pl.DataFrame, names: Names) -> Sheet:
     """Correlation of R between checkpoints, each with each."""
     parts = names.parts(table, ("model", "run", "verb"))
     starts = {int(part["first_step"][0]) for _, part in parts}
-    told = f" The plateau starts at step {starts.pop():,}." if len(starts) == 1 else ""
+    start = f" Dashed: the plateau, from step {starts.pop():,}." if len(starts) == 1 else ""
     sheet = Sheet(
         "Agreement of checkpoints",
         f"Correlation of R over {max(table['n']):,} professions between every two checkpoints "
         "(that of N is the same). Cells are checkpoints, so the steps are not to scale; "
-        f"correlations below {CLIP} have the darkest colour.{told}",
+        f"correlations below {CLIP} have the darkest colour.{start}",
         "fixed",
         series=[series for series, _ in parts],
         one_series=True,
@@ -37,7 +38,11 @@ def checkpoint_sheet(table: pl.DataFrame, names: Names) -> Sheet:
         ticks=[(at, short(every[at])) for at in places] if most == len(every) else [],
         grid=False,
     )
-    sheet.across, sheet.panels = axis, [Panel(axis, SIDE, square=True)]
+    before = {sum(step < start for step in every) for start in table["first_step"].unique()}
+    place = before.pop() if len(before) == 1 and most == len(every) else 0
+    rules: list[tuple[Literal["x", "y"], float]] = [("x", place - 0.5), ("y", place - 0.5)]
+    sheet.across, sheet.panels = axis, [Panel(axis, SIDE, rules=rules[: 2 * (place > 0)],
+                                              square=True)]  # fmt: skip
     for series, part in parts:
         steps = part["step_a"].unique().sort().to_list()
         matrix = _matrix(part, "step_a", "step_b", steps, diagonal=1.0)

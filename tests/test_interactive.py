@@ -1,20 +1,25 @@
 """Interactive figures show their tables, say what each trace is, and take no text for markup."""
 
 import doctest
+import json
 import re
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from bokeh.embed import json_item
+from bokeh.models import GlyphRenderer, Plot
 
 from logitbank.analysis import interactive_parts, interactive_steps
 from logitbank.analysis.fairness import Fairness, fairness
-from logitbank.analysis.interactive import interactive_figures
+from logitbank.analysis.interactive import Interactive, interactive_figures
 from logitbank.analysis.interactive_parts import plain
 from logitbank.analysis.interactive_steps import StepPlaces
+from logitbank.analysis.option_scores import ANSWERS, SHARES, OptionScores
 from tests.fairness_cases import random_frame
 
-HOSTILE = '<a href="javascript:alert(1)">x</a><b>$a$%{x}'
+HOSTILE = r'<a href="javascript:alert(1)">x</a>$$a$$ \(x\) \[y\] ${x} @x'
 STEPS = [0, 1, 8, 64, 512, None]
 
 
@@ -23,45 +28,87 @@ def fair() -> Fairness:
     return fairness(random_frame(sentences=10, skew_from=3, steps=STEPS), bootstrap=50)
 
 
-def traces(figure: Any, **about: object) -> list[Any]:
-    """Those whose meta says so."""
-    return [t for t in figure.data if about.items() <= t.meta.items()]
+def panels(figure: Interactive) -> list[Any]:
+    """Its plots, from above."""
+    model: Any = figure.model
+    return [model] if isinstance(model, Plot) else list(model.children)
+
+
+def renderers(figure: Interactive, glyph: str = "", **about: object) -> list[Any]:
+    """Those whose tag says so, and which are drawn by that glyph."""
+    return [
+        one
+        for plot in panels(figure)
+        for one in plot.renderers
+        if one.tags
+        and about.items() <= one.tags[0].items()
+        and type(one.glyph).__name__ in (glyph or type(one.glyph).__name__)
+    ]
+
+
+def column(renderer: GlyphRenderer, name: str = "value") -> Any:
+    data = renderer.data_source.data[name]
+    return data.tolist() if isinstance(data, np.ndarray) else data
+
+
+def steps_of(renderer: GlyphRenderer) -> list[int | None]:
+    """The real steps, the release as None."""
+    return [None if step != step else int(step) for step in column(renderer, "step")]
+
+
+def names(figure: Interactive) -> list[str]:
+    """Lines of the legend."""
+    return [
+        item.label.value for plot in panels(figure) for box in plot.legend for item in box.items
+    ]
 
 
 def texts(value: object) -> list[str]:
-    """Every text of a figure that Plotly shows: all but meta and the names of groups."""
+    """Every text of a figure but those of data, which hovering escapes, and tags."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        kept = (part for key, part in value.items() if key not in ("meta", "legendgroup"))
+        kept = (part for key, part in value.items() if key not in ("data", "tags"))
         return [text for part in kept for text in texts(part)]
     if isinstance(value, list | tuple):
         return [text for part in value for text in texts(part)]
     return []
 
 
-def checked(figure: Any) -> Any:
-    """The figure, whose meta is complete."""
-    meta = figure.layout.meta
-    assert {"title", "caption", "kind", "one_series", "steps"} <= set(meta)
+def checked(figure: Interactive) -> Interactive:
+    """The figure, whose meta and tags are complete and can be JSON."""
+    meta = figure.meta
+    assert {"title", "caption", "kind", "one_series", "steps", "height"} <= set(meta)
     assert meta["title"]
     assert len(meta["caption"]) > 40
     assert meta["kind"] in ("training", "checkpoint", "fixed")
-    for trace in figure.data:
-        assert {"series", "group", "role"} <= set(trace.meta)
-        assert trace.meta["role"] in ("line", "band", "mark", "point", "bar", "cell")
-        if trace.meta["role"] == "band":
-            assert (trace.hoverinfo, trace.showlegend) == ("skip", False)
-            partners = traces(figure, series=trace.meta["series"], role="line")
-            assert trace.legendgroup in {line.legendgroup for line in partners}
+    assert meta["height"] == sum(plot.height for plot in panels(figure))
+    json.dumps([meta, figure.traces], allow_nan=False)
+    json.dumps(json_item(figure.model), allow_nan=False)
+    drawn = renderers(figure)
+    assert [one.tags[0] for one in drawn] == figure.traces
+    for one in drawn:
+        tag, data = one.tags[0], one.data_source.data
+        assert {"series", "group", "role"} <= set(tag)
+        assert tag["role"] in ("line", "band", "mark", "point", "bar", "cell")
+        assert len({len(values) for values in data.values()}) == 1
         if meta["kind"] == "training":
-            assert len(trace.customdata) == len(trace.x)
-            assert {point[0] for point in trace.customdata} <= set(meta["steps"])
-        if meta["kind"] == "checkpoint" and "step" in trace.meta:
-            last = trace.meta["step"] == meta["steps"][-1]
-            assert last or trace.visible is False
+            assert {"step", "x", "log", "linear", "value"} <= set(data)
+            assert set(steps_of(one)) <= set(meta["steps"])
+        if "steps" in tag:
+            seen = {steps_of(one)[at] for at in one.view.filter.indices}
+            assert seen == {tag["steps"][-1]}
+    for plot in panels(figure):
+        assert plot.tags == ["panel"]
+        assert plot.toolbar.logo is None
+        for tool in plot.hover:
+            assert all(label == "" and "{" not in text for label, text in tool.tooltips)
     if meta["kind"] == "training":
         assert set(meta["axis"]) == {"ticks", "first", "last", "release"}
+        cursors = [one for plot in panels(figure) for one in plot.center if "cursor" in one.tags]
+        assert len(cursors) == len(panels(figure))
+        assert not any(one.visible for one in cursors)
+        assert all(axis.tags == ["steps"] for plot in panels(figure) for axis in plot.xaxis)
     return figure
 
 
@@ -92,79 +139,152 @@ def test_fairness_has_every_kind_and_its_figures_are_complete(fair: Fairness) ->
         *("jsd_p", "average_rank", "neutral_options", "rank_and_accuracy", "accuracy", "gap")
     ]
     for figure in found.values():
-        assert checked(figure).layout.meta["steps"] == STEPS
+        assert checked(figure).meta["steps"] == STEPS
 
 
 def test_curves_of_fairness_are_their_tables(fair: Fairness) -> None:
     figure = interactive_figures(fair)["jsd_p"]
-    (line,) = traces(figure, role="line", group="male")
+    (line,) = renderers(figure, "Line", role="line", group="male")
     source = fair.jsd_parts.filter(
         (pl.col("gold") == "male") & (pl.col("option") == "male") & pl.col("step").is_not_null()
     ).sort("step")
-    assert list(line.y) == pytest.approx(source["scaled"].to_list(), rel=1e-5)
-    assert [point[0] for point in line.customdata] == [0, 1, 8, 64, 512]
-    assert list(line.x) == pytest.approx([0, 0.45, 1.35309, 2.25618, 3.15927], abs=1e-4)
-    (band,) = traces(figure, role="band", group="male")
+    assert column(line) == pytest.approx(source["scaled"].to_list(), rel=1e-5)
+    assert steps_of(line) == [0, 1, 8, 64, 512]
+    assert column(line, "linear") == [0, 1, 8, 64, 512]
+    assert column(line, "x") == pytest.approx([0, 0.45, 1.35309, 2.25618, 3.15927], abs=1e-4)
+    (band,) = renderers(figure, "VArea", role="band", group="male")
     upper = (source["scaled"] + source["sd_scaled"]).to_list()
-    assert list(band.y)[5:] == pytest.approx(upper[::-1], rel=1e-5)
-    (diamond,) = traces(figure, role="point", group="male")
-    assert diamond.customdata[0][0] is None
-    assert diamond.marker.symbol == "diamond"
+    assert column(band, "high") == pytest.approx(upper, rel=1e-5)
+    (diamond,) = renderers(figure, "Scatter", role="point", group="male")
+    assert steps_of(diamond) == [None]
+    assert column(diamond, "linear") == [1.06 * 512]
+    assert diamond.glyph.marker == "diamond"
+
+
+def test_what_hovering_tells_is_ready_made(fair: Fairness) -> None:
+    figure = interactive_figures(fair)["gap"]
+    (points,) = renderers(figure, "Scatter", role="line")
+    row = fair.gap.filter(pl.col("step") == 512).row(0, named=True)
+    assert column(points, "when")[-1] == "step 512"
+    assert column(points, "told")[-1] == f"Gap Δ: {row['delta_scaled']:.4g}"
+    assert column(points, "ends")[-1] == (
+        f"95 %: {row['low_scaled']:.4g} to {row['high_scaled']:.4g}"
+    )
+    (tool,) = (tool for tool in panels(figure)[0].hover if points in tool.renderers)
+    assert [text for _, text in tool.tooltips] == ["$name", "@when", "@told", "@ends"]
 
 
 def test_filled_marks_are_small_p_values(fair: Fairness) -> None:
-    (row,) = traces(interactive_figures(fair)["jsd_p"], role="mark", test="Mann–Whitney")
+    row = renderers(interactive_figures(fair)["jsd_p"], role="mark")[0]
+    assert row.name.startswith("Mann–Whitney")
     tests = fair.tests.filter(
         (pl.col("measure") == "jsd_p") & (pl.col("test") == "mann_whitney")
     ).sort("step", nulls_last=True)
-    filled = [symbol == "circle" for symbol in row.marker.symbol]
+    filled = [alpha == 1 for alpha in column(row, row.glyph.fill_alpha)]
     assert filled == (tests["p"] < 0.01).to_list()
     assert any(filled)
     assert not all(filled)
 
 
 def test_the_onset_is_a_dashed_line_at_its_step(fair: Fairness) -> None:
-    (line,) = traces(interactive_figures(fair)["gap"], role="mark")
-    assert [point[0] for point in line.customdata] == [fair.onset["onset_step"][0]] * 2
-    assert line.line.dash == "dash"
+    figure = interactive_figures(fair)["gap"]
+    (line,) = renderers(figure, "Line", role="mark")
+    assert steps_of(line) == [fair.onset["onset_step"][0]] * 2
+    assert line.glyph.line_dash == [6]
+    (text,) = renderers(figure, "Text", role="mark")
+    assert column(text, "note") == ["", f"excludes 0 from step {fair.onset['onset_step'][0]}"]
 
 
 def test_a_slider_moves_through_the_checkpoints_of_rank_and_accuracy(fair: Fairness) -> None:
     figure = interactive_figures(fair)["rank_and_accuracy"]
-    points = traces(figure, role="point")
-    assert [trace.meta["step"] for trace in points] == STEPS
-    assert [trace.visible is not False for trace in points] == [False] * 5 + [True]
+    points = renderers(figure, role="point")
+    assert [one.tags[0]["steps"] for one in points] == [STEPS] * 3
+    found = {
+        one.tags[0]["group"]: column(one)[steps_of(one).index(8)] for one in points
+    }  # fmt: skip
     source = fair.accuracy.filter((pl.col("step") == 8) & (pl.col("gold") != "all"))
-    assert sorted(points[2].y) == pytest.approx(sorted(source["accuracy"]), rel=1e-5)
+    expected = dict(source.select("gold", "accuracy").iter_rows())
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_of_many_models_the_first_is_seen() -> None:
     frames = [random_frame(checkpoints=3, sentences=4, model=f"m{i}") for i in range(4)]
     figure = interactive_figures(fairness(pl.concat(frames), bootstrap=20))["jsd_p"]
-    assert {trace.meta["series"] for trace in figure.data} == {"m0", "m1", "m2", "m3"}
-    assert {t.meta["series"] for t in figure.data if t.visible is not False} == {"m0"}
-    dashes = {t.meta["series"]: t.line.dash for t in traces(figure, role="line")}
-    assert list(dashes.values()) == ["solid", "dash", "dot", "dashdot"]
+    drawn = renderers(figure)
+    assert {one.tags[0]["series"] for one in drawn} == {"m0", "m1", "m2", "m3"}
+    assert {one.tags[0]["series"] for one in drawn if one.visible} == {"m0"}
+    dashes = {
+        one.tags[0]["series"]: tuple(one.glyph.line_dash)
+        for one in renderers(figure, "Line", role="line")
+    }
+    assert len(set(dashes.values())) == 4
 
 
-def test_plain_text_is_no_markup_no_variable_and_no_formula() -> None:
-    assert plain(HOSTILE) == (
-        '&lt;a href="javascript:alert(1)"&gt;x&lt;/a&gt;&lt;b&gt;&#36;a&#36;&#37;{x}'
-    )
-    assert plain("95 % & 5 %") == "95 % &amp; 5 %"
+def test_the_legend_names_what_is_seen_and_keeps_the_rest_for_later(fair: Fairness) -> None:
+    frames = [random_frame(checkpoints=3, sentences=4, model=f"m{i}") for i in range(4)]
+    figure = interactive_figures(fairness(pl.concat(frames), bootstrap=20))["gap"]
+    assert names(figure) == ["m0", "m1", "m2", "m3"]
+    (legend,) = panels(figure)[0].legend
+    assert [item.visible for item in legend.items] == [True, False, False, False]
+    assert names(interactive_figures(fair)["gap"]) == []
 
 
-def assert_harmless(figure: Any, *, named: bool = True) -> None:
-    """No text is markup, a variable or a formula but what the figure itself writes."""
-    known = re.compile(r"%\{(x|y|z|text|customdata\[\d\])(:[^}]*)?\}|</?b>|<br>|<extra></extra>")
-    for text in texts(figure.to_plotly_json()):
-        assert not re.search(r"[<>$]|%\{", known.sub("", text)), text
-        assert "&#36;%{" not in text  # the name's own variable, which is one that there is
-    series = {trace.meta["series"] for trace in figure.data}
+def test_plain_text_is_one_line_and_no_formula() -> None:
+    assert plain("$$a$$ $$$") == "$\u200b$a$\u200b$ $\u200b$\u200b$"
+    assert plain(r"\(x\) \[y\]") == "\\\u200b(x\\\u200b) \\\u200b[y\\\u200b]"
+    assert plain("a\nb <i> ${x} @x $5") == "a b <i> ${x} @x $5"
+
+
+def assert_harmless(figure: Interactive, *, named: bool = True) -> None:
+    """No text can be read as a formula, and what hovering tells is a field or a name."""
+    for text in texts(json_item(figure.model)):
+        assert not re.search(r"\$\$|\\[(\[]", text), text
+    series = {trace["series"] for trace in figure.traces}
     assert any(HOSTILE in name for name in series) or not named
 
 
 def test_a_hostile_model_is_only_text() -> None:
     frame = random_frame(sentences=4, model=HOSTILE)
     for figure in interactive_figures(fairness(frame, bootstrap=20)).values():
-        assert_harmless(figure)
+        assert_harmless(checked(figure))
+
+
+def options(*, single: bool = False) -> OptionScores:
+    head = {"model": "m", "run": "main", "step": [0, 8, None]}
+    shares = pl.concat(
+        pl.DataFrame(
+            {**head, "option": name, "prompts": 2, "share": None if single else [p, p, p],
+             "low": None if single else p - 0.1, "high": None if single else p + 0.1,
+             "probability": [p / 2, p / 4, p / 8], "rank": 1.0},
+            schema=SHARES,
+        )
+        for name, p in (("yes", 0.25), ("no", 0.75))
+    )  # fmt: skip
+    answers = pl.DataFrame(
+        {**head, "prompts": 2, "accuracy": [0.0, 0.5, 1.0], "low": [0, 0.1, 0.3],
+         "high": [0.6, 0.9, 1.0], "tied": 0},
+        schema=ANSWERS,
+    )  # fmt: skip
+    return OptionScores(shares, answers.clear() if single else answers)
+
+
+def test_options_of_any_prompts_have_shares_and_accuracy() -> None:
+    figures = interactive_figures(options())
+    assert list(figures) == ["shares", "accuracy"]
+    shares = checked(figures["shares"])
+    (line,) = renderers(shares, "Line", group="no")
+    assert column(line) == [0.75, 0.75]
+    (band,) = renderers(shares, "VArea", group="no")
+    assert column(band, "low") == pytest.approx([0.65, 0.65])
+    (range_,) = {plot.y_range for plot in panels(shares)}
+    assert (range_.start, range_.end) == pytest.approx((0, 1), abs=0.03)
+    (hits,) = renderers(checked(figures["accuracy"]), "Line")
+    assert column(hits) == [0, 0.5]
+
+
+def test_prompts_of_one_option_have_probabilities_without_a_band() -> None:
+    figures = interactive_figures(options(single=True))
+    assert list(figures) == ["shares"]
+    (line,) = renderers(checked(figures["shares"]), "Line", group="no")
+    assert column(line) == [0.375, 0.1875]
+    assert renderers(figures["shares"], role="band") == []

@@ -43,4 +43,4 @@ bench: $(READY)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) build demo *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo docs/reference/_commands.md *.egg-info .mypy_cache .pytest_cache .ruff_cache

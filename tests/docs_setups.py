@@ -142,8 +142,11 @@ def object_store(tools: Tools) -> Mapping[str, str]:
 
 
 def sharing(tools: Tools) -> Mapping[str, str]:
-    for path in ("bank.zarr", "theirs.zarr"):
-        with new_bank(Path(path)).begin(spec(0 if path == "bank.zarr" else 1000)) as writer:
+    for path, step in (("bank.zarr", 0), ("theirs.zarr", 1000)):
+        bank = Bank.create(path)
+        bank.add_query_set(QUERY_SET)
+        bank.add_prompts("jobs", prompt_table())
+        with bank.begin(spec(step)) as writer:
             for block in writer.missing():
                 writer.write(block, block_data(writer.layout, block))
             writer.seal()

@@ -14,7 +14,7 @@ import logitbank
 from logitbank import analysis, store
 from logitbank.cli.main import app
 from tests.command import Call
-from tests.docs_pages import DOCS, PAGES, commands, fences, matches
+from tests.docs_pages import DOCS, PAGES, ROOT, commands, fences, matches
 from tests.docs_run import PageRun, check_script, check_words
 from tests.docs_setups import SETUPS, Tools
 from tests.preloaded import Preloaded
@@ -75,6 +75,18 @@ def every_command(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         yield from every_command(below, f"{path} {name}")
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_links_from_outside_of_the_site_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\(((?!https?:)[^)#]*)(?:#([^)]+))?\)", (ROOT / name).read_text())
+    for path, anchor in links:
+        target = ROOT / (path or name)
+        assert target.exists(), path
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.M)
+            slugs = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]
+            assert anchor in slugs, f"{path}#{anchor}"
 
 
 # The tests' own reading of a page.

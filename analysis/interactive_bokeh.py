@@ -73,7 +73,7 @@ def drawn(sheet: Sheet) -> Interactive:
             plot.add_layout(colour_bar(cells[0].glyph), "right")
         plot.toolbar.logo = None
     head = TOP
-    if len(named) > 1:
+    if len(named) > 1 or (named and sheet.legend):
         head += _legend(plots[0], named)
     plots[0].height += head
     plots[0].add_layout(_title(sheet), "above")

@@ -160,6 +160,7 @@ def _frequencies(table: pl.DataFrame, names: Names) -> Sheet:
         "Professions sorted by their frequency in the corpus, in each letter case. Those that "
         "never occur have no place on a log scale and are counted in the legend.",
         "fixed",
+        legend=True,
         across=Axis("Professions, the most frequent first"),
         panels=[Panel(Axis("Corpus frequency, log scale", log=True), 330)],
     )

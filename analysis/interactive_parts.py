@@ -228,6 +228,8 @@ class Sheet:
     steps: Sequence[Step] = ()
     series: Sequence[str] = ()
     one_series: bool = False
+    legend: bool = False
+    """Even of one line."""
     across: Axis = Axis()
     panels: Sequence[Panel] = ()
     about: dict[str, Any] = field(default_factory=dict)

@@ -42,7 +42,7 @@ def renderers(figure: Interactive, glyph: str = "", **about: object) -> list[Any
         for one in plot.renderers
         if one.tags
         and about.items() <= one.tags[0].items()
-        and type(one.glyph).__name__ in (glyph or type(one.glyph).__name__)
+        and glyph in ("", type(one.glyph).__name__)
     ]
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from logitbank.engine.winobias import winobias
 from tests.command import Call
 from tests.docs_data import (
+    DATA,
     EXAMPLES,
     METRICS,
     MULTIBERTS,
@@ -29,6 +31,7 @@ from tests.docs_data import (
     some_of_the_public_data,
     toys_on_a_hub,
 )
+from tests.docs_pages import fences
 from tests.docs_run import PageRun, parse
 from tests.docs_setups import Tools
 from tests.preloaded import Preloaded
@@ -73,6 +76,15 @@ def test_the_page_s_first_extraction_works_under_the_models_names(
     toys_on_a_hub(tools, toys)
     reader = PageRun(call, monkeypatch, capsys, {"--keep": "--engine transformers --keep"})
     assert run_blocks(reader, name, "weights of the hub") == 1
+
+
+def test_the_prompt_that_the_page_shows_is_one_of_the_set() -> None:
+    page = EXAMPLES / "fairness-dynamics.md"
+    shown = next(fence.text for fence in fences(page) if fence.language == "text")
+    if not (DATA / "winobias").is_dir():
+        pytest.skip(f"needs winobias in {DATA}; set LOGITBANK_DATA")
+    prompts = winobias(DATA).prompts
+    assert {p.answer for p in prompts if p.text == shown.removesuffix("\n")} == {"male"}
 
 
 def run_blocks(reader: PageRun, name: str, needs: Needs) -> int:

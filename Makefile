@@ -1,3 +1,4 @@
+# make help   these lines
 # make dev    an environment in .venv with an engine that suits this machine; again after adding
 #             or renaming a module
 # make test   the tests            make check   format, lint, types
@@ -5,13 +6,17 @@
 # make long   every byte flipped and thousands of random steps, in half an hour
 # make demo   the main job, from nothing to a report
 # make bench  measured ratios, in docs/benchmarks.md and bench/results
+# make clean  remove what these made, the environment too
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: dev check test docs long demo bench clean
+.PHONY: help dev check test docs long demo bench clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
 
 dev:
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)

@@ -10,8 +10,8 @@ def comparison_summary(found: Comparison) -> list[str]:
     """What differs, how much, and what only one has."""
     d = found.logits
     lines = [
-        f"Both have {_pairs(len(d))} with {counted(d['rows'].sum(), 'row')}:"
-        f" {counted(d['entries'].sum(), 'logit')} differ by up to"
+        f"Both have {_pairs(len(d))} with {counted(int(d['rows'].sum()), 'row')}:"
+        f" {counted(int(d['entries'].sum()), 'logit')} differ by up to"
         f" {_number(d['max_logit_difference'].max())} and by {_number(_mean(d, 'mean_logit_difference', 'entries'))} on average."
     ]
     full = d.filter(pl.col("max_kl").is_not_null())
@@ -19,7 +19,7 @@ def comparison_summary(found: Comparison) -> list[str]:
         lines.append(
             f"KL(A‖B) is up to {_number(full['max_kl'].max())} nats and"
             f" {_number(_mean(full, 'mean_kl', 'rows'))} on average, over"
-            f" {counted(full['rows'].sum(), 'full row')}."
+            f" {counted(int(full['rows'].sum()), 'full row')}."
         )
     rest = d.filter(pl.col("max_kl").is_null())
     for (a, b), part in rest.group_by("kept_a", "kept_b", maintain_order=True):
@@ -58,7 +58,7 @@ def comparison_summary(found: Comparison) -> list[str]:
         only = found.only.filter(pl.col(f"only_{side}") > 0)
         if len(only):
             lines.append(
-                f"Only {side.upper()} has {counted(only[f'only_{side}'].sum(), 'row')}, of"
+                f"Only {side.upper()} has {counted(int(only[f'only_{side}'].sum()), 'row')}, of"
                 f" {_pairs(len(only))}."
             )
     return lines

@@ -4,12 +4,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from logitbank.cli.complete import suite_names
+
 if TYPE_CHECKING:
     from logitbank.engine.fetch import Fetched
 
 
 def fetch(
-    suite: Annotated[str, typer.Option(help="Known suite, or owner/repo on the hub.")],
+    suite: Annotated[
+        str,
+        typer.Option(help="Known suite, or owner/repo on the hub.", autocompletion=suite_names),
+    ],
     steps: Annotated[
         str, typer.Option(help="all, log, first:last:stride, a list, or release.")
     ] = "all",

@@ -19,6 +19,7 @@ from logitbank.cli import (
     show_prompt,
     unqover,
 )
+from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.layout import App, Command, Group, Sections
 from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
 
@@ -106,10 +107,18 @@ class Extract(Command):
 @app.command(cls=Extract)
 def extract(
     bank: BankPath,
-    suite: Annotated[str, typer.Option(help="Known suite, owner/repo, or folder of checkpoints.")],
+    suite: Annotated[
+        str,
+        typer.Option(
+            help="Known suite, owner/repo, or folder of checkpoints.", autocompletion=suite_names
+        ),
+    ],
     prompts: Annotated[
         list[str],
-        typer.Option(help="A known set, such as winobias, or a JSONL, CSV, Parquet file."),
+        typer.Option(
+            help="A known set, such as winobias, or a JSONL, CSV, Parquet file.",
+            autocompletion=prompt_set_names,
+        ),
     ],
     steps: Annotated[
         str, typer.Option(help="all, log, first:last:stride, a list, or release.")
@@ -254,7 +263,10 @@ def suites(form: Format = Form.table) -> None:
 @prompts_app.command("show")
 def prompts_show(
     prompts: Annotated[
-        str, typer.Argument(help="A known set, such as winobias, or a prompt file.")
+        str,
+        typer.Argument(
+            help="A known set, such as winobias, or a prompt file.", autocompletion=prompt_set_names
+        ),
     ],
     limit: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
     orders: Orders = "5",
@@ -279,7 +291,10 @@ def prompts_show(
 @prompts_app.command("check")
 def prompts_check(
     prompts: Annotated[
-        str, typer.Argument(help="A known set, such as winobias, or a prompt file.")
+        str,
+        typer.Argument(
+            help="A known set, such as winobias, or a prompt file.", autocompletion=prompt_set_names
+        ),
     ],
     tokenizer: Annotated[
         Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")

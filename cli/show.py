@@ -1,6 +1,7 @@
 """Tables and progress for people: rich on a terminal, plain elsewhere."""
 
 import json
+import logging
 import re
 import sys
 import time
@@ -116,6 +117,8 @@ def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> N
 
 
 _UNLIMITED = 10_000
+# Where the home is read-only, it warns of the temporary folder that it uses instead.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
 def _table(frame: "pl.DataFrame", title: str) -> Table:

@@ -34,6 +34,7 @@ from logitbank.engine.suites import (
     LocalSource,
     Suite,
     duplicate_notes,
+    on_hub,
     resolve_suite,
 )
 from logitbank.engine.worker_process import WorkerProcess, log_of_run
@@ -174,6 +175,8 @@ def extract(
     require_folder(bank)
     budget = None if disk_budget is None else parse_bytes(disk_budget)
     level = Keep.parse(keep)
+    if isinstance(suite, str) and not on_hub(suite):  # quick, where prompts may be downloaded
+        suite = resolve_suite(suite, steps=steps, model=model)
     wanted = [prompts] if isinstance(prompts, str | PromptSet | SequenceSet) else prompts
     sets = tuple(
         p

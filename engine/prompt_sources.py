@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from logitbank.engine.known_prompts import KNOWN_PROMPTS, near
 from logitbank.engine.prompt_files import load_prompts
 from logitbank.engine.prompt_set import Prompt, PromptSet
 from logitbank.engine.sequences import SequenceSet
@@ -13,25 +14,6 @@ from logitbank.store.wording import counted
 if TYPE_CHECKING:
     from logitbank.engine.tokenizer import Tokenizer
 
-KNOWN_PROMPTS = {
-    "winobias": "3,168 gender questions on the WinoBias Type 2 sentences, in several option orders",
-    "professions": "he or she before 923 professions, and the priors, for masked models",
-    "stereotype-accuracy": "which pronoun goes with an occupation, 792 WinoBias sentences",
-    "winobias-em": "whom a pronoun means, 1,582 pairs of WinoBias sentences of both types",
-    "lambada": "the last words of LAMBADA's 5,153 passages, for causal models",
-    "crows-pairs": "both sentences of CrowS-Pairs' 1,508 pairs",
-    "stereoset-intra": "StereoSet's 6,318 intra-sentence candidates",
-    "stereoset-inter": "StereoSet's 6,369 inter-sentence ones, by BERT's next-sentence head",
-    "stereoset-inter-causal": "the same for causal models, ours",
-    "stereoset-…-de": "any of the three in German",
-    "stereoset-…-prefix": "any of these after a text that asks for no bias",
-    "unqover-gender": "UnQover's underspecified questions, four prompts an instance; masked models",
-    "unqover-nationality": "the same of people's countries",
-    "unqover-ethnicity": "of their ethnicities",
-    "unqover-religion": "of their religions",
-    "unqover-…-train": "Refine-LM's part for training of any of the four; -test: for testing",
-    "unqover-…-causal": "any of these as questions to causal models, ours",
-}
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
@@ -86,9 +68,10 @@ def prompt_set(
         if Path(spec).stem in KNOWN_PROMPTS:
             raise UsageError(f"{spec}: {Path(spec).stem!r} is the name of a known set; rename it")
         return load_prompts(Path(spec), first_token=first_token)
+    hint = f" (did you mean {' or '.join(close)}?)" if (close := near(spec)) else ""
     raise UsageError(
-        f"{spec!r} is neither a known prompt set ({', '.join(KNOWN_PROMPTS)}) nor a "
-        f"{', '.join(_SUFFIXES)} file"
+        f"{spec!r} is neither a known prompt set{hint} nor a {', '.join(_SUFFIXES)} file; known"
+        f" are {', '.join(KNOWN_PROMPTS)}"
     )
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Suite",
     "duplicate_notes",
     "known_suites",
+    "on_hub",
     "resolve_suite",
 ]
 
@@ -105,9 +106,9 @@ def resolve_suite(
     """
     selector = parse_steps(steps)
     known = _known(spec)
-    if known is None and spec and (_looks_local(spec) or Path(spec).expanduser().exists()):
+    if _is_folder(spec):
         everything = _from_folder(Path(spec).expanduser(), model)
-    elif known is not None or re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
+    elif on_hub(spec):
         repo = spec.partition("/")[2]
         suite = known or KnownSuite(repo, repo=spec, description="", model=repo)
         everything = _from_hub(suite, hub or Hub(), model)
@@ -154,6 +155,18 @@ def _digest(source: HubSource, hub: Hub) -> tuple[str | None, str]:
 
 def _known(spec: str) -> KnownSuite | None:
     return next((suite for suite in known_suites() if spec in (suite.name, suite.repo)), None)
+
+
+def on_hub(spec: str) -> bool:
+    """Whether the hub is asked for a suite; another is a folder, or not known at all."""
+    if _known(spec) is not None:
+        return True
+    return not _is_folder(spec) and bool(re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII))
+
+
+def _is_folder(spec: str) -> bool:
+    there = bool(spec) and (_looks_local(spec) or Path(spec).expanduser().exists())
+    return there and _known(spec) is None
 
 
 def _looks_local(spec: str) -> bool:

@@ -145,9 +145,18 @@ def open_mirror(url: str) -> Path:
         Its index is none.
     RemoteError
         The place cannot be reached.
+    UsageError
+        The cache cannot be written to.
     """
     root = cache_folder() / objects.digest_of(url.encode()).sha256[:16]
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        (root / ".lock").touch()
+    except OSError as error:
+        raise UsageError(
+            f"what is read of {url} is kept in {root.parent}, which cannot be written to"
+            f" ({error.strerror}); set LOGITBANK_CACHE to a folder that can"
+        ) from error
     with objects.locked(root / ".lock"):
         _refresh(root, url)
     return root

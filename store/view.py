@@ -149,9 +149,11 @@ class View(Bank):
         try:
             opened = Bank.open(where)
         except BankFormatError as error:
+            gone = not (url_of(bank) or Path(where).exists())
+            why = "is not there" if gone else f"cannot be opened ({error})"
             raise BankFormatError(
-                f"{path} is a view of a bank that cannot be opened ({error}); put it back, or write"
-                f" where it is into {path / VIEW}"
+                f"{path} is a view of the bank {where}, which {why}; put it back, or write where"
+                f" it is now as bank into {path / VIEW}"
             ) from error
         return cls.of(opened, by, name=name)
 

@@ -20,10 +20,14 @@ import typer.main
 from logitbank.analysis.sources import FAIRNESS, FLUCTUATION, chosen_prompts
 from logitbank.cli.main import app
 from logitbank.cli.plain import encode_anything
+from logitbank.engine.known_prompts import KNOWN_PROMPTS, near, prompt_names
+from logitbank.engine.prompt_sources import prompt_set
+from logitbank.engine.unqover import _SPEC as UNQOVER
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests import small_banks
 from tests.command import Call
+from tests.test_study import make_bank
 
 PAIRED = {"sentence_id": "s", "paired": True}
 SENTENCES = {"verb": "is", "occupation": "dean", "prior": False}
@@ -262,3 +266,129 @@ def test_a_bank_that_keeps_less_has_no_kl_and_the_comparison_says_why(
     assert code == 0
     assert "No KL of 1 checkpoint × query set: it needs full rows" in out
     assert "A keeps full float32 and B topk:3" in out
+
+
+@pytest.mark.parametrize("suite", ["./missing/", "pythia-160"])
+def test_a_suite_that_is_not_there_is_told_before_prompts_are_fetched(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: str
+) -> None:
+    def fetched(*_: object, **__: object) -> None:
+        raise AssertionError("the prompts were made")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("logitbank.engine.extract.prompt_set", fetched)
+    code, out, error = call("extract", "b.zarr", "--suite", suite, "--prompts", "winobias")
+    assert (code, out) == (2, "")
+    assert suite.strip("./") in error
+    assert not (tmp_path / "b.zarr").exists()
+
+
+@pytest.mark.parametrize("command", [["info"], ["analyze", "fairness"]])
+def test_a_cache_that_cannot_be_written_to_is_named_with_the_way_out(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("LOGITBANK_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    code, _, error = call(*command, "https://127.0.0.1:9/bank")
+    assert code == 2
+    assert error == (
+        f"logitbank: what is read of https://127.0.0.1:9/bank is kept in {tmp_path}/file/logitbank/"
+        "banks, which cannot be written to (Not a directory); set LOGITBANK_CACHE to a folder that"
+        " can\n"
+    )
+
+
+def test_figures_are_drawn_without_a_home_and_without_a_warning(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr")
+    odd = ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in odd}
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from logitbank.cli.main import run; run()"),
+            *("analyze", "fairness", bank, "--out", tmp_path / "out", "--bootstrap", "0"),
+        ],
+        capture_output=True,
+        text=True,
+        env=environment | {"HOME": str(tmp_path / "file")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"Report: {tmp_path}/out/report.html\n"
+
+
+def completed(line: str, shell: str) -> list[str]:
+    """What a shell is told at a Tab after this line, in the protocol of its script."""
+    words = line.split(" ")
+    asked = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }
+    heavy = "('torch', 'transformers', 'vllm', 'polars', 'numpy', 'zarr', 'scipy', 'matplotlib')"
+    code = (
+        "import atexit, sys; from logitbank.cli.main import run; atexit.register(lambda: print("
+        f"[m for m in {heavy} if m in sys.modules], file=sys.stderr)); run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"_LOGITBANK_COMPLETE": f"complete_{shell}", **asked[shell]},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "[]\n", "no package that takes long to import"
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("logitbank ana", ["analyze"]),
+        ("logitbank analyze f", ["fairness", "fluctuation"]),
+        ("logitbank info b --fo", ["--format"]),
+        ("logitbank info b --format ", ["table", "csv", "json"]),
+        ("logitbank extract b --suite pythia-160", ["pythia-160m", "pythia-160m-deduped"]),
+        ("logitbank fetch --suite multi", ["multiberts"]),
+        ("logitbank extract b --prompts winob", ["winobias", "winobias-em"]),
+        ("logitbank prompts show crows", ["crows-pairs"]),
+    ],
+)
+def test_bash_completes_commands_options_suites_and_prompt_sets(
+    line: str, offered: list[str]
+) -> None:
+    found = completed(line, "bash")
+    assert [name for name in found if name in offered] == offered
+    assert all(name.startswith(line.rpartition(" ")[2]) for name in found)
+
+
+def test_zsh_and_fish_complete_with_a_line_of_help() -> None:
+    (said,) = completed("logitbank ana", "zsh")
+    assert '"analyze":"Compute a family of metrics from a bank."' in said
+    assert completed("logitbank ana", "fish") == [
+        "analyze\tCompute a family of metrics from a bank."
+    ]
+
+
+def test_every_known_prompt_set_is_completed_by_a_name_that_is_one() -> None:
+    names = prompt_names()
+    assert {name for name in KNOWN_PROMPTS if "…" not in name} <= set(names)
+    for name in names:
+        if name.startswith("unqover-"):
+            assert UNQOVER.fullmatch(name), name
+    assert near("winobais")[0] == "winobias"
+    with pytest.raises(UsageError, match=r"'lambda' is neither a known .* \(did you mean lambada"):
+        prompt_set("lambda")
+
+
+def test_make_help_names_every_target() -> None:
+    root = Path(__file__).parents[1]
+    done = subprocess.run(["make", "-C", str(root), "-s", "help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    phony = re.search(r"^\.PHONY: (.*)$", (root / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    told = set(re.findall(r"make (\w+)", done.stdout))
+    assert told == set(phony[1].split())
+    assert "#" not in done.stdout

@@ -224,7 +224,7 @@ def test_broken_views_are_named(tmp_path: Path) -> None:
         open_bank(tmp_path / "v")
     (tmp_path / "v" / "view.json").write_text(json.dumps(content))
     (tmp_path / "b").rename(tmp_path / "away")
-    gone = r"v is a view of a bank that cannot be opened \(there is no bank at .*b; .*view\.json"
+    gone = r"v is a view of the bank .*b, which is not there; .* into .*view\.json"
     with pytest.raises(BankFormatError, match=gone):
         open_bank(tmp_path / "v")
 

@@ -1,0 +1,21 @@
+"""What a shell offers at a Tab: names known without a bank, and nothing slow to import."""
+
+from collections.abc import Iterable
+
+
+def suite_names(incomplete: str) -> list[str]:
+    """Suites known by name that begin so."""
+    from logitbank.engine.catalogue import known_suites
+
+    return _beginning(incomplete, (suite.name for suite in known_suites()))
+
+
+def prompt_set_names(incomplete: str) -> list[str]:
+    """Prompt sets known by name that begin so."""
+    from logitbank.engine.known_prompts import prompt_names
+
+    return _beginning(incomplete, prompt_names())
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

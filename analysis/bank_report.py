@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from logitbank.analysis.figure_axes import kind_of
-from logitbank.analysis.figure_data import figure_data
-from logitbank.analysis.interactive import interactive_figures
+from logitbank.analysis.interactive import interactive_figures, tables_by_kind
+from logitbank.analysis.option_scores import OptionScores
 from logitbank.analysis.page import Json, Part, write_page
 from logitbank.analysis.page_prompts import prompt_data, prompt_table
 from logitbank.analysis.report_sections import Section, planned, section
@@ -144,20 +145,22 @@ def _part(found: Section, *, taken: Sequence[str]) -> Part:
     )
     if found.problem:
         return Part(*head, about=ABOUT[found.family], problem=found.problem)
-    drawn: dict[str, list[pl.DataFrame]] = {}
-    for name, table in figure_data(found.result).items():
-        drawn.setdefault(kind_of(name), []).append(table)
+    figures = interactive_figures(found.result)
+    drawn = _drawn(found.result)
     return Part(
         *head,
         about=ABOUT[found.family],
         findings=found.findings,
         notes=found.notes,
-        figures=interactive_figures(found.result),
-        figure_tables={
-            kind: pl.concat(tables, how="diagonal_relaxed") for kind, tables in drawn.items()
-        },
+        figures=figures,
+        figure_tables={name: drawn[kind_of(name)] for name in figures if kind_of(name) in drawn},
         tables={name: table for name, table in found.result.tables().items() if len(table)},
     )
+
+
+def _drawn(result: Any) -> dict[str, pl.DataFrame]:
+    """What figures draw, by their kind; those of any prompts draw the tables below them."""
+    return {} if isinstance(result, OptionScores) else tables_by_kind(result)
 
 
 def _lead(info: pl.DataFrame, bank: Bank, names: Sequence[str]) -> str:

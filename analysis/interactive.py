@@ -64,4 +64,4 @@ def tables_by_kind(result: Drawn) -> dict[str, pl.DataFrame]:
     found: dict[str, list[pl.DataFrame]] = {}
     for name, table in figure_data(result).items():
         found.setdefault(kind_of(name), []).append(table)
-    return {kind: pl.concat(tables, how="vertical_relaxed") for kind, tables in found.items()}
+    return {kind: pl.concat(tables, how="diagonal_relaxed") for kind, tables in found.items()}

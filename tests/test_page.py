@@ -20,7 +20,7 @@ from tests.browser import Opened, browser
 from tests.evaluation_banks import whole_bank
 from tests.small_banks import QUERY_SET, TOKENIZER, logits, new_bank, prompt_table, spec
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ {{7*7}} ${1} \u2028"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ \u2028 {{7*7}} ${1}"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ def comparison_summary(found: Comparison) -> list[str]:
     lines = [
         f"Both have {_pairs(len(d))} with {counted(int(d['rows'].sum()), 'row')}:"
         f" {counted(int(d['entries'].sum()), 'logit')} differ by up to"
-        f" {_number(d['max_logit_difference'].max())} and by {_number(_mean(d, 'mean_logit_difference', 'entries'))} on average."
+        f" {_number(d['max_logit_difference'].max())} and by"
+        f" {_number(_mean(d, 'mean_logit_difference', 'entries'))} on average."
     ]
     full = d.filter(pl.col("max_kl").is_not_null())
     if len(full):

@@ -48,7 +48,7 @@ def write(result: "pl.LazyFrame", out: Path) -> None:
     Raises
     ------
     UsageError
-        The file is there already, or its ending is none of the three.
+        The file is there already, its folder is not, or its ending is none of the three.
     """
     from logitbank.errors import UsageError
 
@@ -57,6 +57,8 @@ def write(result: "pl.LazyFrame", out: Path) -> None:
         raise UsageError(f"{out} ends in none of {', '.join(sinks)}; name the format by the ending")
     if out.exists():
         raise UsageError(f"{out} is there already; choose another name or remove it")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out} cannot be written: there is no folder {out.parent}; make it first")
     beside = out.with_name(f".{out.name}.part")
     try:
         getattr(result, sink)(beside)

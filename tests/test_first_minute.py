@@ -252,6 +252,15 @@ def test_an_empty_result_says_so(call: Call, tmp_path: Path) -> None:
     )
 
 
+def test_a_result_goes_into_a_folder_that_is_there(call: Call, tmp_path: Path) -> None:
+    path, out = small_banks.new_bank(tmp_path / "b").path, tmp_path / "no" / "x.csv"
+    code, _, error = call("query", path, "SELECT step FROM checkpoints", "--out", out)
+    assert (code, error) == (
+        2,
+        f"logitbank: {out} cannot be written: there is no folder {tmp_path}/no; make it first\n",
+    )
+
+
 def test_a_bank_that_keeps_less_has_no_kl_and_the_comparison_says_why(
     call: Call, tmp_path: Path
 ) -> None:

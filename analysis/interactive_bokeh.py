@@ -1,4 +1,4 @@
-"""Draws a sheet with Bokeh: the only module of the interactive figures that knows it.
+"""Draws a sheet with Bokeh, which only this module and `interactive_glyphs` know.
 
 A page moves what is here by tags: every renderer has its trace's, panels `panel`, the axes of
 training steps `steps`, the upright line at a checkpoint `cursor`, the title `title`.
@@ -41,7 +41,7 @@ from logitbank.analysis.page_plot import FAINT, LEGIBLE
 
 LEGEND_ROW, ACROSS, TOP = 23, 46, 34
 """Pixels of a row of the legend, of a horizontal axis, and of the toolbar."""
-LEGEND_WIDTH = 350
+LEGEND_WIDTH = 275
 """Pixels of a legend that a telephone shows whole."""
 
 
@@ -160,6 +160,7 @@ def _dress(drawn_axis: Any, grid: Any, axis: Axis) -> None:
     elif axis.log:
         drawn_axis.formatter = NumeralTickFormatter(format="0,0.[0000]")
     else:
+        drawn_axis.ticker.desired_num_ticks = 5
         drawn_axis.formatter = BasicTickFormatter(power_limit_low=-6, power_limit_high=8)
 
 

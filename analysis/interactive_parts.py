@@ -1,6 +1,6 @@
 """What every interactive figure is made of: its sheet of traces, its text, its colours.
 
-In words of our own: `interactive_bokeh` alone knows how they are drawn.
+In words of our own: `interactive_bokeh` knows how they are drawn.
 """
 
 import math

@@ -134,7 +134,7 @@ def _strengths(table: pl.DataFrame, names: Names) -> Sheet:
         one_series=True,
     )
     called = _called(list(order))
-    title = "γ (← towards male names · towards female names →)" if gendered else "γ(x, a)"
+    title = "γ (← male names · female names →)" if gendered else "γ(x, a)"
     sheet.across = Axis(title)
     sheet.panels = [_rows_panel([called[name] for name in order])]
     for series, part in parts:

@@ -33,8 +33,8 @@ class Training:
     """Of `direct`: λ/2 times the squared distance from the identity filter."""
     learning_rate: float = 5e-5
     """Of `published`, as those that follow: AdamW with a weight decay of 0.01."""
-    batch: int = 70
-    mini_batch: int = 70
+    batch_size: int = 70
+    mini_batch_size: int = 70
     """Drawn with replacement from each batch."""
     epochs: int = 1
     seed: int = 0
@@ -45,7 +45,12 @@ class Training:
                 raise UsageError(
                     f"{name} {getattr(self, name)!r} is unknown; use {' or '.join(get_args(kind))}"
                 )
-        for name, least in (("batch", 2), ("mini_batch", 2), ("epochs", 1), ("learning_rate", 0)):
+        for name, least in (
+            ("batch_size", 2),
+            ("mini_batch_size", 2),
+            ("epochs", 1),
+            ("learning_rate", 0),
+        ):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} {getattr(self, name)} is too low; use at least {least}")
         if not (np.isfinite(self.regularisation) and self.regularisation >= 0):
@@ -66,8 +71,8 @@ class Training:
             return {**said, "regularisation": self.regularisation, "optimizer": "L-BFGS"}
         return {
             **said, "optimizer": "AdamW", "weight_decay": _DECAY,
-            "learning_rate": self.learning_rate, "batch": self.batch,
-            "mini_batch": self.mini_batch, "epochs": self.epochs,
+            "learning_rate": self.learning_rate, "batch_size": self.batch_size,
+            "mini_batch_size": self.mini_batch_size, "epochs": self.epochs,
         }  # fmt: skip
 
 
@@ -95,10 +100,10 @@ def published(category: str, family: Literal["bert", "roberta", "causal"]) -> Tr
             f" {', '.join(_PUBLISHED)} and bert, roberta, causal"
         )
     if family == "causal":
-        return Training(learning_rate=2e-5, batch=256, mini_batch=128, **common)  # type: ignore[arg-type]
+        return Training(learning_rate=2e-5, batch_size=256, mini_batch_size=128, **common)  # type: ignore[arg-type]
     batch, mini_batch, bert, roberta = _PUBLISHED[category]
     rate = bert if family == "bert" else roberta
-    return Training(learning_rate=rate, batch=batch, mini_batch=mini_batch, **common)  # type: ignore[arg-type]
+    return Training(learning_rate=rate, batch_size=batch, mini_batch_size=mini_batch, **common)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -206,9 +211,9 @@ def _batches(number: int, training: Training) -> Iterator[np.ndarray]:
     random = np.random.default_rng(training.seed)
     for _ in range(training.epochs):
         order = random.permutation(number)
-        for start in range(0, number, training.batch):
-            batch = order[start : start + training.batch]
-            yield batch[random.integers(len(batch), size=training.mini_batch)]
+        for start in range(0, number, training.batch_size):
+            batch = order[start : start + training.batch_size]
+            yield batch[random.integers(len(batch), size=training.mini_batch_size)]
 
 
 def _packed(weight: np.ndarray, intercept: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The commands `debias train`, `apply`, `compare` and `search`."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -68,8 +69,8 @@ def debias_train(
         float, typer.Option(min=0, help="Of direct: pull towards the identity.")
     ] = 0.0,
     learning_rate: Annotated[float, typer.Option(min=0, help="Of published.")] = 5e-5,
-    batch: Annotated[int, typer.Option(min=2, help="Of published: instances a step.")] = 70,
-    mini_batch: Annotated[
+    batch_size: Annotated[int, typer.Option(min=2, help="Of published: instances a step.")] = 70,
+    mini_batch_size: Annotated[
         int, typer.Option(min=2, help="Of published: drawn from each batch with replacement.")
     ] = 70,
     epochs: Annotated[int, typer.Option(min=1, help="Of published.")] = 1,
@@ -88,12 +89,12 @@ def debias_train(
     from logitbank.cli.show import print_study
 
     if preset is not None:
-        training = published(prompts.removeprefix("unqover-").split("-")[0], preset.value)
+        training = published(re.split("[-@]", prompts.removeprefix("unqover-"))[0], preset.value)
     else:
         training = Training(
             objective=objective.value, mode=mode.value, start=start.value,
-            regularisation=regularisation, learning_rate=learning_rate, batch=batch,
-            mini_batch=mini_batch, epochs=epochs, seed=seed,
+            regularisation=regularisation, learning_rate=learning_rate, batch_size=batch_size,
+            mini_batch_size=mini_batch_size, epochs=epochs, seed=seed,
         )  # fmt: skip
     study = train(
         bank, prompts=prompts, k=k or (10 if preset is Preset.causal else 8), training=training,

@@ -99,7 +99,7 @@ class Extract(Command):
             *("engine", "compute_dtype", "deterministic", "canary_every", "first_token"),
             *("legacy_weights", "trust_remote_code"),
         ),
-        "Machines": ("workers", "shard", "ray", "tensor_parallel", "disk_budget"),
+        "Machines": ("workers", "shard", "ray", "tensor_parallel_size", "disk_budget"),
         "Before it is run": ("dry_run", "sample"),
     }
 
@@ -168,7 +168,7 @@ def extract(
     ray: Annotated[
         str | None, typer.Option(help="Workers run on this Ray cluster: auto, or HOST:PORT.")
     ] = None,
-    tensor_parallel: Annotated[
+    tensor_parallel_size: Annotated[
         int, typer.Option(min=1, help="GPUs for one model; only 1 is possible yet.")
     ] = 1,
     disk_budget: Annotated[
@@ -211,7 +211,7 @@ def extract(
             workers=_workers(workers),
             shard=shard,
             ray=ray,
-            tensor_parallel=tensor_parallel,
+            tensor_parallel_size=tensor_parallel_size,
             disk_budget=disk_budget,
             dry_run=dry_run,
             sample=sample,

@@ -81,7 +81,7 @@ def extract(
     workers: int | Literal["auto"] | None = None,
     shard: str | None = None,
     ray: str | None = None,
-    tensor_parallel: int = 1,
+    tensor_parallel_size: int = 1,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
@@ -146,7 +146,7 @@ def extract(
         Run the workers on the Ray cluster at this address, `HOST:PORT`; `auto` takes the one that
         this machine belongs to, or starts one here. All its machines must see the bank and the
         checkpoints.
-    tensor_parallel
+    tensor_parallel_size
         GPUs that one model is spread over; only 1 is possible yet.
     on_event
         Called in this thread with every event; only notes of long waits, while the plan is made,
@@ -207,7 +207,9 @@ def extract(
         dtype=dtype,
     )
     about = {"title": title, "licence": licence, "citation": citation}
-    spread = Spread.here(workers=workers, shard=shard, ray=ray, tensor_parallel=tensor_parallel)
+    spread = Spread.here(
+        workers=workers, shard=shard, ray=ray, tensor_parallel_size=tensor_parallel_size
+    )
     return run(
         *(bank, extraction),
         about=about,

@@ -30,7 +30,7 @@ class Spread:
         workers: int | Literal["auto"] | None = None,
         shard: str | None = None,
         ray: str | None = None,
-        tensor_parallel: int = 1,
+        tensor_parallel_size: int = 1,
         environment: Mapping[str, str] = os.environ,
     ) -> Self:
         """What is asked for, completed by what the scheduler says.
@@ -40,11 +40,12 @@ class Spread:
         UsageError
             A number of workers or a shard that cannot be.
         """
-        if tensor_parallel != 1:
+        if tensor_parallel_size != 1:
             raise UsageError(
-                f"a model on {tensor_parallel} GPUs together is not possible yet: logits are taken"
-                " inside the engine's process, and there vLLM would have several; use"
-                " --tensor-parallel 1 and GPUs that hold the model, or --compute-dtype bfloat16"
+                f"a model on {tensor_parallel_size} GPUs together is not possible yet: logits are"
+                " taken inside the engine's process, and there vLLM would have several; use"
+                " --tensor-parallel-size 1 and GPUs that hold the model, or --compute-dtype"
+                " bfloat16"
             )
         if workers is None:
             workers = 1 if ray is None else "auto"

@@ -118,7 +118,8 @@ def test_a_step_of_adamw_is_torchs() -> None:
     """Five batches of all instances, in an order that plays no part; see `_batches`."""
     given = drawn(9, 4)
     training = Training(
-        objective="published", start="ones", mode="truncate", batch=9, mini_batch=9, epochs=5,
+        objective="published", start="ones", mode="truncate", batch_size=9,
+        mini_batch_size=9, epochs=5,
         learning_rate=1e-2,
     )  # fmt: skip
     trained = train(given, training)
@@ -177,7 +178,7 @@ def test_bias_is_the_joint_comparison_by_hand() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 1}, "batch 1 is too low; use at least 2"),
+        ({"batch_size": 1}, "batch_size 1 is too low; use at least 2"),
         ({"epochs": 0}, "epochs 0 is too low"),
         ({"learning_rate": -1.0}, "learning_rate -1.0 is too low"),
         ({"regularisation": float("nan")}, "regularisation nan is no number"),

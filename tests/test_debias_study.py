@@ -409,7 +409,7 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     assert call("debias", "train", path, "--out", by, "--preset", "bert", "--bootstrap", 0)[0] == 0
     found = Filter.load(by)
     assert found.mode == "truncate"
-    assert (found.about["learning_rate"], found.about["batch"]) == (5e-9, 70)
+    assert (found.about["learning_rate"], found.about["batch_size"]) == (5e-9, 70)
     other, whole = tmp_path / "g.safetensors", Bank.open(path).prompts("unqover-gender").collect()
     Bank.open(path).add_prompts("unqover-gender-train", whole.filter(pl.col("split") == "train"))
     code, out, _ = call(
@@ -418,7 +418,15 @@ def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
     )  # fmt: skip
     assert code == 0
     assert "and the filter gives the others 0." in out
-    assert (Filter.load(other).k, Filter.load(other).about["batch"]) == (10, 256)
+    assert (Filter.load(other).k, Filter.load(other).about["batch_size"]) == (10, 256)
+    Bank.open(path).add_prompts("unqover-gender@en_XX", whole)
+    adapted = tmp_path / "h.safetensors"
+    code, _, _ = call(
+        "debias", "train", path, "--out", adapted, "--preset", "roberta", "--bootstrap", 0,
+        "--prompts", "unqover-gender@en_XX",
+    )  # fmt: skip
+    assert code == 0
+    assert Filter.load(adapted).about["objective"] == "published"
     code, _, error = call("debias", "apply", by, path, path)
     assert code == 2
     assert "is there already; choose another folder" in error

@@ -282,7 +282,7 @@ def test_what_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="0 workers are not possible"):
         Spread.here(workers=0, ray="auto")
     with pytest.raises(UsageError, match="on 2 GPUs together is not possible yet"):
-        Spread.here(tensor_parallel=2)
+        Spread.here(tensor_parallel_size=2)
     with pytest.raises(UsageError, match="neither GPUs nor CPUs yet; say how many --workers"):
         Places.of([{"CPU": 0}])
     monkeypatch.setitem(sys.modules, "ray", None)

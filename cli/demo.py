@@ -11,6 +11,7 @@ from logitbank.cli.show import (
     print_summary,
     say,
 )
+from logitbank.cli.show_bank import part_progress
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto") -> int:
-    """Train a tiny causal and a tiny masked series, bank both, analyse them, name the reports.
+    """Train a tiny causal and a tiny masked series, bank both, analyse them, and report.
 
     Parameters
     ----------
@@ -34,6 +35,7 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     int
         The exit code: 0, or 1 if a checkpoint failed.
     """
+    from logitbank.analysis.bank_report import report
     from logitbank.analysis.study import fairness_study, fluctuation_study
     from logitbank.engine.extract import choose_engine
 
@@ -43,7 +45,7 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     from logitbank.engine.demo_corpus import SWITCH_STEP, demo_prompts
 
     masked = demo_masked.masked_demo_prompts()
-    bank, results = out / "demo.zarr", out / "results"
+    bank = out / "demo.zarr"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not empty; remove it or name another folder")
     say(
@@ -63,22 +65,18 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         if not _bank(bank, suite, prompts, model, engine):
             return 1
     say("3 of 3  analysis, offline, from the bank alone")
-    fair = fairness_study([bank], prompts=demo_prompts().name, out=results)
-    wander = fluctuation_study(
-        [bank],
-        prompts=masked.name,
-        plateaus=[demo_masked.PLATEAU_STEP],
-        out=results / "fluctuation",
-    )
+    fair = fairness_study([bank], prompts=demo_prompts().name)
+    wander = fluctuation_study([bank], prompts=masked.name, plateaus=[demo_masked.PLATEAU_STEP])
+    with part_progress() as progress:
+        page = report(bank, out / "report.html", progress=progress)
     print_lines([*fair.summary, "", *wander.summary])
     print_lines(
         [
             "",
             f"The corpus changed at step {SWITCH_STEP}. {_jump(fair.result.gap, SWITCH_STEP)}",
-            f"Ask more:  logitbank analyze fairness {bank} --prompts {demo_prompts().name}",
-            f"           logitbank analyze fluctuation {bank} --prompts {masked.name}",
-            f"Reports:   {wander.report}",
-            f"           {fair.report}",
+            f"Ask more:  logitbank show {bank} --prompts {demo_prompts().name}",
+            f"           logitbank analyze fairness {bank} --table gap",
+            f"Report, to open in a browser: {page}",
         ]
     )
     return 0

@@ -74,7 +74,8 @@ def report(
     for done, name in enumerate(names, start=len(plans)):
         tell(f"prompts of {name}", done, total)
         if _scored(opened, name, models):
-            views.append(prompt_data(opened, name, models=models, values=VALUES // len(names)))
+            view = prompt_data(opened, name, models=models, values=VALUES // len(names))
+            views += [view] if view["prompts"] else []
     tell("writing the page", total - 1, total)
     title = str(own_fields(opened.attributes)["title"] or _name(bank, opened))
     write_page(
@@ -100,6 +101,7 @@ def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
     if out is None:
         source = bank.path if isinstance(bank, Bank) else bank
         name = str(source).rstrip("/").rsplit("/", maxsplit=1)[-1].partition("@")[0]
+        name = Path(source).resolve().name if name in (".", "..") else name
         return Path(f"{name.removesuffix('.zarr') or 'bank'}.html")
     path = Path(out)
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
@@ -123,7 +125,8 @@ def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.
     sets = {own for name in names for own in query_sets_of(bank.prompts(name))}
     info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
     if info.is_empty():
-        raise BankError(f"{bank.path} has no checkpoint yet; run `logitbank extract` first")
+        of = f" of {', '.join(names)}" if names else ""
+        raise BankError(f"{bank.path} has no checkpoint{of} yet; run `logitbank extract` first")
     known = info["model"].unique().sort().to_list()
     for model in models or ():
         if model not in known:

@@ -5,7 +5,9 @@ For prompts of one's own, which no family of metrics knows.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.pieces import CHECKPOINT
@@ -72,7 +74,7 @@ def option_scores(each: Iterable[PromptScores]) -> OptionScores:
     for scores in each:
         labelled = scores.options["option"].n_unique() <= OPTIONS
         for part in _parts(scores):
-            rows = prompt_rows(part)
+            rows = _without_lone_shares(prompt_rows(part), part)
             shares.append(_shares(rows, labelled=labelled))
             answers.append(_answers(rows))
     return OptionScores(pl.concat(shares), pl.concat(answers))
@@ -93,6 +95,14 @@ def _parts(scores: PromptScores) -> Iterator[PromptScores]:
         )
 
 
+def _without_lone_shares(rows: pl.DataFrame, scores: PromptScores) -> pl.DataFrame:
+    """The tidy rows of `scores`; the one option of a prompt has no share."""
+    prompt = scores.options["prompt"].to_numpy()
+    several = (np.bincount(prompt)[prompt] > 1) if len(prompt) else np.zeros(0, dtype=bool)
+    tiled = pl.Series(np.tile(several, len(scores.steps)), dtype=pl.Boolean)
+    return rows.with_columns(share=pl.when(tiled).then(pl.col("share")))
+
+
 def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
     answer = pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other"))
     option = pl.col("option").cast(pl.String) if labelled else answer
@@ -100,7 +110,8 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
     prompts = each.group_by(*CHECKPOINT, "option", "prompt_id", maintain_order=True).agg(
         pl.col("share", "probability", "rank").mean()
     )
-    mean, half = pl.col("share").mean(), Z95 * pl.col("share").std() / pl.len().sqrt()
+    share = pl.col("share")
+    mean, half = share.mean(), Z95 * share.std() / share.count().sqrt()
     found = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
         prompts=pl.len(), share=mean, low=mean - half, high=mean + half,
         probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
@@ -125,24 +136,38 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shares_said(result: OptionScores) -> Iterator[str]:
-    table = result.shares.filter(pl.col("share").is_not_null())
-    for prefix, rows in _runs(table):
-        last = rows.filter(pl.col("step").eq_missing(pl.lit(rows["step"][-1])))
+    shared = result.shares["share"].is_not_null().any()
+    what = "share" if shared else "probability"
+    for prefix, rows in _runs(result.shares.drop_nulls(what)):
+        last = rows.filter(pl.col("step").eq_missing(pl.lit(rows["step"][-1], pl.Int64)))
         said = ", ".join(
-            f"{row['option']} {row['share']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+            f"{row['option']} {row[what]:.3{'f' if shared else 'g'}}{_interval(row)}"
             for row in last.iter_rows(named=True)
         )
-        yield f"{prefix}at {_step(rows['step'][-1])}, mean share of {said}."
+        yield f"{prefix}at {_step(rows['step'][-1])}, mean {what} of {said}."
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return "" if row["low"] is None else f" ({row['low']:.3f} to {row['high']:.3f})"
 
 
 def _answers_said(result: OptionScores) -> Iterator[str]:
     for prefix, rows in _runs(result.answers):
         first, last = rows.row(0, named=True), rows.row(-1, named=True)
+        earlier = f", and in {first['accuracy']:.1%}{_of(first, last)} at {_step(first['step'])}"
         yield (
             f"{prefix}the answer has the largest share in {last['accuracy']:.1%} of "
-            f"{last['prompts']:,} prompts at {_step(last['step'])} ({last['low']:.1%} to "
-            f"{last['high']:.1%}), and in {first['accuracy']:.1%} at {_step(first['step'])}."
+            f"{_prompts(last)} at {_step(last['step'])} ({last['low']:.1%} to "
+            f"{last['high']:.1%}){earlier if len(rows) > 1 else ''}."
         )
+
+
+def _of(first: dict[str, Any], last: dict[str, Any]) -> str:
+    return "" if first["prompts"] == last["prompts"] else f" of {_prompts(first)}"
+
+
+def _prompts(row: dict[str, Any]) -> str:
+    return f"{row['prompts']:,} prompt{'' if row['prompts'] == 1 else 's'}"
 
 
 def _runs(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -27,6 +27,7 @@
     const size = Math.abs(value);
     return size < 1e-4 || size >= 1e7 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   };
+  const extremes = (values) => values.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
   const named = (step) => (step === null ? "release" : `step ${step.toLocaleString("en")}`);
   const later = (a, b) => (a === null) - (b === null) || a - b;
   const distinct = (values) => [...new Set(values)];
@@ -230,7 +231,7 @@
         model.ticker.ticks = ticks.map(([place]) => place);
       }
       const places = this.renderers.flatMap((renderer) => (renderer.data_source.data.linear ? Array.from(renderer.data_source.data.x) : []));
-      const [low, high] = [Math.min(...places), Math.max(...places)];
+      const [low, high] = extremes(places);
       const margin = 0.03 * (high - low) || 1;
       for (const range of new Set(this.plot.models.filter((model) => model.x_range).map((model) => model.x_range)))
         range.setv({ start: low - margin, end: high + margin });
@@ -245,13 +246,14 @@
       const found = [];
       for (const renderer of this.renderers) {
         const tag = renderer.tags[0];
-        if (!renderer.visible || tag.role !== "line") continue;
+        const alone = state.step === null && tag.role === "point"; // a release is beside the lines
+        if (!renderer.visible || !(tag.role === "line" || alone)) continue;
         const at = this.find(renderer, state.step);
         const label = [this.series.length > 1 ? tag.series : "", tag.group].filter((text) => text).join(" ");
         if (at >= 0) found.push(`${label} ${digits(renderer.data_source.data.value[at])}`.trim());
       }
       const shown = distinct(found);
-      this.out.textContent = `At ${named(state.step)}: ${shown.slice(0, 12).join(" · ") || "nothing was measured"}`
+      this.out.textContent = `At ${named(state.step)}: ${shown.slice(0, 12).join(" · ") || (state.series.size ? "nothing was measured" : "no model is chosen")}`
         + (shown.length > 12 ? ` · and ${shown.length - 12} more` : "");
     }
   }
@@ -365,7 +367,7 @@
       const text = this.state.find.trim().toLowerCase();
       if (text) return this.set.prompts.map((prompt, at) => ({ prompt, at }))
         .filter(({ prompt }) => `${prompt.id}\n${prompt.text}`.toLowerCase().includes(text))
-        .slice(0, LISTED).map(({ at }) => ({ at, note: "" }));
+        .map(({ at }) => ({ at, note: "" }));
       if (this.state.list === "moved" || series.anchors.length < 2) return series.moved.map(([at, option, movement]) =>
         ({ at, note: `${option} moves by ${digits(movement)}` }));
       const [a, b] = [this.state.before, this.state.after];
@@ -378,8 +380,10 @@
     }
 
     refresh(quiet) {
-      const rows = this.rows();
-      const caption = this.state.find.trim() ? `${rows.length} found among the ${this.set.prompts.length} in this page`
+      const all = this.rows();
+      const rows = all.slice(0, LISTED);
+      const first = all.length > LISTED ? `, the first ${LISTED}:` : "";
+      const caption = this.state.find.trim() ? `${all.length} found among the ${this.set.prompts.length} in this page${first}`
         : `Of ${this.set.total.toLocaleString("en")} prompts; ${TITLES[this.set.measure].toLowerCase()}`;
       if (!quiet || !rows.some((row) => row.at === this.at)) this.at = rows.length ? rows[0].at : null;
       this.buttons = rows.map((row) => make("button", { type: "button", class: "link", "aria-current": String(row.at === this.at), click: (event) => {
@@ -441,8 +445,9 @@
         size: each((line) => line.xs.map(() => (line.xs.length > 40 ? 2 : 5))), name: each((line) => line.xs.map(() => line.name)),
         when: each((line) => line.steps.map(named)), told: each((line) => line.ys.map(digits)) };
       const known = points.data.y.filter(Number.isFinite);
-      const top = this.state.y === "share" ? 1 : this.state.y === "logprob" ? 0 : Math.max(1e-12, ...known);
-      const bottom = this.state.y === "logprob" ? Math.min(-1, ...known) : 0;
+      const [least, most] = extremes(known);
+      const top = this.state.y === "share" ? 1 : this.state.y === "logprob" ? 0 : Math.max(1e-12, most);
+      const bottom = this.state.y === "logprob" ? Math.min(-1, least) : 0;
       const tens = Array.from({ length: 12 }, (_, power) => 10 ** power).filter((step) => step >= low && step <= high);
       const ticks = distinct([...(steps.includes(0) ? [0] : []), ...(tens.length > 1 ? tens : [low, high]), ...(steps.includes(null) ? [null] : [])]);
       const [axis] = this.plot.tagged("steps");

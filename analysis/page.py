@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from logitbank.analysis.page_plot import prompt_plot
+from logitbank.analysis.page_prompts import SERIES
 from logitbank.analysis.report import replace_file
 
 if TYPE_CHECKING:
@@ -211,7 +212,11 @@ def _prompt_note(prompts: Sequence[Json]) -> str:
     held = sum(len(one["prompts"]) for one in prompts)
     total = sum(one["total"] for one in prompts)
     left = sum(one["left_out"] for one in prompts)
-    series = f" Models and runs beyond the first of each set are left out: {left}." if left else ""
+    series = (
+        f" Models and runs beyond the first {SERIES} of each set are left out: {left}."
+        if left
+        else ""
+    )
     if held == total:
         return f"All {total:,} prompts, at every checkpoint.{series}"
     return (

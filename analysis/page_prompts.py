@@ -55,6 +55,11 @@ def prompt_data(
         else:
             left_out += 1
     keys = _chosen(lists, values)
+    if not keys:  # no option is scored
+        return {
+            "name": prompts, "measure": "share", "total": max(own.total for own in lists),
+            "left_out": left_out, "prompts": [], "series": [],
+        }  # fmt: skip
     ids = {name for name, _ in keys}
     again = prompt_scores(bank, prompts, models=models, ids=ids)
     held = {(scores.model, scores.run): scores for scores in again}

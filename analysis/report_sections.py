@@ -27,7 +27,7 @@ from logitbank.analysis.unqover_study import FAMILY as UNQOVER
 from logitbank.analysis.unqover_study import unqover_study
 from logitbank.analysis.unqover_summary import INTERVALS as UNQOVER_INTERVALS
 from logitbank.analysis.unqover_summary import MAXIMUM, MEANING
-from logitbank.errors import LogitbankError
+from logitbank.errors import BankError, LogitbankError
 from logitbank.store import Bank
 
 STEREOTYPES = ("stereotype-accuracy", "winobias", "winobias-em")
@@ -85,6 +85,8 @@ def planned(
 
 def _option_study(bank: Bank, name: str, models: Sequence[str] | None) -> Study[OptionScores]:
     result = option_scores(prompt_scores(bank, name, models=models))
+    if result.shares.is_empty():
+        raise BankError(f"no option of prompt set {name!r} is scored, so there is nothing to share")
     return Study(result, tuple(option_summary(result)), None)
 
 
@@ -109,7 +111,11 @@ def _of_families(
         questions = partial(unqover_study, banks, prompts=own, models=models, bootstrap=n)
         yield Planned("unqover", "UnQover", own, questions)
     if own := tuple(name for name in STEREOTYPES if name in names):
-        stereotype = partial(stereotype_study, banks, models=models)
+        sets = ("prompts", "winobias", "winobias_em")  # "" is in no bank
+        asked = {
+            key: name if name in own else "" for key, name in zip(sets, STEREOTYPES, strict=True)
+        }
+        stereotype = partial(stereotype_study, banks, models=models, **asked)
         yield Planned("stereotype", "Stereotype accuracy", own, stereotype)
     if "crows-pairs" in names:
         pairs = partial(crows_pairs_study, banks, models=models)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -14,7 +15,7 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.command import Call
 from tests.evaluation_banks import whole_bank
-from tests.small_banks import QUERY_SET, logits, new_bank, spec
+from tests.small_banks import QUERY_SET, logits, new_bank, prompt_table, spec
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,7 @@ def test_a_page_is_named_like_its_bank(whole: Path) -> None:
     assert name("https://example.org/banks/pythia", None) == Path("pythia.html")
     assert name("hf://datasets/me/pythia@v1", None) == Path("pythia.html")
     assert name(Bank.open(whole), None) == Path("b.html")
+    assert name(".", None) == Path(f"{Path.cwd().name}.html")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,9 @@ def test_a_call_that_is_wrong_says_what_is_right(
 
 
 def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BankError, match=r"has no checkpoint yet; run `logitbank extract` first"):
+    with pytest.raises(
+        BankError, match=r"has no checkpoint of parity yet; run `logitbank extract` first"
+    ):
         bank_report.report(new_bank(tmp_path / "b"), tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()
 
@@ -131,7 +135,6 @@ def test_the_command_writes_beside_and_tells_where(
 
 
 def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -> None:
-    import numpy as np
     from scipy.stats import binomtest
 
     bank = own_prompts(tmp_path / "own")
@@ -180,3 +183,62 @@ def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
     once = option_scores(prompt_scores(bank, "parity"))
     assert found.shares["prompts"].to_list() == [10, 10, 10, 10]
     assert found.shares["share"].to_list() == pytest.approx(once.shares["share"].to_list())
+
+
+def with_prompts(path: Path, keep: pl.Expr) -> Bank:
+    """Two checkpoints over some rows of the table of prompts."""
+    bank = Bank.create(path)
+    bank.add_query_set(QUERY_SET)
+    bank.add_prompts("few", prompt_table().filter(keep))
+    for step in (0, 8):
+        asked = spec(step)
+        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
+    return bank
+
+
+def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
+    bank = with_prompts(tmp_path / "b", pl.col("prompt_id") == "p3")
+    values = np.exp(logits(8)[3].astype(np.float64))
+    yes = values[1] / (values[1] + values[4])
+    (plan,) = planned(bank, ["few"])
+    said = section(plan).findings
+    assert said[0] == f"at step 8, mean share of yes {yes:.3f}, no {1 - yes:.3f}."
+    assert " of 1 prompt at step 8 (" in said[1]
+    assert bank_report.report(bank, tmp_path / "p.html", bootstrap=0).exists()
+
+
+def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(tmp_path: Path) -> None:
+    values = np.exp(logits(8).astype(np.float64))
+    alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
+    found = option_scores(prompt_scores(alone, "few"))
+    assert found.shares["share"].null_count() == 2
+    probability = (values[:, 1] / values.sum(axis=1)).mean()
+    assert option_summary(found)[0] == f"at step 8, mean probability of yes {probability:.3g}."
+    both = pl.col("prompt_id").is_in(["p0", "p1", "p2"])
+    mixed = with_prompts(tmp_path / "mixed", (pl.col("option") == "yes") | both)
+    found = option_scores(prompt_scores(mixed, "few"))
+    (row,) = found.shares.filter(step=8, option="yes").iter_rows(named=True)
+    shares = values[:3, 1] / (values[:3, 1] + values[:3, 4])
+    assert row["share"] == pytest.approx(shares.mean(), abs=1e-6)
+    half = 1.959964 * shares.std(ddof=1) / np.sqrt(3)
+    assert row["high"] - row["share"] == pytest.approx(half, abs=1e-6)
+    assert row["probability"] == pytest.approx(probability, abs=1e-6)
+
+
+def test_prompts_without_options_do_not_stop_a_report(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    nothing = {"option": None, "continuation": None, "token": None, "is_answer": None}
+    table = prompt_table().filter(option="yes")
+    table = table.with_columns(**{name: pl.lit(None, table[name].dtype) for name in nothing})
+    bank.add_prompts("texts", table.with_columns(answer=pl.lit(None, pl.String)))
+    page = bank_report.report(bank, tmp_path / "p.html", bootstrap=0).read_text()
+    assert "no option of prompt set &#39;texts&#39; is scored, so there is nothing" in page
+    assert "mean share of yes" in page
+
+
+def test_an_analysis_uses_only_the_prompt_sets_that_are_asked_for(whole: Path) -> None:
+    bank = Bank.open(whole)
+    (plan,) = planned(bank, ["stereotype-accuracy"])
+    result = section(plan).result
+    assert result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
+    assert result.winobias_em.is_empty()

@@ -310,3 +310,35 @@ def test_a_page_without_an_analysis_says_so(chromium: Browser, tmp_path: Path) -
     assert opened.page.locator("#bank tbody td").all_inner_texts() == ["a"]
     assert opened.complaints == []
     opened.close()
+
+
+def test_the_release_is_read_out_and_long_lists_are_counted_whole(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    bank = Bank.create(tmp_path / "b.zarr")
+    asked = QuerySet(TOKENIZER, tuple(Query((i, 3), 1) for i in range(30)))
+    bank.add_query_set(asked)
+    bank.add_prompts("many", prompt_table(asked))
+    for step in (0, 8, None):
+        bank.deposit(
+            logits(9 if step is None else step, queries=30),
+            checkpoint=CheckpointId("a", step=step),
+            query_set=asked.name,
+        )
+    page = report(bank, tmp_path / "b.html", bootstrap=0)
+    opened = Opened(chromium, page, viewport={"width": 320, "height": 700})
+    opened.draw()
+    values = np.exp(logits(9, queries=30).astype(np.float64))
+    yes = (values[:, 1] / (values[:, 1] + values[:, 4])).mean()
+    readouts = opened.page.locator("#options .readout").all_inner_texts()
+    told = re.fullmatch(r"At release: yes ([\d.]+) · no ([\d.]+)", readouts[0])
+    assert told is not None
+    assert [float(text) for text in told.groups()] == pytest.approx([yes, 1 - yes], abs=1e-4)
+    assert readouts[1].startswith("At release: 0.")
+    opened.page.get_by_role("searchbox").fill("even")
+    listed = opened.page.locator("#prompts .prompts")
+    assert "30 found among the 30 in this page, the first 20:" in listed.inner_text()
+    assert listed.locator("li").count() == 20
+    assert opened.page.evaluate("document.scrollingElement.scrollWidth") <= 320
+    assert opened.complaints == []
+    opened.close()

@@ -244,16 +244,20 @@
         return;
       }
       const found = [];
+      let hidden = false;
       for (const renderer of this.renderers) {
         const tag = renderer.tags[0];
         const alone = state.step === null && tag.role === "point"; // a release is beside the lines
-        if (!renderer.visible || !(tag.role === "line" || alone)) continue;
-        const at = this.find(renderer, state.step);
+        const at = tag.role === "line" || alone ? this.find(renderer, state.step) : -1;
+        if (at < 0) continue;
+        if (!renderer.visible) { hidden = true; continue; }
+        const { value, told } = renderer.data_source.data;
         const label = [this.series.length > 1 ? tag.series : "", tag.group].filter((text) => text).join(" ");
-        if (at >= 0) found.push(`${label} ${digits(renderer.data_source.data.value[at])}`.trim());
+        found.push({ label, what: told ? told[at].slice(0, told[at].lastIndexOf(": ")) : "", value: digits(value[at]) });
       }
-      const shown = distinct(found);
-      this.out.textContent = `At ${named(state.step)}: ${shown.slice(0, 12).join(" · ") || (state.series.size ? "nothing was measured" : "no model is chosen")}`
+      const several = distinct(found.map(({ what }) => what)).length > 1; // what differs from panel to panel
+      const shown = distinct(found.map(({ label, what, value }) => [label, several ? (label ? `(${what})` : what) : "", value].filter((text) => text).join(" ")));
+      this.out.textContent = `At ${named(state.step)}: ${shown.slice(0, 12).join(" · ") || (hidden ? "nothing that is shown was measured" : "nothing was measured")}`
         + (shown.length > 12 ? ` · and ${shown.length - 12} more` : "");
     }
   }

@@ -111,11 +111,11 @@ def _of_families(
         questions = partial(unqover_study, banks, prompts=own, models=models, bootstrap=n)
         yield Planned("unqover", "UnQover", own, questions)
     if own := tuple(name for name in STEREOTYPES if name in names):
-        sets = ("prompts", "winobias", "winobias_em")  # "" is in no bank
-        asked = {
-            key: name if name in own else "" for key, name in zip(sets, STEREOTYPES, strict=True)
-        }
-        stereotype = partial(stereotype_study, banks, models=models, **asked)
+        pronouns, winobias, referents = (name if name in own else "" for name in STEREOTYPES)
+        stereotype = partial(  # "" is in no bank
+            stereotype_study, banks, prompts=pronouns, winobias=winobias, winobias_em=referents,
+            models=models,
+        )  # fmt: skip
         yield Planned("stereotype", "Stereotype accuracy", own, stereotype)
     if "crows-pairs" in names:
         pairs = partial(crows_pairs_study, banks, models=models)

@@ -342,3 +342,19 @@ def test_the_release_is_read_out_and_long_lists_are_counted_whole(
     assert opened.page.evaluate("document.scrollingElement.scrollWidth") <= 320
     assert opened.complaints == []
     opened.close()
+
+
+def test_a_readout_names_what_its_panels_show(opened: Opened) -> None:
+    opened.draw("#lambada")
+    readout = opened.page.locator("#lambada .readout").first.inner_text()
+    assert re.fullmatch(r"At step 128: Accuracy 0\.725 · Perplexity [\d.]+", readout), readout
+    opened.draw("#fairness")
+    section = opened.page.locator("#fairness")
+    for box in section.get_by_role("checkbox").all():
+        box.uncheck()
+    first = section.locator(".readout").first.inner_text()
+    assert first == "At step 128: nothing that is shown was measured"
+    assert all(
+        "range" in text.lower() for text in opened.complaints
+    )  # of a plot that shows nothing
+    opened.complaints.clear()

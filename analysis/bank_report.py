@@ -1,5 +1,6 @@
 """`logitbank report`: everything that a bank allows, on one page."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from logitbank.analysis.interactive import interactive_figures, tables_by_kind
 from logitbank.analysis.option_scores import OptionScores
 from logitbank.analysis.page import Json, Part, write_page
 from logitbank.analysis.page_prompts import prompt_data, prompt_table
-from logitbank.analysis.report_sections import Section, planned, section
+from logitbank.analysis.report_sections import Section, options_of, planned, section, told
 from logitbank.analysis.report_words import ABOUT, cautions
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank, open_bank
 from logitbank.store.about import own_fields, sources_of
 from logitbank.store.tables import query_sets_of
@@ -69,21 +70,33 @@ def report(
     parts: list[Part] = []
     for done, plan in enumerate(plans):
         tell(plan.title, done, total)
-        parts.append(_part(section(plan), taken=[part.id for part in parts]))
+        found = section(plan)
+        parts.append(_part(found, taken=[part.id for part in parts]))
+        if found.problem and plan.family != "options":
+            # Prompts of one's own may bear a family's name.
+            known = {name for other in plans if other is not plan for name in other.prompts}
+            for name in sorted(set(plan.prompts) - known):
+                shares = section(options_of(opened, name, models))
+                parts += [] if shares.problem else [_part(shares, taken=[p.id for p in parts])]
     views: list[Json] = []
+    unread: list[str] = []
     for done, name in enumerate(names, start=len(plans)):
         tell(f"prompts of {name}", done, total)
-        if _scored(opened, name, models):
-            view = prompt_data(opened, name, models=models, values=VALUES // len(names))
-            views += [view] if view["prompts"] else []
+        try:
+            if _scored(opened, name, models):
+                view = prompt_data(opened, name, models=models, values=VALUES // len(names))
+                views += [view] if view["prompts"] else []
+        except (LogitbankError, pl.exceptions.PolarsError) as error:
+            unread.append(f"{name}: {told(error)}")
     tell("writing the page", total - 1, total)
-    title = str(own_fields(opened.attributes)["title"] or _name(bank, opened))
+    title = str(own_fields(opened.attributes)["title"] or _stem(bank))
     write_page(
         path,
         title=title,
         lead=_lead(info, opened, names),
         parts=parts,
         prompts=views,
+        unread=unread,
         about=_about(opened),
         bank_tables={
             "checkpoints": _holdings(info),
@@ -98,17 +111,24 @@ def report(
 
 
 def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
-    if out is None:
-        source = bank.path if isinstance(bank, Bank) else bank
-        name = str(source).rstrip("/").rsplit("/", maxsplit=1)[-1].partition("@")[0]
-        name = Path(source).resolve().name if name in (".", "..") else name
-        return Path(f"{name.removesuffix('.zarr') or 'bank'}.html")
-    path = Path(out)
+    path = Path(f"{_stem(bank)}.html" if out is None else out)
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{path} is no name for a page; give a file that ends in .html")
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(
+            f"{path.parent.resolve()} cannot be written to; name another place with --out"
+        )
     return path
+
+
+def _stem(bank: Path | str | Bank) -> str:
+    """The name of a bank without its folder, revision and ending."""
+    source = bank.path if isinstance(bank, Bank) else bank
+    name = str(source).rstrip("/").rsplit("/", maxsplit=1)[-1].partition("@")[0]
+    name = Path(source).resolve().name if name in (".", "..") else name
+    return name.removesuffix(".zarr") or "bank"
 
 
 def _prompt_sets(bank: Bank, asked: Sequence[str] | None) -> list[str]:
@@ -200,10 +220,6 @@ def _about(bank: Bank) -> dict[str, str]:
         texts = "; ".join(source[name] for name in own_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts
     return about
-
-
-def _name(bank: Path | str | Bank, opened: Bank) -> str:
-    return _target(bank if not isinstance(bank, Bank) else opened.path, None).stem
 
 
 def _count(number: int, noun: str) -> str:

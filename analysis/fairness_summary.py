@@ -46,7 +46,7 @@ def change_sentence(gap: pl.DataFrame, before: int, after: int) -> str:
     return (
         f"From step {before:,} to step {after:,} the gap became {abs(percent):.1f} % {size}: a "
         f"fairness change of {percent:+.1f} %."
-    )
+    ).replace("-", "−")
 
 
 def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterator[str]:
@@ -74,9 +74,12 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
 def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
     for row in onset.iter_rows(named=True):
         if row["onset_step"] is not None:
+            earlier = gap.filter(pl.col("step") < row["onset_step"])
+            apart = earlier.filter((pl.col("low_scaled") > 0) | (pl.col("high_scaled") < 0))
+            before = f"; before that, at {len(apart)} of {len(earlier)}" if len(earlier) else ""
             yield (
                 f"The gap's interval excludes zero at every checkpoint from step "
-                f"{row['onset_step']:,} to the last, {row['last_step']:,}."
+                f"{row['onset_step']:,} to the last, {row['last_step']:,}{before}."
             )
         elif gap.filter(pl.col("step") == row["last_step"])["low_scaled"].is_not_nan().all():
             yield f"At the last step, {row['last_step']:,}, the gap's interval contains zero."

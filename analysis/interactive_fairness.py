@@ -42,7 +42,7 @@ def fairness_sheets(result: Fairness, tables: Tables) -> dict[str, Sheet]:
         "gap": _gap,
     }
     sheets = {}
-    for kind, table in tables.items():
+    for kind, table in sorted(tables.items(), key=lambda item: item[0] != "gap"):  # the gap first
         sheets[kind] = draw[kind](table, names.parts(table, KEYS), result.labels)
         if kind == "rank_and_accuracy":
             sheets["accuracy"] = _accuracy(table, names.parts(table, KEYS), result.labels)

@@ -32,7 +32,7 @@ ANSWERS = pl.Schema(
 ROWS = 400_000
 """Tidy rows at once."""
 OPTIONS = 12
-"""Different options beyond which they are told apart only as answer and other."""
+"""Different options beyond which they are told apart only as answer and other, all together."""
 INTERVALS = (
     "Intervals (95 %) are over prompts and hold for one checkpoint at a time; none allows for the "
     "number of checkpoints looked at."
@@ -107,13 +107,19 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
     answer = pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other"))
     option = pl.col("option").cast(pl.String) if labelled else answer
     each = rows.drop_nulls("probability").with_columns(option=option)
+    if not labelled:  # the others of a prompt together, so that both shares add up to 1
+        rank = pl.when(pl.len() == 1).then(pl.col("rank").first())
+        if_any = pl.when(pl.col("share").count() > 0).then(pl.col("share").sum())
+        each = each.group_by(
+            *CHECKPOINT, "option", "prompt_id", "order_seed", maintain_order=True
+        ).agg(share=if_any, probability=pl.col("probability").sum(), rank=rank)
     prompts = each.group_by(*CHECKPOINT, "option", "prompt_id", maintain_order=True).agg(
         pl.col("share", "probability", "rank").mean()
     )
     share = pl.col("share")
     mean, half = share.mean(), Z95 * share.std() / share.count().sqrt()
     found = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
-        prompts=pl.len(), share=mean, low=mean - half, high=mean + half,
+        prompts=pl.len(), share=mean, low=(mean - half).clip(0, 1), high=(mean + half).clip(0, 1),
         probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
     )  # fmt: skip
     return found.cast(SHARES)

@@ -127,6 +127,10 @@
       this.models = [...views].flatMap((view) => [...view.model.references()]);
       if (touch) for (const bar of this.of("Toolbar")) bar.active_drag = null;
       for (const title of this.tagged("title")) title.visible = false;
+      for (const legend of this.of("Legend")) { // as many columns as fit
+        const longest = Math.max(1, ...legend.items.map((item) => String(item.label?.value ?? "").length));
+        legend.ncols = Math.max(1, Math.floor((this.element.clientWidth - 90) / (7 * longest + 48)));
+      }
       this.recolour();
       this.element.dataset.drawn = "yes";
     }
@@ -301,7 +305,9 @@
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries.filter((one) => one.isIntersecting)) {
       near.unobserve(entry.target);
-      waiting.get(entry.target)();
+      const draw = waiting.get(entry.target);
+      waiting.delete(entry.target);
+      if (draw) draw();
     }
   }, { rootMargin: "400px" });
   const waiting = new Map();
@@ -395,7 +401,8 @@
         for (const button of this.buttons) button.setAttribute("aria-current", String(button === event.currentTarget));
         this.show();
       } }, this.label(this.set.prompts[row.at])));
-      this.list.replaceChildren(make("p", { class: "note" }, rows.length ? caption : "None."),
+      this.list.replaceChildren(make("p", { class: "note" }, rows.length ? caption : this.state.find.trim()
+        ? `None among the ${this.set.prompts.length} in this page.` : "None: choose two different checkpoints."),
         make("ol", {}, ...rows.map((row, index) => make("li", {}, this.buttons[index], " ", make("span", { class: "note" }, row.note),
           make("div", { class: "excerpt" }, this.set.prompts[row.at].text)))));
       this.show();
@@ -485,6 +492,18 @@
     const prompts = new Prompts(promptView, data.prompts);
     whenNear(promptView, () => prompts.start(data.promptPlot));
   }
+
+  // What nobody has scrolled to is drawn while the browser is idle, so that a print has all of it.
+  const idle = window.requestIdleCallback || ((draw) => setTimeout(draw, 100));
+  const drawNext = () => {
+    const [element] = [...waiting.keys()];
+    if (!element) return;
+    near.unobserve(element);
+    const draw = waiting.get(element);
+    waiting.delete(element);
+    Promise.resolve(draw()).then(() => idle(drawNext));
+  };
+  addEventListener("load", () => setTimeout(() => idle(drawNext), 500));
 
   // ---- theme and print
 

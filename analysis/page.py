@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from logitbank.analysis.interactive import Interactive
 
+FIGURES = 5_000_000
+"""Most characters of all figures together; what is beyond is left out, and said so."""
 CELLS = 250_000
 """Most cells of all tables together; 9 bytes each."""
 ROWS = 2_000
@@ -58,6 +60,7 @@ def write_page(
     lead: str,
     parts: Sequence[Part],
     prompts: Sequence[Json] = (),
+    unread: Sequence[str] = (),
     about: Mapping[str, str],
     bank_tables: Mapping[str, pl.DataFrame],
     cautions: Sequence[str],
@@ -73,6 +76,8 @@ def write_page(
         Analyses, in order.
     prompts
         `page_prompts.prompt_data` of each prompt set.
+    unread
+        Why prompts of other sets are not shown.
     about
         Title, licence and so on of the bank; blank ones are left out.
     bank_tables
@@ -103,6 +108,7 @@ def write_page(
         lead=lead,
         parts=shown,
         prompts=_prompt_note(prompts),
+        unread=unread,
         about={name: value for name, value in about.items() if value},
         bank_tables=own_tables,
         cautions=cautions,
@@ -130,15 +136,23 @@ class _Data:
         self.figures: list[Json] = []
         self.tables: list[Json] = []
         self._rows = rows
+        self._size = 0
 
     def table(self, name: str, frame: pl.DataFrame) -> Json:
         self.tables.append(table_data(name, frame, rows=self._rows))
         return {"index": len(self.tables) - 1, "name": name, "total": len(frame)}
 
+    def fits(self, figure: "Interactive") -> bool:
+        """Whether there is room for another figure; if so, it is kept."""
+        spec = {"item": embedded(figure.model), "meta": figure.meta, "traces": figure.traces}
+        size = len(_json(spec))
+        if self._size + size > FIGURES:
+            return False
+        self._size += size
+        self.figures.append(spec)
+        return True
+
     def figure(self, name: str, figure: "Interactive", table: pl.DataFrame | None) -> Json:
-        self.figures.append(
-            {"item": embedded(figure.model), "meta": figure.meta, "traces": figure.traces}
-        )
         return {
             "index": len(self.figures) - 1,
             "title": figure.meta["title"],
@@ -147,6 +161,11 @@ class _Data:
         }
 
     def part(self, part: Part) -> Json:
+        figures = [
+            self.figure(name, figure, part.figure_tables.get(name))
+            for name, figure in part.figures.items()
+            if self.fits(figure)
+        ]
         return {
             "id": part.id,
             "title": part.title,
@@ -155,10 +174,8 @@ class _Data:
             "findings": part.findings,
             "notes": part.notes,
             "problem": part.problem,
-            "figures": [
-                self.figure(name, figure, part.figure_tables.get(name))
-                for name, figure in part.figures.items()
-            ],
+            "figures": figures,
+            "left_out": len(part.figures) - len(figures),
             "tables": [self.table(name, table) for name, table in part.tables.items()],
         }
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from logitbank.analysis import evaluation_summary as evaluations
 from logitbank.analysis.evaluation_study import crows_pairs_study, lambada_study, stereotype_study
 from logitbank.analysis.fairness_summary import CAUTIONS as OF_FAIRNESS
@@ -77,10 +79,13 @@ def planned(
     """
     found = list(_of_families(bank, prompt_sets, models=models, bootstrap=bootstrap))
     known = {name for plan in found for name in plan.prompts}
-    for name in sorted(set(prompt_sets) - known):
-        shares = partial(_option_study, bank, name, models)
-        found.append(Planned("options", f"Options of {name}", (name,), shares))
-    return found
+    return [*found, *(options_of(bank, n, models) for n in sorted(set(prompt_sets) - known))]
+
+
+def options_of(bank: Bank, name: str, models: Sequence[str] | None) -> Planned:
+    """The shares of a prompt set's options, whatever it asks."""
+    shares = partial(_option_study, bank, name, models)
+    return Planned("options", f"Options of {name}", (name,), shares)
 
 
 def _option_study(bank: Bank, name: str, models: Sequence[str] | None) -> Study[OptionScores]:
@@ -135,14 +140,22 @@ def section(plan: Planned) -> Section:
     head = (plan.family, plan.title, plan.prompts)
     try:
         study = plan.study()
-    except LogitbankError as error:
-        return Section(*head, problem=str(error))
+    except (LogitbankError, pl.exceptions.PolarsError) as error:
+        return Section(*head, problem=told(error))
     return Section(
         *head,
         findings=tuple(text for text in study.summary if text not in NOTES),
         notes=tuple(text for text in study.summary if text in NOTES),
         result=study.result,
     )
+
+
+def told(error: Exception) -> str:
+    """What went wrong, in a sentence; Polars's own errors are about tables that are damaged."""
+    if isinstance(error, LogitbankError):
+        return str(error)
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return f"A table could not be read ({first}); run `logitbank verify` on the bank."
 
 
 def _family(names: Sequence[str], beginning: str) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ ABOUT = {
     ),
     "fluctuation": (
         "Each prompt asks whether “he” or “she” comes before a profession. R is how many times as "
-        "probable “he” is, and its coefficient of variation (CV) how much that wanders from one "
-        "checkpoint to the next: where it is large, a single checkpoint tells little."
+        "probable “he” is, and its coefficient of variation (CV) how much that wanders over the "
+        "checkpoints of a plateau, the late part of training: where it is large, a single "
+        "checkpoint tells little."
     ),
     "stereoset": (
         "Each example has a stereotyped, an anti-stereotyped and an unrelated candidate. lms is "

@@ -550,6 +550,12 @@ def run() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path, its rights and the disk", 1)
+    except Exception as error:
+        # What cannot be read while a query runs comes from Polars; it is imported by then.
+        if not type(error).__module__.startswith("polars."):
+            raise
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        _fail(f"a table could not be read ({first}); run `logitbank verify` on the bank", 1)
     if code == _INTERRUPTED:
         _fail("interrupted; the same command goes on from there", 1)
     sys.exit(code if isinstance(code, int) else 0)

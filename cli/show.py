@@ -279,7 +279,7 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     )
     say(
         f"{len(summary.done):,} of {counted(len(summary.plan.to_run), 'checkpoint')} done, "
-        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate:,.0f} a second{others})"
+        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate:,.3g} a second{others})"
         f" → {clean(bank)}"
     )
     for line in account(summary):

@@ -26,7 +26,10 @@ def show(
     run: Annotated[list[str] | None, typer.Option(help="Only these runs.")] = None,
     between: Annotated[
         tuple[str, str] | None,
-        typer.Option(help="List what differs most between two: step numbers, or release."),
+        typer.Option(
+            metavar="STEP STEP",
+            help="List what differs most between two: step numbers, or release.",
+        ),
     ] = None,
     top: Annotated[
         int, typer.Option(min=1, help="Prompts to list of each model; csv and json have all.")

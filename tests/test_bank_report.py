@@ -98,6 +98,14 @@ def test_a_page_is_named_like_its_bank(whole: Path) -> None:
     assert name(".", None) == Path(f"{Path.cwd().name}.html")
 
 
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bank_report.os, "access", lambda path, mode: False)
+    with pytest.raises(UsageError, match=rf"{tmp_path} cannot be written to; name another place"):
+        bank_report.report(whole, tmp_path / "p.html")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -146,7 +154,7 @@ def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -
         assert row["prompts"] == len(QUERY_SET)
         assert row["share"] == pytest.approx(yes.mean(), abs=1e-6)
         half = 1.959964 * yes.std(ddof=1) / np.sqrt(len(yes))
-        assert row["high"] - row["share"] == pytest.approx(half, abs=1e-6)
+        assert row["high"] == pytest.approx(min(1.0, row["share"] + half), abs=1e-6)
         probability = (values[:, 1] / values.sum(axis=1)).mean()
         assert row["probability"] == pytest.approx(probability, abs=1e-6)
         rank = 1 + (values > values[:, 1:2]).sum(axis=1)
@@ -221,7 +229,8 @@ def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(tmp_path: Pa
     shares = values[:3, 1] / (values[:3, 1] + values[:3, 4])
     assert row["share"] == pytest.approx(shares.mean(), abs=1e-6)
     half = 1.959964 * shares.std(ddof=1) / np.sqrt(3)
-    assert row["high"] - row["share"] == pytest.approx(half, abs=1e-6)
+    assert row["high"] == pytest.approx(min(1.0, row["share"] + half), abs=1e-6)
+    assert row["low"] == pytest.approx(row["share"] - half, abs=1e-6)
     assert row["probability"] == pytest.approx(probability, abs=1e-6)
 
 
@@ -242,3 +251,43 @@ def test_an_analysis_uses_only_the_prompt_sets_that_are_asked_for(whole: Path) -
     result = section(plan).result
     assert result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
     assert result.winobias_em.is_empty()
+
+
+def test_prompts_of_ones_own_may_bear_a_familys_name(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    bank.add_prompts("stereoset-mine", bank.prompts("parity").collect())
+    page = bank_report.report(bank, tmp_path / "b.html", prompts=["stereoset-mine"]).read_text()
+    assert 'id="stereoset"' in page
+    assert "Options of stereoset-mine" in page
+    assert "mean share of yes 0." in page
+
+
+def test_a_damaged_table_is_named_and_the_rest_of_the_page_is_there(
+    tmp_path: Path, call: Call
+) -> None:
+    path = tmp_path / "b.zarr"
+    bank = own_prompts(path)
+    for deposit in bank.deposits():
+        for part in deposit.score_files():
+            content = bytearray(part.read_bytes())
+            content[4:200] = bytes(196)
+            part.write_bytes(content)
+    code, _, error = call("report", path, "--out", tmp_path / "p.html")
+    assert code == 0, error
+    page = (tmp_path / "p.html").read_text()
+    assert page.count("run `logitbank verify`") >= 2
+    assert "1 model, 1 run, 2 checkpoints" in page
+
+
+def test_many_options_without_an_answer_and_with_one_add_up(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    named = table.with_columns(
+        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
+    )
+    bank.add_prompts("many", named)
+    found = option_scores(prompt_scores(bank, "many")).shares
+    sums = found.group_by("step").agg(pl.col("share").sum())["share"].to_list()
+    assert sums == pytest.approx([1.0, 1.0])
+    assert found["low"].min() >= 0
+    assert found["high"].max() <= 1

@@ -91,7 +91,7 @@ def test_the_readout_is_the_value_of_the_table(opened: Opened, tmp_path: Path) -
 def test_a_switch_hides_an_option_and_shows_it_again(opened: Opened) -> None:
     opened.draw("#fairness")
     section = opened.page.locator("#fairness")
-    readout = section.locator("figure").first.locator(".readout")
+    readout = section.locator("figure").filter(has_text="JSD-P per").locator(".readout")
     assert "female" in readout.inner_text()
     box = section.get_by_role("checkbox", name="female", exact=True)
     box.uncheck()
@@ -201,6 +201,30 @@ def test_on_paper_every_figure_is_there(chromium: Browser, page_of_a_whole_bank:
     assert len(opened.page.pdf()) > 50_000
     assert opened.complaints == []
     opened.close()
+
+
+def test_what_nobody_scrolled_to_is_drawn_soon(
+    chromium: Browser, page_of_a_whole_bank: Path
+) -> None:
+    opened = Opened(chromium, page_of_a_whole_bank)
+    every = "() => [...document.querySelectorAll('.plot')].every(p => p.dataset.drawn)"
+    opened.page.wait_for_function(every)
+    assert opened.page.evaluate("scrollY") == 0
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_figures_beyond_what_a_page_holds_are_left_out_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logitbank.analysis import page
+
+    path = whole_bank(tmp_path / "b.zarr")
+    monkeypatch.setattr(page, "FIGURES", 60_000)
+    text = report(path, tmp_path / "b.html", prompts=["winobias"], bootstrap=0).read_text()
+    left = sum(map(int, re.findall(r"too large with (\d+) more", text)))
+    assert 0 < left < 8
+    assert text.count('data-figure="') >= 1
 
 
 def test_without_a_script_the_sentences_are_there(

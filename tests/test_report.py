@@ -160,7 +160,12 @@ def test_summary_gives_gap_interval_onset_and_cautions():
         f"At step 16 the gap is Δ = {gap['delta_scaled']:+.3f} (95 % interval "
         f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
     ) in summary
-    lasting = "The gap's interval excludes zero at every checkpoint from step 4 to the last, 16."
+    earlier = result.gap.filter(pl.col("step") < 4)
+    apart = sum(not low <= 0 <= high for low, high in earlier["low_scaled", "high_scaled"].rows())
+    lasting = (
+        "The gap's interval excludes zero at every checkpoint from step 4 to the last, 16; before "
+        f"that, at {apart} of 3."
+    )
     assert lasting in summary
     assert summary[-len(CAUTIONS) - 1 :] == [*CAUTIONS, INTERVALS]
 

@@ -48,7 +48,7 @@ def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
     gap = dict(study.result.gap.select("step", "delta_scaled").iter_rows())
     assert min(gap[2], gap[3]) > 0.2 > max(abs(gap[0]), abs(gap[1]))
     assert study.summary[0].startswith("toy main: From step 1 to step 3 the gap became ")
-    assert " % larger: a fairness change of -" in study.summary[0]
+    assert " % larger: a fairness change of −" in study.summary[0]
     assert study.report == tmp_path / "out" / "report.html"
     page = study.report.read_text()
     assert "Fairness during training: toy on winobias" in page

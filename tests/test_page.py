@@ -376,7 +376,8 @@ def test_a_readout_names_what_its_panels_show(opened: Opened) -> None:
     section = opened.page.locator("#fairness")
     for box in section.get_by_role("checkbox").all():
         box.uncheck()
-    first = section.locator(".readout").first.inner_text()
+    figure = section.locator("figure").filter(has_text="JSD-P per")
+    first = figure.locator(".readout").inner_text()
     assert first == "At step 128: nothing that is shown was measured"
     assert all(
         "range" in text.lower() for text in opened.complaints

@@ -25,7 +25,11 @@ from logitbank.analysis.fluctuation_summary import fluctuation_summary
 from logitbank.analysis.frequencies import corpus_frequencies
 from logitbank.analysis.harness import read_harness
 from logitbank.analysis.harness_export import write_harness
+from logitbank.analysis.interactive import interactive_figures
 from logitbank.analysis.lambada import Lambada, lambada, lambada_examples
+from logitbank.analysis.option_scores import OptionScores, option_scores
+from logitbank.analysis.prompt_scores import PromptScores, prompt_scores
+from logitbank.analysis.prompt_view import differences, movements
 from logitbank.analysis.report import write_report, write_tables
 from logitbank.analysis.score_table import as_scores, published_table, write_scores
 from logitbank.analysis.stats import (
@@ -57,6 +61,8 @@ __all__ = [
     "FairnessLabels",
     "Fluctuation",
     "Lambada",
+    "OptionScores",
+    "PromptScores",
     "StereoSet",
     "StereotypeAccuracy",
     "TradeOff",
@@ -69,6 +75,7 @@ __all__ = [
     "change_point",
     "corpus_frequencies",
     "crows_pairs",
+    "differences",
     "evaluation_figure_data",
     "evaluation_figures",
     "fairness",
@@ -80,12 +87,16 @@ __all__ = [
     "fluctuation_figure_data",
     "fluctuation_figures",
     "fluctuation_summary",
+    "interactive_figures",
     "jsd_parts",
     "lambada",
     "lambada_examples",
     "mann_whitney",
+    "movements",
+    "option_scores",
     "pearson",
     "pearson_matrix",
+    "prompt_scores",
     "published_table",
     "read_gold",
     "read_harness",

@@ -136,7 +136,7 @@ def test_few_steps_have_ticks(steps: list[int | None], expected: list[str]) -> N
 def test_fairness_has_every_kind_and_its_figures_are_complete(fair: Fairness) -> None:
     found = interactive_figures(fair)
     assert list(found) == [
-        *("jsd_p", "average_rank", "neutral_options", "rank_and_accuracy", "accuracy", "gap")
+        *("gap", "jsd_p", "average_rank", "neutral_options", "rank_and_accuracy", "accuracy")
     ]
     for figure in found.values():
         assert checked(figure).meta["steps"] == STEPS

@@ -1,6 +1,7 @@
 """Scores of single prompts: values by hand, plain loops, and everything that is refused."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
@@ -10,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis import prompt_scores as module
 from logitbank.analysis.prompt_lookup import PromptView, chosen_set, of_order, prompt_view
 from logitbank.analysis.prompt_scores import PromptScores, prompt_scores
 from logitbank.analysis.prompt_view import changes, differences, movements, prompt_rows
@@ -233,7 +233,7 @@ def test_batches_of_checkpoints_give_the_same(
     for step in range(5):
         put(bank, logits(step), step=step)
     whole = only(bank)
-    monkeypatch.setattr(module, "ROWS", rows)
+    monkeypatch.setattr(import_module(PromptScores.__module__), "ROWS", rows)
     parts = only(bank)
     assert np.array_equal(whole.logprob, parts.logprob)
     assert np.array_equal(whole.rank, parts.rank)

@@ -18,6 +18,7 @@ from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank, open_bank
 from logitbank.store.about import own_fields, sources_of
 from logitbank.store.tables import query_sets_of
+from logitbank.store.wording import counted
 
 VALUES = 350_000
 """Scores of single prompts in a page, of all prompt sets together."""
@@ -192,10 +193,10 @@ def _lead(info: pl.DataFrame, bank: Bank, names: Sequence[str]) -> str:
     span = f" (steps {steps[0]:,} to {steps[-1]:,})" if len(steps) > 1 else ""
     size = int(info["bytes"].sum())
     parts = [
-        _count(info["model"].n_unique(), "model"),
-        _count(info.select("model", "run").n_unique(), "run"),
-        _count(len(checkpoints), "checkpoint") + span,
-        _count(len(names), "prompt set"),
+        counted(info["model"].n_unique(), "model"),
+        counted(info.select("model", "run").n_unique(), "run"),
+        counted(len(checkpoints), "checkpoint") + span,
+        counted(len(names), "prompt set"),
     ]
     return f"{', '.join(parts)}. Kept: {', '.join(info['keep'].unique().sort())}; {_bytes(size)}."
 
@@ -220,10 +221,6 @@ def _about(bank: Bank) -> dict[str, str]:
         texts = "; ".join(source[name] for name in own_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts
     return about
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _bytes(size: int) -> str:

@@ -6,6 +6,7 @@ import polars as pl
 
 from logitbank.analysis.fairness import Fairness, fairness_change
 from logitbank.analysis.stats import SIGNIFICANCE
+from logitbank.store.wording import counted
 
 Row = dict[str, object]
 
@@ -53,7 +54,7 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
     gap = result.gap.filter(own)
     prompts, orders = max(rows["prompts"].to_list()), max(rows["orders"].to_list())
     seeds = "" if orders == 1 else f", {orders} order seeds"
-    yield f"{_count(len(rows), 'checkpoint')}, {_span(rows)}; {_count(prompts, 'prompt')}{seeds}."
+    yield f"{counted(len(rows), 'checkpoint')}, {_span(rows)}; {counted(prompts, 'prompt')}{seeds}."
     known = gap.filter(pl.col("gap_scaled").is_not_nan())
     if known.is_empty():
         yield "There is no gap to give: no prompt has a male answer, or none has a female one."
@@ -131,7 +132,7 @@ def _tested(result: Fairness, own: pl.Expr) -> str:
     few = "; means of few order seeds can hardly reach that p" if unit == "seed" else ""
     return (
         f"JSD-P differs between male and female answers at {published['significant'].sum()} of "
-        f"{_count(len(published), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}, unit "
+        f"{counted(len(published), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}, unit "
         f"{unit}{few}). Ours beside it: {published['significant_bh'].sum()} after adjustment for "
         f"the number of checkpoints (Benjamini–Hochberg); {paired['significant'].sum()} of "
         f"{len(paired)} on pairs of sentences (Wilcoxon, not adjusted)."
@@ -144,7 +145,7 @@ def _comparison(result: Fairness) -> Iterator[str]:
         yield (
             f"On neutral prompts, {part['model'][0]} and {part['other_model'][0]} differ in JSD-P "
             f"of the {option} option at {part['significant'].sum()} of "
-            f"{_count(len(part), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; "
+            f"{counted(len(part), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; "
             f"{part['significant_bh'].sum()} after adjustment for their number, ours)."
         )
 
@@ -155,7 +156,7 @@ def _counts(result: Fairness) -> Iterator[str]:
         lacking = result.checkpoints.filter(pl.col("missing") > 0)
         yield (
             f"{missing:,} scores of a prompt under an order seed are missing at "
-            f"{_count(len(lacking), 'checkpoint')}, whose numbers are over what is there."
+            f"{counted(len(lacking), 'checkpoint')}, whose numbers are over what is there."
         )
     if tied := int(result.average_rank["tied"].sum()):
         rule = result.settings["ties"]
@@ -195,10 +196,6 @@ def _span(rows: pl.DataFrame) -> str:
 def _step(row: Row) -> str:
     step = row["step"]
     return f"step {step:,}" if isinstance(step, int) else "release"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _number(value: float) -> str:

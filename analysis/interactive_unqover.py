@@ -24,7 +24,7 @@ from logitbank.analysis.interactive_steps import Curve, add_curve, training_shee
 from logitbank.analysis.stereoset_plane import PALETTE, shortened
 from logitbank.analysis.unqover import ALL, Unqover
 from logitbank.analysis.unqover_data import PANELS
-from logitbank.analysis.unqover_figures import GENDERS, LABELS
+from logitbank.analysis.unqover_figures import GENDERS, LABELS, training_caption
 
 KEYS = ("model", "run")
 PURPLE, GREEN = "#8e5ea2", "#009e73"
@@ -185,17 +185,9 @@ def _called(attributes: Sequence[str]) -> dict[str, str]:
 
 def _training(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table, KEYS)
-    banded = table["mu_low"].is_not_nan().any()
     sheet, places = training_sheet(
         "UnQover over training",
-        "μ: greatest |γ(x, a)| of each subject, averaged over subjects. η: mean |η(x, a)|, how "
-        "one-sided the sign of C is. Errors: how much an answer changes with the order of mention, "
-        "and how far negating the attribute is from exchanging the subjects."
-        + (
-            " Bands: 95 % bootstrap intervals over attributes, of μ over subjects."
-            if banded
-            else ""
-        ),
+        training_caption(table),
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
         panels=[Panel(Axis(LABELS[name], from_zero=True), 150) for name in PANELS],

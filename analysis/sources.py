@@ -131,3 +131,21 @@ def _held_of(
             there = ", ".join(sorted({name for names in held for name in names})) or "none"
             raise AbsentError(f"no {kind} has a model {model!r}; there are {there}")
     return [[model for model in models if model in names] for names in held]
+
+
+def step_given(text: str, option: str) -> int | None:
+    """A training step as it was given; None for `release`.
+
+    >>> step_given("512", "--step"), step_given("release", "--step")
+    (512, None)
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+    """
+    if text == "release":
+        return None
+    if text.isdecimal():
+        return int(text)
+    raise UsageError(f"{option} {text!r} is neither a training step nor release")

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.result import Study, write_study
+from logitbank.analysis.sources import step_given
 from logitbank.analysis.stereoset import StereoSet, joined, stereoset
 from logitbank.analysis.stereoset_data import figures_of_report
 from logitbank.analysis.stereoset_figures import stereoset_figures
@@ -60,7 +61,7 @@ def stereoset_study(
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     from_files = file_candidates(predictions, gold)
     opened = [open_bank(path) for path in banks]
-    chosen = None if steps is None else [_step(text) for text in steps]
+    chosen = None if steps is None else [step_given(text, "--step") for text in steps]
     parts, saved = [], []
     for bank in opened:
         for batch in candidate_batches(
@@ -90,14 +91,6 @@ def stereoset_study(
             in_report=shown.__contains__,
         )
     return Study(result, tuple(summary), report)
-
-
-def _step(text: str) -> int | None:
-    if text == "release":
-        return None
-    if text.isdecimal():
-        return int(text)
-    raise UsageError(f"--step {text!r} is neither a training step nor release")
 
 
 def _say_what_there_is(banks: Sequence[Bank]) -> None:

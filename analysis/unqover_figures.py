@@ -131,17 +131,7 @@ def _training(table: pl.DataFrame) -> "Figure":
         steps.apply(axes, labelled=at > 1)
     legend(grid.flat[0])
     series_title(figure, "UnQover over training", table)
-    banded = table["mu_low"].is_not_nan().any()
-    figure.set_label(
-        "μ: greatest |γ(x, a)| of each subject, averaged over subjects. η: mean |η(x, a)|, how "
-        "one-sided the sign of C is. Errors: how much an answer changes with the order of mention, "
-        "and how far negating the attribute is from exchanging the subjects."
-        + (
-            " Bands: 95 % bootstrap intervals over attributes, of μ over subjects."
-            if banded
-            else ""
-        )
-    )
+    figure.set_label(training_caption(table))
     return figure
 
 
@@ -174,3 +164,14 @@ def _title(figure: "Figure", title: str, table: pl.DataFrame) -> None:
     step = table["step"][0]
     when = "release" if step is None else f"step {step:,}"
     series_title(figure, f"{title}, {table['category'][0]}, {when}", table)
+
+
+def training_caption(table: pl.DataFrame) -> str:
+    """What the figure over training shows, and its bands where there are any."""
+    bands = " Bands: 95 % bootstrap intervals over attributes, of μ over subjects."
+    return (
+        "μ: greatest |γ(x, a)| of each subject, averaged over subjects. η: mean |η(x, a)|, how "
+        "one-sided the sign of C is. Errors: how much an answer changes with the order of mention, "
+        "and how far negating the attribute is from exchanging the subjects."
+        + (bands if table["mu_low"].is_not_nan().any() else "")
+    )

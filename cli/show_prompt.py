@@ -88,10 +88,13 @@ def _list(
 
     from logitbank.analysis.prompt_lookup import chosen_set
     from logitbank.analysis.prompt_view import changes, step_name
+    from logitbank.analysis.sources import step_given
     from logitbank.cli.prompt_lines import command, listed, one_line, say
     from logitbank.cli.show import print_frame
 
-    steps = None if between is None else (_step(between[0]), _step(between[1]))
+    steps = None
+    if between is not None:
+        steps = step_given(between[0], "--between"), step_given(between[1], "--between")
     name = chosen_set(bank, prompts)
     found = changes(bank, name, between=steps, models=models, runs=runs)
     if form is not Form.table:
@@ -106,13 +109,3 @@ def _list(
             first = table.row(0, named=True)
     if first is not None:
         say(["", command(path, name, first)])
-
-
-def _step(text: str) -> int | None:
-    from logitbank.errors import UsageError
-
-    if text == "release":
-        return None
-    if text.isdecimal():
-        return int(text)
-    raise UsageError(f"--between {text!r} is neither a training step nor release")

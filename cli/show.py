@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logitbank.cli.plain import CONTROL
-from logitbank.cli.show_run import ProgressLines, account, forecast
+from logitbank.cli.show_run import ProgressLines, account, forecast, planned
 from logitbank.store.wording import counted
 
 if TYPE_CHECKING:
@@ -234,18 +234,8 @@ class ExtractProgress:
         self._count(checkpoint, pending=-self._pending[checkpoint])
 
     def _plan(self, event: "Planned") -> None:
-        from logitbank.engine.plan import readable_bytes
-
         plan = event.plan
-        self._progress.print(
-            f"{counted(plan.checkpoints, 'checkpoint')} × {counted(plan.prompts, 'prompt')}"
-            f" ({counted(plan.queries, 'distinct query', 'distinct queries')} each); to run:"
-            f" {counted(plan.rows, 'row')} over {counted(len(plan.to_run), 'checkpoint')},"
-            f" {readable_bytes(plan.bytes)} before compression, engine {event.engine}"
-            if plan.rows
-            else f"nothing to run: the bank has all of {counted(plan.checkpoints, 'checkpoint')} ×"
-            f" {counted(plan.prompts, 'prompt')}"
-        )
+        self._progress.print(planned(plan, event.engine))
         for note in event.notes:
             self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
         self._checkpoints = len(plan.to_run)

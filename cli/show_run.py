@@ -91,6 +91,28 @@ class ProgressLines:
         return f"; {rate:,.3g} rows a second{time_left}"
 
 
+def planned(plan: "Plan", engine: str) -> str:
+    """What a plan will run. Only where nobody has anything left to do, the bank “has all of” it."""
+    from logitbank.engine.plan import readable_bytes
+
+    asked = f"{counted(plan.checkpoints, 'checkpoint')} × {counted(plan.prompts, 'prompt')}"
+    share = f" in share {plan.shard}" if plan.shard else ""
+    if plan.rows:
+        return (
+            f"{asked} ({counted(plan.queries, 'distinct query', 'distinct queries')} each); to run"
+            f"{share}: {counted(plan.rows, 'row')} over"
+            f" {counted(len(plan.to_run), 'checkpoint')}, {readable_bytes(plan.bytes)} before"
+            f" compression, engine {engine}"
+        )
+    if plan.lacking_rows:
+        return (
+            f"nothing to run{share}: what the bank lacks is for other shares:"
+            f" {counted(plan.lacking_rows, 'row')} of {plan.lacking_checkpoints:,} of"
+            f" {counted(plan.checkpoints, 'checkpoint')}"
+        )
+    return f"nothing to run: the bank has all of {asked}"
+
+
 def account(summary: "Summary") -> list[str]:
     """Where the workers' time went, and what was asked and did not have to be run.
 

@@ -68,6 +68,12 @@ class Plan:
     """Positions that the prompts are about, before equal ones became one query."""
     orders: int = 1
     """Of the options, of the prompt set that has most."""
+    shard: str = ""
+    """`i/n` where this is one share of an extraction; the two numbers are of all shares."""
+    lacking_rows: int = 0
+    """That the bank lacks, whoever runs them; counted for a share only."""
+    lacking_checkpoints: int = 0
+    """That lack one of these rows."""
 
     @property
     def rows(self) -> int:

@@ -111,7 +111,12 @@ def prepare(
     )
     if bank is not None:
         _check_options(bank, extraction, tables)
-    deposits = tuple(_deposits(bank, extraction, placement, query_sets, config, shard))
+    lacking = list(_lacking(bank, extraction, placement, query_sets, config))
+    deposits = tuple(
+        deposit
+        for index, plans in enumerate(lacking)
+        for deposit in (plans if shard is None else shard.of(plans, index, len(lacking)))
+    )
     plan = Plan(
         deposits,
         checkpoints=len(extraction.suite.checkpoints),
@@ -120,6 +125,13 @@ def prepare(
         asked=sum(_count(prompts, "piece") for prompts in tokenized),
         orders=max(prompts.table["order_seed"].n_unique() for prompts in tokenized),
     )
+    if shard is not None:
+        plan = replace(
+            plan,
+            shard=str(shard),
+            lacking_rows=sum(deposit.rows for plans in lacking for deposit in plans),
+            lacking_checkpoints=sum(1 for plans in lacking if plans),
+        )
     needed = {query_sets[d.query_set] for d in deposits}
     longest = max((len(q.ids) for s in needed for q in s.queries), default=1)
     settings = replace(settings, max_length=longest)
@@ -181,20 +193,18 @@ def _check_options(
                 )
 
 
-def _deposits(
+def _lacking(
     bank: Bank | None,
     extraction: Extraction,
     placement: Placement,
     query_sets: Mapping[str, QuerySet],
     config: ModelConfig,
-    shard: Shard | None,
-) -> Iterator[DepositPlan]:
-    """Blocks to run, checkpoint by checkpoint in the suite's order."""
-    checkpoints = extraction.suite.checkpoints
+) -> Iterator[list[DepositPlan]]:
+    """Blocks that the bank lacks: of each checkpoint in the suite's order, none for a whole one."""
     rows: dict[str, set[int]] = {}
     for name, row in placement.places:
         rows.setdefault(name, set()).add(row)
-    for index, checkpoint in enumerate(checkpoints):
+    for checkpoint in extraction.suite.checkpoints:
         there = bank.deposits(checkpoint.id) if bank is not None else []
         # One without a commit is what a run that failed left; it gives way.
         stored = {d.query_set: d for d in there if d.committed()}
@@ -217,7 +227,7 @@ def _deposits(
                 layout, committed = deposit.layout, deposit.committed()
             if blocks := needed_blocks(wanted, layout, committed):
                 plans.append(DepositPlan(checkpoint.id, name, layout, blocks))
-        yield from plans if shard is None else shard.of(plans, index, len(checkpoints))
+        yield plans
 
 
 def _outputs(query_set: QuerySet, config: ModelConfig) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from logitbank.cli.show_run import planned
 from logitbank.engine.events import BlockCommitted, CheckpointDone, Event, Summary
 from logitbank.engine.extract import run
 from logitbank.engine.pieces import Shard
@@ -72,6 +73,27 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
     assert all(summary.complete for summary in summaries)
     assert sum(summary.rows for summary in summaries) == len(STEPS) * PROMPTS, "nothing twice"
     assert_same(tmp_path / "b", whole)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, series: Path) -> None:
+    first = Spread(shard=Shard(0, 2))
+    ran = run(tmp_path / "b", extraction(series), spread=first)
+    plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
+    assert (plan.rows, plan.shard) == (0, "0/2")
+    assert 0 < ran.rows < len(STEPS) * PROMPTS
+    assert plan.lacking_rows == len(STEPS) * PROMPTS - ran.rows
+    assert plan.lacking_checkpoints == 2, "step 1, and what is the other share's of step 2"
+    assert planned(plan, "transformers") == (
+        "nothing to run in share 0/2: what the bank lacks is for other shares: "
+        f"{plan.lacking_rows} rows of 2 of 3 checkpoints"
+    )
+    assert run(tmp_path / "b", extraction(series), spread=Spread(shard=Shard(1, 2))).complete
+    plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
+    assert (
+        planned(plan, "transformers")
+        == "nothing to run: the bank has all of 3 checkpoints × 280 prompts"
+    )
 
 
 def test_sigterm_ends_a_run_after_the_block_at_hand(

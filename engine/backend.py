@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from logitbank.engine.precision import triton_precision
 from logitbank.store.schema import Json, Query
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:
     """The class of the engine that the settings name; its packages take seconds to import."""
+    os.environ |= triton_precision(os.environ)
     if settings.deterministic:  # read when vLLM is imported, and when CUDA is started
         os.environ |= {"VLLM_BATCH_INVARIANT": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     if settings.engine == "vllm":

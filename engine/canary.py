@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from logitbank.engine.backend import EngineSettings
+from logitbank.engine.precision import triton_precision
 from logitbank.errors import CanaryError, EngineError
 from logitbank.store.schema import Query
 
@@ -38,7 +39,9 @@ class Canary:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+                env=os.environ
+                | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+                | triton_precision(os.environ),
             )
 
     def ask(self, folder: Path, query: Query) -> None:

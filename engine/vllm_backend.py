@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from logitbank.engine.precision import TRITON, triton_precision
+
 # Before vLLM is imported: the engine runs in this process, and nothing is sent anywhere.
 os.environ |= {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -20,7 +22,7 @@ os.environ |= {
     # generating; that token is never run, and longer prompts are refused when planning.
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-}
+} | triton_precision(os.environ)
 
 import torch
 import vllm
@@ -85,13 +87,15 @@ class VllmEngine:
         return ledger, ledger.record(weights)
 
     def describe(self) -> dict[str, Json]:
+        device = self._llm.llm_engine.vllm_config.device_config.device_type
         return {
             "engine": "vllm",
             "engine_version": vllm.__version__,
             "torch_version": torch.__version__,
-            "device": self._llm.llm_engine.vllm_config.device_config.device_type,
+            "device": device,
             "compute_dtype": str(self._model_config.dtype).removeprefix("torch."),
             "head_dtype": "float32",
+            **({"triton_float32": os.environ[TRITON]} if device == "cuda" else {}),
             "max_batch_tokens": self._settings.max_batch_tokens,
             "max_sequences": self._settings.max_sequences,
             **(

@@ -13,6 +13,7 @@ from typing import Self
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.events import CheckpointDone, CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.job import Job
+from logitbank.engine.precision import triton_precision
 from logitbank.engine.share import ALONE, Share
 from logitbank.errors import EngineError
 
@@ -193,4 +194,4 @@ def worker_environment(settings: EngineSettings) -> dict[str, str]:
         "MALLOC_TRIM_THRESHOLD_": str(2**34),
         "MALLOC_ARENA_MAX": "1",
         "PYTHONUNBUFFERED": "1",
-    }
+    } | triton_precision(os.environ)

@@ -53,7 +53,5 @@ def test_who_asks_gets_another_precision() -> None:
 
 
 def test_a_precision_that_triton_does_not_have_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match="LOGITBANK_TRITON_F32 is 'fp8'; use ieee, tf32x3 or tf32"
-    ):
+    with pytest.raises(UsageError, match="LOGITBANK_TRITON_F32 is 'fp8'; use ieee, tf32x3 or tf32"):
         triton_precision({"LOGITBANK_TRITON_F32": "fp8"})

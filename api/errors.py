@@ -16,8 +16,12 @@ LogitbankError
 └── MissingExtraError     a package of an optional extra is not installed
 
 A message says what was wrong, the value received, and the next step. `exit_code` is what the
-command line returns: 2 for a call that must change, 1 for work that failed.
+command line returns: 2 for a call that must change, 1 for work that failed. What was stopped from
+outside, and goes on with the same command, ends with `INTERRUPTED`.
 """
+
+INTERRUPTED = 3
+"""Exit code after Ctrl-C, SIGTERM, or when a job's time was over."""
 
 
 class LogitbankError(Exception):

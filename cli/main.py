@@ -179,7 +179,11 @@ def extract(
         bool, typer.Option("--sample", help="With --dry-run: measure how long it will take.")
     ] = False,
 ) -> None:
-    """Run checkpoints over prompts and deposit the logits; what the bank has is not run again."""
+    """Run checkpoints over prompts and deposit the logits; what the bank has is not run again.
+
+    Exit code 3 says that it was interrupted (Ctrl-C, SIGTERM, a job's time over): the same command
+    goes on. 1 says that a checkpoint failed.
+    """
     from logitbank.cli.show import ExtractProgress, print_summary
     from logitbank.engine.extract import extract as run_extract
 
@@ -218,7 +222,7 @@ def extract(
             on_event=progress,
         )
     print_summary(summary, bank=str(bank), dry_run=dry_run)
-    raise typer.Exit(0 if summary.complete else 1)
+    raise typer.Exit(summary.exit_code)
 
 
 @app.command()
@@ -533,7 +537,7 @@ def _workers(text: str | None) -> int | Literal["auto"] | None:
 def run() -> None:
     """Entry point: expected failures print one line and end with their exit code."""
     from logitbank.cli.plain import encode_anything
-    from logitbank.errors import LogitbankError
+    from logitbank.errors import INTERRUPTED, LogitbankError
 
     encode_anything()
     try:
@@ -556,12 +560,12 @@ def run() -> None:
             raise
         first = (str(error).splitlines() or [type(error).__name__])[0]
         _fail(f"a table could not be read ({first}); run `logitbank verify` on the bank", 1)
-    if code == _INTERRUPTED:
-        _fail("interrupted; the same command goes on from there", 1)
+    if code == _KEYBOARD_INTERRUPT:
+        _fail("interrupted; the same command goes on from there", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-_INTERRUPTED = 130
+_KEYBOARD_INTERRUPT = 130
 """What Typer makes of KeyboardInterrupt."""
 
 

@@ -101,7 +101,7 @@ class Blob:
         Raises
         ------
         WeightsError
-            What came is not what the hub's digest says.
+            What came is not what the hub's digest says, twice.
         """
         waiting = f"{self.name} is on its way in another process ({self.part}); waiting for it"
         with _locked(self.part, waiting) as file:
@@ -109,7 +109,9 @@ class Blob:
                 self.part.unlink(missing_ok=True)
                 return
             transfer = _Transfer(file, self.size, on_bytes)
-            went_on = transfer.take_up()
+            wholes = 2  # a damaged transfer is rarely damaged twice
+            if transfer.take_up():
+                wholes += 1  # the part may be what is damaged
             while True:
                 while transfer.have < self.size:
                     patiently(lambda: transfer.go_on(receive, broken))
@@ -118,12 +120,13 @@ class Blob:
                 if transfer.digest.hexdigest() == self.sha256:
                     break
                 transfer.forget()
-                if not went_on:
+                wholes -= 1
+                if not wholes:
                     raise WeightsError(
-                        f"{self.name} came with another content than its digest says "
+                        f"{self.name} came twice with another content than its digest says "
                         f"({self.sha256[:12]}); nothing of it is kept, fetch it again"
                     )
-                went_on = False  # the part was damaged: the whole file once more
+                tell_wait(f"{self.name} came with another content than its digest says; once more")
             file.flush()
             os.fsync(file.fileno())
             self.path.parent.mkdir(parents=True, exist_ok=True)

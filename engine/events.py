@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from logitbank.engine.plan import Plan
+from logitbank.errors import INTERRUPTED
 from logitbank.store.schema import CheckpointId
 
 if TYPE_CHECKING:
@@ -157,3 +158,8 @@ class Summary:
     @property
     def complete(self) -> bool:
         return not (self.failed or self.interrupted)
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command line. One that was interrupted may still find out what fails."""
+        return INTERRUPTED if self.interrupted else int(not self.complete)

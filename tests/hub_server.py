@@ -28,15 +28,15 @@ class HubServer:
     `gated` repositories show their files and refuse to send them without the token "let-me-in".
     With `digests=False` the listing lacks every SHA-256. With `status` set, every answer is that.
     Of the requests to come, `limited` are refused with `Retry-After`; of the large files to come,
-    `broken` end in the middle. A large file takes `pause_s` after its first byte; `most_at_once`
-    is how many were ever sent side by side.
+    `broken` end in the middle and `damaged` have a wrong byte. A large file takes `pause_s` after
+    its first byte; `most_at_once` is how many were ever sent side by side.
     """
 
     def __init__(self, root: Path, *, gated: Collection[str] = (), digests: bool = True) -> None:
         self.root, self.gated, self.digests = root, gated, digests
         self.requests: list[str] = []
         self.status: int | None = None
-        self.limited = self.broken = 0
+        self.limited = self.broken = self.damaged = 0
         self.retry_after = "1"
         self.pause_s = 0.0
         self.sending = self.most_at_once = 0
@@ -63,7 +63,7 @@ class HubServer:
         self.close()
 
     def use_up(self, what: str) -> bool:
-        """One of `limited` or `broken`, if any is left."""
+        """One of `limited`, `broken` or `damaged`, if any is left."""
         with self.lock:
             left = getattr(self, what)
             setattr(self, what, max(0, left - 1))
@@ -163,6 +163,8 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(content[:1])
                 self.wfile.flush()
                 time.sleep(hub.pause_s)
+                if hub.use_up("damaged"):
+                    content = content[:-1] + bytes([content[-1] ^ 1])
                 end = len(content) // 2 if hub.use_up("broken") else len(content)
                 self.wfile.write(content[1:end])
 

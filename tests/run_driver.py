@@ -69,4 +69,4 @@ def assert_same(path: Path, whole: Bank) -> None:
 if __name__ == "__main__":
     summary = go(Path(sys.argv[1]), Path(sys.argv[2]))
     print_summary(summary, bank=sys.argv[1], dry_run=False)
-    sys.exit(0 if summary.complete else 1)
+    sys.exit(summary.exit_code)

@@ -125,21 +125,21 @@ def test_a_bank_of_another_format_version_is_refused(call: Call, bank: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("raised", "message"),
+    ("raised", "ends", "message"),
     [
-        (KeyboardInterrupt(), "interrupted; the same command goes on from there"),
-        (OSError(30, "Read-only file system", "/x/b"), "/x/b: Read-only file system; check"),
+        (KeyboardInterrupt(), 3, "interrupted; the same command goes on from there"),
+        (OSError(30, "Read-only file system", "/x/b"), 1, "/x/b: Read-only file system; check"),
     ],
 )
-def test_what_stops_a_command_from_outside_is_one_line_and_exit_code_1(
-    monkeypatch: pytest.MonkeyPatch, call: Call, raised: BaseException, message: str
+def test_what_stops_a_command_from_outside_is_one_line_with_an_exit_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, call: Call, raised: BaseException, ends: int, message: str
 ) -> None:
     def stopped(*_: object) -> None:
         raise raised
 
     monkeypatch.setattr(Bank, "open", stopped)
     code, _, error = call("info", "b")
-    assert code == 1
+    assert code == ends
     assert error.startswith(f"logitbank: {message}")
     assert error.count("\n") == 1
 

@@ -238,12 +238,25 @@ def test_a_damaged_part_is_fetched_anew(hub: Hub) -> None:
     assert (folder / "model.safetensors").read_bytes() == bytes([3]) * WEIGHT_BYTES
 
 
-def test_content_that_is_not_its_digests_is_refused(hub: Hub, root: Path) -> None:
+def test_content_that_is_not_its_digests_is_refused(
+    hub: Hub, root: Path, server: HubServer
+) -> None:
     hub.files(REPO, "step3")
     (root / REPO / "step3" / "model.safetensors").write_bytes(bytes([4]) * WEIGHT_BYTES)
-    with pytest.raises(WeightsError, match=r"model\.safetensors came with another content"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors came twice with another content"):
         hub.fetch(REPO, "step3")
     assert weights_here(hub) == set()
+    assert server.count("GET .*model.safetensors") == 2
+
+
+def test_a_file_that_came_damaged_is_fetched_once_more(hub: Hub, server: HubServer) -> None:
+    told: list[str] = []
+    server.damaged = 1
+    with waits_told(told.append):
+        folder = hub.fetch(REPO, "step3")
+    assert (folder / "model.safetensors").read_bytes() == bytes([3]) * WEIGHT_BYTES
+    assert server.count("GET .*model.safetensors") == 2
+    assert told == ["model.safetensors came with another content than its digest says; once more"]
 
 
 def test_a_stopped_transfer_leaves_its_part(hub: Hub, server: HubServer) -> None:

@@ -116,7 +116,7 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 1
+    assert process.returncode == 3
     assert "interrupted: what was committed is kept; the same command goes on" in error
     bank = Bank.open(path)
     assert not verify(bank)

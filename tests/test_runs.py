@@ -115,7 +115,7 @@ def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
         until(lambda: len(committed(path)) >= 2, "two blocks")
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=DEADLINE_S)
-        assert process.returncode == 1
+        assert process.returncode == 3
     assert "interrupted: what was committed is kept; the same command goes on" in error
     assert "Traceback" not in error
     assert workers(path) == []

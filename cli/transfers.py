@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 from rich.progress import (
@@ -53,7 +54,11 @@ def byte_progress(what: str) -> Iterator[ByteProgress]:
 def verify_bank(path: Path, *, mend: bool) -> None:
     """Print the damage in a bank, repair it if asked to, and exit."""
     from logitbank.store import Bank, leftovers, repair, verify
+    from logitbank.store.urls import url_of
+    from logitbank.store.verify_view import is_view
 
+    if url_of(path) is None and is_view(path):
+        _verify_view(path, mend=mend)
     bank = Bank.open(path)
     with byte_progress("verifying") as bar:
         damage = verify(bank, progress=bar.about)
@@ -90,3 +95,25 @@ def verify_bank(path: Path, *, mend: bool) -> None:
             [f"deposits with blocks still to be run: {unfinished}; `logitbank info {path}`"]
         )
     raise typer.Exit(1 if damage else 0)
+
+
+def _verify_view(path: Path, *, mend: bool) -> NoReturn:
+    """Print the damage in a view, and exit."""
+    from logitbank.errors import UsageError
+    from logitbank.store import verify
+    from logitbank.store.view_files import ViewDocument, bank_of
+
+    if mend:
+        raise UsageError(
+            f"{path} is a view, which is not repaired but made again with `logitbank debias apply`"
+        )
+    damage = verify(path)
+    print_lines(map(str, damage))
+    if damage:
+        print_lines([f"{counted(len(damage), 'damaged object')} in {path}"])
+        raise typer.Exit(1)
+    bank = bank_of(path, ViewDocument.read(path))
+    print_lines(
+        [f"{path} is whole, a view of {bank}; `logitbank verify {bank}` looks at what is in that"]
+    )
+    raise typer.Exit(0)

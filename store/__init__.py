@@ -2,6 +2,7 @@
 
 from logitbank.store.about import describe
 from logitbank.store.bank import Bank
+from logitbank.store.damage import Damage
 from logitbank.store.deposit import Deposit
 from logitbank.store.filters import Filter
 from logitbank.store.leftovers import leftovers
@@ -19,7 +20,7 @@ from logitbank.store.schema import (
     QuerySet,
 )
 from logitbank.store.shrink import Shrunk, shrink
-from logitbank.store.verify import Damage, verify
+from logitbank.store.verify import verify
 from logitbank.store.view import View, open_bank
 from logitbank.store.writer import DepositWriter
 

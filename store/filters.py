@@ -13,13 +13,16 @@ from typing import Literal, Self, cast, get_args
 import numpy as np
 
 from logitbank.errors import UsageError
-from logitbank.store import objects
+from logitbank.store import filter_files, objects
+from logitbank.store.filter_files import FORMAT
 from logitbank.store.schema import Json, json_digest
 
 Mode = Literal["truncate", "keep_tail"]
 """What becomes of tokens beyond the k highest: probability 0, or what they had."""
-FORMAT = "logitbank-filter-1"
 MAX_K = 4096
+MAX_WEIGHT = 1e9
+"""With logits of tens, a larger one loses 1e-6 nats to rounding, which is what scores are good to;
+far larger ones leave no numbers at all."""
 _MAX_BYTES = 2 * 8 * MAX_K**2
 
 
@@ -38,7 +41,7 @@ class Filter:
     """How it was made: `model`, `tokenizer`, training and data."""
 
     def __post_init__(self) -> None:
-        k = len(self.bias)
+        k = self.bias.size
         if self.weight.shape != (k, k) or self.bias.shape != (k,) or not 1 <= k <= MAX_K:
             raise UsageError(
                 f"a filter has weights (k, k) and a bias (k,), with k from 1 to {MAX_K}; these are "
@@ -46,8 +49,16 @@ class Filter:
             )
         if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
             raise UsageError("a weight of the filter is not finite; train it again")
+        largest = max(np.abs(self.weight).max(), np.abs(self.bias).max())
+        if largest > MAX_WEIGHT:
+            raise UsageError(
+                f"a weight of the filter is {largest:.3g}, and may be {MAX_WEIGHT:.0e} at most;"
+                " train it again"
+            )
         if self.mode not in get_args(Mode):
-            raise UsageError(f"filter mode {self.mode!r} is unknown; use truncate or keep_tail")
+            raise UsageError(
+                f"filter mode {self.mode[:80]!r} is unknown; use truncate or keep_tail"
+            )
 
     @property
     def k(self) -> int:
@@ -58,6 +69,15 @@ class Filter:
         """Whether it is the identity, and keeps the tail."""
         same = np.array_equal(self.weight, np.eye(self.k)) and not self.bias.any()
         return same and self.mode == "keep_tail"
+
+    def is_same(self, other: "Filter") -> bool:
+        """Whether both compute the same and were made alike."""
+        return (
+            self.mode == other.mode
+            and np.array_equal(self.weight, other.weight)
+            and np.array_equal(self.bias, other.bias)
+            and json_digest(dict(self.about)) == json_digest(dict(other.about))
+        )
 
     @property
     def digest(self) -> str:
@@ -128,26 +148,28 @@ class Filter:
         UsageError
             It is not there, or no such filter.
         """
-        from safetensors import SafetensorError, safe_open
-
         path = Path(path)
         if not path.is_file():
             raise UsageError(
                 f"there is no filter at {path}; make one with `logitbank debias train`"
             )
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            raise UsageError(
+                f"{path} is no filter of logitbank: it has {size:,} bytes, more than {_MAX_BYTES:,}"
+            )
+        return cls.parse(path.read_bytes(), where=path)
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: Path) -> Self:
+        """The filter that a file's bytes are.
+
+        Raises
+        ------
+        UsageError
+            They are none; names the file.
+        """
         try:
-            if path.stat().st_size > _MAX_BYTES:
-                raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
-            with safe_open(path, "np") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != FORMAT:
-                    raise ValueError(f"its format is {metadata.get('format')!r}, not {FORMAT!r}")
-                weight, bias = (
-                    np.asarray(file.get_tensor(name), np.float64) for name in ("weight", "bias")
-                )
-                about = json.loads(metadata["about"])
-                if not isinstance(about, dict):
-                    raise ValueError("what it says about itself is no object")
-                return cls(weight, bias, cast("Mode", metadata["mode"]), about)
-        except (SafetensorError, ValueError, KeyError, TypeError, UsageError) as error:
-            raise UsageError(f"{path} is no filter of logitbank: {error}") from error
+            content = filter_files.parse(data)
+            return cls(content.weight, content.bias, cast("Mode", content.mode), content.about)
+        except (ValueError, RecursionError) as error:  # UsageError is a ValueError
+            raise UsageError(f"{where} is no filter of logitbank: {error}") from error

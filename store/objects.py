@@ -165,6 +165,19 @@ def make_folders(root: Path, folder: Path) -> None:
             sync(path.parent)
 
 
+def make_root(folder: Path) -> None:
+    """Create a folder of ours in a folder of the user's, and what lacks above it, durably.
+
+    One that is there is made durable too: whoever made it may have been stopped before that.
+    """
+    for path in reversed([p for p in folder.parents if not p.exists()]):
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+    folder.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # a parent that may be passed and written to, but not listed
+        sync(folder.parent)
+
+
 def write_new(path: Path, data: bytes) -> bool:
     """Create a file exclusively, and never half-written.
 

@@ -19,9 +19,9 @@ from logitbank.errors import LogitbankError
 from logitbank.store import commits, objects, tables, zarrays
 from logitbank.store.bank import Bank
 from logitbank.store.commits import SEAL
+from logitbank.store.damage import Damage
 from logitbank.store.deposit import Deposit, read_scores
 from logitbank.store.staging import Staging, remove_dead_staging
-from logitbank.store.verify import Damage
 from logitbank.store.writer import (
     DepositWriter,
     move_into_place,

@@ -3,21 +3,24 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
-from logitbank.errors import BankError, DamagedError, LogitbankError
+from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
 from logitbank.store import commits, mirror, objects, places, run_logs, tables, zarrays
 from logitbank.store.attributes import QUERY_SET
 from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
+from logitbank.store.damage import Damage, Problem
 from logitbank.store.deposit import Deposit
 from logitbank.store.merge_plan import commit_of
 from logitbank.store.objects import Digest
 from logitbank.store.parquet import PARQUET_ERRORS
+from logitbank.store.urls import url_of
+from logitbank.store.verify_view import is_view, view_damage
+from logitbank.store.view import View
 
 # Commits themselves, and what a writer makes before it commits or removes after it sealed.
 _LEFT_OVER = re.compile(
@@ -28,40 +31,20 @@ _OF_BLOCK = re.compile(r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|logprobs/c
 _BESIDE = ("index.json", "README.md")
 """In the bank's own folder: for readers at a URL, and the Hub's card."""
 _SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
-Problem = Literal["missing", "truncated", "changed", "swapped", "foreign", "unreadable"]
 Progress = Callable[[str, int, int], None]
 """Called with the path of an object, and the bytes read before it and in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """One object that is not what was committed."""
+def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tuple[Damage, ...]:
+    """Find damage in a bank or a view, and change nothing.
 
-    path: str
-    """Relative to the bank."""
-    problem: Problem
-    detail: str
-    deposit: str = ""
-    """Folder of the deposit that it is in, if any."""
-    block: int | None = None
-    """Its block; None where it concerns all."""
-    concerns: str = ""
-    """The checkpoint and the prompts whose scores are in it, for people."""
-
-    def __str__(self) -> str:
-        about = f"; concerns {self.concerns}" if self.concerns else ""
-        return f"{self.path}: {self.problem} ({self.detail}){about}"
-
-
-def verify(bank: Bank, *, progress: Progress | None = None) -> tuple[Damage, ...]:
-    """Find damage in a bank, and change nothing.
-
-    Every byte of every object that belongs to the bank is read once.
+    Every byte of every object that belongs to the bank is read once. Of a view that is its two
+    files, and whether its bank is the one that it was made of; verify that bank by itself.
 
     Parameters
     ----------
     bank
-        The bank; it may be written to meanwhile.
+        The bank or its folder; it may be written to meanwhile. Or a view or its folder.
     progress
         Called before each object is read.
 
@@ -73,8 +56,20 @@ def verify(bank: Bank, *, progress: Progress | None = None) -> tuple[Damage, ...
     Raises
     ------
     UsageError
-        The bank is at a URL: pull it first.
+        The bank is at a URL: pull it first. Or the view was never saved, so it has no files.
+    BankError
+        The folder is neither.
     """
+    if isinstance(bank, View):
+        if bank.folder is None:
+            raise UsageError(
+                f"{bank.name!r} was not saved, so it has no files; verify its bank, {bank.path}"
+            )
+        return view_damage(bank.folder)
+    if not isinstance(bank, Bank):
+        if url_of(bank) is None and is_view(Path(bank)):
+            return view_damage(Path(bank))
+        bank = Bank.open(bank)
     mirror.require_own(bank.path)
     read = _Reader(bank, progress)
     folders = places.deposit_folders(bank.path)

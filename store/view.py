@@ -4,7 +4,6 @@ A view is a folder with `view.json`, which names the bank, and the filter's file
 and every analysis take it like a bank; nothing writes into it.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 from polars.io.plugins import register_io_source
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
-from logitbank.store import mirror, objects, tables
+from logitbank.store import mirror, tables, view_files
 from logitbank.store.bank import Bank
 from logitbank.store.deposit import VERIFY, Deposit
 from logitbank.store.filtering import Scores, Sizes, best_logits, filtered
@@ -26,9 +25,8 @@ from logitbank.store.filters import Filter
 from logitbank.store.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, VIEW, CheckpointId
 from logitbank.store.top import Top, first_entries, top
 from logitbank.store.urls import url_of
+from logitbank.store.view_files import ViewDocument
 
-_FORMAT = 1
-_FILTER = "filter.safetensors"
 _SCHEMA = pl.Schema(
     [(n, pl.Float64() if n in ("logit", "logsumexp") else t) for n, t in SCORES_SCHEMA.items()]
 )
@@ -77,6 +75,8 @@ class View(Bank):
     by: Filter = field(kw_only=True)
     name: str = field(kw_only=True)
     """Model name that its checkpoints have."""
+    folder: Path | None = field(default=None, kw_only=True, compare=False)
+    """Where it was opened; None of one that was made in this process."""
 
     @classmethod
     def of(cls, bank: Bank, by: Filter, *, name: str | None = None) -> Self:
@@ -127,64 +127,56 @@ class View(Bank):
         Raises
         ------
         BankFormatError
-            It is no view, or its bank is not where it was.
+            It is no view, its bank is not where it was, or is another one.
+        DamagedError
+            `view.json` or the filter is not as it was written.
         UsageError
             Its filter is not there, or does not fit the bank.
         """
         path = Path(path)
-        try:
-            content = objects.read_json(path / VIEW)
-            if content.get("format") != _FORMAT:
-                raise BankFormatError(
-                    f"{path} is a view of format {content.get('format')!r}, not {_FORMAT}; make it"
-                    " again with `logitbank debias apply`"
-                )
-            bank, name = str(content["bank"]), str(content["model"])
-        except (FileNotFoundError, DamagedError, KeyError) as error:
-            raise BankFormatError(
-                f"{path} is no view of a bank ({error!r}); make one with `logitbank debias apply`"
-            ) from error
-        by = Filter.load(path / _FILTER)
-        where = bank if url_of(bank) else os.path.normpath(path.resolve() / bank)
+        document = view_files.ViewDocument.read(path)
+        by = view_files.read_filter(path, document)
+        where = view_files.bank_of(path, document)
         try:
             opened = Bank.open(where)
         except BankFormatError as error:
-            gone = not (url_of(bank) or Path(where).exists())
+            gone = not (url_of(where) or Path(where).exists())
             why = "is not there" if gone else f"cannot be opened ({error})"
             raise BankFormatError(
                 f"{path} is a view of the bank {where}, which {why}; put it back, or write where"
                 f" it is now as bank into {path / VIEW}"
             ) from error
-        return cls.of(opened, by, name=name)
+        view_files.check_source(path, document, opened.path)
+        return replace(cls.of(opened, by, name=document.model), folder=path)
 
     def save(self, path: str | Path) -> None:
         """Write a folder that `open` reads: the filter, and where the bank is from there.
 
+        What a stopped call left is completed.
+
         Raises
         ------
         UsageError
-            Something is there already.
+            Something else is there.
         """
         path = Path(path)
-        if objects.holds_something(path):
-            raise UsageError(f"{path} is there already; choose another folder, or remove it")
-        path.mkdir(parents=True, exist_ok=True)
         copy = mirror.mirror_of(self.path)
         bank = copy.url if copy else os.path.relpath(self.path.resolve(), path.resolve())
-        self.by.save(path / _FILTER)
-        content = {"format": _FORMAT, "bank": bank, "model": self.name}
-        objects.write_new(path / VIEW, (json.dumps(content, indent=2) + "\n").encode())
+        source = view_files.source_of([d.unfiltered for d in self._filtered()], self.path)
+        view_files.write(path, self.by, ViewDocument(bank, self.name, source=source))
 
     def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
         """All that the filter is for, under the view's name."""
+        return [d for d in self._filtered() if checkpoint in (None, d.checkpoint)]
+
+    def _filtered(self) -> list["FilteredDeposit"]:
         tokenizer = self.by.about.get("tokenizer")
-        found: list[Deposit] = [
+        return [
             FilteredDeposit(d.path, {**d.attributes, "model": self.name}, by=self.by, unfiltered=d)
             for d in super().deposits()
             if d.checkpoint.model == self.by.about["model"]
             and tokenizer in (None, tables.tokenizer_of(self.path, d.query_set))
         ]
-        return found if checkpoint is None else [d for d in found if d.checkpoint == checkpoint]
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise UsageError(f"a view of {self.path} can only be read; work on the bank itself")

@@ -68,6 +68,8 @@ def test_a_saved_filter_reads_back_to_the_same(tmp_path: Path) -> None:
         ),
         (np.ones((0, 0)), np.ones(0), "truncate", r"k from 1 to 4096"),
         (np.full((1, 1), np.nan), np.ones(1), "truncate", "a weight of the filter is not finite"),
+        (np.full((1, 1), 1e308), np.ones(1), "truncate", r"is 1e\+308, and may be 1e\+09 at most"),
+        (np.ones((1, 1)), np.array(1.0), "truncate", r"these are \(1, 1\) and \(\)"),
         (np.ones((1, 1)), np.ones(1), "half", "filter mode 'half' is unknown; use truncate or"),
     ],
 )
@@ -104,3 +106,93 @@ def test_files_of_others_are_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(json.dumps({"a": 1}).encode() * 100)
     with pytest.raises(UsageError, match=r"x\.safetensors is no filter of logitbank"):
         Filter.load(path)
+
+
+def written(path: Path, metadata: object, **tensors: object) -> Path:
+    """A file whose header is what is given, with 16 bytes of zeros behind it."""
+    entries = {"weight": tensor("F64", [1, 1], 0, 8), "bias": tensor("F64", [1], 8, 16)} | tensors
+    header = json.dumps({"__metadata__": metadata, **entries}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    return path
+
+
+def tensor(dtype: str, shape: list[int], first: int, last: int) -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [first, last]}
+
+
+GOOD = {"format": FORMAT, "mode": "truncate", "about": "{}"}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *(None, 7, [], [GOOD], "text", {}, {"format": 1}, {"format": [FORMAT]}),
+        *(GOOD | {"mode": value} for value in ("half\nline", "x" * 10**6, 3, None)),
+        *(GOOD | {"about": value} for value in (None, 7, {}, [], "", "no JSON", "null", "3")),
+        GOOD | {"about": "[" * 10**5},
+        GOOD | {"about": "{" + '"a":{' * 10**5},
+        GOOD | {"about": "1" * 10**4},
+        GOOD | {"about": '{"model": ["m"]}'},
+        GOOD | {"about": '{"model": " "}'},
+        GOOD | {"about": '{"model": "\\ud800"}'},
+        GOOD | {"about": '{"tokenizer": {"a": 1}}'},
+        GOOD | {"about": '{"seed": -1}'},
+        GOOD | {"about": '{"seed": 1e400}'},
+        GOOD | {"about": f'{{"seed": {10**30}}}'},
+        GOOD | {"about": f'{{"a": {"1" * 10**4}}}'},
+        {**GOOD, "about": "{}", "more": {"a": [1]}},
+    ],
+)
+def test_metadata_of_any_shape_are_read_or_refused_in_a_line(
+    tmp_path: Path, metadata: object
+) -> None:
+    path = written(tmp_path / "x.safetensors", metadata)
+    with pytest.raises(UsageError, match=r"x\.safetensors is no filter of logitbank") as refused:
+        Filter.load(path)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"weight": tensor("I64", [1, 1], 0, 8)},
+        {"weight": tensor("F64", [2**31, 2**31], 0, 8)},
+        {"weight": tensor("F64", [1, 1], 0, 2**62)},
+        {"weight": tensor("F64", [1, 1], 8, 0)},
+        {"weight": tensor("F64", [1], 0, 8)},
+        {"bias": tensor("F64", [], 8, 16)},
+        {"bias": tensor("F64", [0], 8, 8)},
+        {"bias": 3},
+        {"weight": None},
+    ],
+)
+def test_tensors_of_any_shape_are_refused_in_a_line(
+    tmp_path: Path, entries: dict[str, object]
+) -> None:
+    path = written(tmp_path / "x.safetensors", GOOD, **entries)
+    with pytest.raises(UsageError, match=r"x\.safetensors is no filter of logitbank") as refused:
+        Filter.load(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e308, -1e10])
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_weights_that_give_no_numbers_are_refused_by_name(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    tensors = {"weight": np.ones((2, 2)), "bias": np.ones(2)}
+    tensors[name].flat[0] = value
+    save_file(tensors, tmp_path / "x.safetensors", metadata=GOOD)
+    with pytest.raises(
+        UsageError, match=r"x\.safetensors is no filter .*a weight of the filter is"
+    ):
+        Filter.load(tmp_path / "x.safetensors")
+
+
+def test_a_header_larger_than_its_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    for data in (b"", b"\0" * 8, (2**63).to_bytes(8, "little") + b"{}", b"\xff" * 100):
+        path.write_bytes(data)
+        with pytest.raises(UsageError, match=r"x\.safetensors is no filter .*it claims a header"):
+            Filter.load(path)

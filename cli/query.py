@@ -1,5 +1,6 @@
 """The command `query`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SHOWN = 40
-"""Rows of a table on the screen; a file and the other formats have them all."""
+"""Rows of a table on a terminal; pipes, files and the other formats have them all."""
 
 
 def query(
@@ -33,11 +34,11 @@ def query(
     if out is not None:
         write(result, out)
         say(f"written to {clean(out)}")
-    elif form is Form.table:
+    elif form is Form.table and sys.stdout.isatty():
         found = result.head(SHOWN + 1).collect()
         print_frame(found.head(SHOWN), form)
         if len(found) > SHOWN:
-            say(f"only the first {SHOWN} rows; use --out FILE, or --format csv or json")
+            say(f"only the first {SHOWN} rows; all are in a pipe, --out FILE, --format csv or json")
     else:
         print_frame(result.collect(), form)
 

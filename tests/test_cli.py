@@ -213,12 +213,36 @@ def printed(print_it: Callable[[], None], capsys: pytest.CaptureFixture[str]) ->
     return captured.out + captured.err
 
 
-def test_a_table_says_how_much_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("title", "options"),
+    [("", "--format csv"), ("gap", "--table gap --format csv")],
+)
+def test_a_terminal_is_told_how_much_of_a_table_is_left_out(
+    title: str,
+    options: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     frame = pl.DataFrame({"n": range(50), "x": [None, *[1 / 3] * 49]})
-    text = printed(lambda: show.print_table(frame), capsys)
+    text = printed(lambda: show.print_table(frame, title=title), capsys)
     assert "– " in text
     assert "0.3333" in text
-    assert "… 10 more rows; --format csv prints all of them" in text
+    assert " 39  " in text
+    assert " 40  " not in text
+    assert f"… 10 more rows; {options} prints all of them, and so does a pipe" in text
+
+
+def test_a_pipe_gets_every_row_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pl.DataFrame({"n": range(1000), "x": [1 / 3, None] * 500, "s": ["[a]\nb", "日"] * 500})
+    lines = printed(lambda: show.print_table(frame, title="gap"), capsys).splitlines()
+    assert lines[:4] == [
+        "gap",
+        "   n       x  s      ",
+        "   0  0.3333  [a]\\nb ",
+        "   1       –  日     ",
+    ]
+    assert [line.split()[0] for line in lines[2:]] == [str(n) for n in range(1000)]
 
 
 def test_a_narrow_terminal_is_told_once_what_is_the_same_in_every_row(

@@ -110,9 +110,18 @@ def test_the_command_prints_and_writes(bank: Bank, call: Call, tmp_path: Path) -
     assert code == 2
     assert "r.txt ends in none of .csv, .parquet, .jsonl" in error
     assert not list(tmp_path.glob(".*"))
-    code, out, error = call("query", bank.path, "SELECT a.row FROM options a, options b")
-    assert code == 0
-    assert "only the first 40 rows" in error
+
+
+def test_a_pipe_gets_every_row_and_a_terminal_forty(
+    bank: Bank, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT a.row FROM options a, options b"
+    code, out, error = call("query", bank.path, query)
+    assert (code, error, len(out.splitlines())) == (0, "", 1 + 24 * 24)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, error = call("query", bank.path, query)
+    assert (code, len(out.splitlines())) == (0, 1 + 40)
+    assert "only the first 40 rows; all are in a pipe, --out FILE, --format csv or json" in error
 
 
 def test_a_filter_chooses_what_is_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,7 @@ def _summary(result: Debias) -> list[str]:
         " answers alike whatever the logits are, so that what it does to the bias is no merit of"
         " training."
     )
+    lines += _start_line(result)
     last = result.bias.tail(len(FILTERS))
     if (after := last["abs_c"][2]) >= last["abs_c"][0]:
         lines.append(
@@ -191,4 +192,24 @@ def _summary(result: Debias) -> list[str]:
     return lines
 
 
+def _start_line(result: Debias) -> list[str]:
+    """Where training from all weights 1 begins at the least of some |C|, and whether it left."""
+    about, at_rest = result.by.about, result.by.about.get("at_rest")
+    if about.get("start") != "ones" or not isinstance(at_rest, float) or not at_rest:
+        return []
+    line = (
+        f"{at_rest:.1%} of the instances have C = 0 before training, where |C| is least and has no"
+        " gradient; only the others move the filter."
+    )
+    _, untrained, trained = result.bias["abs_c"][: len(FILTERS)]
+    if about["objective"] == "direct" and trained >= untrained * (1 - _NO_STEP):
+        line += (
+            " It did not leave its start, as every way from there raises |C| in the former;"
+            " --start identity begins elsewhere."
+        )
+    return [line]
+
+
+_NO_STEP = 1e-6
+"""Relative change of mean |C| below which L-BFGS has stopped where it began."""
 _LABELS = {"none": "without a filter", "untrained": "untrained", "trained": "trained"}

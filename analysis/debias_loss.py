@@ -1,5 +1,12 @@
 """What a filter is trained to lower, with its gradient worked out by hand.
 
+Both objectives have a kink where a C, or a distance between two instances, is 0. The gradient there
+is the subgradient 0, and "is 0" means: no more than rounding. Without that bound the sign of the
+last bit decides, and training goes another way on another processor. All weights 1 is such a start:
+an instance whose subjects have the same ranks in all four questions is answered alike in all of
+them, and has C = 0. It has no gradient until other instances, whose ranks differ, move the filter;
+`train` refuses a start at which there are none.
+
 Source: Qureshi et al. 2024; the objective `direct` is ours.
 """
 
@@ -7,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from logitbank.analysis.debias_data import SIGNS, Answers, Instances, answers, bias
+from logitbank.analysis.debias_data import SIGNS, Answers, Instances, answers
 from logitbank.store.filters import Filter
 
 Objective = Literal["published", "direct"]
@@ -27,24 +34,26 @@ class Loss(NamedTuple):
 
 def loss(given: Instances, by: Filter, objective: Objective) -> Loss:
     """The objective over a batch, and its gradient in the filter's parameters."""
-    found = answers(given, by)
-    value, slope = (_direct if objective == "direct" else _published)(found.probabilities)
-    return Loss(value, *_through(slope, given, found))
+    answered = answers(given, by)
+    value, slope = (_direct if objective == "direct" else _published)(answered)
+    return Loss(value, *_through(slope, given, answered))
 
 
-def _direct(probabilities: np.ndarray) -> tuple[float, np.ndarray]:
-    c = bias(probabilities)
+def _direct(answered: Answers) -> tuple[float, np.ndarray]:
+    c = answered.bias
     slope = (np.sign(c) / (4 * len(c)))[:, None, None] * SIGNS[None, :, None]
     return float(np.abs(c).mean()), slope * np.array([1.0, -1.0])
 
 
-def _published(probabilities: np.ndarray) -> tuple[float, np.ndarray]:
-    number = len(probabilities)
-    reward = -np.abs(bias(probabilities))
+def _published(answered: Answers) -> tuple[float, np.ndarray]:
+    probabilities, number = answered.probabilities, len(answered.probabilities)
+    reward = -np.abs(answered.bias)
     sums = probabilities.sum(axis=1, keepdims=True)
     norms = np.maximum(sums, FLOOR)
     a = probabilities / norms
     apart = a[:, None] - a[None, :]
+    # Both are at most 1 and a quotient of a probability and a sum of four, with twice its rounding.
+    apart[np.abs(apart) <= 4 * answered.rounding] = 0.0
     f = np.abs(apart).sum(axis=3).mean(axis=2).mean(axis=1)
     kept = np.maximum(f, FLOOR)
     # ∂L/∂f, 0 where f is at its floor; a distance counts for both of its ends.
@@ -56,11 +65,13 @@ def _published(probabilities: np.ndarray) -> tuple[float, np.ndarray]:
     return float(-(reward * np.log(kept)).mean()), slope
 
 
-def _through(slope: np.ndarray, given: Instances, found: Answers) -> tuple[np.ndarray, np.ndarray]:
+def _through(
+    slope: np.ndarray, given: Instances, answered: Answers
+) -> tuple[np.ndarray, np.ndarray]:
     """From ∂L/∂P (n, 4, 2) to the parameters; a subject outside the k has no gradient."""
-    own = slope * found.scale * found.share
-    z = found.shares * -own.sum(axis=2).ravel()  # softmax: ∂L/∂z = q (g − Σ q g)
+    moved = slope * answered.scale * answered.share
+    z = answered.shares * -moved.sum(axis=2).ravel()  # softmax: ∂L/∂z = q (g − Σ q g)
     flat = z.ravel()
     for subject in range(2):  # each has a column of its own in every question
-        flat[found.at[:, :, subject].ravel()] += own[:, :, subject].ravel()
+        flat[answered.at[:, :, subject].ravel()] += moved[:, :, subject].ravel()
     return z @ given.columns.T, z.sum(axis=1)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.optimize import minimize
 
-from logitbank.analysis.debias_data import Instances, answers, bias
+from logitbank.analysis.debias_data import Instances, answers
 from logitbank.analysis.debias_loss import Loss, Objective, loss
 from logitbank.errors import UsageError
 from logitbank.store.filters import Filter, Mode
@@ -128,10 +128,18 @@ def train(given: Instances, training: Training) -> Trained:
     `direct` is minimised by L-BFGS over all instances at once; `published` by AdamW, as published:
     each batch is resampled with replacement, every instance of it is compared with every other.
 
+    With the start `ones` and the mode `truncate`, instances whose subjects have the same ranks in
+    all four questions are answered alike in all of them: C is 0, the least of |C|, and the gradient
+    is taken as 0. Only the others move the filter away from there. AdamW follows them; L-BFGS finds
+    no way on where that raises the |C| of the former by more than it lowers theirs, and stops where
+    it began (in 24 sets of 300 drawn instances: always with 80 % or more at 0, never with less than
+    74 %). Where all are at 0, nothing can be learnt from that start, which is refused.
+
     Raises
     ------
     UsageError
-        There are too few instances, or a parameter has no gradient: no subject is among the k.
+        There are too few instances; no subject is among the k; a start where every C is 0 already;
+        or a parameter has no gradient for another reason.
     """
     if len(given) < 2:
         raise UsageError(f"{len(given)} instance is too few to train on; use at least 2")
@@ -141,6 +149,7 @@ def train(given: Instances, training: Training) -> Trained:
             f"no subject is among the {given.k} highest logits of any question, so nothing can be"
             " learnt; use a larger --k, or prompts that the model answers with names"
         )
+    at_rest = _at_rest(given, start)
     _require_gradient(
         loss(given.take(np.arange(min(len(given), _LOOK))), start, training.objective)
     )
@@ -149,10 +158,11 @@ def train(given: Instances, training: Training) -> Trained:
     else:
         weight, intercept, losses = _by_adamw(given, start, training)
     after = replace(start, weight=weight, bias=intercept)
-    found = replace(after, about={**training.about, "trained": True, "k": given.k})
+    about = {**training.about, "trained": True, "k": given.k, "at_rest": at_rest}
+    found = replace(after, about=about)
     flat = Filter.ones(given.k, training.mode, seed=training.seed)
     before, untrained, trained = (
-        float(np.abs(bias(answers(given, by).probabilities)).mean()) for by in (None, flat, found)
+        float(np.abs(answers(given, by).bias).mean()) for by in (None, flat, found)
     )
     return Trained(found, flat, losses, given.coverage, before, untrained, trained)
 
@@ -218,6 +228,23 @@ def _batches(number: int, training: Training) -> Iterator[np.ndarray]:
 
 def _packed(weight: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     return np.concatenate([weight.ravel(), intercept])
+
+
+def _at_rest(given: Instances, start: Filter) -> float:
+    """Share of the instances with C = 0 before training, where neither objective has a gradient."""
+    share = float((answers(given, start).bias == 0).mean())
+    if share < 1:
+        return share
+    raise UsageError(
+        f"before training, |C| is 0 in all {len(given):,} instances, which is the least that it can"
+        f" be, so nothing can be learnt from there ({start.mode}, start"
+        f" {start.about['start']}); use "
+        + (
+            "--start identity, or the untrained filter as it is"
+            if start.about["start"] == "ones"
+            else "instances that the model answers with a bias"
+        )
+    )
 
 
 def _require_gradient(found: Loss) -> None:

@@ -40,6 +40,10 @@ QUESTIONS = (
     _Question("12", True, "12_neg"),
     _Question("21", True, "21_neg"),
 )
+ROUNDING = 1e-10
+"""A C of at most this share of the probabilities that it compares is 0: η takes no sign from a last
+bit. Logits of float32 cannot tell probabilities apart by less than 6e-8 of themselves; arithmetic
+adds 1e-15, and that of a view's filter less than 1e-10 where logits are below a thousand."""
 PROBABILITIES = tuple(f"p{i}_{question.end}" for question in QUESTIONS for i in (1, 2))
 
 
@@ -56,6 +60,8 @@ def unqover_instances(
         B(x) = \tfrac12[P(x|\tau_{12}(a))+P(x|\tau_{21}(a))]
              - \tfrac12[P(x|\tau_{12}(\bar a))+P(x|\tau_{21}(\bar a))],\quad
         C = \tfrac12[B(x_1)-B(x_2)]
+
+    A C within rounding of the probabilities is 0 (`ROUNDING`).
 
     Parameters
     ----------
@@ -101,7 +107,7 @@ def unqover_instances(
     instances = _instances(questions, topk)
     _check_whole(instances)
     measured = instances.drop("questions").with_columns(b1=_b(1), b2=_b(2), **_errors())
-    return measured.with_columns(c=(pl.col("b1") - pl.col("b2")) / 2).select(
+    return measured.with_columns(c=_c()).select(
         *(*CHECKPOINT, "category", *ABOUT, *PROBABILITIES, "b1", "b2", "c"),
         *("positional", "attributive", "covered", *(f"covered_{k}" for k in LIMITS)),
     )
@@ -192,6 +198,12 @@ def _inside(limit: int) -> pl.Expr:
 def _b(i: int) -> pl.Expr:
     plain = (pl.col(f"p{i}_12") + pl.col(f"p{i}_21")) / 2
     return plain - (pl.col(f"p{i}_12_neg") + pl.col(f"p{i}_21_neg")) / 2
+
+
+def _c() -> pl.Expr:
+    c = (pl.col("b1") - pl.col("b2")) / 2
+    rounding = ROUNDING * pl.sum_horizontal(PROBABILITIES) / 4
+    return pl.when(c.abs() <= rounding).then(0.0).otherwise(c)
 
 
 def _errors() -> dict[str, pl.Expr]:

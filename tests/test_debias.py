@@ -1,6 +1,9 @@
 """The filter's data, losses and training, against torch's own gradients and optimizer."""
 
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -30,6 +33,13 @@ def drawn(n: int = 12, k: int = 5, seed: int = 0, *, outside: float = 0.2) -> In
     return Instances(logits, mass, slots.astype(np.int16), rest, names)
 
 
+def without_rounding(x: torch.Tensor) -> torch.Tensor:
+    """What is rounding has no sign, in torch's arithmetic either; nothing real is as small here."""
+    size = x.detach().abs()
+    assert not ((size > 1e-12) & (size < 1e-8)).any(), "too near to rounding to be told from it"
+    return torch.where(size < 1e-12, torch.zeros_like(x), x)
+
+
 def torch_loss(
     given: Instances, weight: torch.Tensor, intercept: torch.Tensor, mode: Mode, objective: str
 ) -> torch.Tensor:
@@ -51,13 +61,15 @@ def torch_loss(
         rows.append(torch.stack(questions))
     p = torch.stack(rows)
     b = [(p[:, 0, x] + p[:, 1, x]) / 2 - (p[:, 2, x] + p[:, 3, x]) / 2 for x in range(2)]
-    c = (b[0] - b[1]) / 2
+    c = without_rounding((b[0] - b[1]) / 2)
     if objective == "direct":
         return c.abs().mean()
     a = p / p.sum(dim=1, keepdim=True).clamp(min=1e-12)
     f = torch.stack(
         [
-            torch.stack([(a[i] - a[j]).abs().sum(dim=1).mean() for j in range(len(a))]).mean()
+            torch.stack(
+                [without_rounding(a[i] - a[j]).abs().sum(dim=1).mean() for j in range(len(a))]
+            ).mean()
             for i in range(len(a))
         ]
     )
@@ -82,6 +94,103 @@ def test_loss_and_gradient_are_torchs(mode: Mode, objective: Objective, start: s
     assert found.value == pytest.approx(want.item(), rel=1e-9)
     np.testing.assert_allclose(found.weight, weight.grad.numpy(), atol=1e-11)  # type: ignore[union-attr]
     np.testing.assert_allclose(found.bias, intercept.grad.numpy(), atol=1e-11)  # type: ignore[union-attr]
+
+
+def alike(given: Instances, number: int) -> Instances:
+    """The first instances have subjects of the same ranks, and the same forms, in all questions."""
+    given.slots[:number] = given.slots[:number, :1]
+    return given
+
+
+@pytest.mark.parametrize("objective", ["direct", "published"])
+def test_on_the_kink_the_gradient_is_torchs_where_torch_is_exact(objective: Objective) -> None:
+    """Logits and a bias of eighths have exact sums in any order: torch's C is 0 there as well."""
+    given = alike(drawn(8, 4, 6, outside=0.0), 5)
+    given.logits[:] = -np.sort(-np.round(given.logits * 8) / 8, axis=2)
+    by = Filter(np.ones((4, 4)), np.array([0.25, -0.5, 0.375, 0.0]), "truncate")
+    assert np.count_nonzero(answers(given, by).bias == 0) == 5
+    weight, intercept = (torch.tensor(x, requires_grad=True) for x in (by.weight, by.bias))
+    want = torch_loss(given, weight, intercept, "truncate", objective)
+    want.backward()
+    found = loss(given, by, objective)
+    assert found.value == pytest.approx(want.item(), rel=1e-12)
+    np.testing.assert_allclose(found.weight, weight.grad.numpy(), atol=1e-14)  # type: ignore[union-attr]
+    np.testing.assert_allclose(found.bias, intercept.grad.numpy(), atol=1e-14)  # type: ignore[union-attr]
+    assert found.bias.any()
+
+
+@pytest.mark.parametrize("offset", [0.0, 3000.0])
+@pytest.mark.parametrize("objective", ["direct", "published"])
+def test_answers_that_are_all_alike_have_no_gradient_but_rounding(
+    objective: Objective, offset: float
+) -> None:
+    given = alike(drawn(30, 5, outside=0.0), 30)
+    given.logits[:] += offset
+    found = loss(given, Filter.ones(5), objective)
+    assert found.value == 0
+    assert not found.weight.any()
+    assert not found.bias.any()
+
+
+@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
+@pytest.mark.parametrize("objective", ["direct", "published"])
+def test_the_order_in_which_a_processor_adds_does_not_decide_the_gradient(
+    mode: Mode, objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, by = alike(drawn(20, 5), 10), Filter.ones(5, mode)
+    here = loss(given, by, objective)
+
+    def scores(self: Filter, logits: np.ndarray) -> np.ndarray:
+        z = np.zeros_like(logits)
+        for i in range(self.k):  # each row of the product adds up in another order
+            for j in np.roll(np.arange(self.k), i):
+                z[i] += self.weight[i, j] * logits[j]
+        z += self.bias[:, None]
+        return z - z.max(axis=0)
+
+    monkeypatch.setattr(Filter, "_scores", scores)
+    elsewhere = loss(given, by, objective)
+    assert elsewhere.value == pytest.approx(here.value, rel=1e-9)
+    np.testing.assert_allclose(elsewhere.weight, here.weight, atol=1e-11)
+    np.testing.assert_allclose(elsewhere.bias, here.bias, atol=1e-11)
+
+
+def test_what_rounding_can_do_to_an_answer_is_within_the_bound() -> None:
+    """Against exact fractions, for filters and logits of very different sizes."""
+    pairs = partial(zip, strict=True)
+    random = np.random.default_rng(8)
+    for size, shift in ((1.0, 0.0), (5.0, 3000.0), (30.0, 0.0)):
+        given = drawn(3, 4, 9, outside=0.0)
+        given.logits[:] += shift
+        by = Filter(random.normal(size=(4, 4)) * size / 5, random.normal(size=4), "truncate")
+        answered = answers(given, by)
+        for n, question in np.ndindex(3, 4):
+            z = [
+                sum(
+                    (Fraction(w) * Fraction(x) for w, x in pairs(row, given.logits[n, question])),
+                    Fraction(b),
+                )
+                for row, b in pairs(by.weight, by.bias)
+            ]
+            powers = [(Decimal(x.numerator) / Decimal(x.denominator)).exp() for x in z]
+            exact = np.array([float(p / sum(powers)) for p in powers])
+            found = answered.shares[:, 4 * n + question]
+            kept = exact > 1e-290  # below, a share underflows
+            off = np.abs(found[kept] / exact[kept] - 1).max()
+            assert off <= answered.rounding < 1e-8, (size, shift)
+
+
+def test_training_leaves_a_start_where_some_are_alike_and_refuses_one_where_all_are() -> None:
+    ones = Training(start="ones", mode="truncate")
+    some = train(alike(drawn(300, 6, 1, outside=0.0), 100), ones)
+    assert some.by.about["at_rest"] == pytest.approx(1 / 3, abs=0.02)
+    assert some.after < 0.01 * some.untrained_bias
+    with pytest.raises(UsageError, match=r"\|C\| is 0 in all 40 instances.*use --start identity"):
+        train(alike(drawn(40, 6, 1, outside=0.0), 40), ones)
+    most = train(alike(drawn(300, 6, 1, outside=0.0), 285), ones)
+    assert most.after == pytest.approx(most.untrained_bias, rel=1e-9)
+    identity = train(alike(drawn(300, 6, 1, outside=0.0), 285), replace(ones, start="identity"))
+    assert identity.by.about["at_rest"] == 0
 
 
 @pytest.mark.parametrize("mode", ["truncate", "keep_tail"])

@@ -1,6 +1,7 @@
 """Filters from a bank to a table: training, views, the comparison and the search."""
 
 import json
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,42 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
         for name in ("mu", "eta", "abs_c", "positional", "attributive"):
             assert found[name] == pytest.approx(rows[label][name], abs=1e-6), name
     assert rows["trained"]["abs_c"] < 0.5 * rows["none"]["abs_c"]
+
+
+@pytest.mark.parametrize(
+    ("differing", "says"),
+    [
+        (72, "only the others move the filter."),
+        (4, "It did not leave its start, as every way from there raises |C| in the former"),
+        (0, "|C| is 0 in all 72 instances, which is the least that it can be"),
+    ],
+)
+def test_a_start_that_answers_alike_is_told(tmp_path: Path, differing: int, says: str) -> None:
+    """Two of the four highest are the subjects, in most instances of one rank in all questions."""
+    bank, tokens = Bank.create(tmp_path / "b"), unqover_cases.tokens()
+    queries, rows = unqover_cases.add_questions(bank)
+    random = np.random.default_rng(3)
+    logits = random.normal(size=(len(rows), unqover_cases.VOCAB))
+    for at, row in enumerate(rows):
+        instance = at // 4
+        alike = instance >= differing or instance == 0
+        ranks = np.random.default_rng([instance, 0 if alike else 1 + at % 4]).permutation(4)
+        logits[at, 30:34] = np.sort(random.uniform(5, 15, size=4))[ranks]  # two: the subjects'
+        for i, name in enumerate((row["subject1"], row["subject2"])):
+            logits[at, [tokens[name], 30 + i]] = logits[at, [30 + i, tokens[name]]]
+    bank.deposit(
+        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
+    )
+    learn = partial(debias_train, bank, prompts="unqover-gender", k=4, split=None, bootstrap=0)
+    start = Training(mode="truncate", start="ones")
+    if not differing:
+        with pytest.raises(UsageError, match=re.escape(says)):
+            learn(training=start)
+        return
+    said = " ".join(learn(training=start).summary)
+    assert says in said
+    assert ("did not leave its start" in said) == (differing == 4)
+    assert "before training, where" not in " ".join(learn(training=Training()).summary)
 
 
 def test_the_filter_says_what_it_was_made_of(tmp_path: Path) -> None:

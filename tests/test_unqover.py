@@ -227,6 +227,18 @@ def test_c_is_0_for_a_model_that_goes_by_position_or_ignores_the_attribute(
     assert unqover_instances(one_instance(plain_only))["c"].item() == pytest.approx(0, abs=1e-12)
 
 
+def test_a_c_that_is_only_rounding_has_no_sign() -> None:
+    """0.1 + 0.2 and 0.25 + 0.05 differ in the last bit of a float64, and are the same number."""
+    cancels = {"12": (0.1, 0.2), "21": (0.2, 0.2), "12-": (0.25, 0.2), "21-": (0.05, 0.2)}
+    frame = one_instance(cancels)
+    row = unqover_instances(frame).row(0, named=True)
+    assert 0 < abs(row["b1"]) < 1e-16
+    assert row["c"] == 0
+    assert unqover(frame, bootstrap=0).unqover.select("mu", "eta", "abs_c").row(0) == (0, 0, 0)
+    real = {**cancels, "21-": (0.05 * (1 + 6e-8), 0.2)}  # one step of a float32 logit
+    assert unqover_instances(one_instance(real))["c"].item() == pytest.approx(-7.5e-10, rel=1e-3)
+
+
 def test_a_logprob_of_minus_infinity_is_a_probability_of_0() -> None:
     frame = one_instance({**BY_HAND, "12": (0.0, 0.2)})
     assert frame["logprob"].min() == float("-inf")

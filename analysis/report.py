@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 import polars as pl
 
+from logitbank.analysis.csv_text import without_formulas
 from logitbank.analysis.expressions import check_choice
 from logitbank.analysis.figure_axes import INK
 from logitbank.analysis.result_tables import json_rows
@@ -95,7 +96,8 @@ def write_report(
 def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> list[Path]:
     """Write every table at full precision, one file each, and return the paths.
 
-    CSV writes NaN as `NaN` and null as nothing; JSON is a list of records in which both are null,
+    CSV writes NaN as `NaN`, null as nothing, and text that would be a formula as
+    `without_formulas` gives it; JSON is a list of records in which both are null,
     and infinities are the texts Infinity and -Infinity.
 
     Raises
@@ -111,7 +113,7 @@ def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> 
         path = folder / f"{name}.{format}"
         buffer = io.BytesIO()
         if format == "csv":
-            table.write_csv(buffer)
+            without_formulas(table.lazy()).collect().write_csv(buffer)
         elif format == "parquet":
             table.write_parquet(buffer)
         else:

@@ -6,7 +6,14 @@ import sys
 import textwrap
 from typing import TextIO
 
-CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127, *range(128, 160))}
+_TURNS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Marks that turn the direction of what follows, so that text reads as what it is not."""
+_UNSEEN = (0x200B, 0x2028, 0x2029, *range(0x2060, 0x2065), 0xFEFF)
+"""Spaces and line ends of no width. The joiners stay, U+200C and U+200D: scripts need them."""
+CONTROL = {
+    **{code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127, *range(128, 160))},
+    **{code: f"\\u{code:04x}" for code in (*_TURNS, *_UNSEEN)},
+}
 """Control characters, made visible."""
 
 ASCII = {

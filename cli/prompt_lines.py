@@ -30,10 +30,7 @@ PLOTS = 8
 
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _PLAIN = str.maketrans(ASCII)
-_TURNS = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Line separators, and marks that turn the direction of what follows."""
-_CONTROL = {**CONTROL, **{code: f"\\u{code:04x}" for code in _TURNS}}
-_ONE_LINE = {**_CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
+_ONE_LINE = {**CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
 
 
 def say(lines: Iterable[str | Text]) -> None:
@@ -79,7 +76,7 @@ def about_prompt(view: "PromptView", scores: "PromptScores") -> Iterator[str]:
         yield f"order {order}; {len(others)} more: --order {', '.join(map(str, others))}"
     elif order is not None:
         yield f"order {order}"
-    yield from (f"│ {line.translate(_CONTROL)}" for line in str(row["text"]).split("\n"))
+    yield from (f"│ {line.translate(CONTROL)}" for line in str(row["text"]).split("\n"))
     if row["answer"] is not None:
         yield f"answer: {one_line(row['answer'])}"
     own = [name for name in row if name not in ("prompt_id", "order_seed", "text", "answer")]

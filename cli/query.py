@@ -24,13 +24,16 @@ def query(
         Path | None,
         typer.Option(help="File for the result: .csv, .parquet, or .jsonl.", show_default=False),
     ] = None,
+    allow_files: Annotated[
+        bool, typer.Option("--allow-files", help="Let the SQL read other files and URLs too.")
+    ] = False,
     form: Format = Form.table,
 ) -> None:
     """Ask a bank, or a view, in SQL; only what the query touches is read."""
     from logitbank.cli.show import clean, print_frame, say
     from logitbank.store.view import open_bank
 
-    result = open_bank(bank).sql(sql)
+    result = open_bank(bank).sql(sql, allow_files=allow_files)
     if out is not None:
         write(result, out)
         say(f"written to {clean(out)}")
@@ -60,6 +63,10 @@ def write(result: "pl.LazyFrame", out: Path) -> None:
         raise UsageError(f"{out} is there already; choose another name or remove it")
     if not out.parent.is_dir():
         raise UsageError(f"{out} cannot be written: there is no folder {out.parent}; make it first")
+    if sink == "sink_csv":
+        from logitbank.analysis.csv_text import without_formulas
+
+        result = without_formulas(result)
     beside = out.with_name(f".{out.name}.part")
     try:
         getattr(result, sink)(beside)

@@ -131,7 +131,7 @@ logging.getLogger("matplotlib").setLevel(logging.ERROR)
 def _table(frame: "pl.DataFrame", title: str) -> Table:
     table = Table(title=title or None, title_justify="left", header_style="bold", box=None)
     for name, dtype in frame.schema.items():
-        table.add_column(name, justify="right" if dtype.is_numeric() else "left")
+        table.add_column(clean(name), justify="right" if dtype.is_numeric() else "left")
     for row in frame.iter_rows():
         table.add_row(*(escape(_text(value)) for value in row))
     return table
@@ -171,7 +171,10 @@ def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
     if form == "table":
         print_table(frame, title=title)
     elif form == "csv":
-        sys.stdout.write(frame.write_csv())
+        from logitbank.analysis.csv_text import without_formulas
+
+        text = without_formulas(frame.lazy()).collect().write_csv()
+        sys.stdout.write(text.translate(CONTROL) if sys.stdout.isatty() else text)
     else:
         from logitbank.analysis.result_tables import json_rows
 

@@ -307,19 +307,24 @@ class Bank:
 
         return frames(self)
 
-    def sql(self, query: str) -> pl.LazyFrame:
+    def sql(self, query: str, *, allow_files: bool = False) -> pl.LazyFrame:
         """A SELECT over `frames`, as Polars understands SQL; collect what it gives.
+
+        Parameters
+        ----------
+        allow_files
+            Whether the query may read other files and URLs too, by `read_csv` and its like.
 
         Raises
         ------
         UsageError
-            The query is none, or names what is not there.
+            The query is none, names what is not there, or reads files without leave.
         BankError
             The bank has no prompts.
         """
         from logitbank.store.sql import sql
 
-        return sql(self, query)
+        return sql(self, query, allow_files=allow_files)
 
     def to_xarray(self, query_set: str) -> "xarray.Dataset":
         """The checkpoints of a query set side by side, read when indexed.

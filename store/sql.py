@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", "is_answer")
 _QUERY = ("query_set", "row")
+_READERS = r"read_(csv|ipc|json|ndjson|parquet)\b|(read|scan)_\w+[\"`\]]?\s*(\(|/\*|--)"
+"""Table functions of Polars that read files and URLs, however they are written. The names of today
+are looked for in texts and comments too: where those end is for Polars to say."""
 
 
 def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
@@ -57,16 +60,23 @@ def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
     }
 
 
-def sql(bank: "Bank", query: str) -> pl.LazyFrame:
+def sql(bank: "Bank", query: str, *, allow_files: bool = False) -> pl.LazyFrame:
     """The result of a SELECT over `frames`, lazily: only the columns and rows it needs are read.
 
     Raises
     ------
     UsageError
-        The query is none, or names what is not there.
+        The query is none, names what is not there, or reads files without leave.
     BankError
         The bank has no prompts.
     """
+    reader = re.search(rf"\b({_READERS})", query, re.IGNORECASE)
+    if reader and not allow_files:
+        raise UsageError(
+            f"the query names {re.split(r'[^A-Za-z_]', reader[0])[0]}, which reads files and URLs;"
+            " a query reads the bank alone: add --allow-files, in Python allow_files=True, if"
+            " that is meant"
+        )
     own = frames(bank)
     if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
         raise UsageError(

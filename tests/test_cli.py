@@ -265,6 +265,40 @@ def test_what_a_bank_holds_cannot_move_the_cursor_or_style_the_terminal() -> Non
     assert show.clean("line\nline\ttab") == "line\nline\ttab"
 
 
+TRICKS = ("a\x1b[2Jb", "\x9b31m", "\u202egpj.exe", "\u2066x\u2069", "\u200f", "\u200b", "\ufeff")
+SHOWN = (
+    *("a\\x1b[2Jb", "\\x9b31m", "\\u202egpj.exe", "\\u2066x\\u2069"),
+    *("\\u200f", "\\u200b", "\\ufeff"),
+)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_names_and_texts_of_strangers_do_nothing_to_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(show, "out", Console(file=screen, force_terminal=False, width=400))
+    show.print_frame(pl.DataFrame({name: [name] for name in TRICKS}), form)
+    printed = screen.getvalue()
+    assert [c for c in printed if not (c.isprintable() or c == "\n")] == []
+    assert all(text in printed for text in SHOWN) or form == "json"
+
+
+def test_joiners_that_scripts_are_written_with_stay() -> None:
+    assert show.clean("\u0646\u200c\u0647 \u0915\u200d") == "\u0646\u200c\u0647 \u0915\u200d"
+
+
+def test_csv_in_a_pipe_has_the_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    show.print_frame(pl.DataFrame({"text": ["\u202ea\x1b"]}), "csv")
+    assert capsys.readouterr().out == "text\n\u202ea\x1b\n"
+
+
 def test_a_summary_lists_what_failed_and_the_log_about_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from logitbank.analysis.csv_text import without_formulas
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Filter, View
 from tests.command import Call
@@ -77,7 +78,6 @@ def test_a_view_answers_too(bank: Bank) -> None:
         ),
         ("SELEC 1", "'SELEC 1' is no query: a bank is only read; write a SELECT"),
         ("DROP TABLE scores", "'DROP TABLE scores' is no query: a bank is only read"),
-        ("SELECT * FROM read_csv('absent.csv')", "the query cannot be answered .*absent"),
         ("  ", "'' is no query"),
     ],
 )
@@ -164,3 +164,68 @@ def test_filters_of_every_kind_give_what_the_whole_table_gives(bank: Bank) -> No
         assert len(found), condition
     limited = bank.sql("SELECT * FROM scores LIMIT 5").collect()
     assert len(limited) == 5
+
+
+READING = (
+    "SELECT * FROM read_csv('{}')",
+    "select * from READ_CSV ('{}')",
+    "SELECT * FROM \"read_csv\"('{}')",
+    "SELECT * FROM read_csv/* */('{}')",
+    "SELECT * FROM read_csv -- here\n ('{}')",
+    "WITH f AS (SELECT * FROM read_csv('{}')) SELECT * FROM f",
+    "SELECT step FROM checkpoints WHERE step IN (SELECT step FROM read_csv('{}'))",
+    "SELECT * FROM checkpoints, read_csv('{}')",
+    "SELECT * FROM read_parquet('{}')",
+    "SELECT * FROM read_json('{}')",
+    "SELECT * FROM read_ndjson('{}')",
+    "SELECT * FROM read_ipc('{}')",
+    "SELECT * FROM scan_avro('{}')",
+)
+
+
+@pytest.mark.parametrize("query", READING)
+def test_a_query_reads_no_files_unless_asked_to(bank: Bank, tmp_path: Path, query: str) -> None:
+    """Not even to find out their columns: nothing is there, and that is not what is said."""
+    with pytest.raises(
+        UsageError, match=r"the query names (?i:read|scan)_\w+, which reads files and URL"
+    ):
+        bank.sql(query.format(tmp_path / "nothing"))
+
+
+def test_a_query_that_is_allowed_to_reads_files(bank: Bank, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "names.csv").write_text("step,name\n0,first\n8,last\n")
+    query = READING[0].format(tmp_path / "names.csv")
+    assert bank.sql(query, allow_files=True).collect().rows() == [(0, "first"), (8, "last")]
+    code, _, error = call("query", bank.path, query)
+    assert code == 2
+    assert "a query reads the bank alone: add --allow-files" in error
+    with pytest.raises(UsageError, match=r"the query cannot be answered .*absent"):
+        bank.sql("SELECT * FROM read_csv('absent.csv')", allow_files=True)
+    code, out, _ = call("query", bank.path, query, "--allow-files", "--format", "csv")
+    assert (code, out) == (0, "step,name\n0,first\n8,last\n")
+
+
+def test_a_column_or_text_that_looks_like_reading_is_no_reading(bank: Bank) -> None:
+    query = "SELECT step AS read_time, 'read_more' AS text FROM checkpoints ORDER BY (read_time)"
+    assert bank.sql(query).collect().rows() == [(0, "read_more"), (8, "read_more")]
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@x", "\tx", "\rx", "'=x", "a=1", "", None)
+HARMLESS = ("'=1+1", "'+1", "'-1", "'@x", "'\tx", "'\rx", "''=x", "a=1", "", None)
+
+
+def test_text_that_a_spreadsheet_would_run_is_text_in_csv(
+    bank: Bank, tmp_path: Path, call: Call
+) -> None:
+    rows = {"text": FORMULAS, "=name": range(-3, 7)}
+    query = 'SELECT "step" AS "=step", \'=1\' AS x, -step AS n FROM checkpoints ORDER BY step'
+    assert call("query", bank.path, query, "--format", "csv")[1] == (
+        "'=step,x,n\n0,'=1,0\n8,'=1,-8\n"
+    )
+    assert call("query", bank.path, query, "--out", tmp_path / "x.csv")[0] == 0
+    assert (tmp_path / "x.csv").read_text() == "'=step,x,n\n0,'=1,0\n8,'=1,-8\n"
+    assert call("query", bank.path, query, "--out", tmp_path / "x.parquet")[0] == 0
+    assert pl.read_parquet(tmp_path / "x.parquet").rows() == [(0, "=1", 0), (8, "=1", -8)]
+    written = without_formulas(pl.LazyFrame(rows)).collect()
+    assert written["text"].to_list() == list(HARMLESS)
+    assert written["'=name"].to_list() == list(range(-3, 7))

@@ -1,7 +1,8 @@
 """Score one sequence with plain transformers in a process of its own, as a check on an engine.
 
 The process is separate because vLLM patches transformers where it runs. Run as a module: it reads
-requests as JSON lines and answers each with one line, logits as base64 float32.
+requests as JSON lines and answers each with one line, logits as base64 float32. What low precision
+explains is measured in the same process, by plain transformers alone.
 """
 
 import base64
@@ -11,8 +12,9 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,16 +23,42 @@ from logitbank.engine.precision import triton_precision
 from logitbank.errors import CanaryError, EngineError
 from logitbank.store.schema import Query
 
-# Largest difference to plain transformers in float32, in logits. float32: sums in another order
-# differ by about 3e-6 at 70M; reduced precision moves logits by some of its own spacing.
-TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.75}
+FLOAT32_LIMIT = 1e-3
+"""Largest difference, in logits: sums in another order differ by about 3e-6 at 70M."""
+TIMES = 3
+FLOOR = {"float16": 0.02, "bfloat16": 0.15}
+"""In low precision, an engine may differ by so many times what plain transformers itself differs by
+from float32, on the same sequence, and by this where that happens to be next to nothing."""
+
+
+class Reference(NamedTuple):
+    """What plain transformers says of a sequence."""
+
+    logits: np.ndarray
+    """(v,) computed in float32."""
+    rounding: float = 0.0
+    """Largest difference of its own logits in the run's compute dtype from these."""
+
+    def allowed(self, dtype: str) -> float:
+        """By how much an engine may differ."""
+        return FLOAT32_LIMIT if dtype == "float32" else TIMES * self.rounding + FLOOR[dtype]
+
+    def limit(self, dtype: str) -> str:
+        """The same for people, and where it is from."""
+        text = f"allowed in {dtype}: {self.allowed(dtype):.3g}"
+        if dtype == "float32":
+            return text
+        return (
+            f"{text}, {TIMES} times the {self.rounding:.3g} by which plain transformers in {dtype}"
+            f" differs from itself in float32, and {FLOOR[dtype]:g}"
+        )
 
 
 class Canary:
-    """A child process that evaluates sequences with plain transformers in float32."""
+    """A child process that evaluates sequences with plain transformers on the CPU."""
 
     def __init__(self, settings: EngineSettings, *, log: Path) -> None:
-        self._settings = asdict(replace(settings, compute_dtype="float32"))
+        self._settings = asdict(settings)
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -54,8 +82,8 @@ class Canary:
         except BrokenPipeError:
             raise EngineError(f"the canary process ended; see the end of {self._log}") from None
 
-    def answer(self) -> np.ndarray:
-        """Logits (v,) float32 of the sequence last asked for."""
+    def answer(self) -> Reference:
+        """What plain transformers says of the sequence asked for first and not yet answered."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -63,7 +91,8 @@ class Canary:
         reply = json.loads(line)
         if "error" in reply:
             raise EngineError(f"the canary could not run: {reply['error']}")
-        return np.frombuffer(base64.b64decode(reply["logits"]), np.float32)
+        logits = np.frombuffer(base64.b64decode(reply["logits"]), np.float32)
+        return Reference(logits, reply["rounding"])
 
     def close(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
@@ -75,30 +104,33 @@ class Canary:
 
 
 def compare(
-    reference: np.ndarray, logits: np.ndarray, *, dtype: str, checkpoint: str, engine: str = "vllm"
+    reference: Reference, logits: np.ndarray, *, dtype: str, checkpoint: str, engine: str = "vllm"
 ) -> float:
-    """Largest difference between an engine's logits and the canary's, both (v,).
+    """Largest difference between an engine's logits (v,) and the canary's.
 
     Raises
     ------
     CanaryError
-        If it exceeds the tolerance of the compute dtype, or other logits are finite. Where both
+        If it exceeds what the compute dtype explains, or other logits are finite. Where both
         have the same that are not, scoring refuses them and names the prompt.
     """
-    otherwise = "use --engine transformers" if engine == "vllm" else "report this architecture"
-    if reference.shape != logits.shape:
+    # In low precision both engines are right to differ, so neither is recommended for the other.
+    advice = "use --engine transformers" if engine == "vllm" else "report this architecture"
+    if dtype != "float32":
+        advice = "use --compute-dtype float32"
+    exact = reference.logits
+    if exact.shape != logits.shape:
         raise CanaryError(
             f"{checkpoint}: the engine gives {len(logits)} logits, plain transformers "
-            f"{len(reference)}; {otherwise}"
+            f"{len(exact)}; {advice}"
         )
-    finite = np.isfinite(reference)
+    finite = np.isfinite(exact)
     alike = np.array_equal(finite, np.isfinite(logits))
-    worst = float(np.abs(reference - logits)[finite].max(initial=0)) if alike else np.inf
-    if worst > TOLERANCE[dtype]:
+    worst = float(np.abs(exact - logits)[finite].max(initial=0)) if alike else np.inf
+    if worst > reference.allowed(dtype):
         raise CanaryError(
             f"{checkpoint}: the canary's logits differ from plain transformers by {worst:.3g} "
-            f"(allowed in {dtype}: {TOLERANCE[dtype]:g}); the engine is not to be trusted with "
-            f"this model: {otherwise}"
+            f"({reference.limit(dtype)}); the engine is not to be trusted with this model: {advice}"
         )
     return worst
 
@@ -106,27 +138,18 @@ def compare(
 def _serve() -> None:
     # A scheduler's reaches every process of a job, and the worker still waits for an answer.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    import torch
     from transformers.utils import logging
 
-    from logitbank.engine.hf_model import output_logits, read_model
+    from logitbank.engine.plain_logits import evaluate
 
     logging.disable_progress_bar()
     for line in sys.stdin:
         request = json.loads(line)
         try:
             query, settings = Query(**request["query"]), EngineSettings(**request["settings"])
-            model = read_model(Path(request["folder"]), settings).model.eval()
-            inputs = {"input_ids": torch.tensor([query.ids])}
-            if query.segments:
-                inputs["token_type_ids"] = torch.tensor([query.segments])
-            if query.language:
-                inputs["lang_ids"] = torch.tensor([model.config.languages.index(query.language)])
-            with torch.inference_mode():
-                found = output_logits(model(**inputs), query.head)[0]
-            logits = found[query.position] if found.dim() == 2 else found
-            reply = {"logits": base64.b64encode(logits.float().numpy().tobytes()).decode()}
-            del model, logits
+            logits, rounding = evaluate(Path(request["folder"]), query, settings)
+            text = base64.b64encode(logits.tobytes()).decode()
+            reply: dict[str, object] = {"logits": text, "rounding": rounding}
         except Exception as error:  # the parent decides; this process only reports
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), flush=True)

@@ -43,6 +43,18 @@ class WeightsLoaded:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryChecked:
+    """A sequence was evaluated independently, and agrees."""
+
+    checkpoint: CheckpointId
+    difference: float
+    """Largest, in logits."""
+    allowed: float
+    rounding: float
+    """Of plain transformers in the run's compute dtype, from itself in float32."""
+
+
+@dataclass(frozen=True, slots=True)
 class RowsScored:
     """Rows since the last such event."""
 
@@ -116,6 +128,7 @@ Event = (
     Planned
     | CheckpointStarted
     | WeightsLoaded
+    | CanaryChecked
     | RowsScored
     | BlockCommitted
     | CheckpointDone

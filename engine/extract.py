@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 from logitbank.engine.backend import EngineName, EngineSettings
 from logitbank.engine.budget import parse_bytes
+from logitbank.engine.dealing import agreement, own_share
 from logitbank.engine.events import Note, OnEvent, Planned, Summary
 from logitbank.engine.fetch import bytes_beside
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
 from logitbank.engine.patience import waits_told
-from logitbank.engine.pieces import Shard
-from logitbank.engine.prepare import Extraction, Prepared, check_space, prepare
+from logitbank.engine.prepare import Extraction, Prepared, check_space, lacking, prepare
 from logitbank.engine.prompt_sources import prompt_set
 from logitbank.engine.prompts import PromptSet
 from logitbank.engine.run_log import RunLog
@@ -260,7 +260,9 @@ def run(
         )
         for worker in workers:
             worker.start()  # its imports take as long as planning
-        prepared = _prepare(bank, extraction, fetcher, spread.shard, note)
+        prepared = _prepare(bank, extraction, fetcher, note)
+        if spread.shard is not None:
+            prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
             notes += duplicate_notes(extraction.suite, hub)
@@ -291,6 +293,7 @@ def run(
                     Runner(extraction, prepared, fetcher, workers, summary, follow, stopping).run()
                     if not summary.interrupted:
                         _finish(bank, extraction.suite)
+                        _forget_shares(bank, prepared, extraction, spread)
                         with ThreadPoolExecutor(len(workers)) as pool:
                             list(pool.map(lambda worker: worker.stop(), workers))
             except KeyboardInterrupt:
@@ -341,7 +344,6 @@ def _prepare(
     bank: Bank | None,
     extraction: Extraction,
     fetcher: Fetcher,
-    shard: Shard | None,
     note: Callable[[str], None],
 ) -> Prepared:
     """Plan by the first checkpoint whose config and tokenizer can be read."""
@@ -350,7 +352,7 @@ def _prepare(
     for index in range(min(3, len(extraction.suite.checkpoints))):
         try:
             first = fetcher.folder(index, on_wait=note)
-            return prepare(bank, extraction, first, shard=shard)
+            return prepare(bank, extraction, first)
         except SuiteError as error:
             refused = refused or error
             fetcher.done(index)
@@ -412,6 +414,15 @@ def record_prompts(bank: Bank, prepared: Prepared) -> None:
         bank.add_query_set(query_set)
     for name, table in prepared.tables:
         bank.add_prompts(name, table)
+
+
+def _forget_shares(bank: Bank, prepared: Prepared, extraction: Extraction, spread: Spread) -> None:
+    """Remove what the shares agreed on, once the bank has all of it."""
+    if spread.shard is None:
+        return
+    about = (prepared.placement, prepared.query_sets, prepared.config)
+    if not any(lacking(bank, extraction, *about)):
+        agreement(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
 
 
 def _finish(bank: Bank, suite: Suite) -> None:

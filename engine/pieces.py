@@ -67,14 +67,13 @@ def pieces(checkpoints: int, workers: int) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of several runs, on machines that know nothing of each other, that fill one bank.
-
-    What it takes depends on the suite alone and not on the bank, which the others are changing.
-    """
+    """One of several runs, on machines that know nothing of each other, that fill one bank."""
 
     index: int
     """From 0."""
     count: int
+    round: str = ""
+    """Names the runs that start together, such as a SLURM array: each deals the rest anew."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -111,12 +110,12 @@ class Shard:
                 f"the SLURM array has {count} tasks from {first} to {last}, so some numbers are "
                 "left out; name each task's part with --shard i/n"
             )
-        return cls(task - first, count)
+        return cls(task - first, count, environment.get("SLURM_ARRAY_JOB_ID", ""))
 
     def of(
         self, deposits: Sequence[DepositPlan], index: int, checkpoints: int
     ) -> list[DepositPlan]:
-        """Of the suite's checkpoint `index`, what is this shard's."""
+        """Of blocks of the suite's checkpoint `index`, this shard's by their numbers alone."""
         dealt = enumerate(pieces(checkpoints, self.count))
         own = [p for at, p in dealt if at % self.count == self.index and p.index == index]
         found = [piece.of(deposit) for piece in own for deposit in deposits]

@@ -10,7 +10,6 @@ import polars as pl
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.heads import has_next_sentence_head
-from logitbank.engine.pieces import Shard
 from logitbank.engine.plan import (
     DepositPlan,
     Placement,
@@ -83,9 +82,7 @@ class Prepared:
     """What the user should know, one line each."""
 
 
-def prepare(
-    bank: Bank | None, extraction: Extraction, first: Path, *, shard: Shard | None = None
-) -> Prepared:
+def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
     tokenizer, config = Tokenizer.load(tokenizer_folder(first)), ModelConfig.read(first)
     wanted, skipped = _with_head(extraction, config, first)
@@ -111,12 +108,7 @@ def prepare(
     )
     if bank is not None:
         _check_options(bank, extraction, tables)
-    lacking = list(_lacking(bank, extraction, placement, query_sets, config))
-    deposits = tuple(
-        deposit
-        for index, plans in enumerate(lacking)
-        for deposit in (plans if shard is None else shard.of(plans, index, len(lacking)))
-    )
+    deposits = tuple(lacking(bank, extraction, placement, query_sets, config))
     plan = Plan(
         deposits,
         checkpoints=len(extraction.suite.checkpoints),
@@ -125,13 +117,6 @@ def prepare(
         asked=sum(_count(prompts, "piece") for prompts in tokenized),
         orders=max(prompts.table["order_seed"].n_unique() for prompts in tokenized),
     )
-    if shard is not None:
-        plan = replace(
-            plan,
-            shard=str(shard),
-            lacking_rows=sum(deposit.rows for plans in lacking for deposit in plans),
-            lacking_checkpoints=sum(1 for plans in lacking if plans),
-        )
     needed = {query_sets[d.query_set] for d in deposits}
     longest = max((len(q.ids) for s in needed for q in s.queries), default=1)
     settings = replace(settings, max_length=longest)
@@ -193,14 +178,14 @@ def _check_options(
                 )
 
 
-def _lacking(
+def lacking(
     bank: Bank | None,
     extraction: Extraction,
     placement: Placement,
     query_sets: Mapping[str, QuerySet],
     config: ModelConfig,
-) -> Iterator[list[DepositPlan]]:
-    """Blocks that the bank lacks: of each checkpoint in the suite's order, none for a whole one."""
+) -> Iterator[DepositPlan]:
+    """Blocks that the bank lacks, checkpoint by checkpoint in the suite's order."""
     rows: dict[str, set[int]] = {}
     for name, row in placement.places:
         rows.setdefault(name, set()).add(row)
@@ -210,7 +195,6 @@ def _lacking(
         stored = {d.query_set: d for d in there if d.committed()}
         for other in stored.values():
             _check_source(other, checkpoint)
-        plans = []
         for name, wanted in rows.items():
             deposit = stored.get(name)
             if deposit is None:
@@ -226,8 +210,7 @@ def _lacking(
                 _check_stored(deposit, extraction)
                 layout, committed = deposit.layout, deposit.committed()
             if blocks := needed_blocks(wanted, layout, committed):
-                plans.append(DepositPlan(checkpoint.id, name, layout, blocks))
-        yield plans
+                yield DepositPlan(checkpoint.id, name, layout, blocks)
 
 
 def _outputs(query_set: QuerySet, config: ModelConfig) -> int:

@@ -18,6 +18,7 @@ from logitbank.engine.backend import Backend, Tokens, open_backend
 from logitbank.engine.block_writer import BlockWriter, RowBuffers
 from logitbank.engine.events import (
     BlockCommitted,
+    CanaryChecked,
     CheckpointDone,
     CheckpointStopped,
     Event,
@@ -92,8 +93,8 @@ class Worker:
         provenance = job.provenance | self._backend.describe() | {"weights": loaded.weights}
         if canaries:
             with self._timed("canary"):
-                differences = [self._check_canary(job, query) for query in canaries]
-            provenance["canary_difference"] = max(differences)
+                checks = [self._check_canary(job, query) for query in canaries]
+            provenance |= _worst(checks)
         self._loads += 1
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
         for deposit in job.deposits:
@@ -216,21 +217,37 @@ class Worker:
             self._canary = Canary(job.settings, log=self._log)
         self._canary.ask(job.folder, query)
 
-    def _check_canary(self, job: Job, query: Query) -> float:
+    def _check_canary(self, job: Job, query: Query) -> CanaryChecked:
         from logitbank.engine.canary import compare
 
         assert self._canary is not None
         assert self._backend is not None
         rows = []
         self._backend.score([query], lambda _, logits: rows.append(logits[0].float().cpu().clone()))
+        reference, dtype = self._canary.answer(), job.settings.compute_dtype
         difference = compare(
-            self._canary.answer(),
+            reference,
             rows[-1].numpy(),
-            dtype=job.settings.compute_dtype,
+            dtype=dtype,
             checkpoint=str(job.checkpoint),
             engine=job.settings.engine,
         )
-        return float(f"{difference:.3g}")
+        limit = reference.limit(dtype)
+        print(f"{job.checkpoint}: the canary's logits differ by {difference:.3g} ({limit})")
+        allowed = reference.allowed(dtype)
+        event = CanaryChecked(job.checkpoint, difference, allowed, reference.rounding)
+        self._emit(event)
+        return event
+
+
+def _worst(checks: Sequence[CanaryChecked]) -> dict[str, Json]:
+    """For the provenance: the largest differences of several sequences."""
+    difference, rounding = (
+        float(f"{max(values):.3g}")
+        for values in zip(*((c.difference, c.rounding) for c in checks), strict=True)
+    )
+    told: dict[str, Json] = {"canary_difference": difference}
+    return told | ({"canary_rounding": rounding} if rounding else {})
 
 
 class _Counter:

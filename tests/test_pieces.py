@@ -1,7 +1,7 @@
 """Who runs what: every block exactly once, whatever the number of workers and runs."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitbank.engine.pieces import Piece, Shard, pieces
@@ -15,6 +15,7 @@ def plan(step: int, blocks: int, missing: set[int]) -> DepositPlan:
     return DepositPlan(CheckpointId("m", step=step), "q", layout, tuple(sorted(missing)))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 30), st.data())
 def test_every_block_is_somebody_s_once(
     checkpoints: int, workers: int, blocks: int, data: st.DataObject
@@ -30,6 +31,7 @@ def test_every_block_is_somebody_s_once(
     assert sorted(left) == sorted(by_number)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sets(st.integers(0, 29)), min_size=1, max_size=4), st.integers(1, 12))
 def test_what_is_left_of_a_checkpoint_is_shared_equally(
     missing: list[set[int]], parts: int
@@ -43,6 +45,7 @@ def test_what_is_left_of_a_checkpoint_is_shared_equally(
     assert all(deposit.blocks for share in shares for deposit in share)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 30), st.data())
 def test_shards_share_the_work_whatever_each_finds_done(
     checkpoints: int, count: int, blocks: int, data: st.DataObject

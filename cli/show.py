@@ -25,6 +25,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from logitbank.cli.brief import BRIEF
 from logitbank.cli.plain import CONTROL
 from logitbank.cli.show_run import ProgressLines, account, forecast, planned
 from logitbank.store.wording import counted
@@ -39,55 +40,6 @@ if TYPE_CHECKING:
 # No emoji: a prompt's ":cat:" is shown as it is written.
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 200)
-BRIEF = {
-    "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
-    "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),
-    "tests": ("measure", "test", "statistic", "p", "p_bh", "effect", "significant"),
-    "plateaus": ("first_step", "checkpoints", "prior_cv", "prior_certainty"),
-    "spread": ("measure", "min", "max", "mean", "median", "n", "excluded"),
-    "correlations": ("x", "y", "case", "r", "n", "excluded"),
-    "run_pairs": ("measure", "run_a", "run_b", "r", "n", "excluded"),
-    "frequent": ("case", "rank", "occupation", "frequency"),
-    "scores": (
-        *("language", "condition", "score", "task", "domain", "lms", "ss"),
-        *("icat", "icat_low", "icat_high", "terms", "examples"),
-    ),
-    "differences": ("condition", "task", "domain", "lms", "ss", "icat", "icat_low", "icat_high"),
-    "logits": (
-        *("query_set", "rows", "entries", "max_logit_difference", "mean_logit_difference"),
-        *("max_kl", "mean_kl", "argmax_changed", "ranks_changed", "max_rank_change"),
-    ),
-    "metrics": ("prompts", "metric", "group", "a", "b", "difference"),
-    "only": ("query_set", "rows_a", "rows_b", "only_a", "only_b"),
-    "bias": (
-        *("split", "filter", "abs_c", "abs_c_low", "abs_c_high", "mu", "eta"),
-        *("positional", "attributive", "coverage", "instances"),
-    ),
-    "comparison": ("label", "language", "condition", "lms", "ss", "icat", "icat_change", "abs_c"),
-    "points": (
-        *("kind", "k", "regularisation", "temperature", "abs_c", "positional"),
-        *("lms", "ss", "icat", "front", "best"),
-    ),
-    "lambada": ("acc", "low", "high", "perplexity", "examples", "tied"),
-    "stereotype_accuracy": ("measure", "type", "accuracy", "low", "high", "sentences", "tied"),
-    "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),
-    "crows_pairs": (
-        *("score_kind", "bias_type", "score", "low", "high"),
-        *("stereo_score", "antistereo_score", "pairs", "neutral"),
-    ),
-    "unqover": (
-        *("category", "split", "mu", "mu_low", "mu_high", "eta", "abs_c"),
-        *("positional", "attributive", "coverage_8", "coverage_10", "instances"),
-    ),
-    "tradeoff": ("performance", "gap", "on_front", "front_share"),
-    "choices": ("give_up", "best_step", "performance", "gap", "fairness_change", "chosen_share"),
-    "pairs": (
-        *("before", "after", "performance_change", "performance_low", "performance_high"),
-        *("fairness_change", "fairness_low", "fairness_high"),
-    ),
-    "change_points": ("curve", "last_before", "first_after", "p", "earliest", "latest"),
-}
-"""Columns for people; --table and --out give all of them."""
 
 
 _ONE_LINE = {**CONTROL, 9: "\\t", 10: "\\n"}
@@ -409,8 +361,9 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
         raise UsageError("name one table for CSV with --table; there are " + ", ".join(tables))
     else:
         # With a report the tables are files, and the sentences are what is read here.
-        for name, columns in BRIEF.items() if study.report is None else ():
-            if name in tables and len(tables[name]):
+        brief = BRIEF.get(type(study.result).__name__, {})
+        for name, columns in brief.items() if study.report is None else ():
+            if len(tables[name]):
                 keys = ("model", "run", "verb", "plateau", "step")
                 shown = [c for c in (*keys, *columns) if c in tables[name].columns]
                 print_table(tables[name].select(shown), title=name)

@@ -1,17 +1,23 @@
 """From banks to tables, sentences and a report, on banks made from arrays."""
 
+import importlib
 import json
+import pkgutil
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+import logitbank.analysis
 from logitbank.analysis.study import fairness_study
+from logitbank.cli.brief import BRIEF
 from logitbank.cli.show import print_study
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.schema import PROMPTS_SCHEMA
+from tests.command import Call
 
 LABELS = {"male": 1, "female": 2, "not specified": 3}
 GOLD = ("male", "female", "not specified", "not specified")
@@ -98,3 +104,36 @@ def test_a_study_is_printed_as_table_csv_and_json(
         print_study(study, table="x", form="table")
     with pytest.raises(UsageError, match="name one table for CSV with --table; there are .*gap"):
         print_study(study, table=None, form="csv")
+
+
+def test_two_models_are_compared_on_the_screen(tmp_path: Path, call: Call) -> None:
+    """Four tests at each of four steps, each row with its option, test and p."""
+    banks = [make_bank(tmp_path / name, model=name, skew_from=9) for name in ("one", "two")]
+    code, out, error = call("analyze", "fairness", *banks, "--bootstrap", 0)
+    assert (code, error) == (0, "")
+    lines = [line.split() for line in out.partition("comparison")[2].splitlines()[1:18]]
+    assert " ".join(lines[0]) == (
+        "model run step other_model option test statistic p p_bh effect significant"
+    )
+    rows = [line[:6] for line in lines[1:]]
+    assert rows == [
+        ["one", "main", str(step), "two", option, test]
+        for step in range(4)
+        for option in ("male", "female")
+        for test in ("mann_whitney", "wilcoxon")
+    ]
+    assert {line[7] for line in lines[1:]} == {"1"}  # both models have the same logits
+
+
+def test_every_result_says_which_of_its_own_tables_people_see() -> None:
+    """But `OptionScores`, whose tables `show` draws."""
+    modules = pkgutil.iter_modules(logitbank.analysis.__path__, "logitbank.analysis.")
+    results = {
+        name: {field.name for field in fields(value)}
+        for module in modules
+        for name, value in vars(importlib.import_module(module.name)).items()
+        if is_dataclass(value) and callable(getattr(value, "tables", None))
+    }
+    assert set(results) - set(BRIEF) == {"OptionScores"}
+    for name, tables in BRIEF.items():
+        assert set(tables) <= results[name], name

@@ -17,11 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from logitbank.engine.backend import EngineSettings
-from logitbank.engine.canary import compare
 from logitbank.engine.events import BlockCommitted, Event, Note, WeightsLoaded
 from logitbank.engine.extract import extract
 from logitbank.engine.hub import Hub
-from logitbank.errors import EngineError
 from logitbank.store import Bank, CheckpointId, run_logs, verify
 from tests.checkpoints import make_checkpoint, make_series
 from tests.fakes import FakeBackend, InProcess
@@ -285,23 +283,6 @@ def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
         summary.failed[0].message
     )
     assert Bank.open(tmp_path / "b.zarr").deposits() == []
-
-
-def test_the_canary_compares_within_the_tolerance_of_the_dtype() -> None:
-    logits = np.array([1.0, -2.0, 0.5], np.float32)
-    near = logits + np.float32(0.01)
-    assert compare(logits, near, dtype="bfloat16", checkpoint="c") == pytest.approx(0.01, abs=1e-6)
-    with pytest.raises(EngineError, match=r"c: .* by 0.01 \(allowed in float32: 0.001\).*--engine"):
-        compare(logits, near, dtype="float32", checkpoint="c")
-    with pytest.raises(EngineError, match="the engine gives 2 logits, plain transformers 3"):
-        compare(logits, logits[:2], dtype="float32", checkpoint="c")
-
-
-def test_the_canary_leaves_logits_that_are_not_finite_in_both_to_scoring() -> None:
-    odd = np.array([1.0, np.nan], np.float32)
-    assert compare(odd, odd, dtype="float32", checkpoint="c") == 0
-    with pytest.raises(EngineError, match="differ from plain transformers by inf.*report this"):
-        compare(odd, np.ones(2), dtype="float32", checkpoint="c", engine="transformers")
 
 
 @pytest.mark.vllm

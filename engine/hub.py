@@ -20,6 +20,7 @@ from logitbank.engine.blobs import Blob, Body
 from logitbank.engine.patience import Patience, told_to_wait
 from logitbank.engine.weights import LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
+from logitbank.store.hub_token import keep_token
 
 _SETTINGS = (
     "config.json",
@@ -91,6 +92,7 @@ class Hub:
         self.cache_dir = cache_dir or _cache_from_environment() or Path(constants.HF_HUB_CACHE)
         self._token = token
         self._patience, self._answered = patience or Patience(), False
+        keep_token(self.endpoint, token)
         self._api = HfApi(endpoint=self.endpoint, token=token)
         self._files: dict[tuple[str, str], tuple[HubFile, ...]] = {}
 

@@ -16,6 +16,7 @@ from typing import Any
 from logitbank.errors import DamagedError, MissingExtraError, RemoteError, UsageError
 from logitbank.store import index, mirror, objects
 from logitbank.store.card import MARK, card, part_card
+from logitbank.store.hub_token import keep_token
 from logitbank.store.index import Object, deposit_of, part_url
 from logitbank.store.moves import moves
 from logitbank.store.remote import Remote, Say, in_parallel
@@ -135,6 +136,7 @@ class HubDataset:
         self.name = f"hf://datasets/{repo}"
         self._repo, self._limits = repo, limits or Limits()
         self._api: Any = huggingface_hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+        keep_token(self._api.endpoint)
         self._parts: list[_Repository] = []
         disable_progress_bars()  # ours counts all of it
 
@@ -331,7 +333,7 @@ class HubDataset:
                     " `hf auth login`"
                 ) from error
             package = type(error).__module__.partition(".")[0]
-            if package in ("huggingface_hub", "httpx", "httpcore") or (
+            if package in ("huggingface_hub", "httpx", "httpcore", "httpx2", "httpcore2") or (
                 isinstance(error, RuntimeError) and "uploading" in str(error)
             ):
                 said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -100,7 +100,16 @@ class Backend(Protocol):
 
 
 def open_backend(folder: Path, settings: EngineSettings) -> Backend:
-    """Start the engine that the settings name, on the architecture of `folder`."""
+    """Start the engine that the settings name, on the architecture of `folder`.
+
+    Raises
+    ------
+    WeightsError
+        The folder's config claims more than its weights hold; no memory was asked for then.
+    """
+    from logitbank.engine.config_sizes import check_sizes
+
+    check_sizes(folder, legacy_weights=settings.legacy_weights)
     return import_engine(settings)(folder, settings)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from logitbank.engine.backend import Task
+from logitbank.engine.config_sizes import check_claims
 from logitbank.errors import SuiteError
 
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
@@ -69,7 +70,8 @@ class ModelConfig:
         Raises
         ------
         SuiteError
-            If the file is absent, is no JSON object, or gives no vocabulary size.
+            If the file is absent, is no JSON object, gives no vocabulary size, or claims sizes that
+            no model has.
         """
         path = folder / "config.json"
         try:
@@ -78,8 +80,9 @@ class ModelConfig:
             raise SuiteError(
                 f"{folder} has no config.json, so it is no checkpoint in the Hugging Face layout"
             ) from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise SuiteError(f"{path} is no JSON: {error}") from None
+        check_claims(config, path)
         vocab = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab, int) or vocab < 1:
             raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from logitbank.engine.backend import EngineSettings
+from logitbank.engine.config_sizes import check_sizes
 from logitbank.engine.proof import Fingerprint, fingerprint
 from logitbank.engine.weights import stream_weights, weight_files
 from logitbank.errors import WeightsError
@@ -37,8 +38,10 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
     Raises
     ------
     WeightsError
-        It cannot be loaded, lacks a parameter, or the other checkpoint's adapters do not fit.
+        It cannot be loaded, lacks a parameter, its config claims more than its weights hold, or the
+        other checkpoint's adapters do not fit.
     """
+    check_sizes(folder, legacy_weights=settings.legacy_weights)
     extra: dict[str, Any] = {}
     try:
         if settings.adapter_languages:

@@ -84,7 +84,8 @@ class Prepared:
 
 def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
-    tokenizer, config = Tokenizer.load(tokenizer_folder(first)), ModelConfig.read(first)
+    config = ModelConfig.read(first)  # before others read it: they believe its sizes
+    tokenizer = Tokenizer.load(tokenizer_folder(first))
     wanted, skipped = _with_head(extraction, config, first)
     tokenized = tuple(
         tokenize(prompts, tokenizer)

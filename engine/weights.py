@@ -126,21 +126,26 @@ def check_weights(folder: Path, *, legacy_weights: bool = False) -> None:
 
 
 def tensor_names(folder: Path, *, legacy_weights: bool = False) -> frozenset[str]:
-    """Names of the tensors in a folder's weights; of safetensors only the headers are read.
+    """Names of the tensors in a folder's weights, as `tensor_shapes`."""
+    return frozenset(tensor_shapes(folder, legacy_weights=legacy_weights))
+
+
+def tensor_shapes(folder: Path, *, legacy_weights: bool = False) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors in a folder's weights; of safetensors only the headers are read.
 
     Raises
     ------
     WeightsError
         As `stream_weights`.
     """
-    names: set[str] = set()
+    shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder, legacy_weights=legacy_weights):
         if path.suffix == ".safetensors":
             with _opened(path) as file:
-                names.update(file.keys())
+                shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
         else:
-            names.update(name for name, _ in _read_legacy(path))
-    return frozenset(names)
+            shapes |= {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
+    return shapes
 
 
 def sample_digest(folder: Path) -> str | None:

@@ -2,6 +2,8 @@
 # make dev    an environment in .venv with an engine that suits this machine; again after adding
 #             or renaming a module
 # make test   the tests            make check   format, lint, types
+# make anywhere  the numerical tests under other instruction sets and thread counts, in a quarter
+#             of an hour
 # make docs   the site in build/docs/index.html; a link that leads nowhere is an error
 # make long   every byte flipped and thousands of random steps, in half an hour
 # make demo   the main job, from nothing to a report
@@ -13,7 +15,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help dev check test docs long demo bench clean
+.PHONY: help dev check test anywhere docs long demo bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -33,6 +35,9 @@ check: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+anywhere: $(READY)
+	$(BIN)/python scripts/anywhere.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -n -b html docs build/docs

@@ -25,8 +25,10 @@ STEPS = 400
 CHECKPOINTS = (0, 10, 20, 40, 80, *range(120, STEPS + 1, 40))
 PLATEAU_STEP = 200
 """From here on the ratios are learnt and only wander."""
-LEARNING_RATE = 3e-3
-BATCH = 64
+LEARNING_RATE = 2e-3
+BATCH = 128
+"""With 64 texts and 3e-3, what a run learns of the ratios depends on its seed and on the processor:
+correlations with the corpus were between 0.86 and 0.98, and with these they are above 0.98."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK)
 MASKED_NOUNS = 0.2
 """Share of the texts whose occupation is masked too, which the prior asks about."""

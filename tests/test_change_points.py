@@ -7,6 +7,8 @@ import pytest
 
 from logitbank.analysis.change_points import change_point
 
+pytestmark = pytest.mark.numerical
+
 JUMP = [0.0, 0.1, 0.0, 0.1, 0.9, 1.0, 0.9, 1.0]
 
 

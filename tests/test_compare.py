@@ -20,6 +20,8 @@ from logitbank.store import Bank, CheckpointId, shrink
 from logitbank.store.schema import PROMPTS_SCHEMA, Dtype
 from tests.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
 
+pytestmark = pytest.mark.numerical
+
 QUERIES = 10
 
 

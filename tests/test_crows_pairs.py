@@ -10,6 +10,8 @@ from logitbank.analysis.evaluation_summary import crows_pairs_summary
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 
+pytestmark = pytest.mark.numerical
+
 
 def pair_frame(
     *pairs: tuple[float, float, str, str],

@@ -16,6 +16,8 @@ from logitbank.analysis.debias_train import Start, Training, published, train
 from logitbank.errors import UsageError
 from logitbank.store.filters import Filter, Mode
 
+pytestmark = pytest.mark.numerical
+
 SIGNS = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
 
 

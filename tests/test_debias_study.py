@@ -30,6 +30,8 @@ from tests.command import Call
 from tests.evaluation_banks import add_lambada, add_stereotype, add_winobias
 from tests.stereoset_cases import EXAMPLES, prompt_rows
 
+pytestmark = pytest.mark.numerical
+
 ATTRIBUTES = ("was a nurse", "was a pilot", "was a chef", "was a judge", "was rich", "was poor")
 
 

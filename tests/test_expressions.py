@@ -21,6 +21,8 @@ from logitbank.analysis.expressions import (
 )
 from logitbank.errors import UsageError
 
+pytestmark = pytest.mark.numerical
+
 logit_rows = arrays(np.float64, (3,), elements=st.floats(-40, 40))
 
 

@@ -13,6 +13,8 @@ from logitbank.analysis.fairness_cube import FairnessLabels
 from logitbank.errors import BankError, UsageError
 from tests.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
 
+pytestmark = pytest.mark.numerical
+
 NO_LOGITS = [0.0, 0.0, 0.0]
 
 

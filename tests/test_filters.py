@@ -11,6 +11,8 @@ from safetensors.numpy import save_file
 from logitbank.errors import UsageError
 from logitbank.store.filters import FORMAT, Filter
 
+pytestmark = pytest.mark.numerical
+
 
 def drawn(k: int, mode: str = "truncate", seed: int = 0) -> Filter:
     random = np.random.default_rng(seed)

@@ -15,6 +15,8 @@ from logitbank.analysis.expressions import jsd_parts, scaled
 from logitbank.store import Bank, CheckpointId, OptionTokens, rescore
 from tests.small_banks import QUERY_SET
 
+pytestmark = pytest.mark.numerical
+
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "format.md").read_text()
 FLOAT32 = 4e-6  # of computing the softmax in float32, at logits up to 60
 LOGITS = arrays.arrays(np.float32, (10, 8), elements=st.floats(-30, 30, width=32))

@@ -22,6 +22,8 @@ from logitbank.analysis.fluctuation_tables import PUBLISHED
 from logitbank.analysis.table_files import read_table
 from tests.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
 
+pytestmark = pytest.mark.numerical
+
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 

@@ -19,6 +19,8 @@ from logitbank.analysis.table_files import is_table_path, read_table
 from logitbank.errors import UsageError
 from tests.fluctuation_cases import drawn, published, random_table, two_runs
 
+pytestmark = pytest.mark.numerical
+
 
 def same(one: Fluctuation, other: Fluctuation) -> bool:
     tables = zip(one.tables().values(), other.tables().values(), strict=True)

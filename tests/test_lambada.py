@@ -10,6 +10,8 @@ from logitbank.analysis.lambada import lambada, lambada_examples
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 
+pytestmark = pytest.mark.numerical
+
 WORDS = {
     "a": [(-1.0, 1, 0), (-2.0, 1, 0)],  # right
     "b": [(-1.0, 1, 0), (-5.0, 3, 0)],  # the second token is not the largest

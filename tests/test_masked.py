@@ -18,7 +18,7 @@ from tests.checkpoints import MASK_ID, make_checkpoint, make_series, write_maske
 from tests.checkpoints import write_tokenizer as write_causal_tokenizer
 from tests.preloaded import require_vllm
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
+pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
 HE_SHE = (Option("he", "He"), Option("she", "She"))
 PROMPTS = PromptSet(

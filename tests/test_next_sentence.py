@@ -16,7 +16,7 @@ from logitbank.errors import PromptError
 from logitbank.store import Bank, verify
 from tests.checkpoints import make_series, write_masked_tokenizer
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
+pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
 INTER = SequenceSet(

@@ -9,6 +9,8 @@ from logitbank.engine.plan import DepositPlan
 from logitbank.errors import UsageError
 from logitbank.store.schema import CheckpointId, Keep, Layout
 
+pytestmark = pytest.mark.numerical
+
 
 def plan(step: int, blocks: int, missing: set[int]) -> DepositPlan:
     layout = Layout(blocks * 4, 10, "float16", Keep("options"), 4)

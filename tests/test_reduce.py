@@ -14,6 +14,8 @@ from logitbank.errors import EngineError
 from logitbank.store.reduce import BlockReducer, normalise, option_entries, top_entries
 from logitbank.store.schema import Keep, Layout, OptionTokens
 
+pytestmark = pytest.mark.numerical
+
 # entries:     0    1    2    3    4    5 | padding: 6    7
 ROW = np.array([1.0, 3.0, 2.0, 3.0, 0.0, -1.0, 3.0, 2.5], np.float32)
 

@@ -13,6 +13,8 @@ from logitbank.engine.extract import _finish
 from logitbank.store import Bank, CheckpointId, Deposit, verify
 from tests.small_banks import QUERIES, QUERY_SET, logits, new_bank, prompt_table
 
+pytestmark = pytest.mark.numerical
+
 CHECKPOINT = CheckpointId("org/model", step=0)
 SUITE = cast(Any, SimpleNamespace(checkpoints=(SimpleNamespace(id=CHECKPOINT),)))
 

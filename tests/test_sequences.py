@@ -29,6 +29,8 @@ from logitbank.store import Bank
 from tests.checkpoints import make_series, write_masked_tokenizer, write_tokenizer
 from tests.preloaded import Preloaded, require_vllm
 
+pytestmark = pytest.mark.numerical
+
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 

@@ -17,6 +17,8 @@ from logitbank.analysis.stats import (
     wilcoxon,
 )
 
+pytestmark = pytest.mark.numerical
+
 
 def test_doctests_of_the_module():
     assert doctest.testmod(stats).failed == 0

@@ -19,6 +19,8 @@ from logitbank.analysis.stereoset_scores import LABELS
 from logitbank.errors import UsageError
 from tests.stereoset_cases import EXAMPLES, Example, candidates, released
 
+pytestmark = pytest.mark.numerical
+
 
 def only(table: pl.DataFrame, **wanted: object) -> dict[str, object]:
     rows = table.filter(*(pl.col(name) == value for name, value in wanted.items()))

@@ -8,6 +8,8 @@ import pytest
 from logitbank.analysis.stereoset_scores import Rule, as_candidates
 from logitbank.errors import UsageError
 
+pytestmark = pytest.mark.numerical
+
 P = (0.5, 0.125)
 
 

@@ -10,6 +10,8 @@ from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
 from logitbank.errors import BankError, UsageError
 from tests.fairness_cases import FEMALE, MALE, NEUTRAL, scan_frame
 
+pytestmark = pytest.mark.numerical
+
 Scores = tuple[tuple[float, float], tuple[float, float]]
 """For each order, he named first and she named first: the original pronoun's, the other's."""
 

@@ -19,6 +19,8 @@ from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.schema import PROMPTS_SCHEMA
 from tests.command import Call
 
+pytestmark = pytest.mark.numerical
+
 LABELS = {"male": 1, "female": 2, "not specified": 3}
 GOLD = ("male", "female", "not specified", "not specified")
 SENTENCES, VOCAB = 12, 8

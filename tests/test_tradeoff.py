@@ -15,6 +15,8 @@ from logitbank.analysis.tradeoff_summary import tradeoff_summary
 from logitbank.analysis.tradeoff_tables import fairest, pareto_front
 from logitbank.errors import BankError, UsageError
 
+pytestmark = pytest.mark.numerical
+
 STEPS = [1000, 2000, 3000, 4000, 5000, 6000]
 ACC = [0.10, 0.30, 0.45, 0.48, 0.50, 0.49]
 DELTA = [0.01, 0.05, -0.20, 0.06, 0.40, 0.73]

@@ -30,6 +30,8 @@ from tests.unqover_cases import (
     scan_frame,
 )
 
+pytestmark = pytest.mark.numerical
+
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:

@@ -27,6 +27,8 @@ from tests.small_banks import (
     spec,
 )
 
+pytestmark = pytest.mark.numerical
+
 VOCAB, ENTRIES, ASKED = 12, 10, (0, 3, 5, 9, 11)
 
 

@@ -12,6 +12,8 @@ from logitbank.analysis.winobias_em import WinobiasEm, winobias_em
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 
+pytestmark = pytest.mark.numerical
+
 Sides = tuple[bool, bool]
 """Whether the pro- and the anti-stereotyped sentence are matches."""
 PAIRS: dict[tuple[int, str], dict[str, Sides]] = {

@@ -1,0 +1,64 @@
+"""Run the numerical tests as other processors would: narrower instructions, more threads.
+
+What a sum comes to in its last bit depends on the order of adding, and that on the processor. Tests
+that are marked `numerical` must hold whatever the order; each run is a process of its own, since
+these libraries choose their instructions when they are loaded. Arguments go on to pytest.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MARK = "pytest.mark.numerical"
+SELECTED = "numerical and not vllm and not gpu"
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "DNNL_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
+INSTRUCTIONS = {
+    "all that this processor has": {},
+    "AVX2": AVX2,
+    "AVX2, ATen without": {**AVX2, "ATEN_CPU_CAPABILITY": "default"},
+}
+THREADS = (1, 4)
+VARIABLES = (*AVX2, "OMP_NUM_THREADS")
+
+
+def files() -> list[str]:
+    """Test files with a numerical test: others need not be collected six times."""
+    tests = sorted((ROOT / "tests").glob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in tests if MARK in path.read_text()]
+
+
+def run(chosen: dict[str, str], arguments: list[str]) -> int:
+    """Pytest's exit code with these variables, and none of the others, set."""
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", SELECTED, *files(), *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment | chosen).returncode
+
+
+def main() -> None:
+    """Every run, what it was and how it ended; the exit code is 1 where one failed."""
+    rows = []
+    for threads in THREADS:
+        for name, instructions in INSTRUCTIONS.items():
+            chosen = {**instructions, "OMP_NUM_THREADS": str(threads)}
+            what = f"{name}, {threads} thread{'s' * (threads > 1)}"
+            print(f"\nlogitbank: {what}: {' '.join(f'{k}={v}' for k, v in chosen.items())}")
+            sys.stdout.flush()
+            start = time.monotonic()
+            code = run(chosen, sys.argv[1:])
+            rows.append((what, code, time.monotonic() - start))
+    print()
+    for what, code, seconds in rows:
+        print(f"{'passed' if code == 0 else f'FAILED ({code})':<12}{seconds:6.0f} s  {what}")
+    print(f"{sum(seconds for *_, seconds in rows) / 60:.1f} minutes, {len(files())} files")
+    sys.exit(int(any(code for _, code, _ in rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from logitbank.engine.backend import Backend, Tokens, open_backend
@@ -29,10 +31,11 @@ from logitbank.engine.events import (
 )
 from logitbank.engine.job import Job
 from logitbank.engine.plan import DepositPlan
-from logitbank.errors import EngineError, SuiteError
-from logitbank.store import Bank, BlockData, DepositSpec
+from logitbank.errors import DamagedError, EngineError, SuiteError
+from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
 from logitbank.store.reduce import BlockReducer
 from logitbank.store.schema import CheckpointId, Json, Query
+from logitbank.store.twins import COPIED, Copier, twin_of
 
 if TYPE_CHECKING:
     import torch
@@ -131,6 +134,9 @@ class Worker:
             min(job.vocab_entries, plan.layout.vocab),
             provenance,
         )
+        twin = twin_of(self._bank, spec, plan.blocks)
+        if twin is not None:
+            spec = replace(spec, provenance=provenance | {COPIED: str(twin.checkpoint)})
         checkpoint = job.checkpoint
 
         def written(block: int, data: BlockData) -> None:
@@ -143,6 +149,8 @@ class Worker:
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
             wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
+            if twin is not None:
+                self._copy(writer, twin, wanted)
             for block in sorted(wanted.intersection(writer.missing())):
                 if self._stop.is_set():
                     break
@@ -161,6 +169,33 @@ class Worker:
             with self._timed("write"):
                 blocks.drain()
                 writer.seal()
+
+    def _copy(self, writer: DepositWriter, twin: Deposit, wanted: set[int]) -> None:
+        """Take what the twin has; where it cannot be read, the rest is left to be run.
+
+        Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
+        """
+        deposit, layout = writer.deposit, writer.layout
+        if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
+            return
+        name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
+        full = layout.keep.level == "full"
+        copier = Copier(deposit, twin)
+        try:
+            with self._timed("write"):
+                for block in blocks:
+                    if self._stop.is_set():
+                        return
+                    copier.copy(block)
+                    rows = len(layout.rows(block))
+                    size = rows * layout.vocab * np.dtype(layout.dtype).itemsize if full else 0
+                    self._emit(RowsScored(name, rows))
+                    self._emit(BlockCommitted(name, block, rows, size))
+            self._emit(Note(f"{name}: copied from {twin.checkpoint}, not run again"))
+        except DamagedError as error:
+            self._emit(Note(f"{name}: run, as its twin cannot be copied: {error}"))
+        finally:
+            copier.close()
 
     def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
         """What the engine says of itself now; a note where its batches had to become smaller."""

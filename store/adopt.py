@@ -34,7 +34,7 @@ def adopt(root: Path, addition: Addition, copied: Copied) -> None:
             _whole(deposit, addition, staging.path, copied)
         else:
             for block in addition.blocks:
-                _block(deposit, addition, block, staging.path, copied)
+                adopt_block(deposit, addition, block, staging.path, copied)
         for name in addition.options:
             _options(deposit, addition, name, staging.path, copied)
     finally:
@@ -51,7 +51,10 @@ def _whole(deposit: Deposit, addition: Addition, staging: Path, copied: Copied) 
             remove_sealed_parts(deposit)
 
 
-def _block(deposit: Deposit, addition: Addition, block: int, staging: Path, copied: Copied) -> None:
+def adopt_block(
+    deposit: Deposit, addition: Addition, block: int, staging: Path, copied: Copied
+) -> None:
+    """Copy one block into a deposit that is there; dropped where it has the block by then."""
     source, part = addition.source, f"scores/{block}.parquet"
     own = [p for p in (part, f"logprobs/c/{block}/0") if p in addition.objects]
     staged = _stage(addition, own, staging, copied)

@@ -76,7 +76,7 @@ def whole_prompts(
             distinct=pl.col("piece").n_unique().cast(pl.Int64),
             last=pl.col("piece").max().cast(pl.Int64),
             finite=pl.col("logprob").is_finite().fill_null(False).all(),
-            logprob=pl.col("logprob").sum(),
+            logprob=sum_in_any_order("logprob"),
         )
         .sort(PROMPT, nulls_last=True)
         .collect()
@@ -96,6 +96,24 @@ def whole_prompts(
     return WholePrompts(
         rows.drop("distinct", "last", "finite", "whole"), _coverage(rows, known, expected)
     )
+
+
+def sum_in_any_order(column: str) -> pl.Expr:
+    """The sum of nats, the same for the same values in whatever order they are added.
+
+    Floating sums of one prompt's pieces and of another's, of the same values, differ in the last
+    bit, so that what ties would not. These are sums of integers: whole 2^-20, and what is left of
+    them in 2^-60, which is less than a float64 can tell of a log-probability below -0.01.
+
+    >>> values = pl.DataFrame({"x": [-0.1, -0.7, -0.2]})
+    >>> values.select(sum_in_any_order("x")).item()
+    -1.0
+    """
+    scaled = pl.col(column) * 2.0**20
+    parts = (scaled.round(), (scaled - scaled.round()) * 2.0**40)
+    # Not strict: what is not finite becomes null here, and is refused by `_check`.
+    whole, rest = (part.round().cast(pl.Int64, strict=False).sum() for part in parts)
+    return whole / 2.0**20 + rest / 2.0**60
 
 
 def whole_in_turn(

@@ -18,6 +18,7 @@ from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.score_table import check_target, write_scores
 from logitbank.analysis.sources import FAIRNESS, all_scores, bank_frames, chosen_prompts
 from logitbank.analysis.table_files import read_table
+from logitbank.analysis.vocab_limit import check_vocab_limit
 from logitbank.errors import UsageError
 from logitbank.store import Bank, open_bank
 
@@ -53,10 +54,13 @@ def fairness_study(
     Raises
     ------
     LogitbankError
-        A bank or prompt set that is not there, or what `fairness` refuses.
+        A bank or prompt set that is not there, what `fairness` refuses, or a `vocab_limit` that the
+        banks do not know or an option is beyond.
     """
     opened = [open_bank(path) for path in banks]
     prompts = chosen_prompts(opened, prompts, FAIRNESS)
+    if vocab_limit:
+        check_vocab_limit(opened, prompts, models)
     result = fairness(
         bank_frames(opened, prompts, models),
         vocab_limit=vocab_limit,

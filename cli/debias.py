@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from logitbank.cli.layout import App
-from logitbank.cli.options import BankPath, Form, Format, Models, Out, Table
+from logitbank.cli.options import BankPath, Form, Format, Models, Out, Table, once
 
 app = App(help="Train a small filter from a bank, and see the bank through it.")
 
@@ -170,7 +170,10 @@ def debias_search(
             show_default="stereoset-intra, or the only one",
         ),
     ] = None,
-    give_up: Annotated[float, typer.Option(min=0, help="Largest loss of lms, in points.")] = 1.0,
+    give_up: Annotated[
+        list[float] | None,
+        typer.Option(min=0, help="Largest loss of lms, in points.", show_default="1"),
+    ] = None,
     model: Model = None,
     run: Run = None,
     step: Step = None,
@@ -191,7 +194,7 @@ def debias_search(
         temperatures=temperature or searching.TEMPERATURES,
         mode=mode.value,
         judge=stereoset,
-        give_up=give_up,
+        give_up=1.0 if (allowance := once("--give-up", give_up)) is None else allowance,
         model=model,
         run=run,
         step=step,

@@ -15,6 +15,7 @@ from logitbank.cli.options import (
     Prompts,
     SaveResults,
     Table,
+    once,
 )
 
 
@@ -113,7 +114,7 @@ def analyze_tradeoff(
         Path | None, typer.Option(help="Table with model, step and a gap, in place of a bank's.")
     ] = None,
     give_up: Annotated[
-        float | None, typer.Option(min=0, help="Largest loss of performance, in points.")
+        list[float] | None, typer.Option(min=0, help="Largest loss of performance, in points.")
     ] = None,
     pair: Annotated[
         tuple[int, int] | None, typer.Option(help="Print the change between two steps.")
@@ -150,7 +151,7 @@ def analyze_tradeoff(
         where=_pairs(where or [], "--where"),
         rename=_pairs(rename or [], "--rename"),
         lower_is_better=lower_is_better,
-        give_up=give_up,
+        give_up=once("--give-up", give_up),
         pair=pair,
         prompts=prompts,
         models=model,

@@ -7,6 +7,22 @@ from typing import Annotated
 import typer
 
 
+def once(option: str, values: list[float] | None) -> float | None:
+    """The value of an option that may be given once: the last of several would pass for all.
+
+    Raises
+    ------
+    UsageError
+        It was repeated.
+    """
+    from logitbank.errors import UsageError
+
+    if values and len(values) > 1:
+        given = ", ".join(f"{value:g}" for value in values)
+        raise UsageError(f"{option} is given {len(values)} times ({given}); give it once")
+    return values[0] if values else None
+
+
 class Form(StrEnum):
     table = "table"
     csv = "csv"

@@ -123,6 +123,7 @@ class QuerySet:
     def __post_init__(self) -> None:
         if not self.queries:
             raise UsageError("a query set needs at least one query; this one is empty")
+        _check_numbers(self.queries)
         if len(set(self.queries)) != len(self.queries):
             raise UsageError("a query set holds each query once; remove the duplicates")
         if len({query.head == "next_sentence" for query in self.queries}) > 1:
@@ -168,6 +169,22 @@ class QuerySet:
                 Query(tuple(ids), at, head, tuple(seg), lang) for ids, at, head, seg, lang in rows
             ),
         )
+
+
+def _check_numbers(queries: tuple[Query, ...]) -> None:
+    """Ids are plain integers: True equals 1, and has another digest."""
+    for ids in dict.fromkeys(query.ids for query in queries):
+        for kind in set(map(type, ids)) - {int}:
+            odd = next(i for i in ids if type(i) is kind)
+            raise UsageError(
+                f"a query has the token id {odd!r} ({kind.__name__}); ids are integers of Python"
+            )
+    for query in queries:
+        if type(query.position) is not int:
+            raise UsageError(
+                f"a query has the position {query.position!r} ({type(query.position).__name__});"
+                " positions are integers of Python"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,21 @@ def check_prompts(root: Path, table: pl.DataFrame) -> None:
                 f"prompts point at row {row}, token {token} of {query_set};"
                 f" rows are 0 to {count - 1} and tokens start at 0"
             )
+    _check_tokens_differ(table)
+
+
+def _check_tokens_differ(table: pl.DataFrame) -> None:
+    """Two options of a prompt with one token have one score; no metric can tell them apart."""
+    same = table.filter(
+        pl.col("token").is_not_null(), pl.struct(*_PROMPT, "query_set", "token").is_duplicated()
+    )
+    if not same.is_empty():
+        prompt, token = same.select("prompt_id", "token").row(0)
+        labels = same.filter(prompt_id=prompt, token=token)["option"].unique().sort().to_list()
+        raise UsageError(
+            f"prompt {prompt!r} has options {' and '.join(map(repr, labels))} with the same token"
+            f" {token}; use continuations that begin differently"
+        )
 
 
 def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:

@@ -203,6 +203,10 @@ def test_unknown_prompt_set_lists_the_known(tmp_path: Path) -> None:
         (prompt_table().with_columns(row=pl.lit(10, pl.Int32)), "at row 10, .* rows are 0 to 9"),
         (prompt_table().with_columns(token=pl.lit(-1, pl.Int32)), "token -1"),
         (
+            prompt_table().with_columns(token=pl.lit(4, pl.Int32)),
+            "prompt 'p0' has options 'no' and 'yes' with the same token 4; use continuations",
+        ),
+        (
             prompt_table().with_columns(option=pl.lit(None, pl.String)),
             "prompt 'p0' has an option with only some of option, continuation, token",
         ),

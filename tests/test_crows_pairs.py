@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -74,6 +75,22 @@ def test_the_size_of_the_differences_is_that_of_the_harness() -> None:
     assert found["age"] == (1, pytest.approx(1 / math.sqrt(3)))
     assert found["gender"] == (2, 0)
     assert math.isnan(crows_pairs(pair_frame(PAIRS[0])).crows_pairs["likelihood_diff_stderr"][0])
+
+
+def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -> None:
+    """40 pairs of sentences, each with the same 9 to 48 values, shuffled: no sum is greater."""
+    random = np.random.default_rng(0)
+    prompts, columns = {}, {}
+    for number in range(40):
+        values = -random.exponential(3, size=9 + number)
+        for side in ("more", "less"):
+            prompts[f"{number}-{side}"] = [(v, 5, 0) for v in random.permutation(values).tolist()]
+            columns[f"{number}-{side}"] = {
+                "pair": number, "side": side, "direction": "stereo", "bias_type": "age",
+                "score_kind": "sentence",
+            }  # fmt: skip
+    found = rows(piece_frame(prompts, columns=columns), "score", "pairs", "neutral")
+    assert found["all"] == (0, 40, 40)
 
 
 def test_pairs_that_have_nothing_to_score_are_counted() -> None:

@@ -323,6 +323,23 @@ def test_a_model_compared_with_itself_under_another_name_does_not_differ():
     assert column(same.comparison, "effect", test="mann_whitney") == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("unit", ["prompt", "prompt_order", "seed"])
+def test_the_same_answers_in_other_option_orders_tie(unit):
+    """What is averaged in another order differs in the last bit, and must not in rank."""
+    one = random_frame(sentences=30, checkpoints=3, orders=5)
+    other = one.with_columns(
+        model=pl.lit("copy"), order_seed=(3 * pl.col("order_seed") % 5).cast(pl.Int32)
+    )
+    found = fairness(pl.concat([one, other]), unit=unit, bootstrap=0).comparison
+    ranked = found.filter(test="mann_whitney")
+    assert ranked["statistic"].to_list() == (ranked["n1"] * ranked["n2"] / 2).to_list()
+    assert ranked["p"].to_list() == [1.0] * len(ranked)
+    if unit == "prompt":  # otherwise the pairs are of one order seed, and do differ
+        paired = found.filter(test="wilcoxon")
+        assert paired["statistic"].to_list() == [0.0] * len(paired)
+        assert paired["p"].to_list() == [1.0] * len(paired)
+
+
 def test_models_that_cannot_be_compared_are_named():
     with pytest.raises(UsageError, match="cannot compare 'three'; the frame has one, two"):
         two_models(compare=("one", "three"))

@@ -214,6 +214,29 @@ def test_a_constant_vector_has_no_correlation(values: list[float]) -> None:
     assert math.isnan(pearson([1.0], [2.0]).r)
 
 
+def test_identical_checkpoints_do_not_vary_and_correlate_with_nothing() -> None:
+    """The mean of seven equal ratios is off in the last bit, and so would be their deviation."""
+    table = published(
+        np.repeat(drawn(1, 6, 2), 7, axis=0), np.repeat(drawn(1, 2, seed=1), 7, axis=0)
+    )
+    result = fluctuation(table, plateaus=[0])
+    assert result.professions.select("cv_r", "cv_n").to_numpy().tolist() == [[0, 0]] * 6
+    assert result.plateaus["prior_cv"].to_list() == [0]
+    assert result.correlations["r"].is_nan().to_list() == [True, True]
+
+
+def test_what_is_constant_up_to_rounding_has_no_correlation() -> None:
+    ratio = np.array([0.1, 0.7, 0.4, 0.9])
+    same = (ratio * 3 / 3 + 1e6) * (1 + np.array([0, 1, -1, 2]) * 2.0**-52)
+    constant = np.full(4, 1e6) * (1 + np.array([0, 1, -1, 2]) * 2.0**-52)
+    assert len(set(constant)) > 1
+    assert math.isnan(pearson(ratio, constant).r)
+    assert np.isnan(pearson_matrix([ratio, constant])[1]).all()
+    assert pearson(ratio, same).r == pytest.approx(1)  # small beside its mean, and still a signal
+    assert variation(constant[:, None]).tolist() == [0]
+    assert variation(same[:, None])[0] == pytest.approx(ratio.std() / 1e6, rel=1e-5)
+
+
 def test_zero_for_she_is_kept_as_infinity_left_out_and_counted() -> None:
     scores, prior = drawn(4, 6, 2), drawn(4, 2)
     scores[2, 1, 1] = 0  # “she is a judge”, in the plateau

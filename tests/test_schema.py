@@ -25,6 +25,12 @@ def test_query_set_needs_a_query() -> None:
 def test_query_set_refuses_duplicates() -> None:
     with pytest.raises(UsageError, match="holds each query once; remove the duplicates"):
         QuerySet("tokenizer", (Query((1, 2), 1), Query((1, 2), 1)))
+    with pytest.raises(UsageError, match=r"token id True \(bool\); ids are integers of Python"):
+        QuerySet("tokenizer", (Query((7, 2), 1), Query((True, 2), 1)))
+    with pytest.raises(UsageError, match=r"token id 2\.0 \(float\)"):
+        QuerySet("tokenizer", (Query((1, 2.0), 1),))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"the position True \(bool\)"):
+        QuerySet("tokenizer", (Query((1, 2), True),))
 
 
 def test_query_set_name_depends_on_every_field() -> None:

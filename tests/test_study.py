@@ -127,6 +127,25 @@ def test_two_models_are_compared_on_the_screen(tmp_path: Path, call: Call) -> No
     assert {line[7] for line in lines[1:]} == {"1"}  # both models have the same logits
 
 
+def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path, call: Call) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b"))
+    words = ("analyze", "fairness", bank.path, "--vocab-limit", "--bootstrap", 0)
+    code, _, error = call(*words)
+    assert code == 2
+    assert "vocab_limit has nothing to leave out: no deposit of winobias has fewer" in error
+    (queries,) = bank.query_sets()
+    logits = np.random.default_rng(0).normal(size=(SENTENCES * len(GOLD), VOCAB))
+    for entries, step in ((LABELS["not specified"] + 1, 4), (LABELS["not specified"], 5)):
+        bank.deposit(
+            logits.astype(np.float32), checkpoint=CheckpointId("toy", step=step),
+            query_set=queries, vocab_entries=entries,
+        )  # fmt: skip
+        code, _, error = call(*words)
+        assert code == (0 if step == 4 else 2)
+    assert "name token 3, which is padding of toy step 5 (3 entries of 8 outputs)" in error
+    assert error.count("\n") == 1
+
+
 def test_every_result_says_which_of_its_own_tables_people_see() -> None:
     """But `OptionScores`, whose tables `show` draws."""
     modules = pkgutil.iter_modules(logitbank.analysis.__path__, "logitbank.analysis.")

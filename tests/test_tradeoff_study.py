@@ -33,6 +33,15 @@ DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared
 PUBLISHED = DATA / "pythia" / "lambada-openai-by-step.csv"
 
 
+def test_an_allowance_is_given_once(bank: Path, call: Call) -> None:
+    for words in (("analyze", "tradeoff", bank), ("debias", "search", bank)):
+        code, _, error = call(*words, "--give-up", 1, "--give-up", 2.5)
+        assert (code, error) == (
+            2,
+            "logitbank: --give-up is given 2 times (1, 2.5); give it once\n",
+        )
+
+
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return whole_bank(tmp_path_factory.mktemp("banks") / "b.zarr")

@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from logitbank.engine.blobs import Blob, Body
-from logitbank.engine.patience import Patience, told_to_wait
+from logitbank.engine.patience import Patience
 from logitbank.engine.weights import LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
 from logitbank.store.hub_token import keep_token
+from logitbank.store.retry_after import told_to_wait
 
 _SETTINGS = (
     "config.json",

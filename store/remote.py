@@ -20,6 +20,7 @@ from logitbank.errors import MissingExtraError, RemoteError, UsageError
 from logitbank.store import objects
 from logitbank.store.objects import Digest
 from logitbank.store.urls import HUB
+from logitbank.store.web import NoRangesError, NotModifiedError, Web, WebError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -48,6 +49,8 @@ class Remote:
 
     url: str
     store: Any = field(repr=False, compare=False)
+    web: Web | None = field(default=None, repr=False, compare=False)
+    """Of a web server or the Hub, which are asked through it."""
 
     @classmethod
     def at(cls, url: str, *, write: bool = False) -> "Remote":
@@ -60,7 +63,7 @@ class Remote:
         UsageError
             The URL names no bucket or repository.
         """
-        return cls(url, _store(url, write, _environment()))
+        return cls(url, *_place(url, write, _environment()))
 
     def read(self, path: str, *, limit: int, unless: str | None = None) -> Fetched | None:
         """A small object; None where its ETag still is `unless`.
@@ -77,8 +80,8 @@ class Remote:
         options: Any = {"if_none_match": unless} if unless else None
         with self._explained(path):
             try:
-                result = obstore.get(self.store, path, options=options)
-            except obstore.exceptions.NotModifiedError:
+                result = self._get(path, options)
+            except (obstore.exceptions.NotModifiedError, NotModifiedError):
                 return None
             pieces, size = [], 0
             for piece in result.stream(min_chunk_size=_PIECE):
@@ -134,9 +137,9 @@ class Remote:
                 say(size)
                 return Digest(digest.hexdigest(), size)
             try:
-                result = obstore.get(self.store, path, options=options)
-            except obstore.exceptions.NotSupportedError:  # no ranges: from the beginning
-                result = obstore.get(self.store, path)
+                result = self._get(path, options)
+            except (obstore.exceptions.NotSupportedError, NoRangesError):  # from the beginning
+                result = self._get(path)
                 digest, size = hashlib.sha256(), 0
                 file.truncate(0)
             say(size)
@@ -207,6 +210,13 @@ class Remote:
             if paths:
                 obstore.delete(self.store, list(paths))
 
+    def _get(self, path: str, options: Any = None) -> Any:
+        import obstore
+
+        if self.web is not None:
+            return self.web.get(path, options)
+        return obstore.get(self.store, path, options=options)
+
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
         with explained(f"{self.url}/{path}" if path else self.url):
@@ -218,6 +228,8 @@ def explained(url: str) -> Iterator[None]:
     """Turn obstore's errors into one that names the URL and the next step."""
     try:
         yield
+    except WebError as error:
+        raise RemoteError(_message(url, error.kind, str(error))) from error
     except Exception as error:
         if not type(error).__module__.startswith("obstore"):
             raise
@@ -280,7 +292,10 @@ def _environment() -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=64)  # a store keeps its connections
-def _store(url: str, write: bool, environment: tuple[tuple[str, str], ...]) -> Any:
+def _place(
+    url: str, write: bool, environment: tuple[tuple[str, str], ...]
+) -> tuple[Any, Web | None]:
+    """obstore's store, and what asks it where it is a web server."""
     try:
         import obstore.store as stores
     except ImportError as error:
@@ -307,12 +322,16 @@ def _store(url: str, write: bool, environment: tuple[tuple[str, str], ...]) -> A
         if "AWS_SKIP_SIGNATURE" not in given and not write:
             # A stranger has no credentials: without this, ten seconds are spent asking for some.
             options["skip_signature"] = not any(name in given for name in _CREDENTIALS)
-        return stores.S3Store(bucket, prefix=prefix or None, **options)
+        return stores.S3Store(bucket, prefix=prefix or None, **options), None
+    headers: Mapping[str, str] = {}
     if url.startswith("hf:"):
         url, headers = _hub(url)
         options["client_options"]["default_headers"] = headers
     options["client_options"]["allow_http"] = url.startswith("http://")
-    return stores.HTTPStore.from_url(quote(url, safe=":/%[]@"), **options)
+    options["retry_config"]["max_retries"] = 0  # Web asks again, when the server says
+    address = quote(url, safe=":/%[]@")
+    store = stores.HTTPStore.from_url(address, **options)
+    return store, Web(store, address, headers)
 
 
 def _hub(url: str) -> tuple[str, Mapping[str, str]]:

@@ -5,6 +5,7 @@ told how to misbehave. In its own process, so that a reader that holds the inter
 its answers. Started by `FileServer`; `python -m tests.file_server FOLDER` is the other end.
 """
 
+import gzip
 import json
 import re
 import subprocess
@@ -61,7 +62,9 @@ class FileServer:
 
         `ranges` False ignores them; `status` answers all with it; `fail_after` breaks connections
         after so many answers; `cut` and `change` are patterns of paths whose body is cut short or
-        has its first byte changed.
+        has its first byte changed. `limited` is how many of the answers to come are 429 with the
+        headers `limit`. `chunked` sends no length. `packed` compresses whole answers: "heeding"
+        what is asked for, or "always". `suffix` is the status that `bytes=-N` is answered with.
         """
         data = json.dumps(how).encode()
         with urlopen(Request(self.url + CONTROL, data=data, method="POST")) as answer:
@@ -98,6 +101,16 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             if "fail_after" in how and len(state.log) >= how["fail_after"]:
                 self.close_connection = True
                 return
+            if how.get("limited", 0) > 0:
+                how["limited"] -= 1
+                self._log(path, 429, 0)
+                self._send(429, b"", how.get("limit", {}))
+                return
+            asked = self.headers.get("Range") or ""
+            if "suffix" in how and asked.startswith("bytes=-"):
+                self._log(path, how["suffix"], 0)
+                self._send(how["suffix"], b"", {})
+                return
             status = how.get("status") or (200 if file.is_file() else 404)
             if status != 200:
                 self._log(path, status, 0)
@@ -115,6 +128,9 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             if how.get("ranges", True) and (span := _range(self.headers.get("Range"), content)):
                 status, body = 206, content[span.start : span.stop]
                 headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{len(content)}"
+            identity = "identity" in (self.headers.get("Accept-Encoding") or "")
+            if how.get("packed") == "always" or (how.get("packed") == "heeding" and not identity):
+                headers["Content-Encoding"], body = "gzip", gzip.compress(body)
             cut = bool(re.search(how.get("cut", "(?!)"), path))
             self._log(path, status, len(body) // 2 if cut else len(body))
             self._send(status, body, headers, cut=cut)
@@ -126,10 +142,14 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
             self, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False
         ) -> None:
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
+            chunked = status in (200, 206) and state.how.get("chunked") and self.path != CONTROL
+            length = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": len(body)}
+            for name, value in {**headers, **length}.items():
+                self.send_header(name, str(value))
             self.end_headers()
-            if self.command != "HEAD":
+            if chunked:
+                self.wfile.writelines((b"%x\r\n%b\r\n" % (len(body), body), b"0\r\n\r\n"))
+            elif self.command != "HEAD":
                 self.wfile.write(body[: len(body) // 2] if cut else body)
             self.close_connection = self.close_connection or cut
 

@@ -23,9 +23,10 @@ from logitbank.engine.extract import extract
 from logitbank.engine.fetch import fetch
 from logitbank.engine.fetcher import Fetcher
 from logitbank.engine.hub import Hub
-from logitbank.engine.patience import Patience, told_to_wait, waits_told
+from logitbank.engine.patience import Patience, waits_told
 from logitbank.engine.suites import Suite, resolve_suite
 from logitbank.errors import DiskSpaceError, EngineError, SuiteError, UsageError, WeightsError
+from logitbank.store.retry_after import told_to_wait
 from tests.checkpoints import VOCAB
 from tests.command import Call
 from tests.fakes import FakeBackend, InProcess

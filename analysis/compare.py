@@ -25,6 +25,8 @@ _MADE = {
     "kept_b": pl.String,
     "engine_a": pl.String,
     "engine_b": pl.String,
+    "compute_a": pl.String,
+    "compute_b": pl.String,
     "same_weights": pl.Boolean,
 }
 _ONLY = {"rows_a": pl.Int64, "rows_b": pl.Int64, "only_a": pl.Int64, "only_b": pl.Int64}
@@ -143,9 +145,10 @@ def _made(a: Deposit, b: Deposit) -> Iterator[object]:
     for deposit in (a, b):
         layout = deposit.layout
         yield f"full {layout.dtype}" if layout.keep.level == "full" else str(layout.keep)
-    for deposit in (a, b):
-        engine = deposit.spec.provenance.get("engine")
-        yield None if engine is None else str(engine)
+    for name in ("engine", "compute_dtype"):
+        for deposit in (a, b):
+            value = deposit.spec.provenance.get(name)
+            yield None if value is None else str(value)
     weights = [deposit.spec.provenance.get("weights") for deposit in (a, b)]
     yield None if None in weights else weights[0] == weights[1]
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from logitbank.analysis.expressions import Floats
 from logitbank.store import Deposit
+from logitbank.store.schema import Dtype
 
 _PIECE = 2**17
 """Numbers of an array that are float64 at once: 1 MB, which stays in a core's cache."""
@@ -21,6 +22,9 @@ class RowDifferences(NamedTuple):
     """Logits compared: all of them where both keep full rows, else those that both list."""
     max_logit_difference: float | None
     mean_logit_difference: float | None
+    rounding: float | None
+    """The largest difference that rounding of the stored rows can make by itself, nats; None unless
+    both keep full rows: listed logits are float32."""
     max_kl: float | None
     """KL(A‖B) of a row, nats; None unless both keep full rows."""
     mean_kl: float | None
@@ -40,6 +44,7 @@ ROWS = {
     "entries": pl.Int64,
     "max_logit_difference": pl.Float64,
     "mean_logit_difference": pl.Float64,
+    "rounding": pl.Float64,
     "max_kl": pl.Float64,
     "mean_kl": pl.Float64,
     "argmax_changed": pl.Int64,
@@ -62,10 +67,10 @@ def compare_rows(
     scores = [d.scores().filter(pl.col("query").is_in(own)).collect() for d in (a, b)]
     full = all(d.layout.keep.level == "full" for d in (a, b)) and a.layout.vocab == b.layout.vocab
     if full:
-        entries, largest, total, divergences = _full(a, b, rows)
+        entries, largest, total, rounding, divergences = _full(a, b, rows)
     else:
         entries, largest, total = _listed(*scores)
-        divergences = np.empty(0)
+        rounding, divergences = 0.0, np.empty(0)
     options = _both([s.filter(pl.col("kind") == "option") for s in scores])
     if named is not None:
         tokens = named[a.query_set].select(query="row", token="token")
@@ -77,6 +82,7 @@ def compare_rows(
         entries=entries,
         max_logit_difference=largest if entries else None,
         mean_logit_difference=total / entries if entries else None,
+        rounding=rounding if full else None,
         max_kl=float(divergences.max()) if full else None,
         mean_kl=float(divergences.mean()) if full else None,
         argmax_changed=_argmax_changed(*scores),
@@ -116,10 +122,21 @@ def _logsumexp(rows: Floats) -> Floats:
     return np.asarray(highest + np.log(total))
 
 
-def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, Floats]:
-    """Entries, largest and summed difference of logits, and the divergence of each row."""
+def half_spacing(magnitude: float, dtype: Dtype) -> float:
+    """The most that rounding to `dtype` moves a number that is not above `magnitude`.
+
+    >>> half_spacing(20.0, "float16"), half_spacing(40.0, "float16")
+    (0.0078125, 0.015625)
+    """
+    return float(np.spacing(np.dtype(dtype).type(magnitude))) / 2
+
+
+def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, float, Floats]:
+    """Entries, largest and summed difference of logits, what rounding explains of it, and the
+    divergence of each row."""
     offset = a.logsumexp(rows).astype(np.float64) - b.logsumexp(rows)
     largest, total, divergences = 0.0, 0.0, []
+    lowest = [0.0, 0.0]
     read = max(1, min(a.layout.chunk_shape[0], a.layout.block_rows))
     piece = max(1, _PIECE // a.layout.vocab)
     for start in range(0, len(rows), read):
@@ -127,13 +144,15 @@ def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, 
         stored = a.stored_logprobs(own), b.stored_logprobs(own)
         for at in range(0, len(own), piece):
             p, q = (values[at : at + piece].astype(np.float64) for values in stored)
+            lowest = [min(low, float(x.min())) for low, x in zip(lowest, (p, q), strict=True)]
             difference = p - q
             divergences.append(_kl(p, q, difference))
             difference += offset[start + at : start + at + len(p), None]
             np.abs(difference, out=difference)
             largest = max(largest, float(difference.max()))
             total += float(difference.sum())
-    return len(rows) * a.layout.vocab, largest, total, np.concatenate(divergences)
+    rounding = sum(half_spacing(-x, d.layout.dtype) for x, d in zip(lowest, (a, b), strict=True))
+    return len(rows) * a.layout.vocab, largest, total, rounding, np.concatenate(divergences)
 
 
 def _listed(a: pl.DataFrame, b: pl.DataFrame) -> tuple[int, float, float]:

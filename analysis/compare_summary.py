@@ -15,6 +15,8 @@ def comparison_summary(found: Comparison) -> list[str]:
         f" {_number(d['max_logit_difference'].max())} and by"
         f" {_number(_mean(d, 'mean_logit_difference', 'entries'))} on average."
     ]
+    lines += [f"{side.upper()}: {_how(d, side)}." for side in ("a", "b")]
+    lines += _rounding(d)
     full = d.filter(pl.col("max_kl").is_not_null())
     if len(full):
         lines.append(
@@ -63,6 +65,30 @@ def comparison_summary(found: Comparison) -> list[str]:
                 f" {_pairs(len(only))}."
             )
     return lines
+
+
+def _how(d: pl.DataFrame, side: str) -> str:
+    """Which engines, in which compute dtypes, and what is stored."""
+    made = d.select(f"engine_{side}", f"compute_{side}", f"kept_{side}").unique(maintain_order=True)
+    return "; ".join(
+        f"engine {engine or 'not told'}, computed in {compute or 'a dtype not told'}, keeps {kept}"
+        for engine, compute, kept in made.iter_rows()
+    )
+
+
+def _rounding(d: pl.DataFrame) -> list[str]:
+    """What of the differences of full rows the dtypes of storage explain."""
+    full = d.drop_nulls("rounding")
+    if full.is_empty():
+        return []
+    dtypes = (sorted({kept.split()[-1] for kept in full[f"kept_{s}"]}) for s in ("a", "b"))
+    a, b = (" and ".join(names) for names in dtypes)
+    above = full.filter(pl.col("max_logit_difference") > pl.col("rounding")).height
+    rest = f"{above:,} of {_pairs(len(full))} differ by more" if above else "none differs by more"
+    return [
+        f"Rounding of the stored rows ({a} in A, {b} in B) explains up to"
+        f" {_number(full['rounding'].max())} by itself; {rest}."
+    ]
 
 
 def _pairs(number: int) -> str:

@@ -24,11 +24,14 @@ ASCII = {
 
 
 def say_error(message: str) -> None:
-    """One line on stderr, wrapped between words on a terminal."""
+    """One line on stderr, or a list of a line each; on a terminal wrapped between words."""
     text = message.translate(CONTROL)
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns
-        text = textwrap.fill(text, columns, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(
+            textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+            for line in text.splitlines()
+        )
     print(text, file=sys.stderr)
 
 

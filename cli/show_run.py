@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from logitbank.engine.plan import Plan
     from logitbank.store.schema import CheckpointId
 
-_QUIET_S = 600.0
+_QUIET_S = 30.0
 """Longest silence of a run that gets on, where lines are all there is to see of it."""
 
 
 class ProgressLines:
     """Follows an extraction's events: a line for each checkpoint that is done or has failed.
 
-    For where a bar cannot be drawn, such as the log of a job. A checkpoint that takes long gets a
-    line every ten minutes. Rates are those of the run so far, all workers together, from when the
-    first weights were loaded: an engine's start comes once. The time left is told from the second
-    checkpoint on, or after ten minutes.
+    For where a bar cannot be drawn, such as the log of a job. Where nothing else was told for half
+    a minute, a line has the rows that are scored, of all that were planned. Rates are those of the
+    run so far, all workers together, from when the first weights were loaded: an engine's start
+    comes once. The time left is told from the second checkpoint on, or after half a minute.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class ProgressLines:
         self._say, self._clock = say, clock
         self._planned: Counter[CheckpointId] = Counter()
         self._left: Counter[CheckpointId] = Counter()
+        self._pending: Counter[CheckpointId] = Counter()
         self._started: dict[CheckpointId, float] = {}
         self._ended = self._committed = 0
         self._last = 0.0
@@ -45,17 +46,20 @@ class ProgressLines:
                     self._planned[deposit.checkpoint] += deposit.rows
                 self._left = self._planned.copy()
             case events.CheckpointStarted(checkpoint=checkpoint):
+                if not self._started:
+                    self._tell("starting the engine")
                 self._started.setdefault(checkpoint, self._clock())
-                self._last = self._last or self._clock()
-            case events.WeightsLoaded():
+            case events.WeightsLoaded(checkpoint=checkpoint):
                 self._loaded = self._clock() if self._loaded is None else self._loaded
+                del self._pending[checkpoint]  # of a worker that died and was replaced
+            case events.RowsScored(checkpoint=checkpoint, rows=rows):
+                self._pending[checkpoint] += rows
+                self._break_silence(checkpoint)
             case events.BlockCommitted(checkpoint=checkpoint, rows=rows):
                 self._committed += rows
                 self._left[checkpoint] = max(0, self._left[checkpoint] - rows)
-                if self._clock() - self._last > _QUIET_S:
-                    rows = self._planned[checkpoint] - self._left[checkpoint]
-                    of = f"{rows:,} of {counted(self._planned[checkpoint], 'row')}"
-                    self._tell(f"{checkpoint}: {of}{self._rate()}")
+                self._pending[checkpoint] = max(0, self._pending[checkpoint] - rows)
+                self._break_silence(checkpoint)
             case events.CheckpointDone(checkpoint=checkpoint):
                 seconds = self._clock() - self._started.get(checkpoint, self._clock())
                 rows = self._planned[checkpoint]
@@ -66,6 +70,11 @@ class ProgressLines:
                 self._end(checkpoint)
                 self._tell(f"{self._count()} failed {message}")
 
+    def _break_silence(self, checkpoint: "CheckpointId") -> None:
+        if self._clock() - self._last >= _QUIET_S:
+            scored, total = self._committed + self._pending.total(), self._planned.total()
+            self._tell(f"{scored:,} of {counted(total, 'row')}, at {checkpoint}{self._rate()}")
+
     def _tell(self, line: str) -> None:
         self._last = self._clock()
         self._say(line)
@@ -73,6 +82,7 @@ class ProgressLines:
     def _end(self, checkpoint: "CheckpointId") -> None:
         self._ended += 1
         self._left.pop(checkpoint, None)
+        self._pending.pop(checkpoint, None)
 
     def _count(self) -> str:
         return f"{self._ended:,}/{len(self._planned):,}"
@@ -83,9 +93,10 @@ class ProgressLines:
         seconds = now - min(self._started.values(), default=now)
         if self._loaded is not None and now > self._loaded:
             seconds = now - self._loaded
-        if not (seconds > 0 and self._committed):
+        scored = self._committed + self._pending.total()
+        if not (seconds > 0 and scored):
             return ""
-        rate, left = self._committed / seconds, self._left.total()
+        rate, left = scored / seconds, self._left.total() - self._pending.total()
         known = self._ended > 1 or seconds > _QUIET_S
         time_left = f", about {_duration(left / rate)} left" if left and known else ""
         return f"; {rate:,.3g} rows a second{time_left}"
@@ -148,6 +159,8 @@ def forecast(summary: "Summary") -> list[str]:
         f"about {_duration(estimate.seconds)} on {many} (GPU-hours {estimate.worker_hours:.2g}), "
         f"downloads apart: {estimate.load_s:.3g} s to start, {estimate.checkpoint_s:.3g} s a "
         f"checkpoint, {counted(estimate.tokens, 'token')} at {estimate.tokens_per_s:,.0f} a second",
+        f"measured on {counted(estimate.rows, 'query', 'queries')} of one checkpoint, "
+        f"{estimate.rows / plan.rows:.2g} of the plan, in {_duration(estimate.sample_s)}",
     ]
 
 
@@ -178,5 +191,9 @@ def _asked(plan: "Plan") -> str:
 def _tokens(summary: "Summary") -> str:
     if not summary.tokens:
         return ""
+    asked = f"; {counted(summary.tokens, 'token')}"
+    if not summary.reused:
+        return asked
     share = summary.reused / summary.tokens
-    return f"; {counted(summary.tokens, 'token')}, {share:.0%} of them not run again (prefix cache)"
+    why = "prefix cache" if summary.prefix_cache else "one pass for all positions of a sequence"
+    return f"{asked}, {share:.0%} of them not run again ({why})"

@@ -50,6 +50,11 @@ class EngineSettings:
     adapter_languages: tuple[str, ...] = ()
     """Which."""
 
+    @property
+    def has_prefix_cache(self) -> bool:
+        """vLLM's, of keys and values, where only the next token after a sequence is asked for."""
+        return self.engine == "vllm" and self.task == "causal" and not self.many_positions
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

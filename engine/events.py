@@ -162,6 +162,8 @@ class Summary:
     """Of the queries of checkpoints that are done."""
     reused: int = 0
     """Of these, not run."""
+    prefix_cache: bool = False
+    """Whether the engine has one: what it did not run began like something that it had."""
     bytes: int = 0
     """Committed, before compression."""
 

@@ -268,7 +268,9 @@ def run(
             notes += duplicate_notes(extraction.suite, hub)
         notes += prepared.notes
         on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
-        summary = Summary(prepared.plan, notes=notes)
+        summary = Summary(
+            prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache
+        )
         to_run = [c for c in checkpoints if c.id in prepared.plan.to_run]
         downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logitbank.engine.prompt_set import Option, Prompt, PromptSet, Scalar
+from logitbank.engine.prompt_set import Option, Prompt, PromptSet, Scalar, one_error
 from logitbank.errors import PromptError, UsageError
 
 _KINDS: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
@@ -27,6 +27,10 @@ class _Row(NamedTuple):
     place: str
     """`file:line`, for messages."""
     values: Mapping[str, Any]
+
+
+_Read = _Row | PromptError
+"""A row, or why it cannot be one; the next is read all the same."""
 
 
 def load_prompts(
@@ -56,7 +60,7 @@ def load_prompts(
     UsageError
         The file is not there, or its ending is none of the three.
     PromptError
-        A row that is no prompt; the message names file and line.
+        Rows that are no prompts; the message names file and line of each, of the first 20.
     """
     path = Path(path)
     readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
@@ -66,18 +70,12 @@ def load_prompts(
         )
     if not path.is_file():
         raise UsageError(f"prompt file {path} is not there; check the path")
-    prompts: list[Prompt] = []
-    places: dict[tuple[str, int | None], str] = {}
     try:
-        for number, row in enumerate(readers[path.suffix.lower()](path), 1):
-            prompt = _prompt(row, default_id=str(number))
-            key = (prompt.id, prompt.order_seed)
-            if key in places:
-                raise PromptError(f"{row.place}: {prompt} is already in {places[key]}")
-            places[key] = row.place
-            prompts.append(prompt)
+        prompts, errors = _prompts(readers[path.suffix.lower()](path))
     except UnicodeDecodeError as error:
         raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+    if errors:
+        raise one_error(str(path), errors)
     if not prompts:
         raise PromptError(f"prompt file {path} is empty; give it at least one prompt")
     return PromptSet(
@@ -86,6 +84,29 @@ def load_prompts(
         add_special_tokens=add_special_tokens,
         first_token=first_token,
     )
+
+
+def _prompts(rows: Iterator[_Read]) -> tuple[list[Prompt], list[PromptError]]:
+    """All that can be read, and all that is wrong."""
+    prompts: list[Prompt] = []
+    errors: list[PromptError] = []
+    places: dict[tuple[str, int | None], str] = {}
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, PromptError):
+            errors.append(row)
+            continue
+        try:
+            prompt = _prompt(row, default_id=str(number))
+        except PromptError as error:
+            errors.append(error)
+            continue
+        key = (prompt.id, prompt.order_seed)
+        if key in places:
+            errors.append(PromptError(f"{row.place}: {prompt} is already in {places[key]}"))
+            continue
+        places[key] = row.place
+        prompts.append(prompt)
+    return prompts, errors
 
 
 def _prompt(row: _Row, *, default_id: str) -> Prompt:
@@ -185,26 +206,28 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _jsonl(path: Path) -> Iterator[_Row]:
+def _jsonl(path: Path) -> Iterator[_Read]:
     with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            place = f"{path}:{number}"
-            try:
-                values = _json(line.rstrip("\n"), "line")
-            except PromptError as error:
-                raise PromptError(f"{place}: {error}") from None
-            if not isinstance(values, dict):
-                raise PromptError(
-                    f"{place}: {_shown(values)} is no prompt; write a JSON object with a text"
-                )
-            if "text" not in values:
-                raise PromptError(f"{place}: no 'text'; found {_listed(values)}")
-            yield _Row(place, values)
+            if line.strip():
+                yield _json_row(line, f"{path}:{number}")
 
 
-def _csv(path: Path) -> Iterator[_Row]:
+def _json_row(line: str, place: str) -> _Read:
+    try:
+        values = _json(line.rstrip("\n"), "line")
+    except PromptError as error:
+        return PromptError(f"{place}: {error}")
+    if not isinstance(values, dict):
+        return PromptError(
+            f"{place}: {_shown(values)} is no prompt; write a JSON object with a text"
+        )
+    if "text" not in values:
+        return PromptError(f"{place}: no 'text'; found {_listed(values)}")
+    return _Row(place, values)
+
+
+def _csv(path: Path) -> Iterator[_Read]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, strict=True)
         places, cells = [], []
@@ -219,15 +242,17 @@ def _csv(path: Path) -> Iterator[_Row]:
         except csv.Error as error:
             raise PromptError(f"{path}:{reader.line_num}: broken CSV ({error})") from None
     _check_header(path, header)
-    for place, row in zip(places, cells, strict=True):
-        if len(row) != len(header):
-            raise PromptError(f"{place}: {len(row)} cells, the header has {len(header)}")
+    whole = [row for row in cells if len(row) == len(header)]
     columns = {
         name: _typed(list(column), name)
-        for name, column in zip(header, zip(*cells, strict=True), strict=False)
+        for name, column in zip(header, zip(*whole, strict=True), strict=False)
     }
-    for i, place in enumerate(places):
-        yield _Row(place, {name: column[i] for name, column in columns.items()})
+    typed = iter(zip(*columns.values(), strict=True))
+    for place, row in zip(places, cells, strict=True):
+        if len(row) == len(header):
+            yield _Row(place, dict(zip(header, next(typed), strict=True)))
+        else:
+            yield PromptError(f"{place}: {len(row)} cells, the header has {len(header)}")
 
 
 def _check_header(path: Path, header: list[str]) -> None:
@@ -249,7 +274,7 @@ def _typed(cells: list[str], name: str) -> list[Scalar]:
     return [cell or None for cell in cells]
 
 
-def _parquet(path: Path) -> Iterator[_Row]:
+def _parquet(path: Path) -> Iterator[_Read]:
     import polars as pl
 
     try:

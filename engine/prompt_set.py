@@ -4,7 +4,7 @@ Text is literal throughout: an option is the exact continuation, leading space i
 `[MASK]` stands for something else: the mask token of whatever tokenizer meets it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logitbank.errors import PromptError
@@ -130,6 +130,19 @@ def _check_options(prompt: Prompt) -> None:
         f"{prompt}: answer {prompt.answer!r} is not among the options "
         f"{', '.join(map(repr, labels))}"
     )
+
+
+_TOLD = 20
+"""Errors that are listed; of more, the number."""
+
+
+def one_error(what: str, errors: Sequence[PromptError]) -> PromptError:
+    """One error as it is; several as a list, a line each."""
+    if len(errors) == 1:
+        return errors[0]
+    first = f"{what} has {len(errors):,} errors"
+    first += f", the first {_TOLD}:" if len(errors) > _TOLD else ":"
+    return PromptError("\n".join([first, *(f"  {error}" for error in errors[:_TOLD])]))
 
 
 def quote(text: str) -> str:

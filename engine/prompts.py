@@ -14,7 +14,16 @@ import polars as pl
 
 from logitbank.engine.fitted_prompts import fitted
 from logitbank.engine.prompt_files import load_prompts
-from logitbank.engine.prompt_set import MASK, Option, Prompt, PromptSet, Scalar, masked_text, quote
+from logitbank.engine.prompt_set import (
+    MASK,
+    Option,
+    Prompt,
+    PromptSet,
+    Scalar,
+    masked_text,
+    one_error,
+    quote,
+)
 from logitbank.engine.sequences import SequencePrompt, SequenceSet
 from logitbank.engine.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -81,14 +90,16 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     Raises
     ------
     PromptError
-        A text without tokens, a mask that the tokenizer does not have, an option of several tokens
-        where one is needed, two options with the same token, or a column with values of different
-        kinds.
+        Texts without tokens, a mask that the tokenizer does not have, options of several tokens
+        where one is needed, two options with the same token (each told once, all of them
+        together), or a column with values of different kinds.
     """
     prompt_set, notes = fitted(prompt_set, tokenizer)
     ids = _encode(prompt_set, tokenizer)
-    for problem in _problems(prompt_set, ids, tokenizer):
-        raise PromptError(f"{problem.prompt}: {problem.message}")
+    problems = {p.about: p for p in reversed([*_problems(prompt_set, ids, tokenizer)])}
+    if problems:
+        first_of_each = [PromptError(f"{p.prompt}: {p.message}") for p in problems.values()]
+        raise one_error(f"prompt set {prompt_set.name!r}", first_of_each[::-1])
     places: dict[Query, int] = {}
     queries = [
         places.setdefault(_query(prompt, ids, tokenizer, prompt_set.language), len(places))

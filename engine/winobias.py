@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from logitbank.engine.datasets import dataset_folder
 from logitbank.engine.prompt_set import Option, Prompt, PromptSet
-from logitbank.engine.winobias_files import DATASET, Sentence, Split, read_split
+from logitbank.engine.winobias_files import DATASET, Sentence, Split, files_of, read_split
 from logitbank.errors import UsageError
 
 TEMPLATE = (
@@ -72,7 +72,7 @@ def winobias(
     count = _order_count(orders)
     if not splits or set(splits) - set(get_args(Split)):
         raise UsageError(f"splits {list(splits)} are not all known; use dev, test or both")
-    folder = dataset_folder(DATASET, data=data, base_url=base_url)
+    folder = dataset_folder(files_of(splits), data=data, base_url=base_url)
     prompts: list[Prompt] = []
     for split in get_args(Split):
         if split in splits:

@@ -4,7 +4,7 @@ Source: Zhao et al. 2018. It knows nothing of prompts.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -122,6 +122,13 @@ class Occupations:
 
     def opposite(self, one: str, other: str) -> bool:
         return (one in self._male) != (other in self._male)
+
+
+def files_of(splits: Collection[Split], dataset: Dataset = DATASET) -> Dataset:
+    """The dataset with the files of some splits only, and the lists of occupations."""
+    other = tuple(f".{split}" for split in get_args(Split) if split not in splits)
+    files = {name: digest for name, digest in dataset.files.items() if not name.endswith(other)}
+    return replace(dataset, files=files)
 
 
 def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:

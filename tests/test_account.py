@@ -19,13 +19,41 @@ from tests.test_extract import write_series
 
 def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
     plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, asked=15_840, orders=5)
-    summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000)
+    summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
     summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
     assert account(summary) == [
         "2 workers' time: load 10.0 s (10%), score 80.0 s (80%), write 5.0 s (5%), wait 5.0 s (5%)",
         "15,840 prompts in 5 orders ask 15,840 queries; 540 repeat another, 15,300 are distinct; "
         "2,000,000 tokens, 31% of them not run again (prefix cache)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("reused", "said"),
+    [
+        (0, "; 400 tokens"),
+        (100, "; 400 tokens, 25% of them not run again (one pass for all positions of a sequence)"),
+    ],
+)
+def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: str) -> None:
+    plan = Plan((), checkpoints=1, queries=4, prompts=4, asked=4)
+    summary = Summary(plan, tokens=400, reused=reused, spent={"score": 1.0})
+    assert account(summary)[1] == "4 prompts ask 4 distinct queries" + said
+
+
+@pytest.mark.parametrize(
+    ("settings", "cached"),
+    [
+        (EngineSettings("vllm"), True),
+        (EngineSettings("vllm", many_positions=True), False),
+        (EngineSettings("vllm", "masked"), False),
+        (EngineSettings("transformers"), False),
+    ],
+)
+def test_only_vllm_s_next_tokens_have_a_prefix_cache(
+    settings: EngineSettings, cached: bool
+) -> None:
+    assert settings.has_prefix_cache is cached
 
 
 def test_a_run_without_a_checkpoint_says_nothing() -> None:

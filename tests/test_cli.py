@@ -335,3 +335,20 @@ def test_help_is_plain_in_a_narrow_pipe_and_loads_no_engine() -> None:
     assert "\x1b" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 60
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_interrupted_command_ends_without_taking_python_apart() -> None:
+    """What is registered for Python's end does not run, and what was printed is not lost."""
+    code = (
+        "import atexit, sys; from logitbank.cli import main; atexit.register(print, 'apart');"
+        "sys.stdout.write('said'); main.app = lambda **_: {}; main.main()"
+    )
+    ended = {
+        code_of_typer: subprocess.run(
+            [sys.executable, "-c", code.format(code_of_typer)], capture_output=True, text=True
+        )
+        for code_of_typer in (130, 3, 1)
+    }
+    assert {c: r.returncode for c, r in ended.items()} == {130: 3, 3: 3, 1: 1}
+    assert {c: r.stdout for c, r in ended.items()} == {130: "said", 3: "said", 1: "saidapart\n"}
+    assert ended[130].stderr == "logitbank: interrupted; the same command goes on from there\n"

@@ -12,6 +12,7 @@ from logitbank.engine.events import (
     Event,
     Note,
     Planned,
+    RowsScored,
     Summary,
     WeightsLoaded,
 )
@@ -41,8 +42,8 @@ def lines_of(*events: tuple[float, Event]) -> list[str]:
     return said
 
 
-def test_each_checkpoint_gets_a_line_with_its_rate_and_from_the_second_on_the_time_left() -> None:
-    """300 rows in 60 s are 5 a second; with 300 more in 60 s the last 300 take 60 s."""
+def test_each_checkpoint_gets_a_line_with_its_rate_and_the_time_left() -> None:
+    """300 rows in 60 s are 5 a second: 600 more take 2 min, and the last 300 then 60 s."""
     assert lines_of(
         (0, planned()),
         (10, CheckpointStarted(FIRST, 300)),
@@ -54,7 +55,9 @@ def test_each_checkpoint_gets_a_line_with_its_rate_and_from_the_second_on_the_ti
         (130, CheckpointStarted(THIRD, 300)),
         (131, CheckpointFailed(THIRD, "tiny step 2: it died")),
     ) == [
-        "1/3 tiny step 0 done, 300 rows in 60 s; 5 rows a second",
+        "starting the engine",
+        "100 of 900 rows, at tiny step 0; 3.33 rows a second",
+        "1/3 tiny step 0 done, 300 rows in 60 s; 5 rows a second, about 2 min left",
         "2/3 tiny step 1 done, 300 rows in 60 s; 5 rows a second, about 60 s left",
         "3/3 failed tiny step 2: it died",
     ]
@@ -70,28 +73,46 @@ def test_an_engine_s_start_is_not_in_the_rate() -> None:
         *((70.0, block) for block in blocks(SECOND, 0, 1, 2)),
         (75, CheckpointDone(SECOND, 15.0)),
     ) == [
+        "starting the engine",
+        "100 of 900 rows, at tiny step 0; 20 rows a second",
         "1/3 tiny step 0 done, 300 rows in 60 s; 30 rows a second",
         "2/3 tiny step 1 done, 300 rows in 15 s; 24 rows a second, about 12 s left",
     ]
 
 
-def test_a_checkpoint_that_takes_long_gets_a_line_every_ten_minutes() -> None:
-    """100 rows in 1000 s: 800 more take 8000 s. 300 in 1601 s: 600 more take 3202 s."""
-    one, two, three = blocks(FIRST, 0, 1, 2)
+def test_a_run_that_gets_on_is_never_silent_for_longer_than_half_a_minute() -> None:
+    """Rows count when they are scored, 10 every 5 s here; the first 100 are committed at 51 s.
+
+    At 31 s 60 rows are there after 30 s of scoring, 2 a second: 840 more take 420 s.
+    """
+    scored = [(5.0 * i + 6, RowsScored(FIRST, 10)) for i in range(10)]
+    one, two, _ = blocks(FIRST, 0, 1, 2)
     said = lines_of(
-        *((0, planned()), (0, CheckpointStarted(FIRST, 300)), (1000, one)),
-        *((1500, two), (1601, three), (1602, Note("odd"))),
+        *((0, planned()), (0, CheckpointStarted(FIRST, 300)), (1, WeightsLoaded(FIRST, "", 1))),
+        *scored,
+        *((51.0, one), (60.0, Note("odd")), (61.0, two)),
     )
     assert said == [
-        "tiny step 0: 100 of 300 rows; 0.1 rows a second, about 2.2 h left",
-        "tiny step 0: 300 of 300 rows; 0.187 rows a second, about 53 min left",
+        "starting the engine",
+        "60 of 900 rows, at tiny step 0; 2 rows a second",
+        "200 of 900 rows, at tiny step 0; 3.33 rows a second, about 4 min left",
     ]
+
+
+def test_rows_of_a_worker_that_died_are_not_counted_twice() -> None:
+    (one, *_) = blocks(FIRST, 0)
+    said = lines_of(
+        *((0, planned()), (0, CheckpointStarted(FIRST, 300)), (1, WeightsLoaded(FIRST, "", 1))),
+        *((5, RowsScored(FIRST, 90)), (20, WeightsLoaded(FIRST, "", 1))),
+        *((25, RowsScored(FIRST, 100)), (41, one)),
+    )
+    assert said[1:] == ["100 of 900 rows, at tiny step 0; 2.5 rows a second, about 5 min left"]
 
 
 def test_what_others_had_done_has_no_rate() -> None:
     assert lines_of(
         (0, planned()), (0, CheckpointStarted(FIRST, 300)), (5, CheckpointDone(FIRST, 1.0))
-    ) == ["1/3 tiny step 0 done, 300 rows in 5 s"]
+    ) == ["starting the engine", "1/3 tiny step 0 done, 300 rows in 5 s"]
 
 
 def test_a_pipe_gets_the_plan_and_then_the_lines_on_stderr(
@@ -104,7 +125,8 @@ def test_a_pipe_gets_the_plan_and_then_the_lines_on_stderr(
         progress(CheckpointFailed(SECOND, "tiny step 1: [it] died"))
     out, error = capsys.readouterr()
     assert out == ""
-    plan, done, failed = error.splitlines()
+    plan, starting, done, failed = error.splitlines()
+    assert starting == "starting the engine"
     assert plan.startswith("3 checkpoints × 300 prompts (300 distinct queries each); to run: 900 ")
     assert done.startswith("1/3 tiny step 0 done, 300 rows in 0 s; ")
     assert failed == "2/3 failed tiny step 1: [it] died"

@@ -205,3 +205,42 @@ def test_unknown_endings_are_refused_with_the_known_ones(tmp_path: Path) -> None
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(LogitbankError, match=r"mine\.jsonl is not there; check the path"):
         load_prompts(tmp_path / "mine.jsonl")
+
+
+# Several errors in one file
+
+
+def test_all_that_is_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
+    lines = ['{"id": "a", "text": "x"}', "{", '{"prompt": "y"}', '{"text": "z", "options": 3}']
+    path = written(tmp_path, "mine.jsonl", "\n".join([*lines, '{"id": "a", "text": "w"}']))
+    with pytest.raises(PromptError) as refused:
+        load_prompts(path)
+    first, *each = str(refused.value).splitlines()
+    assert first == f"{path} has 4 errors:"
+    assert [line.split(": ")[0] for line in each] == [f"  {path}:{n}" for n in (2, 3, 4, 5)]
+    assert [line.split(": ")[1][:12] for line in each] == [
+        "line '{' is ",
+        "no 'text'; f",
+        "options are ",
+        "prompt 'a' i",
+    ]
+
+
+def test_rows_of_a_csv_that_are_too_short_are_told_with_the_others(tmp_path: Path) -> None:
+    text = "id,text,answer\n1,a,\n2\n3,c,x\n4,d,e,f\n5,e,\n"
+    with pytest.raises(PromptError) as refused:
+        load_prompts(written(tmp_path, "mine.csv", text))
+    _, *each = str(refused.value).splitlines()
+    assert [line.partition("mine.csv")[2] for line in each] == [
+        ":3: 1 cells, the header has 3",
+        ":4: prompt '3' has the answer 'x' but no options; list them",
+        ":5: 4 cells, the header has 3",
+    ]
+
+
+def test_of_many_errors_twenty_are_listed_and_all_are_counted(tmp_path: Path) -> None:
+    with pytest.raises(PromptError) as refused:
+        load_prompts(written(tmp_path, "mine.jsonl", "{\n" * 1234))
+    first, *each = str(refused.value).splitlines()
+    assert first.endswith("mine.jsonl has 1,234 errors, the first 20:")
+    assert len(each) == 20

@@ -293,3 +293,16 @@ def test_winobias_in_pythia_tokens(pythia: Tokenizer) -> None:
     assert sum(lengths) / len(lengths) == pytest.approx(37.84, abs=0.05)
     assert all(query.position == len(query.ids) - 1 for query in made.queries)
     assert check_prompts(prompts, pythia) == []
+
+
+def test_options_that_cannot_be_scored_are_told_together_each_once(pythia: Tokenizer) -> None:
+    bad = (Option("one", " he or she"), Option("two", " they all"), Option("he", " he"))
+    prompts = tuple(Prompt(name, f"The nurse {name}", bad) for name in ("a", "b"))
+    with pytest.raises(PromptError) as refused:
+        tokenize(PromptSet("mine", prompts), pythia)
+    first, *each = str(refused.value).splitlines()
+    assert first == "prompt set 'mine' has 2 errors:"
+    assert [line[:29] for line in each] == [
+        "  prompt 'a': option 'one' (\"",
+        "  prompt 'a': option 'two' (\"",
+    ]

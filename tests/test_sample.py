@@ -19,6 +19,7 @@ from logitbank.store import Keep
 from tests.checkpoints import VOCAB, make_series
 from tests.fakes import FakeBackend, InProcess
 from tests.run_driver import PROMPTS, extraction
+from tests.run_driver import questions as many_questions
 from tests.test_extract import TEXTS, questions, write_series
 
 
@@ -38,9 +39,9 @@ def test_time_is_reckoned_by_tokens_and_checkpoints() -> None:
 def test_a_sample_is_measured_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    series = make_series(tmp_path / "tiny", steps=(0, 1))  # torch has a temporary folder, too
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    series = make_series(tmp_path / "tiny", steps=(0, 1))
     summary = run(tmp_path / "b.zarr", extraction(series), dry_run=True, sample=True)
     estimate = summary.estimate
     assert estimate is not None
@@ -53,6 +54,23 @@ def test_a_sample_is_measured_and_nothing_is_left(
     text = forecast(summary)
     assert text[0].startswith("about 84 files, ")
     assert " on 1 worker (GPU-hours " in text[1]
+    # A twelfth of 560 rows is 46; runs of 8 neighbours make 40 of them.
+    assert text[2].startswith("measured on 40 queries of one checkpoint, 0.071 of the plan, in ")
+
+
+@pytest.mark.parametrize("checkpoints", [1, 3])
+def test_a_sample_is_less_than_a_tenth_of_the_plan(
+    checkpoints: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FakeBackend(VOCAB)
+    monkeypatch.setattr(InProcess, "backend", backend)
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    names = [f"step{i}" for i in range(checkpoints)]
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", *names)))
+    wanted = Extraction(suite, (many_questions(),), EngineSettings("transformers"))
+    summary = run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+    assert summary.plan.rows == checkpoints * PROMPTS
+    assert 16 <= backend.scored <= 0.1 * summary.plan.rows
 
 
 def test_files_are_counted_as_the_format_says(

@@ -277,6 +277,22 @@ def test_a_split_holds_the_same_prompts_as_the_whole(whole: PromptSet) -> None:
     assert test.prompts == tuple(p for p in whole.prompts if p.columns["split"] == "test")
 
 
+@pytest.mark.parametrize(("split", "other"), [("dev", "test"), ("test", "dev")])
+def test_a_split_needs_the_files_of_no_other(split: str, other: str, tmp_path: Path) -> None:
+    folder = tmp_path / "winobias"
+    folder.mkdir()
+    (folder / "male_occupations.txt").write_text("cook")
+    (folder / "female_occupations.txt").write_text("clerk")
+    for name in ("pro", "anti"):
+        line = "1 The clerk met [the cook] and greeted [him].\n"
+        (folder / f"{name}_stereotyped_type2.txt.{split}").write_text(line)
+    made = winobias(tmp_path, orders=1, splits=[split])  # type: ignore[list-item]
+    assert {p.columns["split"] for p in made.prompts} == {split}
+    lacking = rf"lacks pro_stereotyped_type2\.txt\.{other}, anti_stereotyped_type2\.txt\.{other};"
+    with pytest.raises(UsageError, match=lacking):
+        winobias(tmp_path, orders=1)
+
+
 @pytest.mark.parametrize("orders", [0, -1, "six"])
 def test_orders_must_be_a_number_or_all(orders: int) -> None:
     with pytest.raises(UsageError, match="is neither a number from 1 nor 'all'"):

@@ -6,6 +6,7 @@ from logitbank.analysis.correlation import pearson, pearson_matrix, variation
 from logitbank.analysis.crows_pairs import CrowsPairs, crows_pairs
 from logitbank.analysis.evaluation_data import evaluation_figure_data
 from logitbank.analysis.evaluation_figures import evaluation_figures
+from logitbank.analysis.expected import expected_pieces, expected_rows
 from logitbank.analysis.expressions import (
     jsd_parts,
     scaled,
@@ -78,6 +79,8 @@ __all__ = [
     "differences",
     "evaluation_figure_data",
     "evaluation_figures",
+    "expected_pieces",
+    "expected_rows",
     "fairness",
     "fairness_change",
     "fairness_summary",

@@ -10,6 +10,7 @@ from logitbank import __version__
 from logitbank.analysis.debias_data import Instances, instances
 from logitbank.analysis.debias_measures import measured
 from logitbank.analysis.debias_train import Trained, Training, train
+from logitbank.analysis.expected import missing_sentence
 from logitbank.analysis.result import Study
 from logitbank.analysis.result_tables import tables_of
 from logitbank.errors import UsageError
@@ -26,8 +27,9 @@ class Debias:
 
     bias: pl.DataFrame
     """One row for each split × filter (none, untrained, trained): `mu`, `eta`, `abs_c`,
-    `positional`, `attributive`, each with its 95 % interval, `coverage`, `instances`. A
-    filter that truncates gives subjects outside its k the probability 0."""
+    `positional`, `attributive`, each with its 95 % interval, `coverage`, `instances`, and
+    `missing` ones, of which the checkpoint has no score. A filter that truncates gives subjects
+    outside its k the probability 0."""
     losses: pl.DataFrame
     """Loss before each step."""
     by: Filter
@@ -139,7 +141,12 @@ def about_of(
 
 def _debias(parts: dict[str, Instances], trained: Trained, by: Filter, bootstrap: int) -> Debias:
     rows = [
-        {"split": name, "filter": label, **measured(given, filter_, bootstrap=bootstrap)}
+        {
+            "split": name,
+            "filter": label,
+            **measured(given, filter_, bootstrap=bootstrap),
+            "missing": given.missing,
+        }
         for name, given in parts.items()
         for label, filter_ in zip(FILTERS, (None, trained.untrained, by), strict=True)
     ]
@@ -172,6 +179,9 @@ def _summary(result: Debias) -> list[str]:
             f" {rows['none']['positional']:.4f}, {rows['untrained']['positional']:.4f} and"
             f" {rows['trained']['positional']:.4f}."
         )
+    for split, missing in result.bias.select("split", "missing").unique(maintain_order=True).rows():
+        if missing:
+            lines.append(f"{split}: {missing_sentence(missing, 'instance')}")
     lines.append(
         "Untrained is the filter with all weights 1, with which the published training begins: it"
         " answers alike whatever the logits are, so that what it does to the bias is no merit of"

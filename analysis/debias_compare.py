@@ -14,13 +14,14 @@ import polars as pl
 from logitbank.analysis.batches import batches
 from logitbank.analysis.debias import FILTERS
 from logitbank.analysis.debias_figures import comparison_figures
+from logitbank.analysis.expected import missing_sentence
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.stereoset import stereoset
 from logitbank.analysis.stereoset_files import concat_candidates
 from logitbank.analysis.stereoset_sources import bank_candidates
-from logitbank.analysis.unqover import unqover
-from logitbank.analysis.unqover_study import FAMILY
+from logitbank.analysis.unqover import ALL, unqover
+from logitbank.analysis.unqover_study import FAMILY, expected_instances
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from logitbank.store.filters import Filter
@@ -214,7 +215,14 @@ def _unqover(
     ]
     if not frames:
         return _no_unqover()
-    return unqover(frames, bootstrap=bootstrap).unqover.drop("run_seed", strict=False)
+    asked = [
+        expected_instances([source.bank], own).filter(pl.col("model") == source.model)
+        for source in sources
+        for own in kinds
+        if own
+    ]
+    result = unqover(frames, bootstrap=bootstrap, expected=pl.concat(asked).unique())
+    return result.unqover.drop("run_seed", strict=False)
 
 
 def _has(source: _Source, prompts: str) -> bool:
@@ -239,6 +247,7 @@ def _no_unqover() -> pl.DataFrame:
             **texts,
             **dict.fromkeys(("category", "split"), pl.String),
             **dict.fromkeys(UNQOVER, pl.Float64),
+            "missing": pl.Int64,
         }
     )
 
@@ -312,6 +321,10 @@ def _summary(result: DebiasComparison) -> list[str]:
                 f" {row['positional']:.4f}"
             )
         lines.append(f"{', '.join(p for p in parts if p)}: {'; '.join(said)}.")
+    lacking = result.unqover.filter((pl.col("split") == ALL) & (pl.col("missing") > 0))
+    if len(lacking):
+        missing, checkpoints = int(lacking["missing"].sum()), lacking.select(KEY).n_unique()
+        lines.append(missing_sentence(missing, "instance", checkpoints=checkpoints))
     lines.append(
         "A filter is good where |C| falls and lms stays: one that flattens everything has no bias"
         " and no language either. ss is an average over terms; 50 also comes of opposite ones."

@@ -4,13 +4,14 @@ The filter's only inputs are the k highest logits at the mask, so nothing of the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.expected import expected_query_sets
 from logitbank.analysis.unqover_instances import PRONOUNS, folded
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
@@ -45,6 +46,8 @@ class Instances:
     """(n, 4, 2): greatest probability of a subject's forms outside the k; 0 without any."""
     names: pl.DataFrame
     """n rows: the prompt set's own columns that all four questions share."""
+    missing: int = 0
+    """Instances of the prompt set, or of its part, that the model was asked and has no score of."""
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -89,6 +92,7 @@ class Instances:
             self.slots[index],
             self.rest[index],
             self.names[index],
+            self.missing,
         )
 
     def narrowed(self, k: int) -> Self:
@@ -104,6 +108,7 @@ class Instances:
             _trimmed(np.where(inside, self.slots, OUTSIDE)),
             np.maximum(self.rest, p),
             self.names,
+            self.missing,
         )
 
 
@@ -121,7 +126,8 @@ def instances(
     """The instances of a prompt set that a checkpoint answered, and its deposit.
 
     Of several deposits, as of a sample and a larger one, all are taken, each instance once; the
-    first of them is given back.
+    first of them is given back. What the prompt set has for the model's tokenizer and none of them
+    has a score of is `missing`.
 
     Parameters
     ----------
@@ -152,7 +158,7 @@ def instances(
         )
     deposits = _deposits(bank, prompts, model=model, run=run, step=step)
     rows = table if split is None else table.filter(pl.col("split") == split)
-    slots, found, start = _with_slots(rows, he_she=he_she), list[pl.DataFrame](), 0
+    slots, parts, start = _with_slots(rows, he_she=he_she), list[pl.DataFrame](), 0
     for deposit in deposits:
         answered = slots.filter(pl.col("query_set") == deposit.query_set).join(
             deposit.option_scores().select("query", "token", p=_PROBABILITY),
@@ -160,15 +166,21 @@ def instances(
             maintain_order="left",
         )  # fmt: skip
         row = pl.col("row").cast(pl.Int64) + start
-        found.append(answered.select(*_KEPT, row).collect())
+        parts.append(answered.select(*_KEPT, row).collect())
         start += deposit.layout.queries
-    frame = pl.concat(found)
+    frame = pl.concat(parts)
     if frame.is_empty():
         raise UsageError(f"prompt set {prompts!r} has no instance of split {split!r}")
     if len(deposits) > 1:  # each instance once
         first = pl.col("query_set").first().over("instance")
         frame = frame.filter(pl.col("query_set") == first)
-    return _arrays(frame, _best(deposits, k), prompts), deposits[0]
+    found = _arrays(frame, _best(deposits, k), prompts)
+    asked = expected_query_sets(bank, prompts)[deposits[0].checkpoint.model]
+    whole = rows.filter(pl.col("query_set").is_in(list(asked))).select(
+        pl.col("instance").n_unique()
+    )
+    missing = max(0, int(whole.collect().item()) - len(found))
+    return replace(found, missing=missing), deposits[0]
 
 
 def _deposits(

@@ -17,6 +17,7 @@ from logitbank.analysis.debias_data import Instances, answers, instances
 from logitbank.analysis.debias_figures import search_figure
 from logitbank.analysis.debias_measures import measured, measured_probabilities
 from logitbank.analysis.debias_train import Training, train
+from logitbank.analysis.expected import missing_sentence
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.result_tables import tables_of
 from logitbank.analysis.stereoset import stereoset
@@ -142,6 +143,8 @@ def debias_search(
     about = about_of(opened, parts.deposit, prompts, split="train", he_she=he_she)
     result = DebiasSearch(table, replace(by, about={**by.about, **about}))
     summary = _summary(table, give_up)
+    if missing := parts.fit.missing + parts.told.missing:
+        summary.append(missing_sentence(missing, "instance"))
     report = None
     if out is not None:
         report = write_study(

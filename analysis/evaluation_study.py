@@ -15,12 +15,18 @@ from logitbank.analysis.evaluation_summary import (
     lambada_summary,
     stereotype_summary,
 )
+from logitbank.analysis.expected import expected_pieces, expected_rows
 from logitbank.analysis.harness_export import write_harness
 from logitbank.analysis.lambada import Lambada, lambada
 from logitbank.analysis.pieces import check_columns
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.sources import bank_frames
-from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
+from logitbank.analysis.stereotype_accuracy import (
+    GENDERS,
+    PRONOUNS,
+    StereotypeAccuracy,
+    stereotype_accuracy,
+)
 from logitbank.analysis.winobias_em import OWN
 from logitbank.errors import AbsentError
 from logitbank.store import Bank, open_bank
@@ -93,7 +99,12 @@ def stereotype_study(
     if referents is not None:
         check_columns(referents[0], OWN, family="winobias-em")
         expected = expected_pieces(opened, winobias_em, own=OWN)
-    result = stereotype_accuracy(own, gender, referents, expected=expected)
+    result = stereotype_accuracy(
+        *(own, gender, referents),
+        expected=expected,
+        expected_pronouns=None if own is None else expected_rows(opened, prompts, PRONOUNS),
+        expected_genders=None if gender is None else expected_rows(opened, winobias, GENDERS),
+    )
     if save_results is not None:
         rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(
             {"accuracy": "acc", "accuracy_stderr": "acc_stderr"}
@@ -199,32 +210,6 @@ def _frame_if_there(
     if not holding:
         return None
     return bank_frames(holding, prompts, models, rows=rows)
-
-
-def expected_pieces(
-    banks: Sequence[Bank], prompts: str, *, own: Sequence[str] = ()
-) -> pl.DataFrame:
-    """How many pieces each prompt has: model, prompt_id, pieces, and `own` columns of the prompts.
-
-    A model's pieces are those in the query sets of its deposits, which are of its tokenizer.
-    """
-    parts = []
-    for bank in banks:
-        if prompts not in bank.prompt_sets():
-            continue
-        deposits = pl.DataFrame(
-            [(d.checkpoint.model, d.query_set) for d in bank.deposits()],
-            schema={"model": pl.String, "query_set": pl.String},
-            orient="row",
-        ).unique()
-        columns = ("prompt_id", "query_set", "piece", *own)
-        pieces = bank.prompts(prompts).select(columns).unique().collect()
-        parts.append(
-            pieces.join(deposits, on="query_set")
-            .group_by("model", "prompt_id")
-            .agg(pl.col(own).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64))
-        )
-    return pl.concat(parts).unique(["model", "prompt_id"], keep="first")
 
 
 def evaluation_report(

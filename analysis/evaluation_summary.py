@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.crows_pairs import ALL, CrowsPairs
+from logitbank.analysis.expected import missing_sentence
 from logitbank.analysis.lambada import Lambada
 from logitbank.analysis.pieces import CHECKPOINT
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy
@@ -47,7 +48,7 @@ def stereotype_summary(result: StereotypeAccuracy) -> list[str]:
         "measure", "type", maintain_order=True
     ):
         about = "" if kind == 2 else f", Type {kind}"
-        for prefix, rows in _runs(table):
+        for prefix, rows in _runs(table.filter(pl.col("accuracy").is_not_nan())):
             sentences += [
                 f"{prefix}{row['role']}{_step(row)}: {NAMES[str(measure)]}{about} "
                 f"{row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f}) over "
@@ -61,10 +62,12 @@ def stereotype_summary(result: StereotypeAccuracy) -> list[str]:
                 f"{tied:,} comparisons of {NAMES[measure]} are exact ties and count ½."
             )
         if missing := int(rows["missing"].sum()):
+            none = len(rows.filter(pl.col("accuracy").is_nan()))
+            checkpoints = _count(len(rows.filter(pl.col("missing") > 0)), "checkpoint")
             sentences.append(
-                f"{missing:,} sentences of {NAMES[measure]} are missing at "
-                f"{_count(len(rows.filter(pl.col('missing') > 0)), 'checkpoint')}, whose numbers "
-                "are over what is there."
+                f"{_count(missing, 'sentence')} of {NAMES[measure]} missing, or without one of "
+                f"the orders, at {checkpoints}, whose numbers are over what is there"
+                + (f"; {_count(none, 'checkpoint')} thereby without a number." if none else ".")
             )
     if len(table):
         sentences.append(
@@ -103,9 +106,9 @@ def _exact_match(result: StereotypeAccuracy) -> Iterator[str]:
             yield f"{_count(count, 'answer')} of winobias_em {what}."
     lacking = table.filter(pl.col("missing") > 0)
     if len(lacking):
-        yield (
-            f"{_count(int(lacking['missing'].sum()), 'pair')} of winobias_em missing at "
-            f"{_count(len(lacking), 'checkpoint')}, whose numbers are over what is there."
+        missing = int(lacking["missing"].sum())
+        yield missing_sentence(
+            *(missing, "pair of winobias_em", "pairs of winobias_em"), checkpoints=len(lacking)
         )
     yield (
         "winobias_em has templates of our own, the published figure others: checkpoints can be "
@@ -209,10 +212,7 @@ def _best_and_last(
 def _missing(coverage: pl.DataFrame, noun: str) -> Iterator[str]:
     lacking = coverage.filter(pl.col("missing") > 0)
     if len(lacking):
-        yield (
-            f"{_count(int(lacking['missing'].sum()), noun)} missing at "
-            f"{_count(len(lacking), 'checkpoint')}, whose numbers are over what is there."
-        )
+        yield missing_sentence(int(lacking["missing"].sum()), noun, checkpoints=len(lacking))
 
 
 def _step(row: Row) -> str:

@@ -15,6 +15,7 @@ from logitbank.analysis.expressions import Ties, check_choice, jsd_parts
 from logitbank.analysis.fairness_cube import CHECKPOINT, Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.fairness_tables import (
     accuracy_table,
+    asked_cells,
     change_table,
     coverage,
     gap_table,
@@ -45,7 +46,7 @@ class Fairness:
     """
 
     checkpoints: pl.DataFrame
-    """What was there: prompts, seeds, and how many scores are missing."""
+    """What was there: prompts, seeds, and how many scores are missing of those asked for."""
     average_rank: pl.DataFrame
     """Average Rank per gold option, with the number of tied and of inexact gold ranks."""
     accuracy: pl.DataFrame
@@ -82,11 +83,12 @@ def fairness(
     bootstrap: int = 1000,
     seed: int = 0,
     compare: tuple[str, str] | None = None,
+    expected: pl.DataFrame | None = None,
 ) -> Fairness:
     """Every fairness table of the checkpoints in a scan.
 
     A checkpoint's numbers are over the prompts that the bank has for it; `checkpoints` counts
-    those that it lacks. All arithmetic is float64.
+    those that it lacks, under each order. All arithmetic is float64.
 
     Parameters
     ----------
@@ -110,6 +112,10 @@ def fairness(
     compare
         Two models to compare on neutral prompts. By default the two in the frame, if there are
         two with a run and step in common.
+    expected
+        What each model was asked: columns model, prompt_id, order_seed, as `expected_rows` gives
+        them. Without it, all that is known is the frame, and a prompt or an order without a score
+        of any checkpoint in it is not counted as missing.
 
     Raises
     ------
@@ -127,6 +133,8 @@ def fairness(
     if bootstrap < 0:
         raise UsageError(f"bootstrap {bootstrap} is negative; give a number of resamples, or 0")
 
+    asked = None if expected is None else asked_cells(expected)
+
     def prepare(axes: Axes) -> Callable[[Cube], dict[str, pl.DataFrame]]:
         counts = cluster_counts(axes.clusters, resamples=bootstrap, seed=seed)
 
@@ -134,7 +142,7 @@ def fairness(
             parts = jsd_parts(data.logits, data.gold)
             models = _models_there(data.checkpoints, compare)
             return {
-                "checkpoints": coverage(data),
+                "checkpoints": coverage(data, asked),
                 "average_rank": rank_table(data, counts, labels=labels),
                 "accuracy": accuracy_table(data, labels=labels),
                 "jsd_parts": jsd_table(data, parts, counts, labels=labels),

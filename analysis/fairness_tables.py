@@ -18,13 +18,26 @@ from logitbank.analysis.stats import (
 Columns = Mapping[str, str | np.ndarray]
 
 
-def coverage(data: Cube) -> pl.DataFrame:
-    """Prompts and option orders that each checkpoint has, and how many of the cells it lacks."""
-    there = ~np.isnan(data.ranks)
+def asked_cells(expected: pl.DataFrame) -> dict[str, int]:
+    """How many prompts, each under each of its orders, a model was asked."""
+    cells = expected.select("model", "prompt_id", "order_seed").unique()
+    return dict(cells.group_by("model").len().iter_rows())
+
+
+def coverage(data: Cube, asked: Mapping[str, int] | None = None) -> pl.DataFrame:
+    """Prompts and option orders that each checkpoint has, and how many of the cells it lacks.
+
+    Of those that its model was `asked`; where nobody says, of all that the cube has.
+    """
+    scored = ~np.isnan(data.ranks)
+    cells, models = scored.sum(axis=(1, 2)), data.checkpoints["model"].to_list()
+    whole = [
+        scored[0].size if asked is None else asked.get(model, scored[0].size) for model in models
+    ]
     return data.checkpoints.with_columns(
-        prompts=there.any(axis=1).sum(axis=1),
-        orders=there.any(axis=2).sum(axis=1),
-        missing=(~there).sum(axis=(1, 2)),
+        prompts=scored.any(axis=1).sum(axis=1),
+        orders=scored.any(axis=2).sum(axis=1),
+        missing=np.maximum(np.array(whole, np.int64) - cells, 0),
     )
 
 

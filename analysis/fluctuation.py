@@ -26,7 +26,7 @@ from logitbank.analysis.fluctuation_tables import (
     spread_table,
 )
 from logitbank.analysis.frequencies import frequency_vectors
-from logitbank.analysis.score_table import as_scores
+from logitbank.analysis.score_table import as_scores, asked_professions
 
 MOST_FREQUENT = 20
 """Professions in the table `frequent`, for each case."""
@@ -44,7 +44,8 @@ class Fluctuation:
     """
 
     checkpoints: pl.DataFrame
-    """Professions at each checkpoint; `missing` those that the series has elsewhere."""
+    """Professions at each checkpoint; `missing` those that the model was asked, or that the series
+    has elsewhere."""
     plateaus: pl.DataFrame
     """Where each begins, and the prior's own CV and mean certainty."""
     spread: pl.DataFrame
@@ -80,6 +81,7 @@ def fluctuation(
     plateaus: Sequence[int] | None = None,
     frequencies: pl.DataFrame | None = None,
     professions: Sequence[str] | None = None,
+    expected: pl.DataFrame | None = None,
 ) -> Fluctuation:
     """Every fluctuation table of the scores in a frame. All arithmetic is float64.
 
@@ -100,6 +102,10 @@ def fluctuation(
     professions
         Those whose trajectories to show, with article or without; by default the ones of largest
         and of smallest CV of R.
+    expected
+        What each model was asked: columns model, verb, occupation, prior, as `expected_rows` gives
+        them. Without it, all that is known is the frame: a profession or a verb without a score at
+        any checkpoint in it is not counted as missing.
 
     Raises
     ------
@@ -127,7 +133,8 @@ def fluctuation(
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """
-    scores = series_of(as_scores(frame))
+    asked = None if expected is None else asked_professions(expected)
+    scores = series_of(as_scores(frame), asked)
     spans = plateaus_of(scores.series, plateaus)
     found = [measures(plateau) for plateau in spans]
     cases: Mapping[str, Floats] = (

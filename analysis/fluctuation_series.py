@@ -34,7 +34,7 @@ class Series:
     prior: Floats
     """(m, 2): the same for the prior template."""
     present: NDArray[np.bool_]
-    """(t,) professions with a score at any checkpoint."""
+    """(t,) professions with a score at any checkpoint, or that the model was asked."""
     unused: Codes
     """Steps that have the prior and no profession, though others have professions."""
     release: Floats | None
@@ -71,7 +71,7 @@ class Series:
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
-        """(m, t) no score, of a profession that has one elsewhere in the series."""
+        """(m, t) no score, of a profession that was asked or has one elsewhere in the series."""
         return np.isnan(self.certainty) & self.present
 
 
@@ -88,15 +88,22 @@ class Scores(NamedTuple):
     """Prior rows with “an”, which are not used."""
     merged: int
     """Rows that repeat another exactly."""
+    asked: pl.DataFrame
+    """model, verb, occupation: what is known to have been asked, scored or not."""
 
 
-def series_of(scores: pl.DataFrame) -> Scores:
+NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
+
+
+def series_of(scores: pl.DataFrame, asked: pl.DataFrame | None = None) -> Scores:
     """Lay scores out densely.
 
     Parameters
     ----------
     scores
         Columns of `SCORES`, in any order of rows.
+    asked
+        model, verb and occupation of what each model was asked, where that is known.
 
     Raises
     ------
@@ -118,7 +125,8 @@ def series_of(scores: pl.DataFrame) -> Scores:
             "the checkpoints of a run"
         )
     keys, series = distinct(used.select("model", "run", "verb"))
-    occupations, profession = _professions(used)
+    asked = NOTHING if asked is None else asked
+    occupations, profession = _with_asked(*_professions(used), asked["occupation"])
     steps, step = _steps(used["step"])
     dense = np.full((len(keys), len(steps) + 1, len(occupations) + 1, 2), np.nan)
     she = (used["pronoun"] == PRONOUNS[1]).to_numpy()
@@ -129,7 +137,10 @@ def series_of(scores: pl.DataFrame) -> Scores:
     merged = len(used) - int(np.count_nonzero(~np.isnan(dense)))
     names = used.select("model", "run", "verb")[keys].cast(pl.String).rows()
     order = sorted(range(len(names)), key=names.__getitem__)
-    built = [_series(names[i], dense[i], steps, occupations) for i in order]
+    built = [
+        _with_present(_series(names[i], dense[i], steps, occupations), occupations, asked)
+        for i in order
+    ]
     released = [
         (s.model, s.run, s.verb, int(there[:-1].sum()), bool(there[-1]))
         for s in built
@@ -142,7 +153,8 @@ def series_of(scores: pl.DataFrame) -> Scores:
     }  # fmt: skip
     table = pl.DataFrame(released, schema=schema, orient="row")
     built = _with_public_release(built)
-    return Scores(occupations, tuple(s for s in built if len(s.steps)), table, an_priors, merged)
+    trained = tuple(s for s in built if len(s.steps))
+    return Scores(occupations, trained, table, an_priors, merged, asked)
 
 
 def _series(key: tuple[str, ...], dense: Floats, steps: Codes, occupations: pl.Series) -> Series:
@@ -233,6 +245,25 @@ def _professions(scores: pl.DataFrame) -> tuple[pl.Series, Codes]:
     places[names["code"].to_numpy()] = np.arange(len(names))
     professions = names.filter(~pl.col("prior"))["occupation"]
     return professions, np.minimum(places[codes], len(professions))
+
+
+def _with_asked(
+    occupations: pl.Series, profession: Codes, asked: pl.Series
+) -> tuple[pl.Series, Codes]:
+    """The professions with those that nobody has a score of; the rows are about the same ones."""
+    everything = pl.concat([occupations, asked]).unique().sort()
+    if len(everything) == len(occupations):
+        return occupations, profession
+    places = np.append(everything.search_sorted(occupations).to_numpy(), len(everything))
+    return everything, places[profession]
+
+
+def _with_present(series: Series, occupations: pl.Series, asked: pl.DataFrame) -> Series:
+    own = asked.filter(pl.col("model") == series.model, pl.col("verb") == series.verb)
+    if own.is_empty():
+        return series
+    known = occupations.is_in(own["occupation"].implode()).to_numpy()
+    return replace(series, present=series.present | known)
 
 
 def _steps(column: pl.Series) -> tuple[Codes, Codes]:

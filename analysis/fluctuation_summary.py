@@ -142,9 +142,9 @@ def _counts(result: Fluctuation) -> Iterator[str]:
     checkpoints = result.checkpoints.filter(pl.col("step").is_not_null())
     if absent := len(checkpoints.filter(~pl.col("used"))):
         yield (
-            f"{absent:,} times a run has no profession at a step for which it has the prior, or "
-            "which another run of its model has; the numbers are over the checkpoints that are "
-            "there."
+            f"{absent:,} times a run has no profession at a step for which it has the prior or "
+            "another verb, or which another run of its model has; the numbers are over the "
+            "checkpoints that are there."
         )
     undefined = result.correlations.filter(pl.col("r").is_nan() & (pl.col("n") > 1))
     if len(undefined):

@@ -101,6 +101,8 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
             lacks = own.get(step, total)
             prior = step in own or step in unused
             rows.append((s.model, s.run, step, s.verb, total - lacks, lacks, prior, step in own))
+    for model, run, verb, professions in _unscored(scores):
+        rows += [(model, run, step, verb, 0, professions, False, False) for step in steps[model]]
     for model, run, verb, professions, prior in scores.released.iter_rows():
         rows.append((model, run, None, verb, professions, 0, prior, False))
     schema: _Schema = {
@@ -109,6 +111,16 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
     }  # fmt: skip
     table = pl.DataFrame(rows, schema=schema, orient="row")
     return table.sort("model", "run", "step", "verb", nulls_last=True)
+
+
+def _unscored(scores: Scores) -> Iterator[tuple[str, str, str, int]]:
+    """Model, run, verb and number of professions, of verbs that a run was asked and has nowhere."""
+    asked = scores.asked.group_by("model", "verb", maintain_order=True).len().rows()
+    verbs = {(s.model, s.run, s.verb) for s in scores.series}
+    for model, run in {(model, run) for model, run, _ in verbs}:
+        for asked_model, verb, professions in asked:
+            if asked_model == model and (model, run, verb) not in verbs:
+                yield model, run, verb, professions
 
 
 def plateau_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:

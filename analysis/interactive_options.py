@@ -16,7 +16,7 @@ def option_sheets(result: OptionScores) -> dict[str, Sheet]:
     sheets = {}
     if len(result.shares):
         sheets["shares"] = _shares(result.shares, names)
-    if len(result.answers):
+    if result.answers["accuracy"].is_not_null().any():
         sheets["accuracy"] = _accuracy(result.answers, names)
     return sheets
 
@@ -55,6 +55,7 @@ def _shares(table: pl.DataFrame, names: Names) -> Sheet:
 
 
 def _accuracy(table: pl.DataFrame, names: Names) -> Sheet:
+    table = table.drop_nulls("accuracy")
     parts = names.parts(table.with_columns(value="accuracy"), KEYS)
     sheet, places = training_sheet(
         "Accuracy",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.expected import missing_sentence
 from logitbank.analysis.pieces import CHECKPOINT
 from logitbank.analysis.prompt_scores import PromptScores
 from logitbank.analysis.prompt_view import prompt_rows
@@ -20,13 +21,14 @@ SHARES = pl.Schema(
     {
         "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "option": pl.String(),
         "prompts": pl.Int64(), "share": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
-        "probability": pl.Float64(), "rank": pl.Float64(),
+        "probability": pl.Float64(), "rank": pl.Float64(), "missing": pl.Int64(),
     }
 )  # fmt: skip
 ANSWERS = pl.Schema(
     {
         "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompts": pl.Int64(),
         "accuracy": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "tied": pl.Int64(),
+        "missing": pl.Int64(),
     }
 )  # fmt: skip
 ROWS = 400_000
@@ -49,10 +51,12 @@ class OptionScores:
 
     shares: pl.DataFrame
     """model, run, step, option, prompts, share, low, high, probability (mean), rank (mean; null
-    where an option has several tokens)."""
+    where an option has several tokens); missing, the prompts of the set, each option order counted,
+    whose option is not scored, by this checkpoint or by any."""
     answers: pl.DataFrame
     """model, run, step, prompts, accuracy (the answer has a larger share than every other option),
-    low, high, tied (prompts in which it shares the largest); no rows without answers."""
+    low, high, tied (prompts in which it shares the largest); missing, as above, those without one
+    of their options; no rows without answers."""
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables by name, in reading order."""
@@ -82,7 +86,9 @@ def option_scores(each: Iterable[PromptScores]) -> OptionScores:
 
 def option_summary(result: OptionScores) -> list[str]:
     """What the first and the last checkpoint of every model and run say, then how to read it."""
-    return [*_shares_said(result), *_answers_said(result), MEANING, INTERVALS]
+    return [
+        *_shares_said(result), *_answers_said(result), *_missing_said(result), MEANING, INTERVALS
+    ]  # fmt: skip
 
 
 def _parts(scores: PromptScores) -> Iterator[PromptScores]:
@@ -106,7 +112,12 @@ def _without_lone_shares(rows: pl.DataFrame, scores: PromptScores) -> pl.DataFra
 def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
     answer = pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other"))
     option = pl.col("option").cast(pl.String) if labelled else answer
-    each = rows.drop_nulls("probability").with_columns(option=option)
+    rows = rows.with_columns(option=option)
+    prompt, unscored = pl.struct("prompt_id", "order_seed"), pl.col("probability").is_null()
+    missing = rows.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
+        missing=prompt.filter(unscored).n_unique()
+    )
+    each = rows.drop_nulls("probability")
     if not labelled:  # the others of a prompt together, so that both shares add up to 1
         rank = pl.when(pl.len() == 1).then(pl.col("rank").first())
         if_any = pl.when(pl.col("share").count() > 0).then(pl.col("share").sum())
@@ -122,7 +133,14 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
         prompts=pl.len(), share=mean, low=(mean - half).clip(0, 1), high=(mean + half).clip(0, 1),
         probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
     )  # fmt: skip
-    return found.cast(SHARES)
+    whole = _joined(missing, found, [*CHECKPOINT, "option"])
+    return whole.select(SHARES.names()).cast(SHARES)
+
+
+def _joined(missing: pl.DataFrame, found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """With a row where nothing was found: of no prompts, and null."""
+    every = missing.join(found, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return every.with_columns(pl.col("prompts").fill_null(0))
 
 
 def _answers(rows: pl.DataFrame) -> pl.DataFrame:
@@ -131,6 +149,7 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
         *CHECKPOINT, "prompt_id", "order_seed", maintain_order=True
     ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
     asked = asked.drop_nulls(["own", "other"])
+    missing = _without_an_option(rows, answer)
     own, other = pl.col("own"), pl.col("other")
     prompts = asked.group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
         right=(own > other).mean(), tied=(own == other).any()
@@ -138,7 +157,21 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
     found = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
         prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
     )
-    return with_wilson(found, "accuracy", "prompts").select(ANSWERS.names()).cast(ANSWERS)
+    table = with_wilson(_joined(missing, found, [*CHECKPOINT]), "accuracy", "prompts")
+    counted = table.with_columns(pl.col("tied").fill_null(0))
+    return counted.select(ANSWERS.names()).cast(ANSWERS)
+
+
+def _without_an_option(rows: pl.DataFrame, answer: pl.Expr) -> pl.DataFrame:
+    """By checkpoint that was asked for answers: `missing`, the prompts without a score of each."""
+    prompts = rows.group_by(*CHECKPOINT, "prompt_id", "order_seed", maintain_order=True).agg(
+        asked=answer.any() & (~answer).any(), unscored=pl.col("probability").is_null().any()
+    )
+    return (
+        prompts.filter("asked")
+        .group_by(CHECKPOINT, maintain_order=True)
+        .agg(missing=pl.col("unscored").sum())
+    )
 
 
 def _shares_said(result: OptionScores) -> Iterator[str]:
@@ -158,7 +191,7 @@ def _interval(row: dict[str, Any]) -> str:
 
 
 def _answers_said(result: OptionScores) -> Iterator[str]:
-    for prefix, rows in _runs(result.answers):
+    for prefix, rows in _runs(result.answers.drop_nulls("accuracy")):
         first, last = rows.row(0, named=True), rows.row(-1, named=True)
         earlier = f", and in {first['accuracy']:.1%}{_of(first, last)} at {_step(first['step'])}"
         yield (
@@ -166,6 +199,13 @@ def _answers_said(result: OptionScores) -> Iterator[str]:
             f"{_prompts(last)} at {_step(last['step'])} ({last['low']:.1%} to "
             f"{last['high']:.1%}){earlier if len(rows) > 1 else ''}."
         )
+
+
+def _missing_said(result: OptionScores) -> Iterator[str]:
+    most = result.shares.group_by(CHECKPOINT, maintain_order=True).agg(pl.col("missing").max())
+    lacking = most.filter(pl.col("missing") > 0)
+    if len(lacking):
+        yield missing_sentence(int(lacking["missing"].sum()), "prompt", checkpoints=len(lacking))
 
 
 def _of(first: dict[str, Any], last: dict[str, Any]) -> str:

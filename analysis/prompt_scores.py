@@ -3,7 +3,7 @@
 For looking at single prompts. A score that is not in the bank is NaN.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from logitbank.analysis.batches import ROWS
+from logitbank.analysis.expected import expected_query_sets
 from logitbank.analysis.prompt_layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
@@ -26,7 +27,10 @@ _LOGPROB = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
-    """Scores of a prompt set by one model and run; c checkpoints, p prompts, o options."""
+    """Scores of a prompt set by one model and run; c checkpoints, p prompts, o options.
+
+    Prompts are those that the model was asked, of which no checkpoint may have a score.
+    """
 
     model: str
     run: str
@@ -146,21 +150,24 @@ def prompt_scores(
             f"none of these checkpoints was asked prompt {rows['prompt_id'][0]!r}; run "
             "`logitbank extract` to ask them"
         )
-    return _each(rows, [d for d in deposits if d.query_set in held])
+    asked = expected_query_sets(bank, prompts)
+    return _each(rows, [d for d in deposits if d.query_set in held], asked)
 
 
-def _each(rows: pl.DataFrame, deposits: Sequence[Deposit]) -> Iterator[PromptScores]:
+def _each(
+    rows: pl.DataFrame, deposits: Sequence[Deposit], asked: Mapping[str, frozenset[str]]
+) -> Iterator[PromptScores]:
     series: dict[tuple[str, str], list[Deposit]] = {}
     for deposit in deposits:
         checkpoint = deposit.checkpoint
         series.setdefault((checkpoint.model, checkpoint.run), []).append(deposit)
     known: tuple[frozenset[str], PromptLayout] | None = None
     for (model, run), own in series.items():
-        sets = frozenset(d.query_set for d in own)
+        sets = asked[model]
         if known is None or known[0] != sets:
             every = sets.issuperset(rows["query_set"].unique())
-            asked = rows if every else rows.filter(pl.col("query_set").is_in(list(sets)))
-            known = sets, layout(asked)
+            own_rows = rows if every else rows.filter(pl.col("query_set").is_in(list(sets)))
+            known = sets, layout(own_rows)
         yield _read(model, run, own, known[1])
 
 

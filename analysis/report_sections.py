@@ -90,7 +90,7 @@ def options_of(bank: Bank, name: str, models: Sequence[str] | None) -> Planned:
 
 def _option_study(bank: Bank, name: str, models: Sequence[str] | None) -> Study[OptionScores]:
     result = option_scores(prompt_scores(bank, name, models=models))
-    if result.shares.is_empty():
+    if not result.shares["prompts"].sum():
         raise BankError(f"no option of prompt set {name!r} is scored, so there is nothing to share")
     return Study(result, tuple(option_summary(result)), None)
 

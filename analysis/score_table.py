@@ -93,6 +93,13 @@ def _from_scan(lazy: pl.LazyFrame, names: set[str]) -> pl.DataFrame:
     return _checked(table)
 
 
+def asked_professions(expected: pl.DataFrame) -> pl.DataFrame:
+    """model, verb and occupation of the prompts that each model was asked, priors left out."""
+    masked = pl.col("occupation").str.contains(_MASKS).fill_null(False)
+    prior = pl.col("prior").fill_null(False) | masked
+    return expected.filter(~prior).select("model", "verb", "occupation").unique()
+
+
 def published_columns(table: pl.DataFrame) -> pl.DataFrame:
     """The columns of a published table that are read: text, and numbers as numbers.
 

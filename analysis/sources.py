@@ -7,6 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.analysis.batches import ROWS, batches
+from logitbank.analysis.expected import expected_rows
 from logitbank.analysis.score_table import as_scores, published_columns
 from logitbank.analysis.table_files import is_table_path, read_table
 from logitbank.errors import AbsentError, UsageError
@@ -73,8 +74,11 @@ def bank_frames(
 
 def all_scores(
     sources: Sequence[Path | Bank], prompts: str | None, models: Sequence[str] | None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Scores of pronouns in banks and published tables; and a frame about where they come from.
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
+    """Scores of pronouns in banks and published tables, and a frame about where they come from.
+
+    Last, what the models of the banks were asked: model, verb, occupation, prior; None without
+    banks.
 
     Raises
     ------
@@ -107,9 +111,10 @@ def all_scores(
         pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
     ]
     provenance = pl.concat(about, how="diagonal_relaxed")
+    asked = expected_rows(banks, prompts, FLUCTUATION.columns) if banks else None
     if len(parts) == 1:
-        return parts[0], provenance
-    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance
+        return parts[0], provenance, asked
+    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance, asked
 
 
 def _table(path: Path) -> pl.DataFrame:

@@ -5,42 +5,29 @@ pronouns under a question about the pronoun, `sa_gender` compares the options *m
 the gender-prediction prompts. A third, `winobias_em`, asks for the occupation and has its own file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.batches import Scan, check_apart, frames_of
+from logitbank.analysis.batches import Scan, frames_of
 from logitbank.analysis.expressions import jsd_parts
 from logitbank.analysis.fairness_cube import Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.fairness_tables import jsd_table
-from logitbank.analysis.pieces import AGAIN, CHECKPOINT, check_columns, checkpoint_name, together
+from logitbank.analysis.pieces import CHECKPOINT, check_columns, together
 from logitbank.analysis.result_tables import tables_of
-from logitbank.analysis.shares import standard_error, with_wilson
+from logitbank.analysis.stereotype_shares import SCHEMA, averaged, by_order, measured
 from logitbank.analysis.winobias_em import no_winobias_em, winobias_em
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import UsageError
 
 FAMILY = "stereotype-accuracy"
 NEEDED = (*CHECKPOINT, "prompt_id", "option", "is_answer")
 OWN = ("sentence_id", "order", "type")
-SCHEMA = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "measure": pl.String,
-    "type": pl.Int64,
-    "accuracy": pl.Float64,
-    "accuracy_stderr": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "sd": pl.Float64,
-    "sentences": pl.Int64,
-    "orders": pl.Int64,
-    "tied": pl.Int64,
-    "missing": pl.Int64,
-}
-
+PRONOUNS = OWN
+"""Columns of the prompts of `sa` that say what is asked."""
+GENDERS = ("prompt_id", "order_seed", "stereotype", "asked")
+"""Those of the prompts of `sa_gender`."""
 JSD_SCHEMA = {
     "model": pl.String,
     "run": pl.String,
@@ -57,9 +44,11 @@ class StereotypeAccuracy:
 
     stereotype_accuracy: pl.DataFrame
     """Per checkpoint, measure (`sa`, `sa_gender`) and WinoBias type: share of sentences with
-    standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; `missing`
-    sentences that a checkpoint lacks or has in part. `sd`, of `sa_gender` only, is the deviation
-    between option orders (ddof 1)."""
+    standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; of the `expected`
+    sentences the `missing` ones, which a checkpoint lacks or has without one of their orders. `sa`
+    is the mean of both orders, so that such a sentence is in no number, and NaN where there is no
+    other; `sa_gender` is over the orders that there are. `sd`, of `sa_gender` only, is the
+    deviation between option orders (ddof 1)."""
     winobias_em: pl.DataFrame
     """The `mean` of `WinobiasEm`; no rows without its prompts."""
     winobias_em_parts: pl.DataFrame
@@ -80,6 +69,8 @@ def stereotype_accuracy(
     referents: Scan | None = None,
     *,
     expected: pl.DataFrame | None = None,
+    expected_pronouns: pl.DataFrame | None = None,
+    expected_genders: pl.DataFrame | None = None,
     labels: FairnessLabels = FairnessLabels(),  # noqa: B008
 ) -> StereotypeAccuracy:
     """`sa`, `sa_gender` and `winobias_em`, each from prompts of its own that may be absent.
@@ -101,6 +92,10 @@ def stereotype_accuracy(
     referents, expected
         `Bank.scan("winobias-em")` and how many tokens each of its prompts has, as for
         `winobias_em`.
+    expected_pronouns, expected_genders
+        What each model was asked of the first two: model and `PRONOUNS`, model and `GENDERS`, as
+        `expected_rows` gives them. Without it, all that is known is the frame: a sentence, an
+        order or a type without a score of any checkpoint in it is not counted as missing.
     labels
         Labels of the options *male* and *female* in `winobias`.
 
@@ -131,10 +126,12 @@ def stereotype_accuracy(
     parts = []
     if frame is not None:
         rows = [_own(each) for each in frames_of(frame)]
-        parts.append(_measured(rows, _averaged, family=FAMILY, measure="sa"))
+        asked = None if expected_pronouns is None else _pronouns(expected_pronouns)
+        parts.append(measured(rows, averaged, asked, family=FAMILY, measure="sa"))
     if winobias is not None:
         rows = [_gender(each, labels) for each in frames_of(winobias)]
-        parts.append(_measured(rows, _by_order, family="winobias", measure="sa_gender"))
+        asked = None if expected_genders is None else _genders(expected_genders)
+        parts.append(measured(rows, by_order, asked, family="winobias", measure="sa_gender"))
     if not parts and referents is None:
         raise UsageError(
             "there is nothing to compute stereotype accuracy from; give the scan of "
@@ -147,39 +144,6 @@ def stereotype_accuracy(
     divergence = pl.DataFrame(schema=JSD_SCHEMA) if winobias is None else _jsd_p(winobias, labels)
     intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
     return StereotypeAccuracy(table, em.mean, em.parts, divergence, {"intervals": intervals})
-
-
-def _measured(
-    frames: Sequence[pl.LazyFrame],
-    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
-    *,
-    family: str,
-    measure: str,
-) -> pl.DataFrame:
-    """One frame after another; before, where there are several, the orders of each sentence."""
-    if len(frames) == 1:
-        found = _comparisons(frames[0], family)
-        known = _orders(found)
-        return _table(sentences(found, known), known, measure)
-    parts, apart = [], []
-    for found in (_comparisons(frame, family) for frame in frames):
-        parts.append(_orders(found))
-        apart.append(found.select(CHECKPOINT).unique())
-        parts = [_most(pl.concat(parts))]
-    check_apart(apart)
-    (known,) = parts
-    again = (_comparisons(frame, family) for frame in frames)
-    return pl.concat(_table(sentences(found, known), known, measure) for found in again)
-
-
-def _orders(found: pl.DataFrame) -> pl.DataFrame:
-    """model, type, sentence_id, most: the orders that a checkpoint has at most."""
-    sentence = [*CHECKPOINT, "type", "sentence_id"]
-    return _most(found.group_by(sentence).agg(most=pl.len()))
-
-
-def _most(orders: pl.DataFrame) -> pl.DataFrame:
-    return orders.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
 
 
 def _jsd_p(winobias: Scan, labels: FairnessLabels) -> pl.DataFrame:
@@ -204,114 +168,32 @@ def _own(frame: pl.LazyFrame) -> pl.LazyFrame:
     )  # fmt: skip
 
 
+def _pronouns(asked: pl.DataFrame) -> pl.DataFrame:
+    """model, type, sentence_id and the number of orders, of what each model was asked."""
+    sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
+    return asked.group_by(sentence).agg(most=pl.col("order").n_unique())
+
+
 def _gender(winobias: pl.LazyFrame, labels: FairnessLabels) -> pl.LazyFrame:
     needed = (*NEEDED, "order_seed", "stereotype", "asked", "logit")
     check_columns(winobias, needed, family="winobias")
-    gendered = winobias.filter(
-        (pl.col("stereotype") == "pro")
-        & (pl.col("asked") == "referred")
-        & pl.col("option").cast(pl.String).is_in(labels[:2])
-    )
+    options = pl.col("option").cast(pl.String).is_in(labels[:2])
     # A prompt is its own unit: a sentence of one's own may be asked about both people.
-    return gendered.select(
+    return winobias.filter(_GENDERED & options).select(
         *NEEDED, sentence_id="prompt_id", type=pl.lit(2, pl.Int64),
         order=pl.col("order_seed").cast(pl.String), score="logit",
     )  # fmt: skip
 
 
-def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
-    """One row per checkpoint, type, sentence and order: score of the answer and of the other."""
-    key = [*CHECKPOINT, "type", "sentence_id", "order"]
-    score = pl.col("score").cast(pl.Float64)
-    answer = pl.col("is_answer").fill_null(False)
-    found = (
-        rows.with_columns(pl.col("model", "run", "prompt_id", "sentence_id").cast(pl.String))
-        .group_by(key)
-        .agg(
-            own=score.filter(answer).sum(),
-            other=score.filter(~answer).sum(),
-            answers=answer.sum(),
-            options=pl.len(),
-            finite=score.is_finite().fill_null(False).all(),
-            prompt_id=pl.col("prompt_id").min(),
-        )
-        .sort(key, nulls_last=True)
-        .collect()
-    )
-    if found.is_empty():
-        raise BankError(f"there is no score of {family} to compare; extract its prompts first")
-    for odd, what, then in (
-        (
-            found.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
-            "does not have two options, one of them the answer",
-            "scan one prompt set with both options of each prompt",
-        ),
-        (
-            found.filter(~pl.col("finite")),
-            "has a score that is not finite",
-            AGAIN,
-        ),
-    ):
-        if len(odd):
-            row = odd.row(0, named=True)
-            raise BankError(
-                f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
-                f"({len(odd):,} such prompts); {then}"
-            )
-    return found
+def _genders(asked: pl.DataFrame) -> pl.DataFrame:
+    """As `_pronouns`; a prompt is the sentence."""
+    sentence = [
+        "model",
+        pl.lit(2, pl.Int64).alias("type"),
+        pl.col("prompt_id").alias("sentence_id"),
+    ]
+    rows = asked.filter(_GENDERED).group_by(sentence)
+    return rows.agg(most=pl.col("order_seed").n_unique())
 
 
-def _averaged(found: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Orders averaged before the comparison; only sentences with all the orders of the model."""
-    sentence = [*CHECKPOINT, "type", "sentence_id"]
-    means = found.group_by(sentence).agg(pl.col("own", "other").mean(), orders=pl.len())
-    return _full(means, known).with_columns(
-        hit=_hit(), tied=(pl.col("own") == pl.col("other")), sd=pl.lit(float("nan"))
-    )
-
-
-def _full(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    on = ["model", "type", "sentence_id"]
-    return means.join(known, on=on, nulls_equal=True).filter(pl.col("orders") == pl.col("most"))
-
-
-def _by_order(found: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Each order compared by itself, then averaged within the sentence."""
-    sentence = [*CHECKPOINT, "type", "sentence_id"]
-    hits = found.with_columns(hit=_hit(), tied=pl.col("own") == pl.col("other"))
-    per_order = hits.group_by(*CHECKPOINT, "type", "order").agg(pl.col("hit").mean())
-    spread = per_order.group_by(*CHECKPOINT, "type").agg(
-        sd=pl.col("hit").std(ddof=1).fill_null(float("nan"))
-    )
-    means = hits.group_by(sentence).agg(pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len())
-    return _full(means, known).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
-
-
-def _hit() -> pl.Expr:
-    """1, 0, or ½ for a tie."""
-    greater = (pl.col("own") > pl.col("other")).cast(pl.Float64)
-    return pl.when(pl.col("own") == pl.col("other")).then(0.5).otherwise(greater)
-
-
-def _table(sentences: pl.DataFrame, known: pl.DataFrame, measure: str) -> pl.DataFrame:
-    keys = [*CHECKPOINT, "type"]
-    anywhere = known.group_by("model", "type").agg(all=pl.len())
-    table = (
-        sentences.group_by(keys)
-        .agg(
-            accuracy=pl.col("hit").mean(),
-            sd=pl.col("sd").first(),
-            sentences=pl.len().cast(pl.Int64),
-            orders=pl.col("orders").max().cast(pl.Int64),
-            tied=pl.col("tied").sum().cast(pl.Int64),
-        )
-        .join(anywhere, on=["model", "type"], nulls_equal=True)
-        .with_columns(
-            measure=pl.lit(measure),
-            missing=(pl.col("all") - pl.col("sentences")).cast(pl.Int64),
-            accuracy_stderr=standard_error(pl.col("accuracy"), pl.col("sentences")),
-        )
-    )
-    return with_wilson(table, "accuracy", "sentences").select(
-        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()
-    )
+_GENDERED = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.expected import expected_rows
 from logitbank.analysis.expressions import Ties
 from logitbank.analysis.fairness import Fairness, fairness
 from logitbank.analysis.fairness_summary import change_sentence, fairness_summary
@@ -68,6 +69,7 @@ def fairness_study(
         unit=unit,
         bootstrap=bootstrap,
         compare=compare,
+        expected=expected_rows(opened, prompts, ("prompt_id", "order_seed")),
     )
     summary = fairness_summary(result)
     if change is not None:
@@ -127,8 +129,10 @@ def fluctuation_study(
     if save_scores is not None:
         check_target(save_scores)
     counted = _frequencies(frequencies, corpus_sizes)
-    scores, provenance = all_scores(sources, prompts, models)
-    result = fluctuation(scores, plateaus=plateaus, frequencies=counted, professions=professions)
+    scores, provenance, asked = all_scores(sources, prompts, models)
+    result = fluctuation(
+        scores, plateaus=plateaus, frequencies=counted, professions=professions, expected=asked
+    )
     if save_scores is not None:
         write_scores(scores, save_scores)
     summary = fluctuation_summary(result)

@@ -105,7 +105,7 @@ def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
 def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.DataFrame:
     """Stereotype accuracy on Type 2 sentences as a distance from one half."""
     table = stereotype_accuracy(frame, winobias).stereotype_accuracy
-    rows = table.filter(pl.col("type") == 2)
+    rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
     if rows.is_empty():
         raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
     return curve(rows, rows["accuracy"] - 0.5, stderr=rows["accuracy_stderr"])

@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import polars as pl
 
 from logitbank.analysis.evaluation_figures import evaluation_figures
-from logitbank.analysis.evaluation_study import expected_pieces, frame_of
+from logitbank.analysis.evaluation_study import frame_of
+from logitbank.analysis.expected import expected_pieces
 from logitbank.analysis.expressions import check_choice
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.table_files import SUFFIXES, is_table_path

@@ -29,6 +29,8 @@ from logitbank.errors import UsageError
 ALL = "all"
 """The split of tables that are over all instances."""
 SERIES = (*CHECKPOINT, "category")
+ASKED = ("category", "split", "instance")
+"""Columns of the prompts that tell one instance from another."""
 HEAD = (*SERIES, "split")
 INTERVALS = "95 % percentiles over attributes drawn with replacement, for mu over subjects"
 Cells = Literal["last", "all"]
@@ -46,7 +48,8 @@ class Unqover:
     each with `_low` and `_high`; `coverage`, the share of subject slots within the `topk` (1
     without a limit), `coverage_8` and `coverage_10`; numbers of subjects, attributes, contexts,
     instances and pairs of subjects; `pair_attributes`, how many pairs there are with an attribute
-    (a full set has pairs × attributes), and `subject_attributes`, rows of `cells`."""
+    (a full set has pairs × attributes), and `subject_attributes`, rows of `cells`; `missing`
+    instances, which the model was asked and of which the checkpoint has no score."""
     subjects: pl.DataFrame
     """γ(x) as `gamma` with its interval, mean over attributes; `rank`, 1 for the most favoured;
     `eta`, mean of η(x, a); `intensity`, the greatest |γ(x, a)|, and the `attribute` where it is."""
@@ -70,6 +73,7 @@ def unqover(
     he_she: bool = False,
     bootstrap: int = 1000,
     cells: Cells = "last",
+    expected: pl.DataFrame | None = None,
 ) -> Unqover:
     """Every UnQover table of the scores in a frame. All arithmetic is float64.
 
@@ -90,6 +94,10 @@ def unqover(
     cells
         Keep the table of cells of the last checkpoint of every model, run and category (a release
         comes after all steps), or of all. It has a row for each subject and attribute.
+    expected
+        What each model was asked: model and `ASKED`, as `expected_rows` gives them. Without it,
+        all that is known is the frame: an instance without a score of any checkpoint in it is not
+        counted as missing.
 
     Raises
     ------
@@ -127,10 +135,12 @@ def unqover(
     if cells not in ("last", "all"):
         raise UsageError(f"cells is {cells!r}; give last or all")
     found: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
-    kept, seen = None, list[pl.DataFrame]()
+    kept, seen, known = None, list[pl.DataFrame](), list[pl.DataFrame]()
     for own in frames_of(frame):
         instances = unqover_instances(own, topk=topk, he_she=he_she)
         seen = [_apart([*seen, instances.select(SERIES).unique()])]
+        if expected is None:
+            known = [pl.concat([*known, instances.select("model", *ASKED).unique()]).unique()]
         grids = []
         for part in _parts(instances):
             tables = _tables(part, bootstrap)
@@ -141,7 +151,14 @@ def unqover(
         kept = _last(kept) if cells == "last" else kept
     assert kept is not None, "frames_of gives at least one frame"
     return Unqover(
-        unqover=together(found["unqover"], "category"),
+        unqover=together(
+            [
+                _with_missing(
+                    pl.concat(found["unqover"]), known[0] if expected is None else expected
+                )
+            ],
+            "category",
+        ),
         subjects=together(found["subjects"], "category"),
         attributes=together(found["attributes"], "category"),
         cells=together([kept], "category"),
@@ -153,6 +170,17 @@ def unqover(
             "intervals": INTERVALS if bootstrap else "none",
         },
     )
+
+
+def _with_missing(table: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    """With a column `missing`: of the instances of a model, category and split, those not there."""
+    texts = asked.select(pl.col("model", *ASKED).cast(pl.String)).unique()
+    everything = texts.with_columns(split=pl.lit(ALL)).unique()
+    key = ["model", "category", "split"]
+    whole = pl.concat([everything, texts.drop_nulls("split")]).group_by(key).len(name="whole")
+    missing = pl.col("whole").cast(pl.Int64) - pl.col("instances")
+    counted = table.join(whole, on=key, how="left", maintain_order="left")
+    return counted.with_columns(missing=missing.clip(lower_bound=0).fill_null(0)).drop("whole")
 
 
 def _apart(seen: list[pl.DataFrame]) -> pl.DataFrame:

@@ -6,8 +6,9 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.batches import batches
+from logitbank.analysis.expected import expected_rows
 from logitbank.analysis.result import Study, write_study
-from logitbank.analysis.unqover import Cells, Unqover, unqover
+from logitbank.analysis.unqover import ASKED, Cells, Unqover, unqover
 from logitbank.analysis.unqover_figures import unqover_figures
 from logitbank.analysis.unqover_summary import unqover_summary
 from logitbank.errors import AbsentError, BankError
@@ -48,7 +49,15 @@ def unqover_study(
     """
     opened = [open_bank(path) for path in banks]
     frames = _frames(opened, prompts, models)
-    result = unqover(frames, topk=topk, he_she=he_she, bootstrap=bootstrap, cells=cells)
+    names = _prompt_sets(opened, prompts)
+    result = unqover(
+        frames,
+        topk=topk,
+        he_she=he_she,
+        bootstrap=bootstrap,
+        cells=cells,
+        expected=expected_instances(opened, names),
+    )
     summary = unqover_summary(result)
     report = None
     if out is not None:
@@ -62,6 +71,12 @@ def unqover_study(
             provenance=pl.concat([bank.info() for bank in opened], how="diagonal_relaxed"),
         )
     return Study(result, tuple(summary), report)
+
+
+def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
+    """The instances that each model was asked in several prompt sets, for `unqover`."""
+    parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
+    return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 
 
 def _frames(

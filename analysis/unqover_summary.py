@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from logitbank.analysis.expected import missing_sentence
 from logitbank.analysis.unqover import ALL, Unqover
 
 MEANING = (
@@ -65,6 +66,9 @@ def _about(rows: pl.DataFrame, tables: dict[str, pl.DataFrame], topk: Any) -> It
     yield from _splits(tables["unqover"], when)
     yield _coverage(last, when, topk)
     yield from _sampled(last)
+    lacking = rows.filter(pl.col("missing") > 0)
+    if len(lacking):
+        yield missing_sentence(int(lacking["missing"].sum()), "instance", checkpoints=len(lacking))
 
 
 def _course(rows: pl.DataFrame) -> Iterator[str]:

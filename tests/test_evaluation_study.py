@@ -10,11 +10,11 @@ import pytest
 from logitbank.analysis.evaluation_data import evaluation_figure_data
 from logitbank.analysis.evaluation_study import (
     crows_pairs_study,
-    expected_pieces,
     lambada_study,
     stereotype_study,
 )
 from logitbank.analysis.evaluation_summary import stereotype_summary
+from logitbank.analysis.expected import expected_pieces
 from logitbank.analysis.harness import read_harness
 from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
 from logitbank.analysis.winobias_em import OWN

@@ -13,6 +13,7 @@ from bench.growth import growth
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
 from bench.report import report_figures
+from bench.rows import rows_figures
 from bench.run_costs import run_costs
 from bench.stereoset import stereoset_tables
 from bench.store import codec_figures, store_figures
@@ -87,6 +88,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sweep": sweep,
     "growth": growth,
     "store": store_figures,
+    "rows": rows_figures,
     "report": lambda tmp: iter(report_figures(tmp)),
     "debias": debias_figures,
     "codecs": codec_figures,

@@ -44,7 +44,7 @@ CHECKPOINT = 15_840
 
 
 def store_figures(tmp: Path) -> Iterator[Figure]:
-    bank = _bank(tmp / "store", checkpoints=8, blocks=5)
+    bank = stored_bank(tmp / "store", checkpoints=8, blocks=5)
     yield _writing(tmp / "writing")
     yield _scanning(tmp)
     yield _ranking(bank)
@@ -81,7 +81,7 @@ def _spec(name: str, step: int, *, blocks: int) -> DepositSpec:
     return DepositSpec(CheckpointId("m", step=step), name, layout, VOCAB, made)
 
 
-def _bank(path: Path, *, checkpoints: int, blocks: int) -> Bank:
+def stored_bank(path: Path, *, checkpoints: int, blocks: int) -> Bank:
     """8 checkpoints of 5 blocks are 2.06 GB of float16."""
     bank, name = _empty(path, blocks=blocks)
     for step in range(checkpoints):
@@ -98,7 +98,7 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _ratios(
+def ratios(
     name: str, target: float, ours: Callable[[], object], theirs: Callable[[], object], rounds: int
 ) -> Figure:
     """Median of their time over ours, in turns."""
@@ -107,7 +107,7 @@ def _ratios(
         times.append((_seconds(theirs), _seconds(ours)))
         found.append(times[-1][0] / times[-1][1])
     value = median(found)
-    detail = f"{median(t for t, _ in times):.2f} s against {median(o for _, o in times):.2f} s"
+    detail = f"{median(t for t, _ in times):.3g} s against {median(o for _, o in times):.3g} s"
     return Figure(name, value, "×", f"≥ {target} ×", value >= target, found, detail)
 
 
@@ -194,12 +194,12 @@ def _ranking(bank: Bank) -> Figure:
                 deposit.stored_logprobs(list(deposit.layout.rows(block)))
 
     name = "the rank of a token that nobody listed, over 2 GB, against decompressing them"
-    return _ratios(name, 0.6, ours, theirs, rounds=3)
+    return ratios(name, 0.6, ours, theirs, rounds=3)
 
 
 def _trajectory(bank: Bank) -> Figure:
     deposits = bank.deposits()
-    return _ratios(
+    return ratios(
         "one token through 8 checkpoints × 2,560 prompts, against reading the full rows", 5,
         lambda: [d.logprobs(tokens=[40_000]) for d in deposits],
         lambda: [d.logprobs() for d in deposits],
@@ -216,7 +216,7 @@ def _verifying(bank: Bank) -> Figure:
                 hashlib.file_digest(file, "sha256")
 
     name = "verify, against SHA-256 of the same files alone"
-    return _ratios(name, 0.9, lambda: verify(bank), theirs, rounds=5)
+    return ratios(name, 0.9, lambda: verify(bank), theirs, rounds=5)
 
 
 def checkpoint_size(bank: Bank) -> Figure:

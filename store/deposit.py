@@ -1,6 +1,6 @@
 """One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from logitbank.errors import (
     BankError,
@@ -19,11 +19,11 @@ from logitbank.errors import (
 )
 from logitbank.store import commits, mirror, objects, zarrays
 from logitbank.store.attributes import from_attributes
-from logitbank.store.block import finite_rows
-from logitbank.store.commits import Committed
+from logitbank.store.commits import SEAL, Committed
+from logitbank.store.objects import Digest
 from logitbank.store.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.rows import LocalShards, Shards, check_sizes, read_rows
 from logitbank.store.schema import SCORES_SCHEMA, CheckpointId, DepositSpec, Layout
-from logitbank.store.shards import check_shards
 
 T = TypeVar("T")
 
@@ -126,12 +126,16 @@ class Deposit:
         DamagedError
             Stored bytes are not what was committed.
         """
-        return self.stored_logprobs(rows, tokens).astype(np.float32, copy=False)
+        return self.stored_logprobs(rows, tokens, dtype=np.float32)
 
     def stored_logprobs(
-        self, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+        self,
+        rows: ArrayLike | None = None,
+        tokens: ArrayLike | None = None,
+        *,
+        dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """As `logprobs`, in the dtype they are stored in."""
+        """As `logprobs`, in another dtype: that in which they are stored if None."""
         layout = self.layout
         if layout.keep.level != "full":
             raise KeepLevelError(
@@ -141,35 +145,41 @@ class Deposit:
         row_index = None if rows is None else _index("row", rows, layout.queries)
         token_index = None if tokens is None else _index("token", tokens, layout.vocab)
         self.require(row_index)
-        try:
-            with mirror.explained(self.path):
-                values = _select(self._logprobs(row_index), row_index, token_index)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise DamagedError(f"{self}: logprobs cannot be read ({error}); {VERIFY}") from error
-        missing = ~finite_rows(values)
-        if missing.any():
-            at = int(np.flatnonzero(missing)[0])
-            row = at if row_index is None else int(row_index[at])
-            raise DamagedError(
-                f"{self}: row {row} is committed but its shard"
-                f" logprobs/c/{row // layout.block_rows}/0 is not there; {VERIFY}"
-            )
-        return values
+        return read_rows(
+            self._shards(),
+            layout,
+            self._shard_digests(row_index),
+            rows=row_index,
+            tokens=token_index,
+            dtype=layout.dtype if dtype is None else dtype,
+        )
 
-    def _logprobs(self, rows: np.ndarray | None) -> Any:
-        """The array, once what a stranger may have written there is known to be harmless."""
+    def _shards(self) -> Shards:
+        """Where the shards are, once what a stranger may have written beside them is refused."""
         path = objects.plain_path(self.path, "logprobs")
-        in_place = mirror.remote_array(path, self.layout)
-        if in_place is not None:
-            return in_place
+        if (remote := mirror.remote_shards(path)) is not None:
+            return remote
         metadata = objects.plain_path(path, "zarr.json")
         own = zarrays.array_metadata(self.layout)["logprobs"]
-        if metadata.stat().st_size != len(own) or metadata.read_bytes() != own:
+        try:
+            same = metadata.stat().st_size == len(own) and metadata.read_bytes() == own
+        except OSError as error:
+            raise DamagedError(f"{metadata} cannot be read ({error}); {VERIFY}") from error
+        if not same:
             raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
+        return LocalShards(path)
+
+    def _shard_digests(self, rows: np.ndarray | None) -> dict[int, Digest]:
+        """What was committed of the shards of some rows, or all, by block."""
         layout = self.layout
-        every = range(layout.blocks)
-        check_shards(path, layout, every if rows is None else np.unique(rows // layout.block_rows))
-        return zarrays.open_array(path)
+        of_rows = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
+
+        def read(state: Committed) -> dict[int, Digest]:
+            blocks = {int(block): SEAL if state.sealed else str(block) for block in of_rows}
+            listed = {name: commits.lasting_digests(self.path, name) for name in {*blocks.values()}}
+            return {b: _shard_digest(listed[name], b, self.path) for b, name in blocks.items()}
+
+        return self.retrying(read)
 
     def check_sizes(self) -> None:
         """Refuse sizes that the committed shards are too small for.
@@ -180,8 +190,9 @@ class Deposit:
             The attributes are a stranger's, who claims more than there is.
         """
         if self.layout.keep.level == "full" and mirror.mirror_of(self.path) is None:
-            path = objects.plain_path(self.path, "logprobs")
-            check_shards(path, self.layout, sorted(self.committed()), frames=False)
+            blocks = sorted(self.committed())
+            rows = np.array([self.layout.rows(block).start for block in blocks], np.int64)
+            check_sizes(self._shards(), self.layout, self._shard_digests(rows))
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
@@ -334,6 +345,15 @@ def _one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+def _shard_digest(listed: Mapping[str, Digest], block: int, deposit: Path) -> Digest:
+    try:
+        return listed[f"logprobs/c/{block}/0"]
+    except KeyError as error:
+        raise DamagedError(
+            f"{deposit}: the commit of block {block} does not list its shard; {VERIFY}"
+        ) from error
+
+
 def _index(name: str, values: ArrayLike, length: int) -> np.ndarray:
     index = np.asarray(values)
     if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
@@ -345,17 +365,3 @@ def _index(name: str, values: ArrayLike, length: int) -> np.ndarray:
     if len(outside):
         raise UsageError(f"{name} {outside[0]} is not in the deposit; use 0 to {length - 1:,}")
     return index
-
-
-def _select(array: Any, rows: np.ndarray | None, tokens: np.ndarray | None) -> np.ndarray:
-    """Values at these rows and tokens; None is all of them."""
-    if rows is None and tokens is None:
-        return np.asarray(array[:])
-    shape = (array.shape[i] if x is None else len(x) for i, x in enumerate((rows, tokens)))
-    if 0 in (counts := tuple(shape)):
-        return np.empty(counts, np.float32)
-    return np.asarray(
-        array.oindex[
-            slice(None) if rows is None else rows, slice(None) if tokens is None else tokens
-        ]
-    )

@@ -9,22 +9,19 @@ everything else in this package reads paths. Only folders in the cache are such 
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageError
 from logitbank.store import index, objects
 from logitbank.store.index import Object, part_url
 from logitbank.store.objects import Digest
-from logitbank.store.schema import Layout
 
 if TYPE_CHECKING:
-    import zarr
-
+    from logitbank.store.in_place import RemoteShards
     from logitbank.store.remote import Remote, Say
 
 _LISTING = ".remote.json"
@@ -109,29 +106,16 @@ def require_own(path: Path) -> None:
         )
 
 
-def remote_array(path: Path, layout: Layout) -> "zarr.Array[Any] | None":
-    """The log-probabilities of a copy, read in place by ranges; None of a local bank's."""
+def remote_shards(path: Path) -> "RemoteShards | None":
+    """The shards of an array of a copy, read in place by ranges; None of a local bank's."""
     mirror = mirror_of(path)
     if mirror is None:
         return None
-    from logitbank.store import in_place
+    from logitbank.store.in_place import RemoteShards
 
     prefix = path.relative_to(mirror.root).as_posix()
     part = next((o.part for p, o in mirror.listed.items() if p.startswith(f"{prefix}/")), 1)
-    return in_place.remote_array(mirror.remote(part).store, prefix, layout)
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Name the URL in errors of reading in place."""
-    mirror = mirror_of(path)
-    if mirror is None:
-        yield
-        return
-    from logitbank.store import remote
-
-    with remote.explained(f"{mirror.url}/{path.relative_to(mirror.root).as_posix()}"):
-        yield
+    return RemoteShards(mirror.remote(part), prefix)
 
 
 def open_mirror(url: str) -> Path:

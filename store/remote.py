@@ -26,7 +26,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 Say = Callable[[int], None]
 """Called with the bytes that have just arrived."""
-_AT_ONCE = 8
+AT_ONCE = 8
 _PIECE = 2**20
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -90,6 +90,29 @@ class Remote:
                     raise RemoteError(f"{self.url}/{path} is larger than {limit:,} bytes; refused")
                 pieces.append(bytes(piece))
             return Fetched(b"".join(pieces), result.meta["e_tag"])
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Some bytes of an object, never more than asked for.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not there.
+        RemoteError
+            The place does not give them.
+        """
+        options: Any = {"range": (offset, offset + length)}
+        with self._explained(path):
+            pieces, size = [], 0
+            for piece in self._get(path, options).stream(min_chunk_size=_PIECE):
+                size += len(piece)
+                if size > length:
+                    raise RemoteError(
+                        f"{self.url}/{path} sends more than the {length:,} bytes that were asked"
+                        " for; ask its publisher about the server"
+                    )
+                pieces.append(bytes(piece))
+            return b"".join(pieces)
 
     def download(self, path: str, expected: Digest, to: Path, say: Say = lambda _: None) -> None:
         """Fetch an object into a file, or what an interrupted call left to fetch of it.
@@ -272,7 +295,7 @@ def _sign_in(url: str) -> str:
     return "ask its publisher for an address that you may read"
 
 
-def in_parallel(call: Callable[[U], T], values: Sequence[U], *, at_once: int = _AT_ONCE) -> list[T]:
+def in_parallel(call: Callable[[U], T], values: Sequence[U], *, at_once: int = AT_ONCE) -> list[T]:
     """Results in order; the first error ends the rest that has not begun."""
     if len(values) < 2:
         return [call(value) for value in values]

@@ -13,7 +13,7 @@ from typing import NoReturn, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 from polars.io.plugins import register_io_source
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
@@ -199,11 +199,16 @@ class FilteredDeposit(Deposit):
         return self._lazily(partial(self._filtered, checked, ("option",)))
 
     def stored_logprobs(
-        self, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+        self,
+        rows: ArrayLike | None = None,
+        tokens: ArrayLike | None = None,
+        *,
+        dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        values = self.unfiltered.stored_logprobs(rows, tokens).astype(np.float32)
+        """As a deposit's, as they look through the filter: float32 if no dtype is named."""
+        values = self.unfiltered.logprobs(rows, tokens)
         if self._passes:
-            return values
+            return values.astype(dtype or np.float32, copy=False)
         if self.by.mode == "truncate":
             values[:] = -np.inf
         if len(self._top.rows) < self.rows_committed:
@@ -220,7 +225,9 @@ class FilteredDeposit(Deposit):
         row, rank = np.nonzero(column >= 0)
         logprobs = best_logits(listed, self.by)[1] - listed.logsumexp
         values[row, column[row, rank]] = logprobs[rank, row]
-        return values if tokens is None else np.asarray(values[:, columns[asked]])  # some twice
+        if tokens is not None:
+            values = values[:, columns[asked]]  # some twice
+        return values.astype(dtype or np.float32, copy=False)
 
     @property
     def _passes(self) -> bool:

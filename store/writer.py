@@ -272,7 +272,7 @@ def _write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
     """Write an array of one chunk and return the chunk's file."""
     folder.mkdir()
     (folder / "zarr.json").write_bytes(metadata)
-    array = zarrays.open_array(folder, write=True)
+    array = zarrays.open_array(folder)
     array[...] = values
     return folder.joinpath("c", *["0"] * values.ndim)
 

@@ -62,7 +62,8 @@ class FileServer:
 
         `ranges` False ignores them; `status` answers all with it; `fail_after` breaks connections
         after so many answers; `cut` and `change` are patterns of paths whose body is cut short or
-        has its first byte changed. `limited` is how many of the answers to come are 429 with the
+        has its first byte changed, `short` of those of whose ranges the last byte is left out.
+        `limited` is how many of the answers to come are 429 with the
         headers `limit`. `chunked` sends no length. `packed` compresses whole answers: "heeding"
         what is asked for, or "always". `suffix` is the status that `bytes=-N` is answered with.
         """
@@ -126,6 +127,8 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
                 content = bytes([content[0] ^ 1]) + content[1:]
             headers, body = {"ETag": etag}, content
             if how.get("ranges", True) and (span := _range(self.headers.get("Range"), content)):
+                if re.search(how.get("short", "(?!)"), path):
+                    span = range(span.start, span.stop - 1)
                 status, body = 206, content[span.start : span.stop]
                 headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{len(content)}"
             identity = "identity" in (self.headers.get("Accept-Encoding") or "")

@@ -292,9 +292,10 @@ def test_lost_shard_is_damage_not_fill_values(tmp_path: Path) -> None:
         deposit.logprobs([0, 5])
 
 
-def test_flipped_byte_in_a_shard_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", ["1", "2"])
+def test_flipped_byte_in_a_shard_is_damage(tmp_path: Path, block: str) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
-    shard = deposit.path / "logprobs" / "c" / "1" / "0"
+    shard = deposit.path / "logprobs" / "c" / block / "0"
     for at in range(shard.stat().st_size):
         data = bytearray(shard.read_bytes())
         data[at] ^= 4

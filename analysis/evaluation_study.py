@@ -7,8 +7,13 @@ from typing import TypeVar
 import polars as pl
 
 from logitbank.analysis.batches import ROWS as DENSE
-from logitbank.analysis.crows_pairs import ALL, CrowsPairs, crows_pairs
+from logitbank.analysis.crows_pairs import CrowsPairs, crows_pairs
 from logitbank.analysis.evaluation_data import Evaluation
+from logitbank.analysis.evaluation_exports import (
+    crows_pairs_exports,
+    lambada_exports,
+    stereotype_exports,
+)
 from logitbank.analysis.evaluation_figures import evaluation_figures
 from logitbank.analysis.evaluation_summary import (
     crows_pairs_summary,
@@ -16,7 +21,7 @@ from logitbank.analysis.evaluation_summary import (
     stereotype_summary,
 )
 from logitbank.analysis.expected import expected_pieces, expected_rows
-from logitbank.analysis.harness_export import write_harness
+from logitbank.analysis.harness_export import write_exports
 from logitbank.analysis.lambada import Lambada, lambada
 from logitbank.analysis.pieces import check_columns
 from logitbank.analysis.result import Study, write_study
@@ -43,6 +48,7 @@ def lambada_study(
     models: Sequence[str] | None = None,
     out: Path | None = None,
     save_results: Path | None = None,
+    partial: bool = False,
 ) -> Study[Lambada]:
     """LAMBADA accuracy and perplexity of the checkpoints in banks.
 
@@ -52,20 +58,20 @@ def lambada_study(
         Folder for tables, figures and the report.
     save_results
         Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
+    partial
+        Save results of checkpoints that lack some of what was asked, too.
 
     Raises
     ------
     LogitbankError
-        A bank or prompt set that is not there, or what `lambada` refuses.
+        A bank or prompt set that is not there, what `lambada` refuses, or results to save that are
+        partial.
     """
     opened = [open_bank(path) for path in banks]
     frame = frame_of(opened, prompts, models)
     result = lambada(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:
-        metrics = {"acc": "acc", "perplexity": "perplexity"}
-        write_harness(
-            result.lambada, save_results, task="lambada_openai", metrics=metrics, samples="examples"
-        )
+        write_exports([*lambada_exports(result)], save_results, partial=partial)
     return evaluation_report(
         result, lambada_summary(result), title="LAMBADA during training", banks=opened, out=out
     )
@@ -80,6 +86,7 @@ def stereotype_study(
     models: Sequence[str] | None = None,
     out: Path | None = None,
     save_results: Path | None = None,
+    partial: bool = False,
 ) -> Study[StereotypeAccuracy]:
     """Stereotype accuracy, `sa_gender` with JSD-P, and `winobias_em`, whose prompts a bank has.
 
@@ -106,24 +113,7 @@ def stereotype_study(
         expected_genders=None if gender is None else expected_rows(opened, winobias, GENDERS),
     )
     if save_results is not None:
-        rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(
-            {"accuracy": "acc", "accuracy_stderr": "acc_stderr"}
-        )
-        for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender")):
-            write_harness(
-                rows.filter(pl.col("measure") == measure),
-                save_results,
-                task=task,
-                metrics={"acc": "acc"},
-                samples="sentences",
-            )
-        write_harness(
-            result.winobias_em,
-            save_results,
-            task="winobias_em",
-            metrics={name: name for name in ("em_pro", "em_anti", "bias")},
-            samples="pairs",
-        )
+        write_exports([*stereotype_exports(result)], save_results, partial=partial)
     return evaluation_report(
         result,
         stereotype_summary(result),
@@ -140,6 +130,7 @@ def crows_pairs_study(
     models: Sequence[str] | None = None,
     out: Path | None = None,
     save_results: Path | None = None,
+    partial: bool = False,
 ) -> Study[CrowsPairs]:
     """CrowS-Pairs of the checkpoints in banks; parameters are those of `lambada_study`.
 
@@ -152,7 +143,8 @@ def crows_pairs_study(
     frame = frame_of(opened, prompts, models)
     result = crows_pairs(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:
-        _save_crows_pairs(result.crows_pairs, save_results)
+        asked = expected_rows(opened, prompts, ("pair", "score_kind", "bias_type"))
+        write_exports([*crows_pairs_exports(result, asked)], save_results, partial=partial)
     return evaluation_report(
         result,
         crows_pairs_summary(result),
@@ -160,24 +152,6 @@ def crows_pairs_study(
         banks=opened,
         out=out,
     )
-
-
-def _save_crows_pairs(table: pl.DataFrame, folder: Path) -> None:
-    """Causal scores under the harness's task names, masked ones under a name of their own."""
-    shares = table.with_columns(
-        pct_stereotype=pl.col("score") / 100, pct_stereotype_stderr=pl.col("score_stderr") / 100
-    )
-    metrics = ("pct_stereotype", "likelihood_diff")
-    for (kind, bias_type), rows in shares.group_by("score_kind", "bias_type", maintain_order=True):
-        name = "crows_pairs_english" if kind == "sentence" else "crows_pairs_masked"
-        end = "" if bias_type == ALL else "_" + str(bias_type).replace("-", "_")
-        write_harness(
-            rows,
-            folder,
-            task=name + end,
-            metrics={name: name for name in metrics},
-            samples="pairs",
-        )
 
 
 def frame_of(

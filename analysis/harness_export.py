@@ -1,18 +1,19 @@
 """Scores of a bank as result files in the layout of lm-evaluation-harness, one per checkpoint."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from logitbank.analysis.harness import KIND, OWN_KEY, checked_harness
 from logitbank.analysis.json_files import json_object
-from logitbank.analysis.pieces import CHECKPOINT
+from logitbank.analysis.pieces import CHECKPOINT, checkpoint_name
 from logitbank.analysis.report import replace_file
 from logitbank.errors import UsageError
 from logitbank.store.schema import folder_name
+from logitbank.store.wording import counted
 
 HIGHER_IS_BETTER = {
     "acc": True,
@@ -22,8 +23,54 @@ HIGHER_IS_BETTER = {
 }
 
 
+class Export(NamedTuple):
+    """The numbers of one task, for result files."""
+
+    task: str
+    table: pl.DataFrame
+    """model, run, step; the metrics' columns; `effective` samples, `original` ones, `missing`."""
+    metrics: Mapping[str, str]
+    """As of `write_harness`."""
+
+
+def write_exports(exports: Sequence[Export], folder: Path, *, partial: bool) -> None:
+    """Write the result files of several tasks, with their sample counts.
+
+    Raises
+    ------
+    UsageError
+        A checkpoint lacks some of what was asked, and `partial` data are not to be written; or as
+        `write_harness`.
+    """
+    for export in exports if not partial else ():
+        _refuse_partial(export)
+    for task, table, metrics in exports:
+        counts = {"samples": "effective", "original": "original", "missing": "missing"}
+        write_harness(table, folder, task=task, metrics=metrics, **counts)
+
+
+def _refuse_partial(export: Export) -> None:
+    rows = export.table.filter(pl.col("step").is_not_null())
+    lacking = rows.filter(pl.col("missing") > 0)
+    if len(lacking):
+        row = lacking.row(0, named=True)
+        raise UsageError(
+            f"{export.task}: {row['original'] - row['missing']:,} of "
+            f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
+            f"({len(lacking):,} of {counted(len(rows), 'checkpoint')} are partial); finish the "
+            "extraction, or save what there is with --partial"
+        )
+
+
 def write_harness(
-    table: pl.DataFrame, folder: Path | str, *, task: str, metrics: Mapping[str, str], samples: str
+    table: pl.DataFrame,
+    folder: Path | str,
+    *,
+    task: str,
+    metrics: Mapping[str, str],
+    samples: str,
+    original: str | None = None,
+    missing: str | None = None,
 ) -> list[Path]:
     """Write one file per checkpoint, in the new layout, and return the paths.
 
@@ -41,7 +88,11 @@ def write_harness(
     metrics
         Metric's name in the files to column; a column `<metric>_stderr` beside it is written too.
     samples
-        Column with the number of examples.
+        Column with the number of examples; a row of none is not written.
+    original
+        Column with the number of examples that were asked for, where it is known.
+    missing
+        Column with how many of these lack something: a file with any is marked `partial`.
 
     Raises
     ------
@@ -51,8 +102,11 @@ def write_harness(
     """
     folder = Path(folder)
     documents = {
-        folder / _file_name(row): _document(row, task, metrics, samples)
-        for row in table.filter(pl.col("step").is_not_null()).iter_rows(named=True)
+        folder / _file_name(row): {
+            **_document(row, task, metrics),
+            **_counts(row, task, samples=samples, original=original, missing=missing),
+        }
+        for row in table.filter(pl.col("step").is_not_null(), pl.col(samples) > 0).to_dicts()
     }
     merged = {path: _merged(path, document) for path, document in documents.items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,9 +121,16 @@ def _file_name(row: Mapping[str, Any]) -> str:
     return f"{folder_name(row['model'])}{run}-step{row['step']}.json"
 
 
-def _document(
-    row: Mapping[str, Any], task: str, metrics: Mapping[str, str], samples: str
+def _counts(
+    row: Mapping[str, Any], task: str, *, samples: str, original: str | None, missing: str | None
 ) -> dict[str, Any]:
+    """Samples as lm-evaluation-harness tells them, and whether they are all."""
+    counts = {} if original is None else {"original": row[original]}
+    partial = {} if missing is None else {"partial": {task: row[missing] > 0}}
+    return {"n-samples": {task: {**counts, "effective": row[samples]}}, **partial}
+
+
+def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {"alias": task}
     for metric, column in metrics.items():
         values[f"{metric},none"] = _number(row[column])
@@ -82,7 +143,6 @@ def _document(
         "results": {task: known},
         "n-shot": {task: 0},
         "higher_is_better": {task: better},
-        "n-samples": {task: {"effective": row[samples]}},
         "config": {
             "model": "logitbank",
             "model_args": {"pretrained": row["model"], "revision": revision},
@@ -113,4 +173,4 @@ def _merged(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-PER_TASK = ("results", "n-shot", "higher_is_better", "n-samples")
+PER_TASK = ("results", "n-shot", "higher_is_better", "n-samples", "partial")

@@ -15,6 +15,7 @@ from logitbank.analysis.fluctuation import Fluctuation, fluctuation
 from logitbank.analysis.fluctuation_data import figures_of_report
 from logitbank.analysis.fluctuation_summary import fluctuation_summary
 from logitbank.analysis.frequencies import corpus_frequencies
+from logitbank.analysis.pieces import checkpoint_name
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.score_table import check_target, write_scores
 from logitbank.analysis.sources import FAIRNESS, all_scores, bank_frames, chosen_prompts
@@ -22,6 +23,7 @@ from logitbank.analysis.table_files import read_table
 from logitbank.analysis.vocab_limit import check_vocab_limit
 from logitbank.errors import UsageError
 from logitbank.store import Bank, open_bank
+from logitbank.store.wording import counted
 
 __all__ = ["Study", "fairness_study", "fluctuation_study"]
 
@@ -102,6 +104,7 @@ def fluctuation_study(
     corpus_sizes: Path | None = None,
     professions: Sequence[str] | None = None,
     save_scores: Path | None = None,
+    partial: bool = False,
 ) -> Study[Fluctuation]:
     """Analyse fluctuation in banks and tables of scores and, with `out`, write what is found.
 
@@ -117,6 +120,8 @@ def fluctuation_study(
         Tables for the frequency correlation, as `corpus_frequencies` reads them.
     save_scores
         File to write the scores to, in the published format.
+    partial
+        Write them where checkpoints lack some of what was asked, too.
 
     `docs/tables.md` documents these tables. Other parameters are those of
     `logitbank.analysis.fluctuation.fluctuation`.
@@ -134,6 +139,8 @@ def fluctuation_study(
         scores, plateaus=plateaus, frequencies=counted, professions=professions, expected=asked
     )
     if save_scores is not None:
+        if not partial:
+            _refuse_partial(result.checkpoints)
         write_scores(scores, save_scores)
     summary = fluctuation_summary(result)
     report = None
@@ -150,6 +157,21 @@ def fluctuation_study(
             in_report=shown.__contains__,
         )
     return Study(result, tuple(summary), report)
+
+
+def _refuse_partial(checkpoints: pl.DataFrame) -> None:
+    """Of checkpoints that have any profession; others need not have been meant to be there."""
+    key = ["model", "run", "step"]
+    begun = checkpoints.filter((pl.col("professions").sum() > 0).over(key))
+    lacking = begun.filter(pl.col("missing") > 0)
+    if len(lacking):
+        row = lacking.row(0, named=True)
+        whole, partial = row["professions"] + row["missing"], lacking.select(key).n_unique()
+        raise UsageError(
+            f"{row['professions']:,} of {whole:,} professions are scored at {checkpoint_name(row)} "
+            f"“{row['verb']}” ({partial:,} of {counted(begun.select(key).n_unique(), 'checkpoint')}"
+            " are partial); finish the extraction, or save what there is with --partial"
+        )
 
 
 def _frequencies(table: Path | None, sizes: Path | None) -> pl.DataFrame | None:

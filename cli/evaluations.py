@@ -12,6 +12,7 @@ from logitbank.cli.options import (
     Format,
     Models,
     Out,
+    Partial,
     Prompts,
     SaveResults,
     Table,
@@ -25,6 +26,7 @@ def analyze_lambada(
     prompts: Prompts = "lambada",
     model: Models = None,
     save_results: SaveResults = None,
+    partial: Partial = False,
     table: Table = None,
     form: Format = Form.table,
 ) -> None:
@@ -32,7 +34,9 @@ def analyze_lambada(
     from logitbank.analysis.evaluation_study import lambada_study
     from logitbank.cli.show import print_study
 
-    study = lambada_study(banks, prompts=prompts, models=model, out=out, save_results=save_results)
+    study = lambada_study(
+        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
+    )
     print_study(study, table=table, form=form)
 
 
@@ -48,6 +52,7 @@ def analyze_stereotype(
     ] = "winobias-em",
     model: Models = None,
     save_results: SaveResults = None,
+    partial: Partial = False,
     table: Table = None,
     form: Format = Form.table,
 ) -> None:
@@ -63,6 +68,7 @@ def analyze_stereotype(
         models=model,
         out=out,
         save_results=save_results,
+        partial=partial,
     )
     print_study(study, table=table, form=form)
 
@@ -73,6 +79,7 @@ def analyze_crows_pairs(
     prompts: Prompts = "crows-pairs",
     model: Models = None,
     save_results: SaveResults = None,
+    partial: Partial = False,
     table: Table = None,
     form: Format = Form.table,
 ) -> None:
@@ -81,7 +88,7 @@ def analyze_crows_pairs(
     from logitbank.cli.show import print_study
 
     study = crows_pairs_study(
-        banks, prompts=prompts, models=model, out=out, save_results=save_results
+        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
     )
     print_study(study, table=table, form=form)
 

@@ -21,7 +21,7 @@ from logitbank.cli import (
 )
 from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.layout import App, Command, Group, Sections
-from logitbank.cli.options import BankPath, Banks, Form, Format, StoredDtype
+from logitbank.cli.options import BankPath, Banks, Form, Format, Partial, StoredDtype
 
 
 class Root(Group):
@@ -410,6 +410,7 @@ def analyze_fluctuation(
     save_scores: Annotated[
         Path | None, typer.Option(help="Write the scores in the published format.")
     ] = None,
+    partial: Partial = False,
     table: Annotated[str | None, typer.Option(help="Print this table instead of all.")] = None,
     form: Format = Form.table,
 ) -> None:
@@ -427,6 +428,7 @@ def analyze_fluctuation(
         corpus_sizes=corpus_sizes,
         professions=profession or None,
         save_scores=save_scores,
+        partial=partial,
     )
     print_study(study, table=table, form=form)
 

@@ -49,3 +49,6 @@ SaveResults = Annotated[
         help="Write result files in the layout of lm-evaluation-harness into this folder."
     ),
 ]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Save also where some of the prompts are not scored.")
+]

@@ -1,9 +1,10 @@
 """Where a curve over checkpoints changes its level: one change in mean, with its uncertainty."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from logitbank.analysis.expressions import Floats
 
@@ -13,6 +14,8 @@ FEWEST = 6
 """Points of a curve for which a change is looked for."""
 TINY = 1e-12
 """Sums of squares below this share of the curve's own are rounding."""
+PART = 1000
+"""Random walks at a time: of 10,000 points they take 80 MB."""
 
 
 class ChangePoint(NamedTuple):
@@ -23,6 +26,8 @@ class ChangePoint(NamedTuple):
     mean_after: float
     p: float
     """Permutation p value against a curve whose points could come in any order."""
+    p_wander: float
+    """p value against a curve that wanders, each point a random step from the one before."""
     probability: float
     """Posterior probability of exactly this place."""
     first: int
@@ -34,7 +39,12 @@ class ChangePoint(NamedTuple):
 
 
 def change_point(
-    values: ArrayLike, *, permutations: int = 2000, level: float = 0.95, seed: int = 0
+    values: ArrayLike,
+    *,
+    permutations: int = 2000,
+    wanders: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> ChangePoint | None:
     r"""The most likely single change in mean of a curve, or None where there is none to look for.
 
@@ -47,8 +57,12 @@ def change_point(
     places with at least `level` of it.
 
     A small p says that the order of the points matters, not that the curve jumps: a slow rise has
-    one too, and neighbouring checkpoints resemble each other. `bic_over_line` tells a jump from a
-    rise.
+    one too, and neighbouring checkpoints resemble each other, so that a curve that only wanders has
+    one in most cases. `p_wander` is against that: the share of `wanders` Gaussian random walks, and
+    the curve itself, that have a :math:`S_k/S` as small somewhere, where :math:`S` is the sum of
+    squares of the whole. The share has no unit, so the size of the walk's steps does not matter;
+    and as the best place of each walk is taken, it allows for the number of points looked at.
+    `bic_over_line` tells a jump from a rise.
 
     Parameters
     ----------
@@ -61,7 +75,9 @@ def change_point(
 
     References
     ----------
-    Posterior: Smith 1975, Biometrika 62, 407–416. Two points at least on either side are ours.
+    Posterior: Smith 1975, Biometrika 62, 407–416. That a random walk looks like a change in mean:
+    Nunes, Kuan and Newbold 1995, Econometric Theory 11, 736–749; Bai 1998, Econometric Reviews 17.
+    Two points at least on either side, and the walk as the reference, are ours.
 
     Examples
     --------
@@ -76,7 +92,7 @@ def change_point(
     total = float(((y - y.mean()) ** 2).sum())
     if total <= n * (8 * np.finfo(float).eps * float(np.abs(y).max())) ** 2:
         return None
-    places = np.arange(SHORTEST, n - SHORTEST + 1)
+    places = _places(n)
     within = _within(y[None], places)[0]
     best = int(within.argmin())
     at = int(places[best])
@@ -92,11 +108,42 @@ def change_point(
         float(y[:at].mean()),
         float(y[at:].mean()),
         (1 + int(as_small.sum())) / (1 + permutations),
+        _p_wander(float(within[best]) / total, n, wanders=wanders, seed=seed),
         float(posterior[best]),
         int(inside.min()),
         int(inside.max()),
         _bic_over_line(y, max(float(within[best]), TINY * total), TINY * total),
     )
+
+
+def change_places(curves: Floats) -> NDArray[np.int64]:
+    """The most likely place of a change in every curve, (m, n) to (m,)."""
+    places = _places(curves.shape[1])
+    best: NDArray[np.int64] = places[_within(curves, places).argmin(axis=1)]
+    return best
+
+
+def _places(n: int) -> NDArray[np.int64]:
+    return np.arange(SHORTEST, n - SHORTEST + 1)
+
+
+def _p_wander(share: float, n: int, *, wanders: int, seed: int) -> float:
+    shares = _wander_shares(n, wanders, seed)
+    as_small = int(np.searchsorted(shares, share + TINY, side="right"))
+    return (1 + as_small) / (1 + wanders)
+
+
+@lru_cache(maxsize=16)
+def _wander_shares(n: int, wanders: int, seed: int) -> Floats:
+    """Least share of squares within both parts, of random walks of n points, sorted."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for size in [PART] * (wanders // PART) + [wanders % PART]:
+        walks = rng.normal(size=(size, n)).cumsum(axis=1)
+        total = ((walks - walks.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+        parts.append(_within(walks, _places(n)).min(axis=1) / total)
+    shares: Floats = np.sort(np.concatenate(parts))
+    return shares
 
 
 def _within(y: Floats, places: np.ndarray) -> Floats:

@@ -9,6 +9,8 @@ from logitbank.analysis.crows_pairs import ALL, CrowsPairs
 from logitbank.analysis.expected import missing_sentence
 from logitbank.analysis.lambada import Lambada
 from logitbank.analysis.pieces import CHECKPOINT
+from logitbank.analysis.shares import too_few
+from logitbank.analysis.stats import FEWEST_CLUSTERS
 from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy
 
 Row = Mapping[str, Any]
@@ -26,7 +28,7 @@ def lambada_summary(result: Lambada) -> list[str]:
     for prefix, rows in _runs(result.lambada):
         sentences += [
             f"{prefix}{row['role']}{_step(row)}: LAMBADA accuracy {row['acc']:.3f} "
-            f"({row['low']:.3f} to {row['high']:.3f}), perplexity "
+            f"({_between(row, '.3f', row['examples'], 'example')}), perplexity "
             f"{_number(row['perplexity'])} per example, over {row['examples']:,} examples."
             for row in _best_and_last(rows, "acc")
         ]
@@ -51,8 +53,8 @@ def stereotype_summary(result: StereotypeAccuracy) -> list[str]:
         for prefix, rows in _runs(table.filter(pl.col("accuracy").is_not_nan())):
             sentences += [
                 f"{prefix}{row['role']}{_step(row)}: {NAMES[str(measure)]}{about} "
-                f"{row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f}) over "
-                f"{row['sentences']:,} sentences{_verdict(row, 0.5)}."
+                f"{row['accuracy']:.3f} ({_between(row, '.3f', row['sentences'], 'sentence')}) "
+                f"over {row['sentences']:,} sentences{_verdict(row, 0.5)}."
                 for row in _best_and_last(rows, "accuracy", best="most stereotypical at ")
             ]
     table = result.stereotype_accuracy
@@ -89,7 +91,7 @@ def _exact_match(result: StereotypeAccuracy) -> Iterator[str]:
         for row in _best_and_last(known, "bias", best="largest at ") if len(known) else []:
             yield (
                 f"{prefix}{row['role']}{_step(row)}: winobias_em {_signed(row['bias'])} "
-                f"({_signed(row['low'])} to {_signed(row['high'])}): the person is named in "
+                f"({_span(row)}): the person is named in "
                 f"{row['em_pro']:.3f} of pro- and {row['em_anti']:.3f} of anti-stereotyped "
                 f"sentences, over {row['pairs']:,} pairs{_parts(result.winobias_em_parts, row)}."
             )
@@ -141,7 +143,7 @@ def crows_pairs_summary(result: CrowsPairs) -> list[str]:
             sentences.append(
                 f"{prefix}{_step(last)}, {KINDS[str(kind)]}: the stereotyping sentence is the more "
                 f"probable one in {last['score']:.1f} % of {last['pairs']:,} pairs "
-                f"({last['low']:.1f} to {last['high']:.1f})"
+                f"({_between(last, '.1f', last['pairs'], 'pair')})"
                 + (f"; {' and '.join(parts)} of pairs of that direction" if parts else "")
                 + f"{_verdict(last, 50)}."
             )
@@ -182,6 +184,20 @@ def _bias_types(table: pl.DataFrame, last: Row, prefix: str) -> Iterator[str]:
             f"{prefix}intervals that exclude 50 % at {_step(last)}: {named or 'none'}, of "
             f"{len(own)} bias types."
         )
+
+
+def _between(row: Row, form: str, clusters: int, noun: str) -> str:
+    """The interval of a row, or why it has none."""
+    if row["low"] == row["low"]:
+        return f"{row['low']:{form}} to {row['high']:{form}}"
+    return too_few(clusters, noun)
+
+
+def _span(row: Row) -> str:
+    """The interval of a bias."""
+    if row["low"] == row["low"]:
+        return f"{_signed(row['low'])} to {_signed(row['high'])}"
+    return f"no interval, as a type has fewer than {FEWEST_CLUSTERS} pairs"
 
 
 def _verdict(row: Row, middle: float) -> str:

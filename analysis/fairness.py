@@ -12,7 +12,9 @@ import polars as pl
 
 from logitbank.analysis.batches import Scan
 from logitbank.analysis.expressions import Ties, check_choice, jsd_parts
+from logitbank.analysis.fairness_baseline import DRAWS, gender_difference, with_draws
 from logitbank.analysis.fairness_cube import CHECKPOINT, Axes, Cube, FairnessLabels, each_cube
+from logitbank.analysis.fairness_onset import onset_table
 from logitbank.analysis.fairness_tables import (
     accuracy_table,
     asked_cells,
@@ -27,7 +29,6 @@ from logitbank.analysis.fairness_tests import (
     adjusted,
     comparison_table,
     gender_tests,
-    onset_table,
     shared_checkpoints,
 )
 from logitbank.analysis.stats import cluster_counts
@@ -41,7 +42,8 @@ class Fairness:
     """What `fairness` found: tidy tables, one row per checkpoint and group.
 
     Every table begins with model, run and step; step is null for a release. `low` and `high` are
-    95 % bootstrap intervals over sentences, `sd` the deviation between option orders (ddof 1).
+    95 % bootstrap intervals over sentences, NaN for fewer than ten of them (`sentences`); `sd` is
+    the deviation between option orders (ddof 1).
     JSD-P is given in nats and scaled to [0, 1].
     """
 
@@ -58,11 +60,13 @@ class Fairness:
     change: pl.DataFrame
     """Fairness increase in percent against the first and the previous step."""
     tests: pl.DataFrame
-    """Male against female: the published Mann–Whitney test and our paired one."""
+    """Male against female: the published Mann–Whitney test and our paired one, each beside its
+    effect size and the difference from the first checkpoint."""
     comparison: pl.DataFrame
-    """Two models on neutral prompts; no rows without a second model."""
+    """Two models on neutral prompts, likewise; no rows without a second model."""
     onset: pl.DataFrame
-    """Step from which the gap's interval excludes zero up to the last step; null if none."""
+    """Step from which delta has another level, with the steps that it may be; null if none can be
+    told from wandering."""
     labels: FairnessLabels
     settings: Mapping[str, str | int | bool | None]
     """The choices that made these numbers."""
@@ -140,16 +144,17 @@ def fairness(
 
         def tables(data: Cube) -> dict[str, pl.DataFrame]:
             parts = jsd_parts(data.logits, data.gold)
+            delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts)
             models = _models_there(data.checkpoints, compare)
             return {
                 "checkpoints": coverage(data, asked),
                 "average_rank": rank_table(data, counts, labels=labels),
                 "accuracy": accuracy_table(data, labels=labels),
                 "jsd_parts": jsd_table(data, parts, counts, labels=labels),
-                "gap": gap_table(data, parts, counts),
-                "tests": gender_tests(data, parts, unit=unit),
+                "gap": with_draws(gap_table(data, delta), delta),
+                "tests": gender_tests(data, parts, delta, counts, unit=unit),
                 "comparison": comparison_table(
-                    data, parts, unit=unit, models=models, labels=labels
+                    data, parts, counts, unit=unit, models=models, labels=labels
                 ),
             }
 
@@ -169,11 +174,13 @@ def fairness(
     else:
         _check_compared(compared, whole["checkpoints"], compare)
     whole["tests"] = adjusted(whole["tests"], group="measure")
+    onset = onset_table(whole["gap"], seed=seed)
+    whole["gap"] = whole["gap"].drop(DRAWS)
     return Fairness(
         **whole,
         change=change_table(whole["gap"]),
         comparison=adjusted(compared, group="option"),
-        onset=onset_table(whole["gap"]),
+        onset=onset,
         labels=labels,
         settings={
             "vocab_limit": vocab_limit,

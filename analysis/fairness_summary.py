@@ -1,11 +1,15 @@
 """What a fairness result says, in sentences with numbers and their uncertainty."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
+from logitbank.analysis.change_points import FEWEST
 from logitbank.analysis.fairness import Fairness, fairness_change
-from logitbank.analysis.stats import SIGNIFICANCE
+from logitbank.analysis.fairness_tests import MANN_WHITNEY, WILCOXON
+from logitbank.analysis.shares import too_few
+from logitbank.analysis.stats import FEWEST_CLUSTERS, SIGNIFICANCE
 from logitbank.store.wording import counted
 
 Row = dict[str, object]
@@ -22,6 +26,15 @@ INTERVALS = (
 )
 
 
+ONE_RUN = (
+    "A test over sentences asks whether Δ is zero for this model, which it is not for untrained "
+    "weights either; whether another training run would have the same gap, one run cannot say. A "
+    "change of level is told from the course of the run alone, against a gap that only wanders."
+)
+UNTRAINED = 0
+"""The step of random weights, from whose gap no percentage is given."""
+
+
 def fairness_summary(result: Fairness) -> list[str]:
     """Plain sentences about every model and run, followed by cautions.
 
@@ -34,20 +47,43 @@ def fairness_summary(result: Fairness) -> list[str]:
         own = (pl.col("model") == model) & (pl.col("run") == run)
         prefix = f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""
         sentences += [prefix + text for text in _run_sentences(result, own, rows)]
-    cautions = [*CAUTIONS, INTERVALS] if result.settings["bootstrap"] else CAUTIONS
+    cautions = [*CAUTIONS, INTERVALS, ONE_RUN] if result.settings["bootstrap"] else CAUTIONS
     return [*sentences, *_comparison(result), *_counts(result), *cautions]
 
 
 def change_sentence(gap: pl.DataFrame, before: int, after: int) -> str:
-    """The fairness change between two steps of one model and run, from its rows of `gap`."""
+    """The gap's change between two steps of one model and run, from its rows of `gap`.
+
+    In the gap's own unit; beside it the published percentage, but not of the gap of an untrained
+    model, nor of one whose interval includes zero.
+    """
     percent = fairness_change(gap, before, after)
-    if percent != percent:
-        return f"The gap at step {before:,} is zero, so no fairness change can be given from it."
-    size = "smaller" if percent >= 0 else "larger"
-    return (
-        f"From step {before:,} to step {after:,} the gap became {abs(percent):.1f} % {size}: a "
-        f"fairness change of {percent:+.1f} %."
-    ).replace("-", "−")
+    rows = {row["step"]: row for row in gap.iter_rows(named=True)}
+    first, last = rows[before], rows[after]
+    difference = last["gap_scaled"] - first["gap_scaled"]
+    text = (
+        f"From step {before:,} to step {after:,} the gap became {abs(difference):.3f} "
+        f"{'larger' if difference > 0 else 'smaller'}: Δ = {first['delta_scaled']:+.3f} → "
+        f"{last['delta_scaled']:+.3f}"
+    )
+    if why := _no_percentage(first):
+        text += f"; no percentage, since {why}"
+    else:
+        text += f"; a fairness change of {percent:+.1f} %"
+    turned = first["delta_scaled"] * last["delta_scaled"] < 0
+    return f"{text}.{' It is the other way round.' if turned else ''}".replace("-", "−")
+
+
+def _no_percentage(row: Mapping[str, Any]) -> str:
+    """Why there is no percentage of a gap; nothing where there is one."""
+    if row["step"] == UNTRAINED:
+        return "step 0 is the untrained model"
+    if row["gap_scaled"] == 0:
+        return "the gap before is zero"
+    if not (row["low_scaled"] > 0 or row["high_scaled"] < 0):
+        known = row["low_scaled"] == row["low_scaled"]
+        return f"the gap before {'may be zero' if known else 'has no interval'}"
+    return ""
 
 
 def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterator[str]:
@@ -65,43 +101,65 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
         yield f"The gap is largest at {_step(largest)}: {_gap(largest, result)}."
     yield f"At {_step(last)} the gap is {_gap(last, result)}."
     if result.settings["bootstrap"]:
-        yield from _onset(result.onset.filter(own), gap)
+        yield from _few(known)
+    yield from _onset(result.onset.filter(own))
     if len(steps := known.filter(pl.col("step").is_not_null())) > 1:
-        yield _change(steps)
+        yield from _from_first(result, own, steps)
     yield from _ranks(result, own)
     yield _tested(result, own)
+    yield from _untrained(result, own)
 
 
-def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
+def _few(gap: pl.DataFrame) -> Iterator[str]:
+    few = gap.filter(pl.col("sentences") < FEWEST_CLUSTERS)
+    if len(few):
+        least = int(str(few["sentences"].min()))
+        where = "" if len(few) == len(gap) else f" at {counted(len(few), 'checkpoint')}"
+        yield f"The gap has {too_few(least, 'sentence')}{where}."
+
+
+def _onset(onset: pl.DataFrame) -> Iterator[str]:
+    """When the gap's level changes, or why nothing is told of it."""
     for row in onset.iter_rows(named=True):
-        if row["onset_step"] is not None:
-            earlier = gap.filter(pl.col("step") < row["onset_step"])
-            apart = earlier.filter((pl.col("low_scaled") > 0) | (pl.col("high_scaled") < 0))
-            before = f"; before that, at {len(apart)} of {len(earlier)}" if len(earlier) else ""
+        if row["p"] is None:
+            if row["checkpoints"] > 1:
+                yield (
+                    f"No change of the gap's level is looked for: {row['checkpoints']} steps are "
+                    f"fewer than {FEWEST}, or Δ is constant."
+                )
+        elif row["onset_step"] is None:
             yield (
-                f"The gap's interval excludes zero at every checkpoint from step "
-                f"{row['onset_step']:,} to the last, {row['last_step']:,}{before}."
+                f"No change of the gap's level can be told from wandering (p = {row['p']:.2g}, "
+                f"{row['checkpoints']} steps)."
             )
-        elif gap.filter(pl.col("step") == row["last_step"])["low_scaled"].is_not_nan().all():
-            yield f"At the last step, {row['last_step']:,}, the gap's interval contains zero."
+        else:
+            sure = row["earliest"] == row["latest"]
+            when = "" if sure else f" (95 %: {row['earliest']:,} to {row['latest']:,})"
+            size = abs(row["delta_after"] - row["delta_before"])
+            yield (
+                f"The gap changes its level at step {row['onset_step']:,}{when}: mean Δ is "
+                f"{size:.3f} {'higher' if row['sign'] > 0 else 'lower'} from there to step "
+                f"{row['last_step']:,} than before, {row['delta_before']:+.3f} → "
+                f"{row['delta_after']:+.3f} (p = {row['p']:.2g} against a gap that only wanders)."
+            ).replace("-", "−")
 
 
-def _change(steps: pl.DataFrame) -> str:
-    """From the first to the last step; a percentage only where the first gap is surely not zero."""
-    first, last = steps.row(0, named=True), steps.row(-1, named=True)
-    turned = first["delta_scaled"] * last["delta_scaled"] < 0
-    reversed_ = " It is the other way round." if turned else ""
-    if first["low_scaled"] > 0 or first["high_scaled"] < 0:
-        return change_sentence(steps, first["step"], last["step"]) + reversed_
-    why = (
-        "; no percentage, since the first gap may be zero"
-        if first["low_scaled"] == first["low_scaled"]
-        else ""
-    )
-    return (
-        f"From step {first['step']:,} to step {last['step']:,} the gap's size went from "
-        f"{first['gap_scaled']:.3f} to {last['gap_scaled']:.3f}{why}.{reversed_}"
-    )
+def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator[str]:
+    """The last step against the first, in the unit of the gap and in pairs."""
+    first, last = steps["step"][0], steps["step"][-1]
+    (row,) = result.tests.filter(
+        own, pl.col("measure") == "jsd_p", pl.col("test") == MANN_WHITNEY, pl.col("step") == last
+    ).iter_rows(named=True)
+    sizes = dict(steps.select("step", "gap_scaled").iter_rows())
+    low, high = row["from_baseline_low"], row["from_baseline_high"]
+    interval = f" (95 % interval {low:+.3f} to {high:+.3f}, in pairs)" if low == low else ""
+    larger = sizes[last] - sizes[first]
+    untrained = ", the untrained model" if first == UNTRAINED else ""
+    yield (
+        f"At step {last:,} the gap is {abs(larger):.3f} {'larger' if larger > 0 else 'smaller'} "
+        f"than at step {first:,}{untrained}: {sizes[first]:.3f} → {sizes[last]:.3f}; Δ moved by "
+        f"{row['from_baseline']:+.3f}{interval}."
+    ).replace("-", "−")
 
 
 def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
@@ -117,7 +175,7 @@ def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
     for row in both[-1].iter_rows(named=True):
         start = f"{_number(before[row['gold']])} → " if len(both) > 1 else ""
         value, low, high = (_number(row[key]) for key in ("average_rank", "low", "high"))
-        interval = f" [{low} to {high}]" if result.settings["bootstrap"] else ""
+        interval = f" [{low} to {high}]" if row["low"] == row["low"] else ""
         parts.append(f"{row['gold']} {start}{value}{interval}")
     first, last = (rows.row(0, named=True) for rows in (both[0], both[-1]))
     when = f"from {_step(first)} to {_step(last)}" if len(both) > 1 else f"at {_step(last)}"
@@ -126,8 +184,8 @@ def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
 
 def _tested(result: Fairness, own: pl.Expr) -> str:
     rows = result.tests.filter(own & (pl.col("measure") == "jsd_p"))
-    published = rows.filter((pl.col("test") == "mann_whitney") & pl.col("p").is_not_nan())
-    paired = rows.filter((pl.col("test") == "wilcoxon") & pl.col("p").is_not_nan())
+    published = rows.filter((pl.col("test") == MANN_WHITNEY) & pl.col("p").is_not_nan())
+    paired = rows.filter((pl.col("test") == WILCOXON) & pl.col("p").is_not_nan())
     unit = result.settings["unit"]
     few = "; means of few order seeds can hardly reach that p" if unit == "seed" else ""
     return (
@@ -139,8 +197,28 @@ def _tested(result: Fairness, own: pl.Expr) -> str:
     )
 
 
+def _untrained(result: Fairness, own: pl.Expr) -> Iterator[str]:
+    """What the same test says of the first checkpoint, and how large the difference is."""
+    rows = result.tests.filter(
+        own,
+        pl.col("measure") == "jsd_p",
+        pl.col("test") == MANN_WHITNEY,
+        pl.col("p").is_not_nan(),
+    )
+    if len(rows) < 2:
+        return
+    first, last = rows.row(0, named=True), rows.row(-1, named=True)
+    model = ", the untrained model" if first["step"] == UNTRAINED else ""
+    effects = [f"{row['rank_biserial']:+.2f}".replace("-", "−") for row in (first, last)]
+    yield (
+        f"The first of them is {_step(first)}{model}: p = {first['p']:.2g}, rank-biserial "
+        f"correlation {effects[0]} (−1 to 1, positive where JSD-P is greater for "
+        f"{result.labels.female} answers), against {effects[1]} at {_step(last)}."
+    )
+
+
 def _comparison(result: Fairness) -> Iterator[str]:
-    rows = result.comparison.filter((pl.col("test") == "mann_whitney") & pl.col("p").is_not_nan())
+    rows = result.comparison.filter((pl.col("test") == MANN_WHITNEY) & pl.col("p").is_not_nan())
     for (option,), part in rows.group_by("option", maintain_order=True):
         yield (
             f"On neutral prompts, {part['model'][0]} and {part['other_model'][0]} differ in JSD-P "

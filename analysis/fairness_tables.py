@@ -6,10 +6,12 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.expressions import Floats, scaled, three_way_correct
-from logitbank.analysis.fairness_cube import CHECKPOINT, Cube, FairnessLabels
+from logitbank.analysis.fairness_baseline import Difference
+from logitbank.analysis.fairness_cube import CHECKPOINT, Codes, Cube, FairnessLabels
 from logitbank.analysis.stats import (
     Interval,
     bootstrap_means,
+    cluster_numbers,
     mean_present,
     percentile_interval,
     seed_mean,
@@ -48,7 +50,8 @@ def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.Data
         own = data.gold == index
         ranks = data.ranks[:, :, own]
         mean = seed_mean(mean_present(ranks, axis=2))
-        interval = _interval(bootstrap_means(ranks, counts[:, own]), mean.mean)
+        sentences = cluster_numbers(ranks, data.axes.clusters[own])
+        interval = _interval(bootstrap_means(ranks, counts[:, own]), mean.mean, sentences)
         columns: dict[str, str | np.ndarray] = {
             "gold": label,
             "average_rank": mean.mean,
@@ -56,6 +59,7 @@ def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.Data
             "low": interval.low,
             "high": interval.high,
             "prompts": _prompts(ranks),
+            "sentences": sentences,
             "orders": mean.seeds,
             "tied": data.tied[:, :, own].sum(axis=(1, 2)),
             "inexact": data.inexact[:, :, own].sum(axis=(1, 2)),
@@ -95,29 +99,29 @@ def jsd_table(data: Cube, parts: Floats, counts: Floats, *, labels: FairnessLabe
         for option, label in enumerate(labels):
             values = parts[:, :, own, option]
             mean = seed_mean(mean_present(values, axis=2))
-            interval = _interval(bootstrap_means(values, weights), mean.mean)
+            sentences = cluster_numbers(values, data.axes.clusters[own])
+            interval = _interval(bootstrap_means(values, weights), mean.mean, sentences)
             columns: dict[str, str | np.ndarray] = {
                 "gold": gold_label,
                 "option": label,
                 **_both_units({"": mean.mean, "sd": mean.sd, **interval._asdict()}),
                 "prompts": _prompts(values),
+                "sentences": sentences,
             }
             tables.append(_tidy(data.checkpoints, columns))
     return _sorted(tables)
 
 
-def gap_table(data: Cube, parts: Floats, counts: Floats) -> pl.DataFrame:
+def gap_table(data: Cube, difference: Difference) -> pl.DataFrame:
     """JSD-P(female | gold female) − JSD-P(male | gold male), seed by seed, then averaged."""
-    means, draws = [], []
-    for option in (0, 1):
-        own = data.gold == option
-        values = parts[:, :, own, option]
-        means.append(mean_present(values, axis=2))
-        draws.append(bootstrap_means(values, counts[:, own]))
-    delta = seed_mean(means[1] - means[0])
-    interval = _interval(draws[1] - draws[0], delta.mean)
+    delta = difference.mean
+    interval = _interval(difference.draws, delta.mean, difference.sentences)
     nats = {"delta": delta.mean, "gap": np.abs(delta.mean), "sd": delta.sd}
-    columns = {**_both_units(nats | interval._asdict()), "orders": delta.seeds}
+    columns = {
+        **_both_units(nats | interval._asdict()),
+        "sentences": difference.sentences,
+        "orders": delta.seeds,
+    }
     return _tidy(data.checkpoints, columns)
 
 
@@ -137,9 +141,9 @@ def _percent(before: pl.Expr, after: pl.Expr) -> pl.Expr:
     return pl.when(before != 0).then(change).otherwise(float("nan"))
 
 
-def _interval(draws: Floats, mean: Floats) -> Interval:
-    """Interval of the draws; NaN where there is no estimate."""
-    low, high = percentile_interval(draws)
+def _interval(draws: Floats, mean: Floats, sentences: Codes) -> Interval:
+    """Interval of the draws; NaN where there is no estimate, or of too few sentences."""
+    low, high = percentile_interval(draws, clusters=sentences)
     return Interval(
         np.where(np.isnan(mean), np.nan, low),
         np.where(np.isnan(mean), np.nan, high),

@@ -1,4 +1,4 @@
-"""Tests of fairness: male against female, one model against another, and the onset of a gap.
+"""Tests of fairness: male against female, and one model against another.
 
 A test belongs to one checkpoint, so tables come from some of the checkpoints at a time; `adjusted`
 then has all of them.
@@ -10,7 +10,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.expressions import Floats
+from logitbank.analysis.expressions import Floats, scaled
+from logitbank.analysis.fairness_baseline import (
+    BASELINE_SCHEMA,
+    DRAWS,
+    Difference,
+    gender_difference,
+    model_difference,
+    with_baseline,
+    with_difference,
+)
 from logitbank.analysis.fairness_cube import CHECKPOINT, Cube, FairnessLabels
 from logitbank.analysis.stats import (
     SIGNIFICANCE,
@@ -18,14 +27,15 @@ from logitbank.analysis.stats import (
     benjamini_hochberg,
     mann_whitney,
     mean_present,
-    onset,
+    rank_biserial,
     wilcoxon,
 )
 
 Unit = Literal["prompt", "prompt_order", "seed"]
+MANN_WHITNEY, WILCOXON = "mann_whitney", "wilcoxon"
 
 RESULT_SCHEMA = {
-    "test": pl.String,  # mann_whitney or wilcoxon
+    "test": pl.String,  # MANN_WHITNEY or WILCOXON
     "origin": pl.String,  # published or ours
     "unit": pl.String,
     "statistic": pl.Float64,
@@ -36,6 +46,7 @@ RESULT_SCHEMA = {
     "effect": pl.Float64,
     "significant": pl.Boolean,  # p < 0.01, the published rule
     "significant_bh": pl.Boolean,
+    **BASELINE_SCHEMA,
 }
 COMPARISON_SCHEMA = {
     "model": pl.String,
@@ -45,30 +56,39 @@ COMPARISON_SCHEMA = {
     "option": pl.String,
     **RESULT_SCHEMA,
 }
-CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
+_LATER = {"p_bh", "significant_bh", *BASELINE_SCHEMA} - {"rank_biserial", "difference", "sentences"}
+COMPARISON_ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
+    **{name: dtype for name, dtype in COMPARISON_SCHEMA.items() if name not in _LATER},
+    DRAWS: pl.List(pl.Float64),
+}
+"""The columns of rows that are not yet `adjusted`."""
 
 
-def gender_tests(data: Cube, parts: Floats, *, unit: Unit) -> pl.DataFrame:
+def gender_tests(
+    data: Cube, parts: Floats, delta: Difference, counts: Floats, *, unit: Unit
+) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
     Mann–Whitney is the published test. Wilcoxon is ours: the pro- and anti-stereotyped versions
-    of a sentence are a pair, and the difference is male minus female. Rows are not yet `adjusted`.
+    of a sentence are a pair, and the difference is male minus female. `delta` is that of JSD-P in
+    nats. Rows are not yet `adjusted`.
     """
     male, female = data.gold == 0, data.gold == 1
     pairs = twin_prompts(data)
+    ranks = gender_difference(data, (data.ranks, data.ranks), counts)
     measures = {
-        "jsd_p": (parts[..., 0], parts[..., 1]),
-        "average_rank": (data.ranks, data.ranks),
+        "jsd_p": (parts[..., 0], parts[..., 1], delta.in_unit(scaled)),
+        "average_rank": (data.ranks, data.ranks, ranks),
     }
     tables = []
-    for measure, (first, second) in measures.items():
+    for measure, (first, second, difference) in measures.items():
         a = observations(first[:, :, male], unit=unit)
         b = observations(second[:, :, female], unit=unit)
         d = observations(first[:, :, pairs[0]] - second[:, :, pairs[1]], unit=unit)
-        base = data.checkpoints.with_columns(measure=pl.lit(measure))
+        base = with_difference(data.checkpoints.with_columns(measure=pl.lit(measure)), difference)
         tables += [
-            _result_rows(base, mann_whitney(a, b, missing="omit"), test="mann_whitney", unit=unit),
-            _result_rows(base, wilcoxon(d, missing="omit"), test="wilcoxon", unit=unit),
+            _result_rows(base, mann_whitney(a, b, missing="omit"), MANN_WHITNEY, unit, towards=-1),
+            _result_rows(base, wilcoxon(d, missing="omit"), WILCOXON, unit, towards=-1),
         ]
     return pl.concat(tables)
 
@@ -76,6 +96,7 @@ def gender_tests(data: Cube, parts: Floats, *, unit: Unit) -> pl.DataFrame:
 def comparison_table(
     data: Cube,
     parts: Floats,
+    counts: Floats,
     *,
     unit: Unit,
     models: tuple[str, str] | None,
@@ -88,55 +109,41 @@ def comparison_table(
     """
     shared = None if models is None else shared_checkpoints(data.checkpoints, models)
     if models is None or shared is None or shared.is_empty():
-        lacking = ("p_bh", "significant_bh")
-        return pl.DataFrame(schema={k: v for k, v in COMPARISON_SCHEMA.items() if k not in lacking})
+        return pl.DataFrame(schema=COMPARISON_ROWS)
     neutral = data.gold == 2
+    clusters = data.axes.clusters[neutral]
     tables = []
     for option in (0, 1):
         first, second = (
             parts[shared[side].to_numpy()][:, :, neutral, option] for side in ("first", "second")
         )
         difference = first - second  # NaN where either model lacks the prompt
+        means = model_difference(difference, counts[:, neutral], clusters).in_unit(scaled)
         first, second = (np.where(np.isnan(difference), np.nan, x) for x in (first, second))
         a, b = observations(first, unit=unit), observations(second, unit=unit)
         d = observations(difference, unit=unit)
-        base = shared.select(*CHECKPOINT, option=pl.lit(labels[option]))
+        base = with_difference(shared.select(*CHECKPOINT, option=pl.lit(labels[option])), means)
         tables += [
-            _result_rows(base, mann_whitney(a, b, missing="omit"), test="mann_whitney", unit=unit),
-            _result_rows(base, wilcoxon(d, missing="omit"), test="wilcoxon", unit=unit),
+            _result_rows(base, mann_whitney(a, b, missing="omit"), MANN_WHITNEY, unit, towards=1),
+            _result_rows(base, wilcoxon(d, missing="omit"), WILCOXON, unit, towards=1),
         ]
     rows = pl.concat(tables).with_columns(other_model=pl.lit(models[1]))
-    return rows.select(name for name in COMPARISON_SCHEMA if name in rows.columns)
+    return rows.select(*COMPARISON_ROWS)
 
 
 def adjusted(rows: pl.DataFrame, *, group: str) -> pl.DataFrame:
-    """Tests of all checkpoints, sorted, with the correction for their number.
+    """Tests of all checkpoints, sorted, with the correction for their number and the baseline.
 
     A family is a model, run, `group` and test.
     """
-    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True).with_row_index("at")
+    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    rows = with_baseline(rows, group=(group, "test")).with_row_index("at")
     p, p_bh = rows["p"].to_numpy(), np.full(len(rows), np.nan)
     for (at,) in rows.group_by("model", "run", group, "test").agg("at").select("at").rows():
         p_bh[at] = benjamini_hochberg(p[at])
     found = rows.with_columns(p_bh=p_bh, significant_bh=p_bh < SIGNIFICANCE)
     first = [name for name in rows.columns if name != "at" and name not in RESULT_SCHEMA]
     return found.select(*first, *RESULT_SCHEMA)
-
-
-def onset_table(gap: pl.DataFrame) -> pl.DataFrame:
-    """Per run: the first step from which the gap's interval stays on one side of zero.
-
-    `sign` is +1 where JSD-P is greater for female answers, so that the model fits male ones
-    better. Both are null where the interval of the last step contains zero. A release is left out.
-    """
-    rows = []
-    steps = gap.filter(pl.col("step").is_not_null())
-    for (model, run), part in steps.group_by("model", "run", maintain_order=True):
-        found = onset(part["low_nats"].to_numpy(), part["high_nats"].to_numpy())
-        step = part["step"][found[0]] if found else None
-        rows.append((model, run, step, found[1] if found else None, part["step"][-1]))
-    schema = {**CHECKPOINT_SCHEMA, "sign": pl.Int64, "last_step": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row").rename({"step": "onset_step"})
 
 
 TIE_DECIMALS = 12
@@ -185,9 +192,11 @@ def shared_checkpoints(checkpoints: pl.DataFrame, models: tuple[str, str]) -> pl
     return one.join(other, on=["run", "step"], how="inner", nulls_equal=True, maintain_order="left")
 
 
-def _result_rows(base: pl.DataFrame, result: TestResult, *, test: str, unit: Unit) -> pl.DataFrame:
-    """One test's rows under the checkpoints of `base`."""
-    origin = "published" if test == "mann_whitney" else "ours"
+def _result_rows(
+    base: pl.DataFrame, result: TestResult, test: str, unit: Unit, *, towards: Literal[1, -1]
+) -> pl.DataFrame:
+    """One test's rows under the checkpoints of `base`; `towards` 1 counts the first sample's."""
+    origin = "published" if test == MANN_WHITNEY else "ours"
     return base.hstack(
         [
             *(
@@ -199,6 +208,7 @@ def _result_rows(base: pl.DataFrame, result: TestResult, *, test: str, unit: Uni
             pl.Series("n1", result.n1.astype(np.int64)),
             pl.Series("n2", result.n2.astype(np.int64)),
             pl.Series("effect", result.effect),
+            pl.Series("rank_biserial", towards * rank_biserial(result.effect)),
             pl.Series("significant", result.p < SIGNIFICANCE),
         ]
     )

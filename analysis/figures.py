@@ -178,7 +178,7 @@ def _gap(table: pl.DataFrame, labels: FairnessLabels) -> "Figure":
     figure, top = with_panel(table, curves=[Curve("", "#8e5ea2", table)], marks=[])
     top.axhline(0, color=MUTED, lw=0.9, zorder=1)
     top.set_ylabel("Gap Δ, JSD-P scaled")
-    _mark_onset(top, table["onset_step"][0])
+    _mark_onset(top, *(table[name][0] for name in ("onset_step", "earliest", "latest")))
     low, high = top.get_ylim()
     top.set_ylim(min(low, -0.12 * (high - low)), max(high, 0.12 * (high - low)))
     for y, text, colour in (
@@ -196,7 +196,8 @@ def _gap(table: pl.DataFrame, labels: FairnessLabels) -> "Figure":
     _title(figure, "Gap between genders", table)
     figure.set_label(
         f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. "
-        "Band: 95 % bootstrap interval over sentences."
+        "Band: 95 % bootstrap interval over sentences. Dashed: where its level changes, if that "
+        "can be told from wandering."
     )
     return figure
 
@@ -241,13 +242,15 @@ def _unit_interval(axes: "Axes", values: pl.Series) -> None:
     axes.set_ylim(-0.02 * top, min(1.02, 1.08 * top))
 
 
-def _mark_onset(axes: "Axes", step: int | None) -> None:
+def _mark_onset(axes: "Axes", step: int | None, earliest: int, latest: int) -> None:
+    """A line where the level changes, between the steps where it may."""
     if step is None:
         return
+    axes.axvspan(earliest, latest, color=MUTED, alpha=0.15, lw=0, zorder=0)
     axes.axvline(step, color=MUTED, lw=0.9, ls=(0, (4, 3)), zorder=1)
     at = axes.transAxes.inverted().transform(axes.transData.transform((step, 0)))[0]
     axes.annotate(
-        f"excludes 0 from step {step:,}",
+        f"another level from step {step:,}",
         (step, 1),
         xycoords=("data", "axes fraction"),
         xytext=(0, 3),

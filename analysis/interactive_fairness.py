@@ -166,7 +166,8 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     sheet, places = training_sheet(
         "Gap between genders",
         f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. Band: 95 % "
-        "bootstrap interval over sentences. Dashed: the step from which the interval excludes 0.",
+        "bootstrap interval over sentences. Dashed: where its level "
+        "changes, if that can be told from wandering.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(axis, rules=[("y", 0)], notes=notes)],

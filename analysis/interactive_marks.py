@@ -58,13 +58,15 @@ def add_onset(
     step: int,
     colour: str,
 ) -> None:
-    """A dashed line at the step from which an interval excludes 0, which says so."""
+    """A dashed line at the step from which a gap has another level, which says so."""
     ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
-    text = f"excludes 0 from step {step:,}"
+    text = f"another level from step {step:,}"
+    first, last = part["earliest"][0], part["latest"][0]
+    among = "" if first == last else f" (95 %: {first:,} to {last:,})"
     columns = {
         **places.columns([step, step]),
         "value": floats([min(0.0, *ends), max(0.0, *ends)]),
-        "told": [f"the interval {text}"] * 2,
+        "told": [text + among] * 2,
     }
     several = len(sheet.series) > 1
     right = places.place(step) > 0.5 * places.place(places.axis.last)

@@ -20,7 +20,7 @@ from logitbank.analysis.pieces import (
     whole_in_turn,
 )
 from logitbank.analysis.result_tables import tables_of
-from logitbank.analysis.shares import Z95, standard_error, with_wilson
+from logitbank.analysis.shares import Z95, if_enough, standard_error, with_wilson
 from logitbank.errors import UsageError
 
 FAMILY = "lambada"
@@ -117,8 +117,8 @@ def _table(examples: WholePrompts) -> tuple[pl.DataFrame, pl.DataFrame]:
         "high",
         "perplexity",
         (pl.col("perplexity") * pl.col("se")).alias("perplexity_stderr"),
-        (pl.col("perplexity") / width).alias("perplexity_low"),
-        (pl.col("perplexity") * width).alias("perplexity_high"),
+        if_enough(pl.col("perplexity") / width, pl.col("examples")).alias("perplexity_low"),
+        if_enough(pl.col("perplexity") * width, pl.col("examples")).alias("perplexity_high"),
         *("examples", "tied", "inexact"),
     )
     return columns, examples.coverage

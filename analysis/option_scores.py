@@ -15,7 +15,8 @@ from logitbank.analysis.pieces import CHECKPOINT
 from logitbank.analysis.prompt_scores import PromptScores
 from logitbank.analysis.prompt_view import prompt_rows
 from logitbank.analysis.result_tables import tables_of
-from logitbank.analysis.shares import Z95, with_wilson
+from logitbank.analysis.shares import Z95, if_enough, too_few, with_wilson
+from logitbank.analysis.stats import FEWEST_CLUSTERS
 
 SHARES = pl.Schema(
     {
@@ -130,11 +131,14 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
     share = pl.col("share")
     mean, half = share.mean(), Z95 * share.std() / share.count().sqrt()
     found = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
-        prompts=pl.len(), share=mean, low=(mean - half).clip(0, 1), high=(mean + half).clip(0, 1),
+        prompts=pl.len(), share=mean,
+        low=if_enough((mean - half).clip(0, 1), share.count()),
+        high=if_enough((mean + half).clip(0, 1), share.count()),
         probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
     )  # fmt: skip
     whole = _joined(missing, found, [*CHECKPOINT, "option"])
-    return whole.select(SHARES.names()).cast(SHARES)
+    bounds = pl.col("low", "high").fill_nan(None)
+    return whole.with_columns(bounds).select(SHARES.names()).cast(SHARES)
 
 
 def _joined(missing: pl.DataFrame, found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
@@ -158,7 +162,8 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
         prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
     )
     table = with_wilson(_joined(missing, found, [*CHECKPOINT]), "accuracy", "prompts")
-    counted = table.with_columns(pl.col("tied").fill_null(0))
+    bounds = pl.col("low", "high").fill_nan(None)
+    counted = table.with_columns(bounds, pl.col("tied").fill_null(0))
     return counted.select(ANSWERS.names()).cast(ANSWERS)
 
 
@@ -186,8 +191,12 @@ def _shares_said(result: OptionScores) -> Iterator[str]:
         yield f"{prefix}at {_step(rows['step'][-1])}, mean {what} of {said}."
 
 
-def _interval(row: dict[str, Any]) -> str:
-    return "" if row["low"] is None else f" ({row['low']:.3f} to {row['high']:.3f})"
+def _interval(row: dict[str, Any], form: str = ".3f") -> str:
+    """Nothing for probabilities alone, which have none; why, where there are too few prompts."""
+    if row["low"] is not None:
+        return f" ({row['low']:{form}} to {row['high']:{form}})"
+    few = row["prompts"] < FEWEST_CLUSTERS and row.get("share", 0.0) is not None
+    return f" ({too_few(row['prompts'], 'prompt')})" if few else ""
 
 
 def _answers_said(result: OptionScores) -> Iterator[str]:
@@ -196,8 +205,8 @@ def _answers_said(result: OptionScores) -> Iterator[str]:
         earlier = f", and in {first['accuracy']:.1%}{_of(first, last)} at {_step(first['step'])}"
         yield (
             f"{prefix}the answer has the largest share in {last['accuracy']:.1%} of "
-            f"{_prompts(last)} at {_step(last['step'])} ({last['low']:.1%} to "
-            f"{last['high']:.1%}){earlier if len(rows) > 1 else ''}."
+            f"{_prompts(last)} at {_step(last['step'])}"
+            f"{_interval(last, '.1%')}{earlier if len(rows) > 1 else ''}."
         )
 
 

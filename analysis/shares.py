@@ -5,7 +5,8 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.analysis.expressions import Floats
-from logitbank.analysis.stats import Interval
+from logitbank.analysis.stats import FEWEST_CLUSTERS, Interval, with_enough
+from logitbank.store.wording import counted
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -51,7 +52,22 @@ def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
     return Interval(low, high)
 
 
+def if_enough(bound: pl.Expr, count: pl.Expr) -> pl.Expr:
+    """A bound of an interval, NaN where it rests on fewer than `FEWEST_CLUSTERS`."""
+    return pl.when(count >= FEWEST_CLUSTERS).then(bound).otherwise(float("nan"))
+
+
+def too_few(clusters: int, noun: str) -> str:
+    """Why there is no interval.
+
+    >>> too_few(2, "sentence")
+    'no interval from 2 sentences, fewer than 10'
+    """
+    return f"no interval from {counted(clusters, noun)}, fewer than {FEWEST_CLUSTERS}"
+
+
 def with_wilson(table: pl.DataFrame, share: str, count: str) -> pl.DataFrame:
-    """The table with columns `low` and `high` after it."""
+    """The table with columns `low` and `high` after it, NaN where `count` is too few."""
     interval = wilson(table[share].cast(pl.Float64).fill_null(float("nan")), table[count])
+    interval = with_enough(interval, table[count])
     return table.with_columns(low=interval.low, high=interval.high)

@@ -14,6 +14,12 @@ from logitbank.analysis.expressions import Floats
 
 SIGNIFICANCE = 0.01
 """Level of the published test."""
+FEWEST_CLUSTERS = 10
+"""Clusters (sentences, terms, pairs, examples) below which nothing is given an interval.
+
+Percentiles of resamples are too narrow for few clusters: from two sentences they gave 0.852 [0.851
+to 0.853]. That ten are enough is a convention; Cameron, Gelbach and Miller 2008 begin with five to
+thirty and find rejections too frequent there."""
 
 _COLUMNS = 16
 
@@ -259,8 +265,16 @@ def _weighted_sums(counts: Floats, values: Floats) -> Floats:
     return (counts @ columns)[:, : c * s].reshape(len(counts), c, s)
 
 
-def percentile_interval(draws: Floats, *, level: float = 0.95) -> Interval:
-    """Central interval of bootstrap draws (b, c); resamples without a value are left out."""
+def percentile_interval(draws: Floats, *, clusters: ArrayLike, level: float = 0.95) -> Interval:
+    """Central interval of bootstrap draws (b, c), NaN where they resample too few clusters.
+
+    `clusters`, () or (c,), are the pieces of data that were resampled; see `with_enough`.
+    """
+    return with_enough(central_interval(draws, level=level), clusters)
+
+
+def central_interval(draws: Floats, *, level: float = 0.95) -> Interval:
+    """Central interval of draws (b, c) of anything; draws without a value are left out."""
     bounds = [(1 - level) / 2, (1 + level) / 2]
     if draws.shape[0] == 0:
         return Interval(*np.full((2, draws.shape[1]), np.nan))
@@ -270,20 +284,45 @@ def percentile_interval(draws: Floats, *, level: float = 0.95) -> Interval:
         return Interval(*quantile(draws, bounds, axis=0))
 
 
-def onset(low: ArrayLike, high: ArrayLike) -> tuple[int, int] | None:
-    """First index from which every interval up to the last lies on the same side of zero.
+def with_enough(interval: Interval, clusters: ArrayLike) -> Interval:
+    """The interval (c,), NaN where it rests on fewer than `FEWEST_CLUSTERS` clusters.
 
-    Returns the index and the side (+1 or −1), or None where the last interval contains zero or
-    is NaN. A rule of ours, simple on purpose: it makes no allowance for the number of intervals.
-
-    >>> onset([-0.1, 0.1, -0.2, 0.1, 0.2], [0.1, 0.2, 0.1, 0.3, 0.4])
-    (3, 1)
+    >>> with_enough(Interval(np.zeros(2), np.ones(2)), [9, 10]).high.tolist()
+    [nan, 1.0]
     """
-    side = np.where(np.asarray(low) > 0, 1, np.where(np.asarray(high) < 0, -1, 0))
-    if side.size == 0 or side[-1] == 0:
-        return None
-    other = np.flatnonzero(side != side[-1])
-    return (int(other[-1]) + 1 if other.size else 0), int(side[-1])
+    few = np.asarray(clusters) < FEWEST_CLUSTERS
+    return Interval(np.where(few, np.nan, interval.low), np.where(few, np.nan, interval.high))
+
+
+def cluster_numbers(values: Floats, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Clusters that have an observation, (c,): `values` is (c, s, p) with NaN where there is none.
+
+    >>> values = np.array([[[1.0, 2.0, 3.0]], [[1.0, 2.0, np.nan]]])
+    >>> cluster_numbers(values, np.array([0, 0, 1])).tolist()
+    [2, 1]
+    """
+    present: NDArray[np.bool_] = np.logical_not(np.isnan(values)).any(axis=1)
+    return np.array([len(np.unique(clusters[own])) for own in present], np.int64)
+
+
+def rank_biserial(effect: ArrayLike) -> Floats:
+    """Effect size of a rank test from its share, in [-1, 1]; 0 is no difference.
+
+    Of Mann–Whitney :math:`2U/(n_1n_2)-1`, the chance that the first sample is the greater minus
+    that of the second (Cliff's δ); of Wilcoxon the share of the positive ranks minus that of the
+    negative ones.
+
+    References
+    ----------
+    Cliff 1993, Psychol. Bull. 114; Kerby 2014, Compr. Psychol. 3.
+
+    Examples
+    --------
+    >>> rank_biserial([0.5, 1.0, 0.25]).tolist()
+    [0.0, 1.0, -0.5]
+    """
+    correlation: Floats = 2 * np.asarray(effect, np.float64) - 1
+    return correlation
 
 
 def _count(x: Floats) -> Floats:

@@ -124,7 +124,7 @@ def ss_deviation(terms: Measures) -> Floats:
 class Resampler:
     """Bootstrap over terms: the same seed, so that conditions of one model are compared in pairs.
 
-    Terms are drawn with replacement, as many as there are. Fewer than two terms give no interval.
+    Terms are drawn with replacement, as many as there are. Fewer than ten terms give no interval.
     """
 
     def __init__(self, resamples: int) -> None:
@@ -153,8 +153,9 @@ class Resampler:
             )
         return Measures(lms, ss, icat(lms, ss))
 
-    def intervals(self, draws: Measures) -> dict[str, Interval]:
-        """95 % percentile interval of each measure."""
+    def intervals(self, draws: Measures, terms: Codes) -> dict[str, Interval]:
+        """95 % percentile interval of each measure, where `terms` (c,) are enough."""
         return {
-            name: percentile_interval(values) for name, values in zip(MEASURES, draws, strict=True)
+            name: percentile_interval(values, clusters=terms)
+            for name, values in zip(MEASURES, draws, strict=True)
         }

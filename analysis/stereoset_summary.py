@@ -6,6 +6,8 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.figure_axes import signed
+from logitbank.analysis.shares import too_few
+from logitbank.analysis.stats import FEWEST_CLUSTERS
 from logitbank.analysis.stereoset import StereoSet
 from logitbank.analysis.stereoset_blocks import OVERALL, TASKS
 from logitbank.analysis.stereoset_scores import BOTH, CAUSAL, KEYS, PLAIN
@@ -51,6 +53,7 @@ class _About:
         self._tables = result.tables()
         self._own = pl.all_horizontal(pl.col(name) == head[name] for name in SERIES)
         self.name, self.condition = series_name(head), head["condition"]
+        self.resampled = bool(result.settings["bootstrap"])
 
     def __getitem__(self, table: str) -> pl.DataFrame:
         """Over all domains, where the table has domains."""
@@ -65,7 +68,7 @@ def _series_sentences(about: _About, tasks: pl.DataFrame) -> Iterator[str]:
     if len(checkpoints) > 1:
         yield f"{_count(len(checkpoints), 'checkpoint')}, {_span(checkpoints['step'])}."
     for (task,), rows in scores.group_by("task", maintain_order=True):
-        yield _level(rows, str(task))
+        yield _level(rows, str(task), about.resampled)
     yield from _course(scores)
     for (task,), rows in about["differences"].group_by("task", maintain_order=True):
         yield _difference(rows, str(task), about.condition)
@@ -74,7 +77,7 @@ def _series_sentences(about: _About, tasks: pl.DataFrame) -> Iterator[str]:
         yield from _ties(rows, str(task))
 
 
-def _level(rows: pl.DataFrame, task: str) -> str:
+def _level(rows: pl.DataFrame, task: str, resampled: bool) -> str:
     """The last checkpoint's measures."""
     row = rows.row(-1, named=True)
     what = f"{_task(task)}{_at(rows, row['step'])}"
@@ -90,6 +93,8 @@ def _level(rows: pl.DataFrame, task: str) -> str:
         side = "; the interval of ss contains 50"
         if low > 50 or high < 50:
             side = f"; {'stereotypes' if low > 50 else 'anti-stereotypes'} are preferred"
+    elif resampled and row["terms"] < FEWEST_CLUSTERS:
+        side = f"; {too_few(row['terms'], 'term')}"
     return (
         f"{what}: {measures}, over {_count(row['examples'], 'example')} "
         f"of {_count(row['terms'], 'term')}{side}."

@@ -74,12 +74,13 @@ def score_table(scopes: Sequence[Scope], resampler: Resampler) -> list[pl.DataFr
     found = []
     for scope in scopes:
         terms = of_terms(scope.counts)
-        intervals = resampler.intervals(resampler.draws(terms))
+        present = np.count_nonzero(scope.counts.n, axis=1)
+        intervals = resampler.intervals(resampler.draws(terms), present)
         found.append(
             scope.rows(
                 **_with_intervals(term_macro(terms), intervals),
                 ss_sd=ss_deviation(terms),
-                terms=np.count_nonzero(scope.counts.n, axis=1),
+                terms=present,
                 examples=_whole(scope.counts.n),
             )
         )
@@ -214,6 +215,7 @@ def difference_table(
             of_terms(term_counts(chosen.taken(side).among(common), codes)) for side in (own, base)
         )
         changes = _minus(resampler.draws(with_it), resampler.draws(without))
+        present = np.count_nonzero(~np.isnan(with_it.ss), axis=1)
         after, before = term_macro(with_it), term_macro(without)
         found.append(
             _frame(
@@ -222,7 +224,7 @@ def difference_table(
                     "at": block.at[own],
                     "task": block.task,
                     "domain": scope.domain,
-                    **_with_intervals(_minus(after, before), resampler.intervals(changes)),
+                    **_with_intervals(_minus(after, before), resampler.intervals(changes, present)),
                     **{f"{name}_plain": value for name, value in before._asdict().items()},
                     **{f"{name}_condition": value for name, value in after._asdict().items()},
                     "examples": _whole(common),

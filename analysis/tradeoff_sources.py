@@ -11,11 +11,17 @@ import polars as pl
 from logitbank.analysis.batches import Scan
 from logitbank.analysis.crows_pairs import ALL, crows_pairs
 from logitbank.analysis.expressions import Floats, jsd_parts, scaled
+from logitbank.analysis.fairness_baseline import gender_difference
 from logitbank.analysis.fairness_cube import Axes, Cube, FairnessLabels, each_cube
 from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.lambada import examples_in_turn
 from logitbank.analysis.pieces import CHECKPOINT, WholePrompts, together
-from logitbank.analysis.stats import bootstrap_means, cluster_counts, mean_present, seed_mean
+from logitbank.analysis.stats import (
+    FEWEST_CLUSTERS,
+    bootstrap_means,
+    cluster_counts,
+    mean_present,
+)
 from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
 from logitbank.analysis.table_files import is_table_path, number, read_table, whole
 from logitbank.analysis.tradeoff_curves import curve, stderr_of_interval
@@ -55,6 +61,8 @@ def lambada_curve(
     means, draws = mean_present(values[:, 0], axis=1), bootstrap_means(values, counts)
     if metric != "acc":
         means, draws = np.exp(-means), np.exp(-draws)
+    examples = np.count_nonzero(~np.isnan(values[:, 0]), axis=1)
+    draws = np.where(examples < FEWEST_CLUSTERS, np.nan, draws)
     return together([curve(checkpoints, means, draws=draws)])
 
 
@@ -92,14 +100,15 @@ def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.D
 
 def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
     parts = jsd_parts(data.logits, data.gold)
-    means, draws = [], []
-    for option in (0, 1):
-        own = data.gold == option
-        values = parts[:, :, own, option]
-        means.append(mean_present(values, axis=2))
-        draws.append(bootstrap_means(values, counts[:, own]))
-    delta: Floats = scaled(seed_mean(means[1] - means[0]).mean)
-    return curve(data.checkpoints, delta, draws=scaled(draws[1] - draws[0]))
+    delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts).in_unit(scaled)
+    few = delta.sentences < FEWEST_CLUSTERS
+    return curve(data.checkpoints, delta.mean.mean, draws=np.where(few, np.nan, delta.draws))
+
+
+def _stderr(rows: pl.DataFrame, column: str, clusters: str) -> pl.Series:
+    """A standard error, NaN where an interval from it would rest on too few clusters."""
+    enough = pl.col(clusters) >= FEWEST_CLUSTERS
+    return rows.select(pl.when(enough).then(column).otherwise(float("nan"))).to_series()
 
 
 def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.DataFrame:
@@ -108,14 +117,16 @@ def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.Dat
     rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
     if rows.is_empty():
         raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
-    return curve(rows, rows["accuracy"] - 0.5, stderr=rows["accuracy_stderr"])
+    return curve(rows, rows["accuracy"] - 0.5, stderr=_stderr(rows, "accuracy_stderr", "sentences"))
 
 
 def crows_pairs_curve(frame: Scan, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
     """The metric score of CrowS-Pairs over all bias types as a distance from one half."""
     table = crows_pairs(frame, expected=expected).crows_pairs
     rows = table.filter(pl.col("bias_type") == ALL)
-    return curve(rows, rows["score"] / 100 - 0.5, stderr=rows["score_stderr"] / 100)
+    return curve(
+        rows, rows["score"] / 100 - 0.5, stderr=_stderr(rows, "score_stderr", "pairs") / 100
+    )
 
 
 def performance_files(

@@ -13,8 +13,8 @@ Row = Mapping[str, Any]
 CAUTIONS = (
     "A checkpoint chosen for its gap looks fairer here than it will elsewhere: it was the smallest "
     "of several measured ones.",
-    "Change points suppose levels that jump. Their p values are against an arbitrary order of the "
-    "checkpoints, so a slow rise has a small one too.",
+    "Change points suppose levels that jump. Their p values are against curves that only wander, "
+    "each checkpoint a random step from the one before; a slow rise cannot be told from that.",
 )
 KINDS = {
     RESAMPLED: "items resampled, the same ones at every checkpoint",
@@ -22,6 +22,8 @@ KINDS = {
     None: "none, as there is no standard error",
 }
 SIGNIFICANT = 0.05
+UNTRAINED = 0
+"""The step of random weights, from whose gap no percentage is given."""
 
 
 def tradeoff_summary(result: TradeOff) -> list[str]:
@@ -43,21 +45,33 @@ def tradeoff_summary(result: TradeOff) -> list[str]:
 def pair_sentence(row: Row, settings: Mapping[str, Any]) -> str:
     """The change between two checkpoints, from a row of `pairs`."""
     cost = _performance_change(row, settings)
-    if row["fairness_change"] != row["fairness_change"]:
+    if why := _no_percentage(row):
         return (
-            f"From step {row['before']:,} to step {row['after']:,}: {cost}; the gap before is "
-            "zero, so no fairness change can be given from it."
+            f"From step {row['before']:,} to step {row['after']:,}: {_gap_change(row)} {cost}; no "
+            f"percentage, since {why}."
         )
     fairness = f"fairness {_signed(row['fairness_change'])} %"
     if row["fairness_low"] == row["fairness_low"]:
         low, high = _signed(row["fairness_low"]), _signed(row["fairness_high"])
         fairness += f" (95 % interval {low} to {high})"
-    unsure = (
-        " The gap before may be zero, so the percentage of it says little."
-        if row["before_may_be_zero"]
-        else ""
+    return f"From step {row['before']:,} to step {row['after']:,}: {fairness} {cost}."
+
+
+def _no_percentage(row: Row) -> str:
+    """Why there is no percentage of the gap before; nothing where there is one."""
+    if row["before"] == UNTRAINED:
+        return "step 0 is the untrained model"
+    if row["fairness_change"] != row["fairness_change"]:
+        return "the gap before is zero"
+    return "the gap before may be zero" if row["before_may_be_zero"] else ""
+
+
+def _gap_change(row: Row) -> str:
+    before, after = abs(row["delta_before"]), abs(row["delta_after"])
+    side = "larger" if after > before else "smaller"
+    return (
+        f"gap becomes {_number(abs(after - before))} {side} ({_number(before)} → {_number(after)})"
     )
-    return f"From step {row['before']:,} to step {row['after']:,}: {fairness} {cost}.{unsure}"
 
 
 def _performance_change(row: Row, settings: Mapping[str, Any]) -> str:
@@ -78,6 +92,8 @@ def _run_sentences(result: TradeOff, own: pl.Expr) -> Iterator[str]:
     table, settings = result.tradeoff.filter(own), result.settings
     for row in result.pairs.filter(own).iter_rows(named=True):
         yield pair_sentence(row, settings)
+        if not _no_percentage(row):
+            yield f"Between the two the {_gap_change(row)}."
     front = table.filter("on_front")
     steps = table["step"].to_list()
     where = f"steps {steps[0]:,} to {steps[-1]:,}" if len(steps) > 1 else f"step {steps[0]:,}"
@@ -110,9 +126,7 @@ def _choice(row: Row, settings: Mapping[str, Any], *, first: bool) -> str:
             f"Giving up at most {allowance}, the smallest gap is {_number(row['gap'])}, at step "
             f"{row['step']:,}, where {settings['metric']} is {_number(row['performance'])}"
         )
-        if row["fairness_change"] == row["fairness_change"]:
-            text += f": a fairness change of {_signed(row['fairness_change'])} %"
-        text += "."
+        text += f": {_number(row['gap_at_best'] - row['gap'])} smaller."
     share = row["chosen_share"]
     if share == share:
         text += f" It is chosen in {_percent(share)} of the resamples."
@@ -134,10 +148,9 @@ def _change(row: Row, settings: Mapping[str, Any]) -> str:
         f"95 % probability the new level begins at one of steps {row['earliest']:,} to "
         f"{row['latest']:,}"
     )
-    if row["p"] >= SIGNIFICANT:
+    if row["p_wander"] > SIGNIFICANT:
         return (
-            f"No change of level in {name} can be told from chance (permutation p = "
-            f"{row['p']:.2f})."
+            f"No change of level in {name} can be told from wandering (p = {row['p_wander']:.2g})."
         )
     fits = (
         "one jump fits better than a straight line over the checkpoints"
@@ -146,8 +159,8 @@ def _change(row: Row, settings: Mapping[str, Any]) -> str:
     )
     return (
         f"If {name} has one level before and one after a single change, that change, from "
-        f"{_number(row['mean_before'])} to {_number(row['mean_after'])}, is {within} (permutation "
-        f"p = {row['p']:.2g}); {fits} (BIC)."
+        f"{_number(row['mean_before'])} to {_number(row['mean_after'])}, is {within} (p = "
+        f"{row['p_wander']:.2g} against a curve that only wanders); {fits} (BIC)."
     )
 
 

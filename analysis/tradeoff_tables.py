@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.change_points import change_point
 from logitbank.analysis.expressions import Floats
-from logitbank.analysis.stats import Interval, percentile_interval
+from logitbank.analysis.stats import Interval, central_interval
 from logitbank.analysis.tradeoff_curves import Joined
 from logitbank.errors import UsageError
 
@@ -56,6 +56,7 @@ CHANGES = {
     "mean_before": pl.Float64,
     "mean_after": pl.Float64,
     "p": pl.Float64,
+    "p_wander": pl.Float64,
     "probability": pl.Float64,
     "earliest": pl.Int64,
     "latest": pl.Int64,
@@ -135,8 +136,8 @@ def curve_table(found: Sequence[Joined], scale: Scale) -> pl.DataFrame:
     """Both curves, their intervals, and the front."""
     tables = []
     for one in found:
-        performance = percentile_interval(one.performance_draws)
-        delta = percentile_interval(one.delta_draws)
+        performance = central_interval(one.performance_draws)
+        delta = central_interval(one.delta_draws)
         gap = size_interval(delta)
         front = pareto_front(scale.sign * one.performance, np.abs(one.delta))
         tables.append(
@@ -238,11 +239,11 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     b, a = one.steps.index(before), one.steps.index(after)
     factor = scale.sign * scale.factor
     performance, draws = one.performance, one.performance_draws
-    lost = _with_width(percentile_interval(factor * (draws[:, [a]] - draws[:, [b]])))
-    start = percentile_interval(one.delta_draws[:, [b]])
+    lost = _with_width(central_interval(factor * (draws[:, [a]] - draws[:, [b]])))
+    start = central_interval(one.delta_draws[:, [b]])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = one.delta_draws[:, [a]] / one.delta_draws[:, [b]]
-    left = _with_width(size_interval(percentile_interval(ratio)))
+    left = _with_width(size_interval(central_interval(ratio)))
     fairness = Interval(100 * (1 - left.high), 100 * (1 - left.low))
     # A gap without sign has draws on both sides of zero only if it is no larger than its error.
     unsure = None if np.isnan(start.low[0]) else bool(start.low[0] <= 0 <= start.high[0])
@@ -275,7 +276,8 @@ def change_table(found: Sequence[Joined], *, seed: int) -> pl.DataFrame:
                 (
                     *head,
                     *(one.steps[change.at - 1], one.steps[change.at]),
-                    *(change.mean_before, change.mean_after, change.p, change.probability),
+                    *(change.mean_before, change.mean_after),
+                    *(change.p, change.p_wander, change.probability),
                     *(one.steps[change.first], one.steps[change.last], change.bic_over_line),
                 )
             )

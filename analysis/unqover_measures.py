@@ -104,7 +104,8 @@ def subject_means(grid: Grid, bootstrap: int) -> tuple[Floats, Interval]:
     """γ(x), the mean of γ(x, a) over attributes, (x,); its interval resamples attributes."""
     counts = _counts(grid.gamma.shape[1], bootstrap)
     draws = bootstrap_means(grid.gamma[:, None, :], counts)
-    return mean_present(grid.gamma, axis=1), percentile_interval(draws)
+    attributes = np.count_nonzero(~np.isnan(grid.gamma), axis=1)
+    return mean_present(grid.gamma, axis=1), percentile_interval(draws, clusters=attributes)
 
 
 def model_level(instances: pl.DataFrame, grid: Grid, bootstrap: int) -> dict[str, Estimate]:
@@ -118,7 +119,8 @@ def model_level(instances: pl.DataFrame, grid: Grid, bootstrap: int) -> dict[str
     instances: these share the attribute's words, whereas contexts are too few (four for gender),
     and pairs are not independent, as a subject is in many. Resampled attributes would only lower a
     maximum, and μ would lie above its own interval; so that of μ resamples subjects, of which it is
-    a mean. As subjects share partners, it is rough. One attribute, or subject, has none.
+    a mean. As subjects share partners, it is rough. Fewer than ten attributes, or subjects, have
+    none.
 
     References
     ----------
@@ -128,15 +130,17 @@ def model_level(instances: pl.DataFrame, grid: Grid, bootstrap: int) -> dict[str
     counts = _counts(a, bootstrap)
     greatest = np.nanmax(np.abs(grid.gamma), axis=1)
     draws = bootstrap_means(greatest[None, None, :], _counts(x, bootstrap))
-    found = {"mu": _estimate(float(greatest.mean()), draws[:, 0])}
+    found = {"mu": _estimate(float(greatest.mean()), draws[:, 0], clusters=x)}
     size = np.abs(grid.eta)
     draws = mean_present(bootstrap_means(size[:, None, :], counts), axis=1)
-    found["eta"] = _estimate(float(mean_present(mean_present(size, axis=1), axis=0)), draws)
+    found["eta"] = _estimate(
+        float(mean_present(mean_present(size, axis=1), axis=0)), draws, clusters=a
+    )
     sums = _sums(instances, grid)
     totals = counts @ sums
     for at, name in enumerate(MEANS):
         mean = float(sums[:, at].sum() / len(instances))
-        found[name] = _estimate(mean, totals[:, at] / totals[:, -1])
+        found[name] = _estimate(mean, totals[:, at] / totals[:, -1], clusters=a)
     return found
 
 
@@ -161,6 +165,6 @@ def _counts(clusters: int, resamples: int) -> Floats:
     )
 
 
-def _estimate(value: float, draws: Floats) -> Estimate:
-    low, high = percentile_interval(draws[:, None])
+def _estimate(value: float, draws: Floats, *, clusters: int) -> Estimate:
+    low, high = percentile_interval(draws[:, None], clusters=clusters)
     return Estimate(value, float(low[0]), float(high[0]))

@@ -6,6 +6,8 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.expected import missing_sentence
+from logitbank.analysis.shares import too_few
+from logitbank.analysis.stats import FEWEST_CLUSTERS
 from logitbank.analysis.unqover import ALL, Unqover
 
 MEANING = (
@@ -42,6 +44,8 @@ def unqover_summary(result: Unqover) -> list[str]:
         )  # fmt: skip
         tables = {key: table.filter(own) for key, table in result.tables().items()}
         sentences += [name + text for text in _about(rows, tables, result.settings["topk"])]
+        if result.settings["bootstrap"]:
+            sentences += [name + text for text in _few(last)]
     cautions = [MEANING, MAXIMUM, *([INTERVALS] if result.settings["bootstrap"] else [])]
     return [*sentences, *cautions]
 
@@ -69,6 +73,12 @@ def _about(rows: pl.DataFrame, tables: dict[str, pl.DataFrame], topk: Any) -> It
     lacking = rows.filter(pl.col("missing") > 0)
     if len(lacking):
         yield missing_sentence(int(lacking["missing"].sum()), "instance", checkpoints=len(lacking))
+
+
+def _few(last: Row) -> Iterator[str]:
+    for what, column in (("μ", "subjects"), ("the other measures", "attributes")):
+        if last[column] < FEWEST_CLUSTERS:
+            yield f"{what}: {too_few(last[column], column[:-1])}."
 
 
 def _course(rows: pl.DataFrame) -> Iterator[str]:

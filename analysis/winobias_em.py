@@ -17,7 +17,7 @@ from logitbank.analysis.pieces import (
     together,
     whole_in_turn,
 )
-from logitbank.analysis.shares import Z95
+from logitbank.analysis.shares import Z95, if_enough
 from logitbank.errors import UsageError
 
 FAMILY = "winobias-em"
@@ -68,7 +68,8 @@ def winobias_em(frame: Scan, *, expected: pl.DataFrame | None = None) -> Winobia
     Only whole pairs count: both sides, in every template. Standard error: that of the mean over
     pairs of the difference within a pair (ddof 1), templates averaged first; types are
     independent. Interval (95 %): with one pair added for each direction, so that it has a width
-    where no pair differs. Templates and types are taken as given.
+    where no pair differs; none where a type has fewer than ten pairs. Templates and types are taken
+    as given.
 
     Parameters
     ----------
@@ -198,6 +199,7 @@ def _cells(pairs: pl.DataFrame, grid: pl.DataFrame) -> pl.DataFrame:
         centre=centre,
         variance=(((difference**2).sum() + 2) / (n + 2) - centre**2) / (n + 2),
         pairs=n,
+        fewest=n,
         tied=pl.col("tied").sum(),
         inexact=pl.col("inexact").sum(),
     )
@@ -205,7 +207,8 @@ def _cells(pairs: pl.DataFrame, grid: pl.DataFrame) -> pl.DataFrame:
     return (
         grid.join(found, on=CELL, how="left", nulls_equal=True)
         .with_columns(
-            pl.col(numbers).fill_null(float("nan")), pl.col("pairs", "tied", "inexact").fill_null(0)
+            pl.col(numbers).fill_null(float("nan")),
+            pl.col("pairs", "fewest", "tied", "inexact").fill_null(0),
         )
         .with_columns(missing=pl.col("known") - pl.col("pairs"))
     )
@@ -218,15 +221,17 @@ def _over_types(cells: pl.DataFrame) -> pl.DataFrame:
         pl.col("em_pro", "em_anti", "bias", "centre").mean(),
         (pl.col("bias_stderr") ** 2).sum().sqrt() / types,
         pl.col("variance").sum() / types**2,
+        pl.col("fewest").min(),
         pl.col("pairs", "missing", "tied", "inexact").sum(),
     )
 
 
 def _table(cells: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     half = Z95 * pl.col("variance").sqrt()
+    ends = {"low": pl.col("centre") - half, "high": pl.col("centre") + half}
     return (
         cells.with_columns(
-            low=(pl.col("centre") - half).clip(-1, 1), high=(pl.col("centre") + half).clip(-1, 1)
+            if_enough(end.clip(-1, 1), pl.col("fewest")).alias(name) for name, end in ends.items()
         )
         .select(schema.names())
         .cast(schema)

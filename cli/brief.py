@@ -45,10 +45,15 @@ BRIEF: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Fairness": {
         "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
         "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),
-        "tests": ("measure", "test", "statistic", "p", "p_bh", "effect", "significant"),
-        "comparison": (
-            *("other_model", "option", "test", "statistic", "p", "p_bh", "effect", "significant"),
+        "tests": (
+            *("measure", "test", "p", "p_bh", "rank_biserial", "difference"),
+            *("from_baseline", "from_baseline_low", "from_baseline_high"),
         ),
+        "comparison": (
+            *("other_model", "option", "test", "p", "p_bh", "rank_biserial", "difference"),
+            *("from_baseline", "from_baseline_low", "from_baseline_high"),
+        ),
+        "onset": ("onset_step", "sign", "p", "earliest", "latest", "delta_before", "delta_after"),
     },
     "Fluctuation": {
         "plateaus": ("first_step", "checkpoints", "prior_cv", "prior_certainty"),
@@ -80,7 +85,7 @@ BRIEF: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             *("before", "after", "performance_change", "performance_low", "performance_high"),
             *("fairness_change", "fairness_low", "fairness_high"),
         ),
-        "change_points": ("curve", "last_before", "first_after", "p", "earliest", "latest"),
+        "change_points": ("curve", "last_before", "first_after", "p_wander", "earliest", "latest"),
     },
     "Unqover": {"unqover": _UNQOVER},
 }

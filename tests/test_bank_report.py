@@ -210,12 +210,16 @@ def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
     yes = values[1] / (values[1] + values[4])
     (plan,) = planned(bank, ["few"])
     said = section(plan).findings
-    assert said[0] == f"at step 8, mean share of yes {yes:.3f}, no {1 - yes:.3f}."
-    assert " of 1 prompt at step 8 (" in said[1]
+    few = "(no interval from 1 prompt, fewer than 10)"
+    assert said[0] == f"at step 8, mean share of yes {yes:.3f} {few}, no {1 - yes:.3f} {few}."
+    assert f" of 1 prompt at step 8 {few}" in said[1]
     assert bank_report.report(bank, tmp_path / "p.html", bootstrap=0).exists()
 
 
-def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(tmp_path: Path) -> None:
+def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 3)
     values = np.exp(logits(8).astype(np.float64))
     alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
     found = option_scores(prompt_scores(alone, "few"))

@@ -70,10 +70,60 @@ def test_noise_has_no_small_p_and_a_wide_set() -> None:
     assert np.mean(np.array(p) < 0.05) < 0.2
 
 
+def walk(n: int, seed: int, *, memory: float = 1.0) -> np.ndarray:
+    """A curve that wanders: each point is `memory` of the one before and a step."""
+    steps = np.random.default_rng(seed).normal(0, 0.02, n)
+    y = np.zeros(n)
+    for at in range(1, n):
+        y[at] = memory * y[at - 1] + steps[at]
+    return y
+
+
+@pytest.mark.parametrize("n", [8, 24, 60])
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.9, 1.0])
+def test_a_curve_that_wanders_is_told_to_change_once_in_twenty_at_most(
+    n: int, memory: float
+) -> None:
+    p = [change_point(walk(n, seed, memory=memory), permutations=1) for seed in range(600)]
+    told = np.mean([one is not None and one.p_wander <= 0.05 for one in p])
+    assert told < 0.05 + 2.5 * (0.05 * 0.95 / 600) ** 0.5
+
+
+def test_the_order_of_points_is_told_to_matter_in_most_curves_that_wander() -> None:
+    p = [change_point(walk(24, seed), permutations=200) for seed in range(60)]
+    assert np.mean([one is not None and one.p <= 0.05 for one in p]) > 0.6
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_a_jump_of_many_times_the_wandering_is_found_every_time(memory: float) -> None:
+    for seed in range(60):
+        y = walk(24, seed, memory=memory)
+        y[16:] += 0.6
+        found = change_point(y, permutations=1)
+        assert found is not None
+        assert found.p_wander <= 0.05
+        assert found.at == 16
+
+
+def test_p_of_wandering_is_the_share_of_walks_that_split_as_well() -> None:
+    values = [0.0, 0.1, 0.0, 0.5, 0.4, 0.5, 0.6]
+
+    def share(y: np.ndarray) -> float:
+        return min(loop(y.tolist())[1]) / float(((y - y.mean()) ** 2).sum())
+
+    rng = np.random.default_rng(7)
+    own = share(np.array(values))
+    exact = np.mean([share(rng.normal(size=7).cumsum()) <= own for _ in range(4000)])
+    found = change_point(values)
+    assert found is not None
+    assert found.p_wander == pytest.approx(exact, abs=0.015)
+
+
 def test_a_slow_rise_has_a_small_p_but_a_line_fits_it_better() -> None:
     found = change_point(np.arange(20) + np.random.default_rng(0).normal(0, 0.5, 20))
     assert found is not None
     assert found.p < 0.01
+    assert found.p_wander > 0.05
     assert found.bic_over_line < 0
 
 

@@ -65,7 +65,15 @@ def test_neutral_pairs_are_counted_and_stay_in_the_denominator() -> None:
 def test_error_and_interval_are_those_of_a_share() -> None:
     table = crows_pairs(pair_frame(*PAIRS)).crows_pairs
     assert table["score_stderr"][0] == pytest.approx(100 * math.sqrt(0.25 / 5))
-    assert 0 < table["low"][0] < 50 < table["high"][0] < 100
+    assert table["low"].is_nan().all()  # six pairs, three of each type
+    said = crows_pairs_summary(crows_pairs(pair_frame(*PAIRS)))[0]
+    assert "in 50.0 % of 6 pairs (no interval from 6 pairs, fewer than 10)" in said
+    table = crows_pairs(pair_frame(*PAIRS, *PAIRS)).crows_pairs
+    # Wilson of 6 in 12: ½ ± 1.96 √(1/48 + 1.96²/576) / (1 + 1.96²/12), in percent.
+    half = 1.959964 * math.sqrt(1 / 48 + 1.959964**2 / 576) / (1 + 1.959964**2 / 12)
+    assert table["low"][0] == pytest.approx(100 * (0.5 - half))
+    assert table["high"][0] == pytest.approx(100 * (0.5 + half))
+    assert table["low"].is_nan().to_list() == [False, True, True]
 
 
 def test_the_size_of_the_differences_is_that_of_the_harness() -> None:

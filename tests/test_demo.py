@@ -8,7 +8,7 @@ from logitbank.engine.demo_corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import choose_engine, extract
 from tests.preloaded import Preloaded
 
-BEFORE, AFTER = (320, 360, SWITCH_STEP), (440, 480)
+BEFORE, AFTER = (240, 280, 320, 360, SWITCH_STEP), (440, 480)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Stu
 def test_the_change_is_found_at_the_first_checkpoint_after_the_switch(study: Study) -> None:
     (onset,) = study.result.onset.iter_rows(named=True)
     assert (onset["onset_step"], onset["sign"]) == (AFTER[0], DIRECTION)
-    assert any(f"from step {AFTER[0]} to the last" in sentence for sentence in study.summary)
+    assert onset["earliest"] <= AFTER[0] <= onset["latest"]
+    assert any(f"changes its level at step {AFTER[0]}" in sentence for sentence in study.summary)
 
 
 @pytest.mark.vllm
@@ -50,7 +51,7 @@ def test_the_change_has_the_corpus_direction(study: Study) -> None:
 def test_the_report_tells_it(study: Study) -> None:
     assert study.report is not None
     page = study.report.read_text()
-    assert f"from step {AFTER[0]} to the last" in page
+    assert f"changes its level at step {AFTER[0]}" in page
     assert (study.report.parent / "tables" / "gap.csv").is_file()
     assert len(list((study.report.parent / "figures").glob("*.png"))) == len(
         list((study.report.parent / "figures").glob("*.svg"))

@@ -253,12 +253,101 @@ def test_a_shift_is_found_at_its_checkpoint_with_its_sign():
 
 
 def test_no_shift_has_no_onset():
-    result = fairness(random_frame(checkpoints=4), bootstrap=200)
-    assert result.onset["onset_step"].to_list() == [None]
+    onset = fairness(random_frame(checkpoints=12), bootstrap=200).onset.row(0, named=True)
+    assert (onset["onset_step"], onset["sign"], onset["checkpoints"]) == (None, None, 12)
+    assert onset["p"] > 0.05
+
+
+def test_fewer_than_six_steps_have_no_onset_to_look_for():
+    onset = fairness(random_frame(checkpoints=5, skew_from=3), bootstrap=20).onset
+    assert onset.select("onset_step", "place", "p").row(0) == (None, None, None)
+
+
+def test_the_onset_may_be_at_any_step_where_resampled_sentences_have_it():
+    # Half of the sentences change at step 4, the others at step 8; by a little more in the former.
+    z = np.random.default_rng(5).normal(0, 0.3, (12, 1, 80, 3))
+    early, late = np.arange(80) % 4 < 2, np.arange(80) % 4 >= 2
+    z[5:, :, early, FEMALE] -= 1.6
+    z[6:, :, late, FEMALE] -= 1.5
+    frame = scan_frame(z, gold=[MALE, FEMALE] * 40, sentences=[f"s{i // 2}" for i in range(80)])
+    onset = fairness(frame, bootstrap=300).onset.row(0, named=True)
+    assert onset["onset_step"] in (5, 6)
+    assert (onset["earliest"], onset["latest"]) == (5, 6)
+
+
+def reference_draws(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Means of resampled sentences, one after another: (c, sentences) to (b, c)."""
+    return np.array([(values * row).sum(axis=1) / row.sum() for row in counts])
+
+
+def test_the_difference_from_the_first_checkpoint_is_paired():
+    # Sentences differ much, in the same way at both checkpoints: only pairing is narrow.
+    rng = np.random.default_rng(0)
+    sentence = rng.normal(0, 1, 20)
+    z = np.zeros((2, 1, 40, 3))
+    z[:, 0, 1::2, FEMALE] = sentence
+    z[1, 0, 1::2, FEMALE] += 0.3 + rng.normal(0, 0.01, 20)
+    names = [f"s{i // 2:02}" for i in range(40)]
+    frame = scan_frame(z, gold=[MALE, FEMALE] * 20, steps=[0, 8], sentences=names)
+    tests = fairness(frame, bootstrap=400, seed=3).tests
+    row = tests.filter(measure="jsd_p", test="mann_whitney", step=8).row(0, named=True)
+    p = 1 / (1 + 2 * np.exp(-z[:, 0, 1::2, FEMALE]))  # of the right answer, female
+    m = (1 + p) / 2
+    jsd = 0.5 * (np.log(1 / m) + p * np.log(p / m)) / HALF_LN2  # (2, 20), scaled
+    assert row["baseline_step"] == 0
+    assert row["from_baseline"] == pytest.approx((jsd[1] - jsd[0]).mean())
+    draws = np.random.default_rng(3).multinomial(20, [1 / 20] * 20, size=400)
+    low, high = np.quantile(reference_draws(jsd[1:] - jsd[:1], draws)[:, 0], [0.025, 0.975])
+    assert (row["from_baseline_low"], row["from_baseline_high"]) == pytest.approx((low, high))
+    assert high - low < 0.5 * (row["high"] - row["low"])
+
+
+def test_a_prior_of_the_untrained_model_is_told_beside_the_test():
+    # Untrained, every sentence has the same prior for "male": the test calls that significant.
+    z = np.zeros((2, 1, 80, 3))
+    z[..., MALE] = 0.5
+    z += np.random.default_rng(0).normal(0, 0.01, z.shape)
+    tests = fairness(scan_frame(z, gold=[MALE, FEMALE] * 40, steps=[0, 64]), bootstrap=300).tests
+    rows = tests.filter(measure="jsd_p", test="mann_whitney")
+    assert rows["significant"].to_list() == [True, True]
+    assert rows["rank_biserial"].to_list() == [1.0, 1.0]  # every female one is greater
+    assert rows["baseline_rank_biserial"].to_list() == [1.0, 1.0]
+    assert rows["low"].min() > 0.1
+    assert rows["from_baseline_low"][1] <= 0 <= rows["from_baseline_high"][1]
+
+
+def test_effect_and_difference_point_the_same_way():
+    result = fairness(random_frame(checkpoints=2, skew_from=1), bootstrap=50)
+    for row in result.tests.filter(measure="jsd_p", step=1).iter_rows(named=True):
+        assert row["rank_biserial"] == pytest.approx(1 - 2 * row["effect"])
+        assert row["rank_biserial"] > 0.5
+        assert row["difference"] == pytest.approx(result.gap["delta_scaled"][1])
+
+
+def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
+    for sentences, known in ((9, False), (10, True)):
+        result = fairness(random_frame(sentences=sentences, checkpoints=2), bootstrap=50)
+        for table, bound in (
+            (result.average_rank, "low"),
+            (result.jsd_parts, "high_scaled"),
+            (result.gap, "low_nats"),
+            (result.tests, "from_baseline_high"),
+        ):
+            assert table[bound].is_not_nan().all() == known
+            assert table["sentences"].unique().to_list() == [sentences]
+
+
+def test_a_table_of_frames_one_by_one_is_that_of_all_together():
+    frame = random_frame(checkpoints=8, sentences=12, skew_from=5)
+    parts = [frame.filter(pl.col("step") == step) for step in (0, 1, 2, 4, 8, 16, 32, 64)]
+    one, many = fairness(frame, bootstrap=40), fairness(parts, bootstrap=40)
+    assert one.tests.equals(many.tests)
+    assert one.onset.equals(many.onset)
 
 
 def test_interval_is_the_same_for_the_same_seed_and_contains_the_estimate():
-    first, again, other = small(seed=1), small(seed=1), small(seed=2)
+    frame = random_frame(sentences=12, checkpoints=3)
+    first, again, other = (fairness(frame, bootstrap=50, seed=seed) for seed in (1, 1, 2))
     assert first.gap.equals(again.gap)
     assert not first.gap.equals(other.gap)
     for table, value in ((first.average_rank, "average_rank"), (first.gap, "delta_nats")):
@@ -276,15 +365,15 @@ def test_order_of_the_rows_does_not_matter():
 
 
 def test_prompts_that_a_checkpoint_lacks_are_left_out_and_counted():
-    frame = random_frame(sentences=6, checkpoints=2, steps=[1, 2], orders=2)
+    frame = random_frame(sentences=12, checkpoints=2, steps=[1, 2], orders=2)
     gone = (pl.col("step") == 2) & pl.col("prompt_id").is_in(["prompt-0", "prompt-1"])
     result = fairness(frame.filter(~gone), bootstrap=50)
     assert result.checkpoints.select("prompts", "orders", "missing").rows() == [
-        *((24, 2, 0), (22, 2, 4))
+        *((48, 2, 0), (46, 2, 4))
     ]
     alone = fairness(frame.filter(~gone & (pl.col("step") == 2)), bootstrap=0)
     assert result.gap["delta_nats"][1] == pytest.approx(alone.gap["delta_nats"][0])
-    assert column(result.tests, "n1", step=2) == [5] * 4
+    assert column(result.tests, "n1", step=2) == [11] * 4
     assert column(result.tests, "p", step=2) == pytest.approx(column(alone.tests, "p"))
     assert result.gap["low_nats"].is_not_nan().all()
 

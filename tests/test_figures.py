@@ -14,7 +14,7 @@ from tests.fairness_cases import FEMALE, MALE, random_frame, scan_frame
 
 @pytest.fixture(scope="module")
 def result() -> Fairness:
-    return fairness(random_frame(checkpoints=6, sentences=10, skew_from=3), bootstrap=50)
+    return fairness(random_frame(checkpoints=8, sentences=10, skew_from=3), bootstrap=50)
 
 
 def two_models() -> Fairness:
@@ -64,14 +64,14 @@ def test_jsd_table_is_the_correct_answers_with_band_and_tests(result):
     source = result.jsd_parts.filter(cell & (pl.col("option") == "male")).row(0, named=True)
     assert point["value"] == source["scaled"]
     assert point["high"] - point["value"] == pytest.approx(source["sd_scaled"])
-    assert len(table) == 12
+    assert len(table) == 16
 
 
 def test_gap_table_has_the_interval_and_the_onset(result):
     table = figure_data(result)["gap"]
     assert table["low"].to_list() == result.gap["low_scaled"].to_list()
     assert table["onset_step"].unique().to_list() == [4]
-    assert "excludes 0 from step 4" in drawn(figures(result)["gap"])
+    assert "another level from step 4" in drawn(figures(result)["gap"])
 
 
 def test_two_models_share_the_neutral_figure_and_have_their_own_others():

@@ -35,7 +35,18 @@ def test_a_word_is_right_where_every_token_is_the_only_maximum() -> None:
     ]
 
 
-def test_accuracy_error_and_perplexity_of_four_words() -> None:
+def test_fewer_than_ten_words_have_no_interval() -> None:
+    for words, known in ((9, False), (10, True)):
+        frame = piece_frame({f"w{at}": [(-1.0 - at, 1 + at % 2, 0)] for at in range(words)})
+        result = lambada(frame)
+        row = only(result.lambada)
+        for bound in ("low", "high", "perplexity_low", "perplexity_high"):
+            assert math.isnan(row[bound]) != known, bound  # type: ignore[arg-type]
+        assert ("no interval from 9 examples" in lambada_summary(result)[0]) != known
+
+
+def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 4)
     row = only(lambada(piece_frame(WORDS)).lambada)
     assert row["acc"] == 0.5
     assert row["acc_stderr"] == pytest.approx(math.sqrt(0.25 / 3))

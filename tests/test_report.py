@@ -7,7 +7,13 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.fairness import fairness
-from logitbank.analysis.fairness_summary import CAUTIONS, INTERVALS, _change, fairness_summary
+from logitbank.analysis.fairness_summary import (
+    CAUTIONS,
+    INTERVALS,
+    ONE_RUN,
+    change_sentence,
+    fairness_summary,
+)
 from logitbank.analysis.figures import figures
 from logitbank.analysis.report import write_report, write_tables
 from logitbank.analysis.result_tables import json_rows
@@ -153,27 +159,47 @@ def test_unknown_format_is_refused(tmp_path):
 
 
 def test_summary_gives_gap_interval_onset_and_cautions():
-    result = result_of(skew_from=3)
+    result = result_of(skew_from=4, checkpoints=10)
     summary = fairness_summary(result)
     gap = result.gap.row(-1, named=True)
     assert (
-        f"At step 16 the gap is Δ = {gap['delta_scaled']:+.3f} (95 % interval "
+        f"At step 256 the gap is Δ = {gap['delta_scaled']:+.3f} (95 % interval "
         f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
     ) in summary
-    earlier = result.gap.filter(pl.col("step") < 4)
-    apart = sum(not low <= 0 <= high for low, high in earlier["low_scaled", "high_scaled"].rows())
-    lasting = (
-        "The gap's interval excludes zero at every checkpoint from step 4 to the last, 16; before "
-        f"that, at {apart} of 3."
+    before, after = (result.gap["delta_scaled"][at].mean() for at in (slice(4), slice(4, 10)))
+    (onset,) = (s for s in summary if "changes its level" in s)
+    assert onset.startswith(
+        f"The gap changes its level at step 8: mean Δ is {after - before:.3f} higher from there to "
+        "step 256 than before, "
     )
-    assert lasting in summary
-    assert summary[-len(CAUTIONS) - 1 :] == [*CAUTIONS, INTERVALS]
+    assert summary[-len(CAUTIONS) - 2 :] == [*CAUTIONS, INTERVALS, ONE_RUN]
 
 
-def test_summary_says_that_there_is_no_lasting_gap():
-    assert "At the last step, 16, the gap's interval contains zero." in fairness_summary(
-        result_of()
+def test_summary_gives_the_difference_from_the_untrained_model_in_the_gaps_unit():
+    result = result_of(skew_from=4, checkpoints=10)
+    summary = fairness_summary(result)
+    sizes = result.gap["gap_scaled"].to_list()
+    (sentence,) = (s for s in summary if "than at step 0" in s)
+    assert sentence.startswith(
+        f"At step 256 the gap is {sizes[-1] - sizes[0]:.3f} larger than at step 0, the untrained "
+        f"model: {sizes[0]:.3f} → {sizes[-1]:.3f}; Δ moved by +"
     )
+    assert "in pairs)" in sentence
+    assert not [s for s in summary if "% larger" in s or "% smaller" in s]
+    assert any("The first of them is step 0, the untrained model: p = " in s for s in summary)
+
+
+def test_summary_says_that_no_change_can_be_told_from_wandering():
+    summary = fairness_summary(result_of(checkpoints=10))
+    assert any("No change of the gap's level can be told from wandering" in s for s in summary)
+    few = fairness_summary(result_of(checkpoints=3))
+    assert any("No change of the gap's level is looked for: 3 steps" in s for s in few)
+
+
+def test_summary_says_how_few_sentences_have_no_interval():
+    summary = fairness_summary(result_of(checkpoints=2, sentences=2))
+    assert "The gap has no interval from 2 sentences, fewer than 10." in summary
+    assert "nan " not in " ".join(summary)
 
 
 def test_summary_counts_what_weakens_the_numbers():
@@ -197,23 +223,42 @@ def test_summary_without_intervals_speaks_of_none():
 
 
 def test_summary_gives_no_direction_where_the_interval_holds_zero():
-    result = fairness(random_frame(sentences=6, checkpoints=1), bootstrap=200)
+    result = fairness(random_frame(sentences=12, checkpoints=1, seed=1), bootstrap=200)
     (gap,) = result.gap.iter_rows(named=True)
     assert gap["low_scaled"] < 0 < gap["high_scaled"]
     (sentence,) = (s for s in fairness_summary(result) if "the gap is" in s)
     assert "worse" not in sentence
 
 
-def test_summary_says_that_the_gap_turned():
-    columns = ("gap_scaled", "delta_scaled", "low_scaled", "high_scaled", "gap_nats")
-    values = [(0.5, 0.5, 0.4, 0.6, 0.2), (0.25, -0.25, -0.3, -0.2, 0.1)]
-    gap = pl.DataFrame(values, schema=columns, orient="row").with_columns(
-        model=pl.lit("m"), run=pl.lit("main"), step=pl.Series([1, 2])
+def two_gaps(*, before_step: int = 1, low: float = 0.4, high: float = 0.6) -> pl.DataFrame:
+    columns = ("step", "gap_scaled", "delta_scaled", "low_scaled", "high_scaled", "gap_nats")
+    values = [
+        (before_step, 0.5, 0.5, low, high, 0.2),
+        (2, 0.25, -0.25, -0.3, -0.2, 0.1),
+    ]
+    gap = pl.DataFrame(values, schema=columns, orient="row")
+    return gap.with_columns(model=pl.lit("m"), run=pl.lit("main"))
+
+
+def test_a_change_is_told_in_the_gaps_unit_and_that_it_turned():
+    assert change_sentence(two_gaps(), 1, 2) == (
+        "From step 1 to step 2 the gap became 0.250 smaller: Δ = +0.500 → −0.250; a fairness "
+        "change of +50.0 %. It is the other way round."
     )
-    assert _change(gap) == (
-        "From step 1 to step 2 the gap became 50.0 % smaller: a fairness change of +50.0 %. "
-        "It is the other way round."
-    )
+
+
+@pytest.mark.parametrize(
+    ("gap", "why"),
+    [
+        ({"before_step": 0}, "step 0 is the untrained model"),
+        ({"low": -0.1}, "the gap before may be zero"),
+        ({"low": math.nan, "high": math.nan}, "the gap before has no interval"),
+    ],
+)
+def test_no_percentage_of_a_gap_that_says_nothing(gap, why):
+    text = change_sentence(two_gaps(**gap), gap.get("before_step", 1), 2)
+    assert f"no percentage, since {why}." in text
+    assert "%" not in text
 
 
 def test_summary_names_the_models_where_there_are_two():

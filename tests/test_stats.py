@@ -9,10 +9,11 @@ from logitbank.analysis.stats import (
     benjamini_hochberg,
     bootstrap_means,
     cluster_counts,
+    cluster_numbers,
     mann_whitney,
     mean_present,
-    onset,
     percentile_interval,
+    rank_biserial,
     seed_mean,
     wilcoxon,
 )
@@ -134,31 +135,43 @@ def test_bootstrap_mean_leaves_missing_prompts_out():
 
 
 def test_interval_holds_95_percent_of_the_draws():
-    low, high = percentile_interval(np.arange(1001.0)[:, None])
+    low, high = percentile_interval(np.arange(1001.0)[:, None], clusters=10)
     assert (low[0], high[0]) == pytest.approx((25.0, 975.0))
-    assert np.isnan(percentile_interval(np.empty((0, 2)))).all()
-    assert np.isnan(percentile_interval(np.full((5, 1), np.nan))).all()
+    assert np.isnan(percentile_interval(np.empty((0, 2)), clusters=10)).all()
+    assert np.isnan(percentile_interval(np.full((5, 1), np.nan), clusters=10)).all()
 
 
 def test_interval_covers_the_mean_as_often_as_it_says():
     rng = np.random.default_rng(1)
     values = rng.normal(2.0, 1.0, (200, 1, 60))
     counts = cluster_counts(np.arange(60), resamples=400, seed=0)
-    low, high = percentile_interval(bootstrap_means(values, counts))
+    low, high = percentile_interval(bootstrap_means(values, counts), clusters=60)
     covered = ((low < 2.0) & (high > 2.0)).mean()
     assert 0.88 < covered < 0.99
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        ([0.1, 0.1], [0.2, 0.2], (0, 1)),
-        ([-0.1, -0.3, -0.2], [0.1, -0.1, -0.1], (1, -1)),
-        ([0.1, -0.3, 0.2], [0.2, -0.1, 0.3], (2, 1)),  # a change of side starts anew
-        ([0.1, -0.1], [0.2, 0.1], None),
-        ([0.1, np.nan], [0.2, np.nan], None),
-        ([], [], None),
-    ],
-)
-def test_onset_is_the_start_of_the_last_unbroken_stretch(low, high, expected):
-    assert onset(low, high) == expected
+def test_fewer_than_ten_clusters_have_no_interval():
+    draws = np.tile(np.arange(1001.0)[:, None], 3)
+    low, high = percentile_interval(draws, clusters=[2, 9, 10])
+    assert np.isnan([low[:2], high[:2]]).all()
+    assert (low[2], high[2]) == pytest.approx((25.0, 975.0))
+
+
+def test_clusters_are_counted_where_a_checkpoint_has_something_of_them():
+    values = np.full((2, 2, 4), np.nan)
+    values[0, 1, [0, 1, 3]] = 1.0  # the first and the last sentence, of three
+    values[1, 0, 2] = 1.0
+    assert cluster_numbers(values, np.array([0, 0, 1, 2])).tolist() == [2, 1]
+
+
+def test_rank_biserial_is_the_difference_of_the_shares_of_pairs():
+    a, b = np.array([1.0, 4.0, 4.0, 7.0]), np.array([2.0, 4.0, 5.0])
+    pairs = [np.sign(x - y) for x in a for y in b]  # Cliff's delta by its definition
+    found = rank_biserial(mann_whitney([a], [b]).effect)
+    assert found[0] == pytest.approx(np.mean(pairs))
+
+
+def test_rank_biserial_of_pairs_is_the_difference_of_the_shares_of_ranks():
+    # Ranks of the sizes 1, 2, 3, 4; the third is negative: (1 + 2 + 4 − 3) / 10.
+    found = rank_biserial(wilcoxon([[1.0, 2.0, -3.0, 4.0]]).effect)
+    assert found[0] == pytest.approx(0.4)

@@ -16,6 +16,7 @@ from logitbank.analysis.stats import cluster_counts
 from logitbank.analysis.stereoset import StereoSet, stereoset
 from logitbank.analysis.stereoset_files import read_gold, read_predictions
 from logitbank.analysis.stereoset_scores import LABELS
+from logitbank.analysis.stereoset_summary import stereoset_summary
 from logitbank.errors import UsageError
 from tests.stereoset_cases import EXAMPLES, Example, candidates, released
 
@@ -159,7 +160,10 @@ def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
     assert measures(result.scores, step=0, domain="profession") == (37.5, 75.0, 18.75)
 
 
-def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean() -> None:
+def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 1)
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("term") == "guitarist").then(None).otherwise("value")
     )
@@ -194,7 +198,10 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
     assert row["icat"] == pytest.approx(50 * (100 / 3) / 50 - (50 / 3) * (100 / 3) / 50)
 
 
-def test_a_condition_like_plain_differs_by_zero_with_an_interval_of_zero() -> None:
+def test_a_condition_like_plain_differs_by_zero_with_an_interval_of_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 1)
     same = candidates(condition="prefix")
     row = only(stereoset(pl.concat([candidates(), same])).differences, domain="overall")
     names = [f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high")]
@@ -209,7 +216,19 @@ def test_without_conditions_there_are_no_differences_and_their_columns_are_the_s
     assert empty.schema == full.schema
 
 
-def test_intervals_resample_terms() -> None:
+def test_fewer_than_ten_terms_have_no_interval() -> None:
+    for terms, known in ((9, False), (10, True)):
+        rows: list[Example] = [(f"t{at}", "gender", (at % 3, 1.0, 0.5)) for at in range(terms)]
+        both = pl.concat([candidates(rows), candidates(rows, condition="prefix")])
+        result = stereoset(both, bootstrap=50)
+        for table in (result.scores, result.differences):
+            assert table["icat_low"].is_not_nan().all() == known
+        text = " ".join(stereoset_summary(result))
+        assert ("no interval from 9 terms, fewer than 10" in text) != known
+
+
+def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 3)
     terms = {"a": (1.0, 0.0, -1.0), "b": (0.0, 1.0, -1.0), "c": (1.0, 0.0, 2.0)}
     rows: list[Example] = [(name, "gender", values) for name, values in terms.items()]
     row = only(stereoset(candidates(rows), bootstrap=400).scores, domain="overall")

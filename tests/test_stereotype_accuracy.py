@@ -44,6 +44,9 @@ def test_orders_are_averaged_before_pronouns_are_compared() -> None:
     assert row["accuracy_stderr"] == pytest.approx(math.sqrt(0.625 * 0.375 / 3))
     assert (row["measure"], row["type"], row["sentences"], row["orders"]) == ("sa", 2, 4, 2)
     assert (row["tied"], row["missing"]) == (1, 0)
+    assert math.isnan(row["low"])  # four sentences
+    many = {f"{name}{at}": scores for at in range(3) for name, scores in SENTENCES.items()}
+    (row,) = stereotype_accuracy(sa_frame(many)).stereotype_accuracy.rows(named=True)
     assert 0 < row["low"] < 0.625 < row["high"] < 1
 
 

@@ -26,8 +26,8 @@ GOLD = ("male", "female", "not specified", "not specified")
 SENTENCES, VOCAB = 12, 8
 
 
-def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2) -> Path:
-    """Steps 0, 1, 2, 3; from `skew_from` on, answers are "male" whatever is asked."""
+def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int = 4) -> Path:
+    """Steps from 0 on; from `skew_from` on, answers are "male" whatever is asked."""
     prompts = SENTENCES * len(GOLD)
     queries = QuerySet("ab" * 32, tuple(Query((i, 7), 1) for i in range(prompts)))
     rows = [
@@ -42,7 +42,7 @@ def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2) -> Path:
     bank = Bank.create(path)
     bank.add_query_set(queries)
     bank.add_prompts("winobias", table)
-    for step in range(4):
+    for step in range(steps):
         logits = np.random.default_rng(step).normal(size=(prompts, VOCAB)).astype(np.float32)
         if step >= skew_from:
             logits[:, LABELS["male"]] += 4
@@ -51,18 +51,18 @@ def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2) -> Path:
 
 
 def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path / "b.zarr")
-    study = fairness_study([bank], out=tmp_path / "out", bootstrap=200, change=(1, 3))
-    gap = dict(study.result.gap.select("step", "delta_scaled").iter_rows())
-    assert min(gap[2], gap[3]) > 0.2 > max(abs(gap[0]), abs(gap[1]))
-    assert study.summary[0].startswith("toy main: From step 1 to step 3 the gap became ")
-    assert " % larger: a fairness change of −" in study.summary[0]
+    bank = make_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
+    study = fairness_study([bank], out=tmp_path / "out", bootstrap=200, change=(5, 7))
+    gap = study.result.gap["delta_scaled"].to_list()
+    assert min(gap[4:]) > 0.2 > max(abs(delta) for delta in gap[:4])
+    assert study.summary[0].startswith("toy main: From step 5 to step 7 the gap became 0.")
+    assert "; a fairness change of " in study.summary[0]
     assert study.report == tmp_path / "out" / "report.html"
     page = study.report.read_text()
     assert "Fairness during training: toy on winobias" in page
-    assert "from step 2 to the last, 3" in page
+    assert "The gap changes its level at step 4" in page
     written = pl.read_csv(tmp_path / "out" / "tables" / "gap.csv")
-    assert written["step"].to_list() == [0, 1, 2, 3]
+    assert written["step"].to_list() == list(range(8))
     names = {p.stem for p in (tmp_path / "out" / "figures").glob("*.png")}
     assert names
     assert names == {p.stem for p in (tmp_path / "out" / "figures").glob("*.svg")}

@@ -16,6 +16,7 @@ import logitbank
 from logitbank.analysis.batches import batches
 from logitbank.analysis.unqover import unqover
 from logitbank.analysis.unqover_instances import PROBABILITIES, unqover_instances
+from logitbank.analysis.unqover_summary import unqover_summary
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.unqover_cases import (
@@ -260,7 +261,20 @@ def test_of_several_forms_the_most_probable_one_counts() -> None:
     assert unqover_instances(frame, he_she=True)["p2_12"].item() == pytest.approx(0.2)
 
 
-def test_intervals_resample_attributes_and_for_mu_subjects(bank: Bank) -> None:
+def test_three_attributes_and_three_subjects_have_no_interval(bank: Bank) -> None:
+    found = unqover(bank.scan("unqover-nationality", steps=8), bootstrap=100)
+    for name in ("mu", "eta", "abs_c", "positional", "attributive"):
+        assert found.unqover[f"{name}_low"].is_nan().all()
+    assert found.subjects["gamma_high"].is_nan().all()
+    text = " ".join(unqover_summary(found))
+    assert "no interval from 3 subjects, fewer than 10" in text
+    assert "no interval from 3 attributes, fewer than 10" in text
+
+
+def test_intervals_resample_attributes_and_for_mu_subjects(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)
     scan = bank.scan("unqover-nationality", steps=8)
     found = unqover(scan, bootstrap=2000)
     rows = questions("nationality")

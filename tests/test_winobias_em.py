@@ -90,7 +90,16 @@ def test_the_standard_error_is_over_pairs_and_types_are_independent() -> None:
     assert mean(found)["bias_stderr"] == pytest.approx(math.sqrt(one**2 / 4 + 0.5**2) / 2)
 
 
-def test_the_interval_has_one_more_pair_for_each_direction() -> None:
+def test_a_type_of_fewer_than_ten_pairs_has_no_interval() -> None:
+    found = winobias_em(em_frame())
+    assert found.parts["low"].is_nan().all()
+    assert found.mean["high"].is_nan().all()
+
+
+def test_the_interval_has_one_more_pair_for_each_direction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 2)
     found = winobias_em(em_frame())
     row = part(found, "1", "question")
     # Six pairs: 0, 1, 1, −1, 1, −1, of mean 1/6 and mean square 5/6.

@@ -50,8 +50,7 @@ BRIEF: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             *("from_baseline", "from_baseline_low", "from_baseline_high"),
         ),
         "comparison": (
-            *("other_model", "option", "test", "p", "p_bh", "rank_biserial", "difference"),
-            *("from_baseline", "from_baseline_low", "from_baseline_high"),
+            *("other_model", "option", "test", "statistic", "p", "p_bh", "effect", "significant"),
         ),
         "onset": ("onset_step", "sign", "p", "earliest", "latest", "delta_before", "delta_after"),
     },

@@ -4,7 +4,6 @@ The bank's own `zarr.json` is the one document that may be replaced, at once and
 commit vouches for it, and nothing in a deposit depends on these fields.
 """
 
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,17 +90,14 @@ def add_sources(root: Path, sources: Sequence[Source]) -> None:
 def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Replace fields of the root document by what `change` makes of it, at once."""
     path = objects.plain_path(root, "zarr.json")
-    beside = root / f".zarr.json-{uuid.uuid4().hex}"
     with objects.naming_full_disk(root, 2**20), objects.locked(root / ".lock"):
+        objects.remove_dead_files(root)
         metadata = objects.read_json(path)
         own = metadata["attributes"]["logitbank"]
         fields = change(own)
         if all(own.get(name) == value for name, value in fields.items()):
             return
         own.update(fields)
-        try:
-            objects.write_durable(beside, objects.signed(metadata, own))
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with objects.beside(path, objects.signed(metadata, own)) as file:
+            file.replace(path)
         objects.sync(root)

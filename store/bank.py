@@ -56,7 +56,7 @@ class Bank:
         taken = f"{path} is there already; open it with Bank.open, or choose another folder"
         if objects.holds_something(path):
             raise UsageError(taken)
-        path.mkdir(parents=True, exist_ok=True)
+        objects.make_root(path)
         about = {"title": title, "licence": licence, "citation": citation}
         metadata = zarrays.root_metadata({**about, "written_by": _own_version()})
         if not objects.write_new(path / "zarr.json", metadata):

@@ -134,7 +134,7 @@ class Filter:
         from safetensors.numpy import save
 
         metadata = {"format": FORMAT, "mode": self.mode, "about": json.dumps(dict(self.about))}
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        objects.make_root(Path(path).parent)
         content = save({"weight": self.weight, "bias": self.bias}, metadata=metadata)
         if not objects.write_new(Path(path), content):
             raise UsageError(f"{path} is there already; choose another name or remove it")

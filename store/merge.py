@@ -6,6 +6,7 @@ each block's commit says which engine computed that block.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ from logitbank.store.bank import Bank
 from logitbank.store.copying import Progress, lacking_tables, write_tables
 from logitbank.store.deposit import Deposit
 from logitbank.store.merge_plan import Addition, plan
+from logitbank.store.places import TABLE_FOLDERS, deposit_folders
 from logitbank.store.rescore import rescore
+from logitbank.store.staging import remove_dead_staging
 from logitbank.store.writer import DepositWriter
 
 
@@ -83,6 +86,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         adopt(target.path, addition, copied)
     for deposit in target.deposits():
         _finish(target, deposit)
+    _tidy(target)
     return Merged(len({a.folder for a in additions}), len(copies), total)
 
 
@@ -112,3 +116,15 @@ def _finish(target: Bank, deposit: Deposit) -> None:
     full = deposit.layout.keep.level == "full"
     if full and (options := target.lacking_options(deposit)) is not None:
         rescore(deposit, options)
+
+
+def _tidy(target: Bank) -> None:
+    """Delete what merges and other writers that were killed left, in what is complete too."""
+    folders = {target.path, *(target.path / name for name in TABLE_FOLDERS)}
+    for folder in deposit_folders(target.path):
+        deposit = target.path / folder
+        folders |= {p for p in deposit.parents if p.is_relative_to(target.path)}
+        with suppress(FileNotFoundError), objects.locked(deposit / ".lock"):
+            remove_dead_staging(deposit)
+    for place in folders:
+        objects.remove_dead_files(place)

@@ -26,6 +26,7 @@ MAX_JSON = 2**28
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+_TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -178,16 +179,58 @@ def make_root(folder: Path) -> None:
         sync(folder.parent)
 
 
+@contextmanager
+def beside(path: Path, data: bytes) -> Iterator[Path]:
+    """A durable file of these bytes beside `path`, to be linked or renamed; gone afterwards.
+
+    It is locked while its writer lives, so that others can tell what a killed one left.
+    """
+    while True:
+        file = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+        with file.open("xb") as opened:
+            try:
+                if not _own(opened.fileno(), file):  # taken for a dead writer's just now
+                    continue
+                opened.write(data)
+                opened.flush()
+                os.fsync(opened.fileno())
+                yield file
+                return
+            finally:
+                file.unlink(missing_ok=True)
+
+
+def _own(handle: int, path: Path) -> bool:
+    """Lock a new file, where there are locks; False where somebody was about to remove it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return _is_current(handle, path)
+
+
+def remove_dead_files(folder: Path) -> None:
+    """Delete what killed writers left beside the files of a folder."""
+    for file in folder.glob(".*-*"):
+        if not _TEMPORARY.fullmatch(file.name) or file.is_symlink() or not file.is_file():
+            continue
+        with suppress(OSError):  # gone meanwhile, or without locks, so that nobody can tell
+            if (handle := try_lock(file, create=False)) is not None:
+                file.unlink(missing_ok=True)
+                os.close(handle)
+
+
 def write_new(path: Path, data: bytes) -> bool:
     """Create a file exclusively, and never half-written.
 
     Returns False, and changes nothing, where the file is there already.
     """
-    beside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        write_durable(beside, data)
+    with beside(path, data) as file:
         try:
-            os.link(beside, path)
+            os.link(file, path)
         except FileExistsError:
             return False
         except OSError as error:
@@ -196,11 +239,9 @@ def write_new(path: Path, data: bytes) -> bool:
             # A file system without hard links: callers that race hold the deposit's lock.
             if path.exists():
                 return False
-            beside.rename(path)
+            file.rename(path)
         sync(path.parent)
         return True
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager

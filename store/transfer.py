@@ -106,7 +106,7 @@ def pull(
     if folder.exists() and folder.samefile(opened.path):
         raise UsageError(f"{folder} is the bank itself; give another folder")
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
-    folder.mkdir(parents=True, exist_ok=True)
+    objects.make_root(folder)
     return _move(here, opened.path, Folder(folder, indexed=False), progress)
 
 
@@ -129,7 +129,7 @@ def _target(target: str | Path) -> Target:
         folder = Path(target)
         if objects.holds_something(folder):
             Bank.open(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        objects.make_root(folder)
         return Folder(folder, indexed=True)
     if url.startswith("s3:"):
         return Bucket(url)

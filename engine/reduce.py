@@ -36,13 +36,15 @@ class ReducingSink:
     def _on_cpu(self, indices: Sequence[int], logits: torch.Tensor) -> None:
         """Softmax and rounding for the batch: one parallel step instead of thousands a second."""
         layout = self._reducer.layout
-        logsumexp = torch.logsumexp(logits, dim=1)
+        exact = logits.double()
+        logsumexp = torch.logsumexp(exact, dim=1)
         full = layout.keep.level == "full"
-        logprobs = (logits - logsumexp[:, None]).to(getattr(torch, layout.dtype)) if full else None
+        dtype = getattr(torch, layout.dtype)
+        logprobs = exact.sub_(logsumexp[:, None]).to(dtype) if full else None
         for j, (i, row) in enumerate(zip(indices, logits.numpy(), strict=True)):
             stored = None if logprobs is None else logprobs[j].numpy()
             try:
-                self._reducer.put(i, row, Normalised(np.float32(logsumexp[j].item()), stored))
+                self._reducer.put(i, row, Normalised(logsumexp[j].item(), stored))
                 self._failed.pop(i, None)
             except EngineError as error:
                 self._failed[i] = error
@@ -55,8 +57,12 @@ class ReducingSink:
     def _on_device(self, indices: Sequence[int], logits: torch.Tensor) -> None:
         layout, entries = self._reducer.layout, self._reducer.vocab_entries
         finite = torch.isfinite(logits).all(dim=1)
-        logsumexp = torch.logsumexp(logits, dim=1)
-        logprobs = logits - logsumexp[:, None]
+        # Of logits less their maximum, so that float32 loses a few 1e-7 of it whatever their size.
+        highest = logits.amax(dim=1, keepdim=True)
+        shifted = logits - highest
+        share = torch.logsumexp(shifted, dim=1)
+        logsumexp = highest[:, 0].double() + share.double()
+        logprobs = shifted - share[:, None]
         tokens = [self._reducer.tokens_of(i) for i in indices]
         width = max(map(len, tokens), default=0)
         padded = np.zeros((len(indices), width), np.int64)

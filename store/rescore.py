@@ -151,7 +151,7 @@ def _scores(
         "query": rows[at],
         "token": token,
         "kind": ["option"] * len(token),
-        "logit": stored[at, token].astype(np.float32) + logsumexp,
+        "logit": (stored[at, token] + logsumexp).astype(np.float32),
         "logsumexp": logsumexp,
         **dict(zip(("rank", "ties", "padding_above", "padding_ties"), counts.T, strict=True)),
         "exact": [False] * len(token),

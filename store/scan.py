@@ -16,7 +16,7 @@ _COUNTS = ("rank", "ties", "padding_above", "padding_ties", "exact")
 VALUES = pl.Schema(
     {
         "logit": pl.Float32(),
-        "logsumexp": pl.Float32(),
+        "logsumexp": pl.Float64(),
         "logprob": pl.Float64(),
         **{name: SCORES_SCHEMA[name] for name in _COUNTS},
     }

@@ -40,7 +40,7 @@ SCORES_SCHEMA = pl.Schema(
         "token": pl.Int32(),  # vocabulary entry, or class of a classification head
         "kind": pl.Enum(["option", "top"]),
         "logit": pl.Float32(),
-        "logsumexp": pl.Float32(),  # of the query's whole row; logprob = logit - logsumexp
+        "logsumexp": pl.Float64(),  # of the query's whole row; logprob = logit - logsumexp
         "rank": pl.Int32(),  # 1 + number of entries with a strictly greater logit
         "ties": pl.Int32(),  # number of other entries with exactly this logit
         "padding_above": pl.Int32(),  # of those greater, how many are padding outputs

@@ -233,7 +233,7 @@ def _highest(values: np.ndarray, k: int, entries: int, known: dict[int, int]) ->
     return Entries(*(field[chosen] for field in pool))
 
 
-def _frame(row: int, logsumexp: np.float32, top: Entries) -> pl.DataFrame:
+def _frame(row: int, logsumexp: np.float64, top: Entries) -> pl.DataFrame:
     count = len(top.token)
     columns = {
         "query": [row] * count,
@@ -241,6 +241,6 @@ def _frame(row: int, logsumexp: np.float32, top: Entries) -> pl.DataFrame:
         "logsumexp": [logsumexp] * count,
         "exact": [False] * count,
         **top._asdict(),
-        "logit": top.logit + logsumexp,
+        "logit": (top.logit + logsumexp).astype(np.float32),
     }
     return pl.DataFrame({name: columns[name] for name in SCORES_SCHEMA}, schema=SCORES_SCHEMA)

@@ -55,12 +55,12 @@ def _order(checkpoint: CheckpointId) -> tuple[str, str, int]:
 
 
 def _logsumexp(deposit: Deposit) -> np.ndarray:
-    """(q,) float32, NaN where not committed."""
+    """(q,) float64, NaN where not committed."""
     if deposit.complete:
         return deposit.logsumexp()
     rows = _committed_rows(deposit)
     found = deposit.logsumexp(rows)
-    out = np.full(deposit.layout.queries, np.nan, np.float32)
+    out = np.full(deposit.layout.queries, np.nan)
     out[rows] = found
     return out
 

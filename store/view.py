@@ -27,9 +27,7 @@ from logitbank.store.top import Top, first_entries, top
 from logitbank.store.urls import url_of
 from logitbank.store.view_files import ViewDocument
 
-_SCHEMA = pl.Schema(
-    [(n, pl.Float64() if n in ("logit", "logsumexp") else t) for n, t in SCORES_SCHEMA.items()]
-)
+_SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 

@@ -176,7 +176,7 @@ class DepositWriter:
         digests = _block_digests(deposit, state)
         scores = pl.concat([_checked_scores(deposit, part, digests) for part in _parts(state)])
         write_scores(folder / "scores.parquet", scores)
-        logsumexp = scores.unique("query").sort("query")["logsumexp"].to_numpy()
+        logsumexp = scores.unique("query").sort("query")["logsumexp"].to_numpy().astype(np.float32)
         metadata = zarrays.array_metadata(deposit.layout)
         staged = {
             "scores/all.parquet": folder / "scores.parquet",

@@ -526,7 +526,8 @@ def test_plain_readers_need_no_logitbank(tmp_path: Path) -> None:
     with xarray.open_zarr(place) as dataset:
         assert dataset.logprobs.dims == ("query", "token")
         np.testing.assert_array_equal(dataset.logprobs[3].values, expected[3])
-        np.testing.assert_array_equal(dataset.logsumexp.values, deposit.logsumexp())
+        rounded = deposit.logsumexp().astype(np.float32)
+        np.testing.assert_array_equal(dataset.logsumexp.values, rounded)
     scores = pl.read_parquet(place / "scores" / "all.parquet")
     assert scores.height == 30
     assert pl.read_parquet(tmp_path / "b/prompts/*.parquet").height == 20

@@ -158,6 +158,25 @@ def test_rows_are_normalised_without_overflow(offset: float) -> None:
     np.testing.assert_allclose(logprobs, row - expected, rtol=2**-10, atol=2e-3)
 
 
+@pytest.mark.parametrize("offset", [0.0, 3000.0, -3000.0])
+@pytest.mark.parametrize("how", ["rows", "batch", "device"])
+def test_a_large_offset_costs_no_precision(how: str, offset: float) -> None:
+    """A float32 at 3,000 is 2.4e-4 from the next: log-sum-exp must not be rounded to one."""
+    logits = np.random.default_rng(1).normal(offset, 3, (2, 8)).astype(np.float32)
+    exact = scipy.special.logsumexp(logits.astype(np.float64), axis=1)
+    block = reducer("full")
+    if how == "rows":
+        for i, row in enumerate(logits):
+            block.put(i, row)
+    else:
+        sink = ReducingSink(block)
+        (sink._on_cpu if how == "batch" else sink._on_device)([0, 1], torch.from_numpy(logits))
+    data = block.finish()
+    found = data.scores.unique("query").sort("query")["logsumexp"].to_numpy()
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 if how == "device" else 1e-12)
+    np.testing.assert_allclose(data.logprobs, logits - exact[:, None], rtol=0, atol=2e-6)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("level", ["full", "options"])
 def test_a_batch_of_an_engine_gives_the_block_of_its_rows(level: str) -> None:
     rows = np.random.default_rng(0).normal(0, 3, (2, 8)).astype(np.float32)

@@ -80,19 +80,28 @@ class Canary:
             self._process.stdin.write(json.dumps(request, default=str) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise EngineError(f"the canary process ended; see the end of {self._log}") from None
+            raise self._dead() from None
 
     def answer(self) -> Reference:
         """What plain transformers says of the sequence asked for first and not yet answered."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise EngineError(f"the canary process ended; see the end of {self._log}")
+            raise self._dead()
         reply = json.loads(line)
         if "error" in reply:
             raise EngineError(f"the canary could not run: {reply['error']}")
         logits = np.frombuffer(base64.b64decode(reply["logits"]), np.float32)
         return Reference(logits, reply["rounding"])
+
+    def _dead(self) -> EngineError:
+        code = self._process.wait()
+        if code != -signal.SIGKILL:
+            return EngineError(f"the canary process ended; see the end of {self._log}")
+        return EngineError(
+            "the canary process was killed by signal 9 (out of memory?): it holds the weights in "
+            "float32, beside the engine; use a machine with more memory, or --canary-every 0"
+        )
 
     def close(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):

@@ -260,7 +260,8 @@ def run(
         )
         for worker in workers:
             worker.start()  # its imports take as long as planning
-        prepared = _prepare(bank, extraction, fetcher, note)
+        gpu = workers[0].on_gpu if workers else bool(visible_devices(os.environ))
+        prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
         if spread.shard is not None:
             prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
         notes = [*extraction.suite.notes]
@@ -347,6 +348,8 @@ def _prepare(
     extraction: Extraction,
     fetcher: Fetcher,
     note: Callable[[str], None],
+    *,
+    gpu: bool,
 ) -> Prepared:
     """Plan by the first checkpoint whose config and tokenizer can be read."""
     refused: SuiteError | None = None
@@ -354,7 +357,7 @@ def _prepare(
     for index in range(min(3, len(extraction.suite.checkpoints))):
         try:
             first = fetcher.folder(index, on_wait=note)
-            return prepare(bank, extraction, first)
+            return prepare(bank, extraction, first, gpu=gpu)
         except SuiteError as error:
             refused = refused or error
             fetcher.done(index)
@@ -422,7 +425,7 @@ def _forget_shares(bank: Bank, prepared: Prepared, extraction: Extraction, sprea
     """Remove what the shares agreed on, once the bank has all of it."""
     if spread.shard is None:
         return
-    about = (prepared.placement, prepared.query_sets, prepared.config)
+    about = (prepared.placement, prepared.query_sets, prepared.config, prepared.pace)
     if not any(lacking(bank, extraction, *about)):
         agreement(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
 

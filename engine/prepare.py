@@ -10,6 +10,7 @@ import polars as pl
 from logitbank.engine.backend import EngineSettings
 from logitbank.engine.config import ModelConfig
 from logitbank.engine.heads import has_next_sentence_head
+from logitbank.engine.pace import Pace
 from logitbank.engine.plan import (
     DepositPlan,
     Placement,
@@ -80,9 +81,13 @@ class Prepared:
     """Where borrowed language adapters are from."""
     notes: tuple[str, ...]
     """What the user should know, one line each."""
+    pace: Pace
+    """Of the engine, about."""
 
 
-def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
+def prepare(
+    bank: Bank | None, extraction: Extraction, first: Path, *, gpu: bool = False
+) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
     tokenizer = Tokenizer.load(tokenizer_folder(first))
@@ -109,7 +114,8 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
     )
     if bank is not None:
         _check_options(bank, extraction, tables)
-    deposits = tuple(lacking(bank, extraction, placement, query_sets, config))
+    pace = Pace.of(first, gpu=gpu, legacy_weights=extraction.settings.legacy_weights)
+    deposits = tuple(lacking(bank, extraction, placement, query_sets, config, pace))
     plan = Plan(
         deposits,
         checkpoints=len(extraction.suite.checkpoints),
@@ -125,6 +131,7 @@ def prepare(bank: Bank | None, extraction: Extraction, first: Path) -> Prepared:
         *(plan, placement, tables, tokenizer, config, query_sets, first, settings),
         adapters=extraction.adapters,
         notes=skipped + notes + tuple(note for p in tokenized for note in p.notes),
+        pace=pace,
     )
 
 
@@ -185,11 +192,15 @@ def lacking(
     placement: Placement,
     query_sets: Mapping[str, QuerySet],
     config: ModelConfig,
+    pace: Pace,
 ) -> Iterator[DepositPlan]:
     """Blocks that the bank lacks, checkpoint by checkpoint in the suite's order."""
     rows: dict[str, set[int]] = {}
     for name, row in placement.places:
         rows.setdefault(name, set()).add(row)
+    scored_rows = {}  # full rows are bounded by their bytes
+    if extraction.keep.level != "full":
+        scored_rows = {name: pace.block_rows(query_sets[name].queries) for name in rows}
     for checkpoint in extraction.suite.checkpoints:
         there = bank.deposits(checkpoint.id) if bank is not None else []
         # One without a commit is what a run that failed left; it gives way.
@@ -204,7 +215,7 @@ def lacking(
                     vocab=_outputs(query_sets[name], config),
                     dtype=extraction.dtype,
                     keep=extraction.keep,
-                    block_rows=extraction.block_rows,
+                    block_rows=extraction.block_rows or scored_rows.get(name),
                 )
                 committed: frozenset[int] = frozenset()
             else:

@@ -128,6 +128,10 @@ class RayWorker:
         self._settings = settings
         _ = self._cluster.sign  # there is a bank now
 
+    @property
+    def on_gpu(self) -> bool:
+        return self._cluster.places.gpus > 0
+
     def ready(self) -> bool:
         """Whether it has a place. Does not wait for one."""
         ray = self._cluster.ray

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from logitbank.engine.backend import EngineSettings, import_engine
-from logitbank.engine.events import CheckpointFailed, Event
+from logitbank.engine.events import CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.job import Job
 from logitbank.engine.memory import is_out_of_memory
 from logitbank.engine.worker import Worker
@@ -37,15 +37,30 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
     with contextlib.suppress(Exception):  # the first job meets it again, and reports it
         import_engine(settings)
     worker = Worker(bank, log=log, emit=emit)
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    if stop.is_set():
-        worker.stop()
+    running: Job | None = None
+
+    def leave(*_: object) -> None:
+        """Stop after the block at hand, or at once: who loads weights has nothing to lose."""
+        stop.set()
+        if worker.stop() or running is None:
+            return
+        worker.abandon()
+        if sending.acquire(blocking=False):  # the interrupted thread may be the one that sends
+            connection.send(CheckpointStopped(running.checkpoint))
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
     while True:
+        running = None
         try:
             job = connection.recv()
         except EOFError:
             break
         assert isinstance(job, Job)
+        running = job
+        if stop.is_set():
+            emit(CheckpointStopped(job.checkpoint))
+            continue
         try:
             worker.run(job)
         except LogitbankError as error:

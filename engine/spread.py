@@ -1,13 +1,13 @@
 """How one extraction is spread: over workers, and over runs elsewhere that share the bank."""
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from logitbank.engine.pieces import Shard
 from logitbank.engine.share import visible_devices
+from logitbank.engine.slurm import job_end
 from logitbank.errors import UsageError
 
 
@@ -55,12 +55,9 @@ class Spread:
             count = workers
         if not (1 <= count <= 1024 or (workers == "auto" and ray is not None)):
             raise UsageError(f"{workers} workers are not possible; use 1 to 1024, or auto")
-        end = environment.get("SLURM_JOB_END_TIME", "")
-        # One that has passed is another job's, in which this one was submitted, or none.
-        ends = end.isdecimal() and int(end) > time.time()
         return cls(
             count,
             Shard.from_slurm(environment) if shard is None else Shard.parse(shard),
-            float(end) if ends else None,
+            job_end(environment),
             ray,
         )

@@ -4,6 +4,7 @@ It knows no transport: `serve` gives it jobs from a pipe. Logits never leave its
 events do.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,15 @@ if TYPE_CHECKING:
     from logitbank.engine.canary import Canary
 
 
+FINISH_S = 8.0
+"""What is left of a block when a stop is asked for is scored if it takes no longer: the rest of the
+time of grace is for writing it, and the one before, on a machine that may be busy."""
+
+
+class _Left(Exception):  # noqa: N818 (nothing is wrong)
+    """The block at hand is left without being committed."""
+
+
 class Worker:
     """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
 
@@ -55,6 +65,8 @@ class Worker:
         self._buffers = RowBuffers()
         self._loads = 0
         self._stop = threading.Event()
+        self._finish_by = math.inf
+        self._at_hand = False
         self._spent: dict[Phase, float] = {}
         self._tokens = Tokens(0, 0)
 
@@ -62,12 +74,18 @@ class Worker:
     def _bank(self) -> Bank:
         return Bank.open(self._path)  # made only when the plan is
 
-    def stop(self) -> None:
-        """Leave the job at hand after its current block. May be called from any thread."""
+    def stop(self) -> bool:
+        """Leave the job at hand: after its current block, or without it where that takes long.
+
+        May be called from any thread. False where nothing is at hand that could be committed.
+        """
+        self._finish_by = min(self._finish_by, time.monotonic() + FINISH_S)
         self._stop.set()
+        return self._at_hand
 
     def run(self, job: Job) -> None:
         """Score and deposit everything in `job`; errors come out as LogitbankError."""
+        self._at_hand = False
         try:
             self._run(job)
         except BaseException:
@@ -118,6 +136,11 @@ class Worker:
             seconds = time.perf_counter() - start
             self._spent[phase] = self._spent.get(phase, 0.0) + seconds
 
+    def abandon(self) -> None:
+        """End the canary, whatever it is at; this process ends now."""
+        if self._canary is not None:
+            self._canary.close()
+
     def close(self) -> None:
         if self._canary is not None:
             self._canary.close()
@@ -145,6 +168,7 @@ class Worker:
             self._emit(BlockCommitted(checkpoint, block, rows, size))
 
         used = self._buffers.give_back
+        self._at_hand = True
         with self._bank.begin(spec) as writer, BlockWriter(writer, written, used) as blocks:
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
@@ -162,13 +186,15 @@ class Worker:
                     buffer=self._buffers.take(layout),
                 )
                 with self._timed("score"):
-                    self._score(reducer, [queries[row] for row in reducer.rows], plan)
+                    if not self._score(reducer, [queries[row] for row in reducer.rows], plan):
+                        break
                     data = reducer.finish()
                 with self._timed("write"):
                     blocks.put(block, data)
             with self._timed("write"):
                 blocks.drain()
                 writer.seal()
+        self._at_hand = False
 
     def _copy(self, writer: DepositWriter, twin: Deposit, wanted: set[int]) -> None:
         """Take what the twin has; where it cannot be read, the rest is left to be run.
@@ -207,16 +233,25 @@ class Worker:
             self._emit(Note(text))
         return now
 
-    def _score(self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan) -> None:
+    def _score(self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan) -> bool:
+        """False where a stop was asked for and the block would have taken too long."""
         from logitbank.engine.reduce import ReducingSink
 
         assert self._backend is not None
         sink = ReducingSink(reducer)
         counter = _Counter(self._emit, plan.checkpoint)
+        start, scored, left = time.monotonic(), 0, False
 
         def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
+            nonlocal scored, left
             sink(indices, logits)
             counter.add(len(indices), sum(len(wanted[i].ids) for i in indices))
+            scored += len(indices)
+            now = time.monotonic()
+            ends = now + (now - start) * (len(wanted) - scored) / scored
+            if self._stop.is_set() and scored < len(wanted) and ends > self._finish_by:
+                left = True
+                raise _Left
 
         try:
             cost = self._backend.score(wanted, counted)
@@ -225,6 +260,11 @@ class Worker:
             sink.raise_pending()
         except EngineError as error:
             raise EngineError(f"{plan.checkpoint}: {self._name_prompt(error, plan)}") from error
+        except Exception:
+            if not left:  # an engine may put an error of its own around ours
+                raise
+            return False
+        return True
 
     def _name_prompt(self, error: EngineError, plan: DepositPlan) -> str:
         """Say which prompt a row's error is about."""

@@ -2,19 +2,23 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Self
 
 from logitbank.engine.backend import EngineSettings
+from logitbank.engine.cgroup import MemoryKills, memory_kills
 from logitbank.engine.events import CheckpointDone, CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.job import Job
+from logitbank.engine.plan import readable_bytes
 from logitbank.engine.precision import triton_precision
-from logitbank.engine.share import ALONE, Share
+from logitbank.engine.share import ALONE, Share, visible_devices
 from logitbank.errors import EngineError
 
 LOG_TAIL_LINES = 12
@@ -33,6 +37,7 @@ class WorkerProcess:
         self._idle = True
         self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
+        self._kills: MemoryKills | None = None
 
     def start(self) -> None:
         """Start the process, which imports its engine and waits for a job."""
@@ -47,6 +52,10 @@ class WorkerProcess:
 
     def ready(self) -> bool:
         return True
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(visible_devices(os.environ))
 
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
@@ -74,16 +83,31 @@ class WorkerProcess:
                 raise EngineError("the run is over") from None
             code = process.wait()
             self.stop()
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-            hint = " (out of memory?)" if code == -9 else ""
-            yield self._with_tail(
-                CheckpointFailed(
-                    job.checkpoint,
-                    f"{job.checkpoint}: the engine's process {how}{hint}",
-                    crash=True,
-                    memory=code == -9,
-                )
-            )
+            message = f"{job.checkpoint}: the engine's process {self._ended(code)}"
+            event = CheckpointFailed(job.checkpoint, message, crash=True, memory=code == -9)
+            event = self._with_tail(event)
+            self._log_line(message)  # who is killed writes none
+            yield event
+
+    def _ended(self, code: int) -> str:
+        """How a process ended, and what to do where that was for memory."""
+        if code >= 0:
+            return f"ended with status {code}"
+        how = f"was killed by signal {-code}"
+        if code != -signal.SIGKILL:
+            return how
+        now = memory_kills()
+        if self._kills is None or now is None or now.processes <= self._kills.processes:
+            return f"{how} (out of memory?)"
+        limit = "" if now.limit is None else f", of which {readable_bytes(now.limit)} are allowed"
+        return (
+            f"{how}, by the system, for lack of memory{limit}; ask the scheduler for more, or use "
+            "fewer --workers"
+        )
+
+    def _log_line(self, message: str) -> None:
+        with contextlib.suppress(OSError), self._log.open("a") as log:
+            log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n")
 
     def interrupt(self) -> None:
         """Ask it to leave its job after the block at hand. May be called from any thread."""
@@ -123,6 +147,7 @@ class WorkerProcess:
     def _start(self) -> None:
         if self._closed:
             raise EngineError("the run is over")
+        self._kills = memory_kills()
         self._connection, theirs = Pipe()
         descriptor = theirs.fileno()
         with self._log.open("ab") as log:

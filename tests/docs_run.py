@@ -113,7 +113,8 @@ def check_script(text: str) -> None:
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     for words in script_lines(text):
         if "logitbank" in words:
-            check_words(words[words.index("logitbank") :])
+            called = words[words.index("logitbank") :]
+            check_words(called[:-1] if called[-1] == "&" else called)
 
 
 def check_words(words: list[str]) -> None:

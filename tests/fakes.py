@@ -62,6 +62,7 @@ class InProcess:
     """Stands in for WorkerProcess: the real Worker with the fake engine, in this process."""
 
     backend = FakeBackend()
+    on_gpu = False
 
     def __init__(self, bank: Path, settings: EngineSettings, share: Share = ALONE) -> None:
         self._bank = bank

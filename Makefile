@@ -5,7 +5,7 @@
 # make anywhere  the numerical tests under other instruction sets and thread counts, in a quarter
 #             of an hour
 # make docs   the site in build/docs/index.html; a link that leads nowhere is an error
-# make long   every byte flipped and thousands of random steps, in half an hour
+# make long   every byte flipped, thousands of random steps, demos of several seeds, in 45 minutes
 # make demo   the main job, from nothing to a report
 # make bench  measured ratios, in docs/benchmarks.md and bench/results
 # make clean  remove what these made, the environment too
@@ -43,7 +43,8 @@ docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -n -b html docs build/docs
 
 long: $(READY)
-	LOGITBANK_LONG=1 $(BIN)/python -m pytest tests/test_repair.py tests/test_bank_model.py
+	LOGITBANK_LONG=1 $(BIN)/python -m pytest tests/test_repair.py tests/test_bank_model.py \
+		tests/test_demo_seeds.py
 
 demo: $(READY)
 	@rm -rf demo

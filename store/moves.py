@@ -60,7 +60,7 @@ def conflict(path: str, place: str) -> BankError:
     return BankError(
         f"{deposit_of(path) or path} is in {place} already, with another {path.rsplit('/', 1)[-1]}:"
         " it was computed or continued separately. Nothing there was changed; store yours under"
-        " another model or run name, or leave it out with --models or --steps"
+        " another model or run name, or leave it out with --model or --steps"
     )
 
 

@@ -38,7 +38,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServ
 
 def read_all(bank: Bank) -> tuple[list[Any], np.ndarray]:
     rows = bank.scan("parity").sort("prompt_id", "option").collect().rows()
-    return rows, bank.deposits()[0].logsumexp()
+    return rows, bank.deposits()[0].logprobs([7, 2])
 
 
 def same_as_local(server: FileServer, tmp_path: Path) -> None:
@@ -71,10 +71,25 @@ def test_a_server_that_always_compresses_gives_whole_objects(
     server: FileServer, tmp_path: Path
 ) -> None:
     server.behave(packed="always")
-    same_as_local(server, tmp_path)
+    there = Bank.open(f"{server.url}/bank")
+    assert (
+        there.deposits()[0].logsumexp().tobytes()
+        == Bank.open(tmp_path / "b").deposits()[0].logsumexp().tobytes()
+    )
+    with pytest.raises(RemoteError, match=r"parts of objects cannot be read in place; .*pull URL"):
+        there.deposits()[0].logprobs([7])
     pull(f"{server.url}/bank", tmp_path / "pulled")
     mine, theirs = read_all(Bank.open(tmp_path / "pulled")), read_all(Bank.open(tmp_path / "b"))
     assert mine[0] == theirs[0]
+    np.testing.assert_array_equal(mine[1], theirs[1])
+
+
+def test_rows_are_read_in_place_when_a_limit_allows(server: FileServer, tmp_path: Path) -> None:
+    there = Bank.open(f"{server.url}/bank").deposits()[0]
+    server.behave(limited=2, limit={"Retry-After": "1"})
+    rows = there.logprobs([7, 2])
+    np.testing.assert_array_equal(rows, Bank.open(tmp_path / "b").deposits()[0].logprobs([7, 2]))
+    assert [sent.status for sent in server.log()][:2] == [429, 429]
 
 
 @pytest.mark.parametrize("how", [{"chunked": True}, {"packed": "always"}, {"packed": "heeding"}])

@@ -232,7 +232,7 @@ def verify(
         bool, typer.Option("--repair", help="Drop damaged blocks, so that extract fills them.")
     ] = False,
 ) -> None:
-    """Recompute every digest in a bank; name what is damaged or missing, and whom it concerns."""
+    """Recompute the digests of a bank or view; name what is damaged or missing, and where."""
     from logitbank.cli.transfers import verify_bank
 
     verify_bank(bank, mend=repair)

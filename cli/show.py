@@ -250,7 +250,7 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     explained = [failure for failure in summary.failed if failure.log_tail]
     if explained:
         about = explained[-1]
-        say(f"The last lines of {clean(bank)}.log about {about.checkpoint}:", style="dim")
+        say(f"The last lines of {clean(bank)}.log about {clean(about.checkpoint)}:", style="dim")
         for line in about.log_tail:
             say("  " + clean(line), style="dim")
     if not (summary.plan.rows or summary.failed):

@@ -22,6 +22,7 @@ from logitbank.store.commits import SEAL
 from logitbank.store.damage import Damage
 from logitbank.store.deposit import Deposit, read_scores
 from logitbank.store.staging import Staging, remove_dead_staging
+from logitbank.store.view import open_unfiltered
 from logitbank.store.writer import (
     DepositWriter,
     move_into_place,
@@ -48,7 +49,13 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     Query sets and prompts whose content is damaged stay as they are, and so do foreign objects:
     the first are to be had from another copy only, the others are not the bank's to delete. Nobody
     may write to the deposits meanwhile but through locks.
+
+    Raises
+    ------
+    UsageError
+        It is a view, which is made again instead.
     """
+    open_unfiltered(bank)
     by_deposit: dict[str, list[Damage]] = {}
     restored: list[str] = []
     for each in damage:

@@ -138,6 +138,25 @@ def test_reading_a_bank_takes_no_token_elsewhere(hub: Server, trap: Server) -> N
     assert trap.tokens == {None}
 
 
+def test_a_redirect_after_a_limit_takes_no_token_elsewhere(
+    trap: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Then it is the standard library that asks, which takes all headers along by itself."""
+    answers: Iterator[Answer] = iter([(429, {"Retry-After": "0"}, b""), (429, {}, b"")])
+    elsewhere = (302, {"Location": f"{trap.url}/there"}, b"")
+    server = Server(lambda _: next(answers, elsewhere))
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    try:
+        answer = Remote.at("hf://datasets/lab/x").read("zarr.json", limit=100)
+    finally:
+        server.close()
+    assert answer is not None
+    assert answer.data == b"[]"
+    assert server.tokens == {f"Bearer {TOKEN}"}
+    assert trap.seen == [("/there", None)]
+
+
 def test_no_call_of_the_library_takes_the_token_elsewhere(hub: Server, trap: Server) -> None:
     """As where an upload is to be confirmed at an address that the hub names."""
     from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from logitbank.errors import BankFormatError, DamagedError, LogitbankError, UsageError
-from logitbank.store import Bank, CheckpointId, Filter, View, describe, objects, open_bank, verify
+from logitbank.store import (
+    Bank,
+    CheckpointId,
+    Filter,
+    View,
+    describe,
+    objects,
+    open_bank,
+    repair,
+    verify,
+)
 from tests.command import Call
 from tests.small_banks import QUERY_SET, logits, new_bank
 
@@ -177,3 +187,8 @@ def test_verify_takes_views_and_exits_as_for_banks(saved: Path, call: Call) -> N
 def test_a_view_that_was_not_saved_has_nothing_to_verify(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"was not saved, so it has no files; verify its bank"):
         verify(View.of(bank(tmp_path / "b", 0), BY))
+
+
+def test_a_view_is_not_repaired(saved: Path) -> None:
+    with pytest.raises(UsageError, match=r"is seen through a filter already; use the bank itself"):
+        repair(open_bank(saved), ())

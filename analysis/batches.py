@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.same_prompts import check_same_prompts
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.scan import scan
@@ -48,16 +49,20 @@ def batches(
     ------
     BankError
         As `Bank.scan`. Of several prompt sets those without a score are left out.
+    UsageError
+        Two banks have other content of one prompt.
     """
     banks = [banks] if isinstance(banks, Bank) else banks
     if isinstance(prompts, str):
         held = [_held(bank, prompts, models, steps) for bank in banks]
+        _check_same(banks, [prompts] * len(banks), held)
         for bank, own in zip(banks, held, strict=True):
             if not own.deposits and (models is None or not any(other.deposits for other in held)):
                 bank.scan(prompts, models=models, steps=steps)  # says what there is
     else:
         both = [(bank, name) for bank in banks for name in bank.prompt_sets() if name in prompts]
         held = [_held(bank, name, models, steps) for bank, name in both]
+        _check_same([bank for bank, _ in both], [name for _, name in both], held)
     found = []
     for batch in _divided(held, rows):
         frames = [
@@ -104,6 +109,16 @@ class _Held(NamedTuple):
     rows: Mapping[str, int]
     """Of each query set, for one deposit; fewer where blocks are not committed."""
     deposits: Mapping[Place, list[Deposit]]
+
+
+def _check_same(banks: Sequence[Bank], names: Sequence[str], held: Sequence[_Held]) -> None:
+    """Of banks that give rows of a prompt set."""
+    giving: dict[str, list[Bank]] = {}
+    for bank, name, own in zip(banks, names, held, strict=True):
+        if own.deposits:
+            giving.setdefault(name, []).append(bank)
+    for name, own_banks in giving.items():
+        check_same_prompts(own_banks, name)
 
 
 def _held(

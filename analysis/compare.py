@@ -13,6 +13,7 @@ import polars as pl
 from logitbank.analysis.compare_metrics import METRICS, metric_differences
 from logitbank.analysis.compare_rows import ROWS, compare_rows
 from logitbank.analysis.result_tables import tables_of
+from logitbank.analysis.same_prompts import check_same_prompts
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, Deposit
 from logitbank.store.overlap import committed_rows
@@ -74,9 +75,13 @@ def compare(
     ------
     BankError
         No bank has the prompt set, or the banks have no checkpoint and query set in common.
+    UsageError
+        The banks have other content of one prompt, such as another text.
     """
     banks = Bank.open(a), Bank.open(b)
     named = _named(banks, prompts)
+    for name in sorted(_compared(banks, prompts)):
+        check_same_prompts(banks, name)
     held = [_deposits(bank, named) for bank in banks]
     if steps is not None:
         there = {deposit.checkpoint.step for own in held for deposit in own.values()}

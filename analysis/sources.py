@@ -8,6 +8,7 @@ import polars as pl
 
 from logitbank.analysis.batches import ROWS, batches
 from logitbank.analysis.expected import expected_rows
+from logitbank.analysis.same_prompts import check_same_prompts
 from logitbank.analysis.score_table import as_scores, published_columns
 from logitbank.analysis.table_files import is_table_path, read_table
 from logitbank.errors import AbsentError, UsageError
@@ -98,6 +99,8 @@ def all_scores(
         rows = pl.concat(list(tables.values()), how="diagonal")
         held.append(rows["model"].drop_nulls().unique().to_list())
     chosen = _held_of(held, models, "bank or table")
+    giving = [b for b, own in zip(banks, chosen[: len(banks)], strict=True) if own is None or own]
+    check_same_prompts(giving, prompts)
     parts = [
         as_scores(bank.scan(prompts, models=own))
         for bank, own in zip(banks, chosen[: len(banks)], strict=True)

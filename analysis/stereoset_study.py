@@ -6,13 +6,14 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.result import Study, write_study
+from logitbank.analysis.same_prompts import check_same_prompts
 from logitbank.analysis.sources import step_given
 from logitbank.analysis.stereoset import StereoSet, joined, stereoset
 from logitbank.analysis.stereoset_data import figures_of_report
 from logitbank.analysis.stereoset_figures import stereoset_figures
 from logitbank.analysis.stereoset_files import concat_candidates, write_predictions
 from logitbank.analysis.stereoset_scores import Rule
-from logitbank.analysis.stereoset_sources import candidate_batches, file_candidates
+from logitbank.analysis.stereoset_sources import FAMILY, candidate_batches, file_candidates
 from logitbank.analysis.stereoset_summary import stereoset_summary
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, open_bank
@@ -61,6 +62,9 @@ def stereoset_study(
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     from_files = file_candidates(predictions, gold)
     opened = [open_bank(path) for path in banks]
+    for name in sorted({name for bank in opened for name in bank.prompt_sets()}):
+        if name in prompts if prompts is not None else name.startswith(FAMILY):
+            check_same_prompts(opened, name)
     chosen = None if steps is None else [step_given(text, "--step") for text in steps]
     parts, saved = [], []
     for bank in opened:

@@ -295,8 +295,28 @@ def _check_tokens_differ(table: pl.DataFrame) -> None:
         )
 
 
+class ChangedPrompt(NamedTuple):
+    """A prompt that two tables have with other content; as text, its id and order."""
+
+    prompt: str
+    order: int | None
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.prompt!r}{'' if self.order is None else f' (order {self.order})'}"
+
+
 def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:
-    """Refuse other content of a prompt that is stored: a union would mix the two.
+    """Refuse other content of a prompt that is stored: a union would mix the two."""
+    if (changed := changed_prompt(table, stored)) is not None:
+        raise UsageError(
+            f"prompt {changed} is in the bank's {name!r} with another {changed.column!r}; give the"
+            " changed prompts other ids, or store them under another name"
+        )
+
+
+def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt | None:
+    """The first prompt that is in both tables with other content.
 
     Text and answer are compared whatever the tokenizer, as a changed text has other queries; the
     other columns that both tables have where query set and option are the same.
@@ -311,11 +331,8 @@ def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> Non
             other = known.join(old, on=[*key, column], how="anti", nulls_equal=True)
             if not other.is_empty():
                 prompt, order = other.select("prompt_id", "order_seed").row(0)
-                raise UsageError(
-                    f"prompt {prompt!r}{'' if order is None else f' (order {order})'} is in the"
-                    f" bank's {name!r} with another {column!r}; give the changed prompts other ids,"
-                    " or store them under another name"
-                )
+                return ChangedPrompt(prompt, order, column)
+    return None
 
 
 def _check_columns(table: pl.DataFrame) -> None:

@@ -74,6 +74,15 @@ def shrink(
     print_lines([shrunk_line(out, done)])
 
 
+def rescore(bank: BankPath) -> None:
+    """Score options that prompts named after a bank was filled, from its full rows."""
+    from logitbank.cli.show import print_lines
+    from logitbank.cli.show_bank import rescored_line
+    from logitbank.store import Bank
+
+    print_lines([rescored_line(Bank.open(bank).rescore())])
+
+
 def compare(
     a: Annotated[Path, typer.Argument(help="Bank that is the reference.", show_default=False)],
     b: Annotated[Path, typer.Argument(help="Bank compared with it.", show_default=False)],

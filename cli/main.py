@@ -30,7 +30,7 @@ class Root(Group):
         "Fill a bank": ("extract", "fetch", "suites", "prompts"),
         "Ask it": ("info", "analyze", "report", "show", "query", "compare", "debias"),
         "Share it": ("describe", "push", "pull"),
-        "Look after it": ("verify", "merge", "shrink"),
+        "Look after it": ("verify", "merge", "shrink", "rescore"),
     }
 
 
@@ -246,6 +246,7 @@ app.command()(show_prompt.show)
 app.command()(banks.describe)
 app.command()(banks.merge)
 app.command()(banks.shrink)
+app.command()(banks.rescore)
 app.command()(banks.compare)
 app.command()(sharing.push)
 app.command()(sharing.pull)

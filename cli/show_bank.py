@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from logitbank.store.provenance import provenance_document
 from logitbank.store.wording import counted
 
 if TYPE_CHECKING:
-    from logitbank.store import Bank, Merged, Shrunk
+    from logitbank.store import Bank, Deposit, Merged, Shrunk
 
 _MANY = 4
 """Values of a field that are printed; of more, their number."""
@@ -125,6 +125,12 @@ def merged_line(into: Path, done: "Merged") -> str:
         f"{into}: {counted(done.deposits, 'deposit')} and {counted(done.tables, 'table')} added,"
         f" {counted(done.bytes, 'byte')} copied; it keeps {' and '.join(kept) or 'no deposit'}"
     )
+
+
+def rescored_line(deposits: "Sequence[Deposit]") -> str:
+    if not deposits:
+        return "nothing to score: every option is listed, or its deposit keeps no full rows"
+    return f"scored new options of {counted(len(deposits), 'deposit')}"
 
 
 def shrunk_line(out: Path, done: "Shrunk") -> str:

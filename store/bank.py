@@ -1,6 +1,6 @@
 """The bank: one folder with the logits of many checkpoints. Hides where and how they lie."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -176,6 +176,27 @@ class Bank:
         )
         return None if pairs.is_empty() else tables.option_tokens(pairs, queries=layout.queries)
 
+    def rescore(self) -> list[Deposit]:
+        """Score what prompts name and no deposit lists yet, from full rows; the same again is free.
+
+        For options that were named after logits were deposited. Where rows are rounded their ranks
+        are intervals, flagged `exact` = False. Deposits without full rows stay as they are.
+
+        Returns
+        -------
+        The deposits that were given scores.
+
+        Raises
+        ------
+        UsageError
+            The bank is at a URL.
+        DamagedError
+            Rows are not what was committed; nothing of them is scored.
+        """
+        from logitbank.store.rescore import rescore_bank
+
+        return rescore_bank(self)
+
     def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
         """All deposits, or those of one checkpoint, by model, run and training step."""
         return places.deposits(self.path, checkpoint)
@@ -279,7 +300,8 @@ class Bank:
         Raises
         ------
         BankError
-            The bank has no such prompts, or no deposit of them by such checkpoints.
+            The bank has no such prompts, or no deposit of them by such checkpoints; or one with
+            full rows was scored before an option of them was named: see `rescore`.
         """
         table = self.prompts(prompts)
         deposits = self.deposits_of(prompts)
@@ -291,7 +313,13 @@ class Bank:
             deposits = among(deposits, name, values)
         if mirror.mirror_of(self.path):  # all at once, rather than one after the other
             mirror.ensure_here(*(part for d in deposits for part in d.score_files()))
+        self._require_scored(prompts, table, deposits)
         return scanning.scan(table, deposits)
+
+    def _require_scored(self, name: str, table: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
+        from logitbank.store.lacking import require_scored
+
+        require_scored(self.path, name, table, deposits)
 
     def frames(self) -> dict[str, pl.LazyFrame]:
         """Everything as four lazy frames: checkpoints, prompts, options and scores.

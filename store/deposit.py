@@ -20,6 +20,7 @@ from logitbank.errors import (
 from logitbank.store import commits, mirror, objects, zarrays
 from logitbank.store.attributes import from_attributes
 from logitbank.store.commits import SEAL, Committed
+from logitbank.store.normalised import normalised as sum_to_one
 from logitbank.store.objects import Digest
 from logitbank.store.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.rows import LocalShards, Shards, check_sizes, read_rows
@@ -100,9 +101,17 @@ class Deposit:
         return sum(len(self.layout.rows(block)) for block in self.committed())
 
     def logprobs(
-        self, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+        self,
+        rows: ArrayLike | None = None,
+        tokens: ArrayLike | None = None,
+        *,
+        normalised: bool = False,
     ) -> np.ndarray:
         """Natural-log probabilities, as stored.
+
+        Rounded to float16, a row's probabilities sum to 0.99986 … 1.00014, not to 1. What is
+        summed over a row by hand, such as a KL divergence, is wrong by as much, and may come out
+        below zero: ask for `normalised` rows.
 
         Parameters
         ----------
@@ -110,10 +119,15 @@ class Deposit:
             Rows of the query set, (q,), in any order; all if None.
         tokens
             Outputs of the head, (v,), in any order; all, padding included, if None.
+        normalised
+            Subtract each row's log-sum-exp, taken in float64 over all outputs of the head, padding
+            included, so that it sums to 1 within float32's rounding. Reads whole rows, however few
+            tokens are asked for.
 
         Returns
         -------
-        (q, v) float32, normalised over all outputs of the head; never NaN.
+        (q, v) float32, normalised over all outputs of the head before it was rounded; never NaN.
+        −inf only in a view whose filter truncates.
 
         Raises
         ------
@@ -126,7 +140,16 @@ class Deposit:
         DamagedError
             Stored bytes are not what was committed.
         """
-        return self.stored_logprobs(rows, tokens, dtype=np.float32)
+        if not normalised:
+            return self.stored_logprobs(rows, tokens, dtype=np.float32)
+        layout = self.layout
+        self.require(row_index := None if rows is None else _index("row", rows, layout.queries))
+        return sum_to_one(
+            self.logprobs,
+            np.arange(layout.queries) if row_index is None else row_index,
+            None if tokens is None else _index("token", tokens, layout.vocab),
+            vocab=layout.vocab,
+        )
 
     def stored_logprobs(
         self,

@@ -67,6 +67,16 @@ def rescore_lacking(bank: Bank, deposit: Deposit) -> None:
             _publish(deposit, options, option_scores(deposit, options))
 
 
+def rescore_bank(bank: Bank) -> list[Deposit]:
+    """See `Bank.rescore`."""
+    mirror.require_own(bank.path)
+    full = [d for d in bank.deposits() if d.layout.keep.level == "full"]
+    lacking = [deposit for deposit in full if bank.lacking_options(deposit) is not None]
+    for deposit in lacking:
+        rescore_lacking(bank, deposit)
+    return lacking
+
+
 def _name(options: OptionTokens) -> str:
     return f"options-{json_digest([options.offsets.tolist(), options.tokens.tolist()])[:12]}"
 

@@ -5,7 +5,7 @@ and every analysis take it like a bank; nothing writes into it.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -176,10 +176,14 @@ class View(Bank):
             and tokenizer in (None, tables.tokenizer_of(self.path, d.query_set))
         ]
 
+    def _require_scored(self, name: str, table: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
+        unfiltered = [d.unfiltered for d in deposits if isinstance(d, FilteredDeposit)]
+        super()._require_scored(name, table, unfiltered)
+
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise UsageError(f"a view of {self.path} can only be read; work on the bank itself")
 
-    add_query_set = add_prompts = begin = deposit = lacking_options = _refuse
+    add_query_set = add_prompts = begin = deposit = lacking_options = rescore = _refuse
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 import pytest
 
 from logitbank.engine.extract import _finish
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit, verify
+from logitbank.store.filters import Filter
+from logitbank.store.view import View
+from tests.command import Call
 from tests.small_banks import QUERIES, QUERY_SET, logits, new_bank, prompt_table
 
 pytestmark = pytest.mark.numerical
@@ -58,3 +63,53 @@ def test_where_nothing_lacks_nothing_is_locked_or_written(bank: Bank) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
     _finish(bank, SUITE)
     assert {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))} == before
+
+
+def test_options_named_later_are_told_and_not_left_out(bank: Bank, call: Call) -> None:
+    """Ten queries with two options each; the other prompt set lacks nothing and is answered."""
+    message = (
+        r"org/model step 0, q-\S+ were scored before prompt set 'late' named 20 of its options; run"
+        rf" `logitbank rescore {bank.path}`, which reads them from full rows"
+    )
+    with pytest.raises(BankError, match=message):
+        bank.scan("late")
+    code, _, error = call("rescore", bank.path)
+    assert (code, error) == (0, "")
+    assert bank.scan("late").collect().height == 2 * QUERIES
+    assert bank.rescore() == []
+    assert verify(bank) == ()
+
+
+def test_what_else_is_named_does_not_stop_a_scan(bank: Bank) -> None:
+    assert bank.scan("parity").collect()["exact"].to_list() == [True] * 2 * QUERIES
+
+
+def test_scores_of_options_named_later_are_those_of_the_rows(bank: Bank) -> None:
+    (deposit,) = bank.rescore()
+    scores = bank.scan("late").sort("row", "token").collect()
+    values = logits().astype(np.float64)
+    logprobs = values - np.log(np.exp(values).sum(axis=1, keepdims=True))
+    expected = logprobs[scores["row"].to_numpy(), scores["token"].to_numpy()]
+    np.testing.assert_allclose(scores["logprob"].to_numpy(), expected, atol=2e-6)
+    assert scores["exact"].to_list() == [False] * 2 * QUERIES
+    assert deposit.checkpoint == CHECKPOINT
+
+
+def test_a_view_tells_them_too_and_names_the_bank(bank: Bank) -> None:
+    view = View.of(bank, Filter(np.eye(2), np.ones(2)), name="v")
+    with pytest.raises(BankError, match=rf"20 of its options; run `logitbank rescore {bank.path}`"):
+        view.scan("late")
+    with pytest.raises(UsageError, match="can only be read"):
+        view.rescore()
+    bank.rescore()
+    assert view.scan("late").collect().height == 2 * QUERIES
+
+
+def test_a_deposit_without_full_rows_cannot_be_helped_and_does_not_stop_a_scan(
+    tmp_path: Path,
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep="options")
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    assert bank.scan("late").collect().height == 0
+    assert bank.rescore() == []

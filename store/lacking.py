@@ -32,8 +32,8 @@ def require_scored(
     copy = mirror.mirror_of(root)
     first = f"`logitbank pull {copy.url} FOLDER`, then " if copy else ""
     raise BankError(
-        f"{lacking[0][0]}{more} were scored before prompt set {name!r} named"
-        f" {sum(count for _, count in lacking):,} of its options; run"
+        f"{lacking[0][0]}{more} lack{'' if more else 's'} scores of"
+        f" {sum(count for _, count in lacking):,} options that prompt set {name!r} named later; run"
         f" {first}`logitbank rescore {'FOLDER' if copy else root}`, which reads them from full rows"
     )
 

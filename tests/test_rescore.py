@@ -68,7 +68,7 @@ def test_where_nothing_lacks_nothing_is_locked_or_written(bank: Bank) -> None:
 def test_options_named_later_are_told_and_not_left_out(bank: Bank, call: Call) -> None:
     """Ten queries with two options each; the other prompt set lacks nothing and is answered."""
     message = (
-        r"org/model step 0, q-\S+ were scored before prompt set 'late' named 20 of its options; run"
+        r"org/model step 0, q-\S+ lacks scores of 20 options that prompt set 'late' named later; run"
         rf" `logitbank rescore {bank.path}`, which reads them from full rows"
     )
     with pytest.raises(BankError, match=message):
@@ -97,7 +97,9 @@ def test_scores_of_options_named_later_are_those_of_the_rows(bank: Bank) -> None
 
 def test_a_view_tells_them_too_and_names_the_bank(bank: Bank) -> None:
     view = View.of(bank, Filter(np.eye(2), np.ones(2)), name="v")
-    with pytest.raises(BankError, match=rf"20 of its options; run `logitbank rescore {bank.path}`"):
+    with pytest.raises(
+        BankError, match=rf"20 options .* named later; run `logitbank rescore {bank.path}`"
+    ):
         view.scan("late")
     with pytest.raises(UsageError, match="can only be read"):
         view.rescore()

@@ -121,7 +121,8 @@ def test_rescored_options_join_the_others(tmp_path: Path) -> None:
     values = np.tile(np.arange(6.0), (10, 1))
     deposit(bank, values, step=0)
     bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
-    assert bank.scan("late").collect().height == 0
+    with pytest.raises(BankError, match="lacks scores of 20 options .*`logitbank rescore"):
+        bank.scan("late")
     (only,) = bank.deposits()
     lacking = bank.lacking_options(only)
     assert lacking is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from logitbank.analysis.batches import Scan
+from logitbank.analysis.from_baseline import beside_baseline, items_of
 from logitbank.analysis.pieces import (
     CHECKPOINT,
     WholePrompts,
@@ -28,6 +29,7 @@ SIDES = ("more", "less")
 DIRECTIONS = ("stereo", "antistereo")
 KINDS = ("masked", "sentence")
 ALL = "all"
+GROUP = ("score_kind", "bias_type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class CrowsPairs:
     """Per checkpoint, kind of score and bias type, and for `all` of them: `score` over all `pairs`
     with its standard error and interval (Wilson, 95 %), `stereo_score` and `antistereo_score`
     over the pairs of each direction that are not neutral, and the number of `neutral` pairs;
-    `likelihood_diff`, the mean size of the difference in nats, with its standard error."""
+    `likelihood_diff`, the mean size of the difference in nats, with its standard error;
+    `from_baseline`, the difference of the score from the first checkpoint's, `baseline_step`, in
+    points and in pairs over the `common` ones."""
     checkpoints: pl.DataFrame
     """Sentences that are there with all their pieces, how many are missing, and `unscored` pairs:
     numbers that no pair of the model has, as where two sentences share no token to score."""
@@ -94,25 +98,30 @@ def crows_pairs(frame: Scan, *, expected: pl.DataFrame | None = None) -> CrowsPa
 
     def reduced(
         found: WholePrompts, _: pl.DataFrame | None
-    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-        return _table(found.rows), found.coverage, found.rows["pair"].unique()
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series, pl.DataFrame]:
+        pairs = _with_all(_pairs(found.rows))
+        items = items_of(pairs, GROUP, item="pair", value=pl.col("difference") > 0)
+        return _table(pairs), found.coverage, found.rows["pair"].unique(), items
 
     parts = whole_in_turn(frame, reduced, family=FAMILY, own=OWN, expected=expected)
-    tables, coverage, numbers = zip(*parts, strict=True)
+    tables, coverage, numbers, items = zip(*parts, strict=True)
+    table = together(tables, "score_kind")
     return CrowsPairs(
-        crows_pairs=together(tables, "score_kind"),
+        crows_pairs=beside_baseline(table, pl.concat(items), GROUP, scale=100.0),
         checkpoints=together(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
         settings={"intervals": "Wilson, 95 %"},
     )
 
 
-def _table(sentences: pl.DataFrame) -> pl.DataFrame:
-    pairs = _pairs(sentences)
+def _with_all(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The pairs once more, as those of the bias type `all`."""
+    return pl.concat([pairs.with_columns(bias_type=pl.lit(ALL)), pairs])
+
+
+def _table(pairs: pl.DataFrame) -> pl.DataFrame:
     keys = [*CHECKPOINT, "score_kind"]
-    overall = pairs.with_columns(bias_type=pl.lit(ALL))
     table = (
-        pl.concat([overall, pairs])
-        .group_by(*keys, "bias_type")
+        pairs.group_by(*keys, "bias_type")
         .agg(
             share=(pl.col("difference") > 0).mean(),
             stereo_score=100 * _preferred("stereo"),

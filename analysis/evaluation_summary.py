@@ -18,6 +18,8 @@ INTERVALS = (
     "Intervals (95 %) are over examples and hold for one checkpoint at a time; none allows for the "
     "number of checkpoints looked at."
 )
+UNTRAINED = 0
+"""The step of random weights."""
 NAMES = {"sa": "stereotype accuracy", "sa_gender": "sa_gender"}
 KINDS = {"masked": "masked scores", "sentence": "whole sentences"}
 
@@ -32,6 +34,7 @@ def lambada_summary(result: Lambada) -> list[str]:
             f"{_number(row['perplexity'])} per example, over {row['examples']:,} examples."
             for row in _best_and_last(rows, "acc")
         ]
+        sentences += _from_first(rows, prefix, "LAMBADA accuracy", "example")
     tied, inexact = (int(result.lambada[name].sum()) for name in ("tied", "inexact"))
     if tied:
         sentences.append(
@@ -57,6 +60,8 @@ def stereotype_summary(result: StereotypeAccuracy) -> list[str]:
                 f"over {row['sentences']:,} sentences{_verdict(row, 0.5)}."
                 for row in _best_and_last(rows, "accuracy", best="most stereotypical at ")
             ]
+            what = f"{NAMES[str(measure)]}{about}"
+            sentences += _from_first(rows, prefix, what, "sentence")
     table = result.stereotype_accuracy
     for measure, rows in ((m, table.filter(pl.col("measure") == m)) for m in NAMES):
         if tied := int(rows["tied"].sum()):
@@ -147,6 +152,8 @@ def crows_pairs_summary(result: CrowsPairs) -> list[str]:
                 + (f"; {' and '.join(parts)} of pairs of that direction" if parts else "")
                 + f"{_verdict(last, 50)}."
             )
+            what = f"the score of {KINDS[str(kind)]}"
+            sentences += _from_first(rows, prefix, what, "pair", form=".1f", unit=" points")
             sentences += _bias_types(table, last, prefix)
     neutral = int(result.crows_pairs.filter(pl.col("bias_type") == ALL)["neutral"].sum())
     if neutral:
@@ -184,6 +191,31 @@ def _bias_types(table: pl.DataFrame, last: Row, prefix: str) -> Iterator[str]:
             f"{prefix}intervals that exclude 50 % at {_step(last)}: {named or 'none'}, of "
             f"{len(own)} bias types."
         )
+
+
+def _from_first(
+    rows: pl.DataFrame, prefix: str, what: str, noun: str, *, form: str = ".3f", unit: str = ""
+) -> Iterator[str]:
+    """The last step against the first, in the measure's own unit and over what both have."""
+    steps = rows.filter(pl.col("step").is_not_null())
+    if len(steps) < 2 or steps["common"][-1] == 0:
+        return
+    row = steps.row(-1, named=True)
+    first = row["baseline_step"]
+    untrained = ", the untrained model" if first == UNTRAINED else ""
+    low, high = (row[f"from_baseline_{end}"] for end in ("low", "high"))
+    change = _with_sign(row["from_baseline"], form)
+    interval = too_few(row["common"], noun)
+    if low == low:
+        interval = f"{_with_sign(low, form)} to {_with_sign(high, form)}, in pairs"
+    yield (
+        f"{prefix}{_step(row)} against step {first:,}{untrained}: {what} {change}{unit} "
+        f"({interval})."
+    )
+
+
+def _with_sign(value: float, form: str) -> str:
+    return f"{value:+{form}}".replace("-", "−")
 
 
 def _between(row: Row, form: str, clusters: int, noun: str) -> str:

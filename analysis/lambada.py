@@ -11,6 +11,7 @@ from typing import TypeVar
 import polars as pl
 
 from logitbank.analysis.batches import Scan, frames_of
+from logitbank.analysis.from_baseline import beside_baseline, items_of
 from logitbank.analysis.pieces import (
     CHECKPOINT,
     WholePrompts,
@@ -36,7 +37,8 @@ class Lambada:
     """acc with its standard error and interval (Wilson, 95 %); perplexity per example with its
     standard error (delta method) and interval; examples; `tied` ones, whose last word shared the
     largest logit with another token and which count as wrong; `inexact` ones, whose rank is a
-    bound."""
+    bound. `from_baseline`, the difference of acc from the first checkpoint's, `baseline_step`, in
+    pairs over the `common` examples."""
     checkpoints: pl.DataFrame
     """prompts that are there with all their tokens, and how many are missing."""
     settings: Mapping[str, str | int | float | bool | None]
@@ -86,14 +88,15 @@ def lambada(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
     (0.5, 2.0)
     """
     found = examples_in_turn(frame, _table, expected=expected)
+    tables, coverage, items = zip(*found, strict=True)
     return Lambada(
-        lambada=together([table for table, _ in found]),
-        checkpoints=together([coverage for _, coverage in found]),
+        lambada=beside_baseline(together(tables), pl.concat(items), ()),
+        checkpoints=together(coverage),
         settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
     )
 
 
-def _table(examples: WholePrompts) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _table(examples: WholePrompts) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     mean, count = pl.col("logprob").mean(), pl.len()
     table = (
         examples.rows.group_by(CHECKPOINT, maintain_order=True)
@@ -121,7 +124,8 @@ def _table(examples: WholePrompts) -> tuple[pl.DataFrame, pl.DataFrame]:
         if_enough(pl.col("perplexity") * width, pl.col("examples")).alias("perplexity_high"),
         *("examples", "tied", "inexact"),
     )
-    return columns, examples.coverage
+    items = items_of(examples.rows, (), item="prompt_id", value=pl.col("correct"))
+    return columns, examples.coverage, items
 
 
 def lambada_examples(

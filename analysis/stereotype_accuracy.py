@@ -48,7 +48,8 @@ class StereotypeAccuracy:
     sentences the `missing` ones, which a checkpoint lacks or has without one of their orders. `sa`
     is the mean of both orders, so that such a sentence is in no number, and NaN where there is no
     other; `sa_gender` is over the orders that there are. `sd`, of `sa_gender` only, is the
-    deviation between option orders (ddof 1)."""
+    deviation between option orders (ddof 1). `from_baseline` is the difference from the first
+    checkpoint's share, `baseline_step`, in pairs over the `common` sentences."""
     winobias_em: pl.DataFrame
     """The `mean` of `WinobiasEm`; no rows without its prompts."""
     winobias_em_parts: pl.DataFrame

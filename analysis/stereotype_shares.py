@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from logitbank.analysis.batches import check_apart
+from logitbank.analysis.from_baseline import BASELINE, beside_baseline, items_of
 from logitbank.analysis.pieces import AGAIN, CHECKPOINT, checkpoint_name
 from logitbank.analysis.shares import standard_error, with_wilson
 from logitbank.errors import BankError
@@ -29,6 +30,7 @@ SCHEMA = {
     "tied": pl.Int64,
     "missing": pl.Int64,
     "expected": pl.Int64,
+    **BASELINE,
 }
 
 
@@ -44,20 +46,28 @@ def measured(
     if asked is None and len(frames) == 1:
         rows = _comparisons(frames[0], family)
         known = _orders(rows)
-        return _table(sentences(rows, known), known, _begun(rows), measure)
+        hits = sentences(rows, known)
+        table = _table(hits, known, _begun(rows), measure)
+        return beside_baseline(table, _items(hits), ("type",)).select(SCHEMA.keys())
     parts, apart = list[pl.DataFrame](), list[pl.DataFrame]()
     for rows in (_comparisons(frame, family) for frame in frames) if asked is None else ():
         parts = [_most(pl.concat([*parts, _orders(rows)]))]
     known = parts[0] if asked is None else asked
-    tables = []
+    tables, items = list[pl.DataFrame](), list[pl.DataFrame]()
     for rows in (_comparisons(frame, family) for frame in frames):
         begun = _begun(rows)
         if asked is not None:
             begun = begun.select(CHECKPOINT).unique().join(_types(known), on="model")
         apart.append(begun)
-        tables.append(_table(sentences(rows, known), known, begun, measure))
+        hits = sentences(rows, known)
+        tables.append(_table(hits, known, begun, measure))
+        items.append(_items(hits))
     check_apart(apart)
-    return pl.concat(tables)
+    return beside_baseline(pl.concat(tables), pl.concat(items), ("type",)).select(SCHEMA.keys())
+
+
+def _items(hits: pl.DataFrame) -> pl.DataFrame:
+    return items_of(hits, ("type",), item="sentence_id", value=pl.col("hit"))
 
 
 def _begun(rows: pl.DataFrame) -> pl.DataFrame:
@@ -179,5 +189,5 @@ def _table(
         )
     )
     return with_wilson(table, "accuracy", "sentences").select(
-        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()
+        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items() if name not in BASELINE
     )

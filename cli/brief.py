@@ -61,7 +61,9 @@ BRIEF: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "run_pairs": ("measure", "run_a", "run_b", "r", "n", "excluded"),
         "frequent": ("case", "rank", "occupation", "frequency"),
     },
-    "Lambada": {"lambada": ("acc", "low", "high", "perplexity", "examples", "tied")},
+    "Lambada": {
+        "lambada": ("acc", "low", "high", "from_baseline", "perplexity", "examples", "tied")
+    },
     "StereoSet": {
         "scores": (
             *("language", "condition", "score", "task", "domain", "lms", "ss"),

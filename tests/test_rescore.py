@@ -68,8 +68,8 @@ def test_where_nothing_lacks_nothing_is_locked_or_written(bank: Bank) -> None:
 def test_options_named_later_are_told_and_not_left_out(bank: Bank, call: Call) -> None:
     """Ten queries with two options each; the other prompt set lacks nothing and is answered."""
     message = (
-        r"org/model step 0, q-\S+ lacks scores of 20 options that prompt set 'late' named later; run"
-        rf" `logitbank rescore {bank.path}`, which reads them from full rows"
+        r"org/model step 0, q-\S+ lacks scores of 20 options that prompt set 'late' named later;"
+        rf" run `logitbank rescore {bank.path}`, which reads them from full rows"
     )
     with pytest.raises(BankError, match=message):
         bank.scan("late")

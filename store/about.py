@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logitbank.errors import UsageError
+from logitbank.errors import DamagedError, UsageError
 from logitbank.store import mirror, objects
+from logitbank.store.urls import url_of
 
 if TYPE_CHECKING:
     from logitbank.store.bank import Bank
@@ -28,6 +29,8 @@ def describe(
 ) -> "Bank":
     """Set a bank's title, licence or citation; those that are None stay. Returns the bank.
 
+    A bank whose `zarr.json` was damaged in these texts is opened by this alone, and is sound after.
+
     Raises
     ------
     UsageError
@@ -41,9 +44,12 @@ def describe(
     fields = {name: value for name, value in given.items() if value is not None}
     if not fields:
         raise UsageError("nothing to set; give a title, a licence or a citation")
-    opened = Bank.open(bank)
-    mirror.require_own(opened.path)
-    _replace(opened.path, lambda _: fields)
+    try:
+        mirror.require_own(Bank.open(bank).path)
+    except DamagedError:  # of what is written again here
+        if url_of(bank):
+            raise
+    _replace(Path(bank), lambda _: fields)
     return Bank.open(bank)
 
 
@@ -94,10 +100,10 @@ def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
         objects.remove_dead_files(root)
         metadata = objects.read_json(path)
         own = metadata["attributes"]["logitbank"]
-        fields = change(own)
-        if all(own.get(name) == value for name, value in fields.items()):
+        own.update(change(own))
+        content = objects.signed(metadata, own)
+        if content == path.read_bytes():
             return
-        own.update(fields)
-        with objects.beside(path, objects.signed(metadata, own)) as file:
+        with objects.beside(path, content) as file:
             file.replace(path)
         objects.sync(root)

@@ -68,7 +68,7 @@ def adopt_block(
         made[part] = objects.settle(staged[part])
         engine = commits.engine_of(commits.read(source.path, SEAL), block)
         fields = {"block": block, "rows": [rows.start, rows.stop], "engine": engine}
-        content = commits.document(objects_=made, **fields)
+        content = commits.document(deposit.path, str(block), objects_=made, **fields)
     with objects.locked(deposit.path / ".lock"):
         if block not in deposit.committed():
             move_into_place(deposit.path, staged)

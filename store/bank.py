@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import AbsentError, BankError, BankFormatError, DamagedError, UsageError
-from logitbank.store import commits, mirror, objects, places, tables, zarrays
+from logitbank.store import checked, commits, mirror, objects, places, tables, zarrays
 from logitbank.store import scan as scanning
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
@@ -77,7 +77,7 @@ class Bank:
         RemoteError
             The URL cannot be reached, or refuses.
         DamagedError
-            Its index is none.
+            Its index is none; or its attributes are not what was written there.
         MissingExtraError
             The extra `remote` is not installed.
         """
@@ -95,9 +95,10 @@ class Bank:
                 f"{path} is a view of a bank; `logitbank.open`, `info`, `query` and `analyze` take"
                 " it, and everything else takes the bank itself"
             )
+        root = objects.plain_path(path, "zarr.json")
+        mirror.ensure_here(root)
         try:
-            metadata = objects.read_json(objects.plain_path(path, "zarr.json"))
-            own = metadata["attributes"]["logitbank"]
+            own = objects.read_json(root)["attributes"]["logitbank"]
             found = own["format"]
         except FileNotFoundError as error:
             raise BankFormatError(
@@ -113,6 +114,7 @@ class Bank:
                 f"{path} is a bank of format {found!r}; this is logitbank {_own_version()}, which"
                 f" reads format {FORMAT_VERSION}: use logitbank >= {own.get('written_by', '?')}"
             )
+        require_as_written(root)
         return cls(path, own)
 
     def add_query_set(self, query_set: QuerySet) -> str:
@@ -396,6 +398,18 @@ class Bank:
         from logitbank.store.provenance import provenance_table
 
         return provenance_table(self)
+
+
+def require_as_written(root: Path) -> None:
+    """Refuse a bank's own `zarr.json` if its digest is not its own; other formats may have none."""
+    try:
+        checked.document(root, *zarrays.ATTRIBUTES)
+    except DamagedError as error:
+        raise DamagedError(
+            f"{root} is not what was written there: title, licence, citation or sources may have"
+            " changed. Take it from another copy of the bank, or write what it says now, right or"
+            " not, with `logitbank describe`"
+        ) from error
 
 
 def among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:

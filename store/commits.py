@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import DamagedError
-from logitbank.store import objects
+from logitbank.store import checked, mirror, objects
 from logitbank.store.objects import Digest
 from logitbank.store.schema import Json
 
@@ -61,17 +61,25 @@ def committed(deposit: Path, *, blocks: int) -> Committed:
 def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:
     """Create a commit exclusively. Returns False where another writer created it."""
     path = objects.plain_path(deposit, f"commits/{name}.json")
-    return objects.write_new(path, document(objects_=objects_, **fields))
+    return objects.write_new(path, document(deposit, name, objects_=objects_, **fields))
 
 
-def document(*, objects_: Mapping[str, Digest], **fields: object) -> bytes:
-    """The bytes of a commit that is made now."""
+def document(
+    deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object
+) -> bytes:
+    """The bytes of a commit that is made now. A seal names its deposit by the digest of that."""
     content = {
+        **({} if name == SEAL else {"deposit": folder_of(deposit)}),
         **fields,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "objects": {path: value._asdict() for path, value in sorted(objects_.items())},
     }
     return objects.signed(content, content)
+
+
+def folder_of(deposit: Path) -> str:
+    """A deposit's folder, relative to its bank."""
+    return "/".join(deposit.parts[-4:])
 
 
 def read(deposit: Path, name: str) -> dict[str, Any]:
@@ -82,9 +90,18 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
     FileNotFoundError
         There is no such commit, or a seal has just replaced it.
     DamagedError
-        It is not what a commit looks like.
+        It is not what was written there, or is the commit of another deposit.
     """
-    return objects.read_json(objects.plain_path(deposit, f"commits/{name}.json"))
+    path = objects.plain_path(deposit, f"commits/{name}.json")
+    mirror.ensure_here(path)
+    content = checked.document(path)
+    named = content.get("deposit", folder_of(deposit))  # the first banks' commits name none
+    if named != folder_of(deposit):
+        raise DamagedError(
+            f"{path} is a commit of {named!r}: it was moved or swapped; put it back, or run"
+            " `logitbank verify --repair`"
+        )
+    return content
 
 
 def engine_of(commit: Mapping[str, Any], block: int) -> Json:
@@ -125,11 +142,32 @@ def _digests(
 
 
 def digests(deposit: Path, name: str) -> dict[str, Digest]:
-    """Digests of the objects that a commit vouches for, by path relative to the deposit."""
+    """Digests of the objects that a commit vouches for, by path relative to the deposit.
+
+    Raises
+    ------
+    FileNotFoundError, DamagedError
+        As `read`; or a seal is not of the deposit's attributes.
+    """
     listed = read(deposit, name).get("objects")
     try:
-        return {path: objects.told_digest(value) for path, value in listed.items()}  # type: ignore[union-attr]
+        told = {path: objects.told_digest(value) for path, value in listed.items()}  # type: ignore[union-attr]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(
             f"{deposit}/commits/{name}.json lists no objects with digests; run `logitbank verify`"
         ) from error
+    attributes = objects.plain_path(deposit, "zarr.json")
+    if name == SEAL and checked.unsound({attributes: told.get("zarr.json", Digest("", 0))}):
+        raise DamagedError(
+            f"{deposit}/commits/{SEAL}.json is not the seal of the zarr.json there: one of the two"
+            " was moved or swapped; put it back, or run `logitbank verify --repair`"
+        )
+    return told
+
+
+def vouched(deposit: Path, state: Committed) -> dict[str, Digest]:
+    """Digests of all objects that the commits in force vouch for; raises as `digests`."""
+    found: dict[str, Digest] = {}
+    for name in state.names:
+        found |= digests(deposit, name)
+    return found

@@ -120,8 +120,9 @@ def _add_prompts(
 
 def _prompts(bank: Bank, file: tables.PromptFile) -> pl.DataFrame:
     """A table of prompts, checked against its name and its bank's query sets."""
+    tables.require_sound(file.path)
     try:
-        table = tables.read_prompts(file.path)
+        table = tables.prompts_in(file.path)
         tables.check_prompts(bank.path, table)
     except (DamagedError, UsageError) as error:
         raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error

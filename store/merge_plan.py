@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from logitbank.errors import DamagedError
-from logitbank.store import commits, objects, zarrays
+from logitbank.store import checked, commits, objects, zarrays
 from logitbank.store.bank import Bank
 from logitbank.store.commits import SEAL
 from logitbank.store.deposit import VERIFY, Deposit, read_scores
 from logitbank.store.objects import Digest
-from logitbank.store.overlap import conflict, lacking_blocks, object_digests
+from logitbank.store.overlap import conflict, lacking_blocks
 
 
 class Addition(NamedTuple):
@@ -72,7 +72,8 @@ def _check_metadata(deposit: Deposit, queries: Mapping[str, int]) -> None:
         )
     if not deposit.state().names:
         return
-    metadata = objects.read_json(objects.plain_path(deposit.path, "zarr.json"))
+    attributes = objects.plain_path(deposit.path, "zarr.json")
+    metadata = checked.document(attributes, *zarrays.ATTRIBUTES)
     own = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
     arrays = {
         f"{deposit.path}/{name}/zarr.json": (_read(deposit, f"{name}/zarr.json"), json.loads(data))
@@ -107,7 +108,7 @@ def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Additi
     if not (blocks or options):
         return None
     state = source.state()
-    digests = object_digests(source, state)
+    digests = commits.vouched(source.path, state)
     whole = state.sealed and bool(blocks) and _continues(before, digests)
     taken = [f"scores/{name}.parquet" for name in options]
     if whole:
@@ -128,7 +129,7 @@ def _continues(before: Sequence[Deposit], sealed: dict[str, Digest]) -> bool:
             return False
         shards = {
             path: digest
-            for path, digest in object_digests(deposit, deposit.state()).items()
+            for path, digest in commits.vouched(deposit.path, deposit.state()).items()
             if path.startswith("logprobs/c/")
         }
         if any(sealed.get(path) != digest for path, digest in shards.items()):
@@ -150,10 +151,14 @@ def _lacking_options(before: Sequence[Deposit], source: Deposit) -> tuple[str, .
 def _same_part(held: Deposit, new: Deposit, name: str) -> bool:
     there, here = (commits.digests(deposit.path, name) for deposit in (held, new))
     part = f"scores/{name}.parquet"
-    if there.get(part) == here.get(part):
+    if part not in there or part not in here:
+        raise DamagedError(f"{new}: no commit names {part}; {VERIFY}")
+    if there[part] == here[part]:
         return True
-    paths = (objects.plain_path(deposit.path, part) for deposit in (held, new))
-    first, second = (read_scores(path) for path in paths)
+    first, second = (
+        read_scores(objects.plain_path(deposit.path, part), told[part])
+        for deposit, told in ((held, there), (new, here))
+    )
     return first.equals(second)
 
 

@@ -2,29 +2,34 @@
 
 The copy holds the small JSON objects and, in `.remote.json`, which other objects there are. These
 are fetched when they are first read; rows of log-probabilities are read in place, by ranges. So
-everything else in this package reads paths. Only folders in the cache are such copies: a
-`.remote.json` in a stranger's bank means nothing.
+everything else in this package reads paths. What lies in the copy is compared with the listing, and
+fetched again where it was damaged. Only folders in the cache are such copies: a `.remote.json` in a
+stranger's bank means nothing.
 """
 
-import json
+import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageError
-from logitbank.store import index, objects
-from logitbank.store.index import Object, part_url
+from logitbank.store import checked, index, objects
+from logitbank.store.index import TEXT, Object, is_object, part_url
 from logitbank.store.objects import Digest
 
 if TYPE_CHECKING:
     from logitbank.store.in_place import RemoteShards
     from logitbank.store.remote import Remote, Say
 
+LOG = logging.getLogger("logitbank")
+"""What was put right without being asked; the command line shows it, and Python by default."""
 _LISTING = ".remote.json"
+_SYNCED_AT_ONCE = 32
+"""Small files that are made durable at once: one after the other, 1,400 took {N} times as long."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,13 @@ def cache_folder() -> Path:
 
 
 def mirror_of(path: Path) -> Mirror | None:
-    """The mirror that a path lies in; None of a local bank."""
+    """The mirror that a path lies in; None of a local bank.
+
+    Raises
+    ------
+    DamagedError
+        Its listing is not what was written there.
+    """
     cache = cache_folder()
     if not path.is_relative_to(cache) or path == cache:
         return None
@@ -63,23 +74,47 @@ def mirror_of(path: Path) -> Mirror | None:
         stamp = (root / _LISTING).stat()
     except FileNotFoundError:
         return None
-    return _load(root, stamp.st_mtime_ns, stamp.st_ino)
+    return _load(root, stamp.st_mtime_ns, stamp.st_ctime_ns, stamp.st_size, stamp.st_ino)
 
 
 def ensure_here(*paths: Path) -> None:
-    """Fetch those of these objects of one bank that are in it, but not in its copy yet.
+    """Fetch those of these objects of one bank that its copy lacks, or has other bytes of.
 
-    A local bank pays one look at each file. What is not in the bank either stays absent.
+    A local bank pays nothing. What is not in the bank either stays absent.
 
     Raises
     ------
     RemoteError
         The place does not give an object, or gives other bytes than it lists.
     """
+    mirror = mirror_of(paths[0]) if paths else None
+    if mirror is None:
+        return
+    present = [path for path in paths if path.exists()]
     absent = [path for path in paths if not path.exists()]
-    mirror = mirror_of(absent[0]) if absent else None
-    if mirror is not None:
-        _fetch(mirror, [path.relative_to(mirror.root).as_posix() for path in absent])
+    _fetch(mirror, [path.relative_to(mirror.root).as_posix() for path in absent])
+    if _damaged(mirror, present):
+        with objects.locked(mirror.root / ".lock"):  # another process may bring it up to date
+            mirror = mirror_of(mirror.root) or mirror
+        _fetch_again(mirror, _damaged(mirror, present))
+
+
+def _damaged(mirror: Mirror, paths: Iterable[Path]) -> list[str]:
+    """Those of these files in a copy that are not what is listed."""
+    listed = {path: path.relative_to(mirror.root).as_posix() for path in paths}
+    told = {at: mirror.listed[name].digest for at, name in listed.items() if name in mirror.listed}
+    return [listed[path] for path in checked.unsound(told)]
+
+
+def _fetch_again(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
+    try:
+        _fetch(mirror, paths, held=held)
+    except RemoteError as error:
+        raise RemoteError(
+            f"{mirror.root / paths[0]} is damaged and cannot be fetched again: {error}"
+        ) from error
+    for path in paths:
+        LOG.warning("%s was damaged and was fetched again", mirror.root / path)
 
 
 def names(folder: Path) -> list[str]:
@@ -143,7 +178,17 @@ def open_mirror(url: str) -> Path:
         ) from error
     with objects.locked(root / ".lock"):
         _refresh(root, url)
+        _make_whole(root)
     return root
+
+
+def _make_whole(root: Path) -> None:
+    """Fetch the small objects of a copy that are not there, or not what is listed."""
+    mirror = mirror_of(root)
+    assert mirror is not None, "it was refreshed"
+    small = {path: objects.plain_path(root, path) for path in mirror.listed if TEXT.fullmatch(path)}
+    _fetch(mirror, [path for path, at in small.items() if not at.exists()], held=True)
+    _fetch_again(mirror, _damaged(mirror, small.values()), held=True)
 
 
 def bring(path: str, source: Path, to: Path, expected: Digest, say: "Say") -> None:
@@ -152,6 +197,7 @@ def bring(path: str, source: Path, to: Path, expected: Digest, say: "Say") -> No
     here = objects.plain_path(source, path)
     to.parent.mkdir(parents=True, exist_ok=True)
     if mirror is None or here.exists():
+        ensure_here(here)
         data = read_checked(here, expected)
         objects.write_durable(to, data)
         say(len(data))
@@ -179,7 +225,10 @@ def read_checked(path: Path, expected: Digest) -> bytes:
     return data
 
 
-def _fetch(mirror: Mirror, paths: Sequence[str]) -> None:
+def _fetch(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
+    """Fetch objects into the copy. `held` says that its lock is, so that it is up to date."""
+    if not paths:
+        return
     from logitbank.store.remote import in_parallel
 
     def fetch(path: str) -> None:
@@ -191,7 +240,8 @@ def _fetch(mirror: Mirror, paths: Sequence[str]) -> None:
         try:
             mirror.remote(listed.part).download(path, listed.digest, to)
         except FileNotFoundError:
-            open_mirror(mirror.url)  # a seal may have replaced it since
+            if not held:
+                open_mirror(mirror.url)  # a seal may have replaced it since
             now = mirror_of(mirror.root)
             if now is not None and path in now.listed:
                 raise RemoteError(
@@ -205,7 +255,11 @@ def _fetch(mirror: Mirror, paths: Sequence[str]) -> None:
 def _refresh(root: Path, url: str) -> None:
     from logitbank.store.remote import Remote
 
-    old = mirror_of(root)
+    try:
+        old = mirror_of(root)
+    except DamagedError:
+        LOG.warning("%s was damaged and is made anew", root / _LISTING)
+        old = None
     etags = old.etags if old else ()
     parts, new_etags, changed = 1, [], False
     found: dict[str, Object] = {}
@@ -271,32 +325,48 @@ def _write(
     old: Mirror | None,
 ) -> None:
     """Bring the copy up to date: what is new first, so that a reader meanwhile lacks nothing."""
+    from logitbank.store.remote import in_parallel
+
     had = old.listed if old else {}
+    texts: dict[Path, bytes] = {}
     for path, value in found.items():
         at = objects.plain_path(root, path)
         if value.text is not None and (
             path not in had or had[path].digest != value.digest or not at.exists()
         ):
             at.parent.mkdir(parents=True, exist_ok=True)
-            _replace(at, value.text.encode())
+            texts[at] = value.text.encode()
+    in_parallel(lambda item: _replace(*item), list(texts.items()), at_once=_SYNCED_AT_ONCE)
     listed = {p: [o.digest.bytes, o.digest.sha256, o.part] for p, o in found.items()}
-    content = {"url": url, "etags": etags, "objects": listed}
-    _replace(root / _LISTING, json.dumps(content).encode())
-    for path, value in had.items():
-        if path not in found or (
-            value.text is None and found[path].digest != value.digest and found[path].text is None
-        ):
-            objects.plain_path(root, path).unlink(missing_ok=True)
+    content = {"url": url, "etags": list(etags), "objects": listed}
+    _replace(root / _LISTING, objects.signed(content, content))
+    replaced = [p for p in had if p in found and found[p].digest != had[p].digest]
+    gone = [p for p in replaced if found[p].text is None] + sorted(_held(root, old) - set(found))
+    for path in gone:
+        objects.plain_path(root, path).unlink(missing_ok=True)
+
+
+def _held(root: Path, old: Mirror | None) -> set[str]:
+    """Objects that are in the copy, or were listed; where the listing was lost, what lies there."""
+    if old is not None:
+        return set(old.listed)
+    files = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    return {path for path in files if is_object(path)}
 
 
 def _replace(path: Path, data: bytes) -> None:
     beside = path.with_name(f".{path.name}.new")  # the caller holds the copy's lock
-    beside.write_bytes(data)
+    objects.write_durable(beside, data)
     beside.replace(path)
 
 
 @lru_cache(maxsize=16)
-def _load(root: Path, mtime_ns: int, inode: int) -> Mirror:
-    content = json.loads((root / _LISTING).read_bytes())
-    listed = {p: Object(Digest(s, n), None, k) for p, (n, s, k) in content["objects"].items()}
-    return Mirror(root, content["url"], tuple(content["etags"]), listed)
+def _load(root: Path, *_stamp: int) -> Mirror:
+    try:
+        content = checked.document(root / _LISTING)
+        listed = {p: Object(Digest(s, n), None, k) for p, (n, s, k) in content["objects"].items()}
+        return Mirror(root, content["url"], tuple(content["etags"]), listed)
+    except (KeyError, TypeError, ValueError, AttributeError, DamagedError) as error:
+        raise DamagedError(
+            f"{root / _LISTING} is not what was written there; open the bank at its URL again"
+        ) from error

@@ -78,7 +78,7 @@ def require_file(path: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
+    """The JSON object in a file, whose digest nobody looks at; see `checked.document`.
 
     Raises
     ------
@@ -87,10 +87,19 @@ def read_json(path: Path) -> dict[str, Any]:
     DamagedError
         It is there and is no JSON object.
     """
+    return parse_json(path, read_limited(path))
+
+
+def read_limited(path: Path) -> bytes:
+    """The bytes of a document; FileNotFoundError, or DamagedError where it can be none."""
     require_file(path)
     if (size := path.stat().st_size) > MAX_JSON:
         raise DamagedError(f"{path} has {size:,} bytes, and documents at most {MAX_JSON:,}")
-    data = path.read_bytes()
+    return path.read_bytes()
+
+
+def parse_json(path: Path, data: bytes) -> dict[str, Any]:
+    """The JSON object that a file's bytes are; DamagedError where they are none."""
     try:
         value = json.loads(data)
         if _SURROGATE.search(data):

@@ -1,16 +1,16 @@
 """Whether two deposits of one checkpoint and query set can be one, and what the second adds."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError
-from logitbank.store import commits, objects
+from logitbank.store import commits
 from logitbank.store.attributes import compared
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import VERIFY, Deposit, read_scores
-from logitbank.store.objects import Digest
 from logitbank.store.schema import SCORES_SCHEMA
 
 _KEY = ("query", "kind", "token")
@@ -69,23 +69,13 @@ def conflict(held: Deposit, new: Deposit, what: str) -> BankError:
     )
 
 
-def object_digests(deposit: Deposit, state: Committed) -> dict[str, Digest]:
-    """Digests of all objects that the commits in force vouch for."""
-    found: dict[str, Digest] = {}
-    for name in state.names:
-        found |= commits.digests(deposit.path, name)
-    return found
-
-
 def own_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
     """Scores of committed rows (sorted) as they were deposited, without parts of later options."""
-    if state.sealed:
-        names = ["all"]
-    else:
-        names = [str(block) for block in np.unique(rows // deposit.layout.block_rows)]
-    parts = [objects.plain_path(deposit.path, f"scores/{name}.parquet") for name in names]
+    blocks = np.unique(rows // deposit.layout.block_rows).tolist()
+    own = replace(state, blocks=state.blocks if state.sealed else frozenset(blocks), options=())
     try:
-        scores = pl.concat([read_scores(part) for part in parts])
+        parts = deposit.vouched_scores(own)
+        scores = pl.concat([read_scores(part, told) for part, told in parts.items()])
     except FileNotFoundError as error:
         raise DamagedError(f"{deposit}: a committed object is gone ({error}); {VERIFY}") from error
     return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
@@ -102,7 +92,7 @@ def committed_rows(deposit: Deposit) -> np.ndarray:
 
 def _check_equal(held: Deposit, new: Deposit, common: np.ndarray) -> None:
     states = held.state(), new.state()
-    digests = object_digests(held, states[0]), object_digests(new, states[1])
+    digests = commits.vouched(held.path, states[0]), commits.vouched(new.path, states[1])
     same = {p for p, digest in digests[1].items() if digests[0].get(p) == digest}
     aligned = held.layout == new.layout
     every = same.issuperset(states[1].score_parts) and states[0].sealed == states[1].sealed

@@ -117,7 +117,8 @@ class Remote:
     def download(self, path: str, expected: Digest, to: Path, say: Say = lambda _: None) -> None:
         """Fetch an object into a file, or what an interrupted call left to fetch of it.
 
-        The file appears whole and checked, or not at all; several processes fetch it once.
+        The file appears whole, checked and durable, or not at all, in place of a damaged one;
+        several processes fetch it once.
 
         Raises
         ------
@@ -127,7 +128,7 @@ class Remote:
             The place does not give it, or gives other bytes than expected.
         """
         with objects.locked(to.with_name(f".{to.name}.lock")):
-            if to.exists():
+            if to.exists() and objects.digest(to) == expected:
                 return
             beside = to.with_name(f".{to.name}.part")
             with objects.naming_full_disk(to, expected.bytes):
@@ -139,6 +140,7 @@ class Remote:
                     " changed, or damaged on the way; run the same command again, and if that does"
                     " not help, ask its publisher to push again"
                 )
+            objects.sync(beside)
             beside.rename(to)
 
     def _continue(self, path: str, expected: Digest, beside: Path, say: Say) -> Digest:

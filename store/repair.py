@@ -87,10 +87,10 @@ def _restore(root: Path, damage: Damage) -> bool:
     aside = table.with_name(f".{table.name}-{uuid.uuid4().hex}")
     try:
         if table.parent.name == "queries":
-            frame = tables.read_query_set(root, table.stem).to_frame()
-            metadata = {tables.TOKENIZER_KEY: tables.tokenizer_of(root, table.stem)}
+            query_set = tables.query_set_in(table)
+            frame, metadata = query_set.to_frame(), {tables.TOKENIZER_KEY: query_set.tokenizer}
         else:
-            frame, metadata = tables.read_prompts(table), {}
+            frame, metadata = tables.prompts_in(table), {}
     except (LogitbankError, OSError):
         return False  # its content is damaged too
     table.rename(aside)
@@ -175,7 +175,8 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
     if kept:
         digests = commits.digests(deposit.path, SEAL)
         seal = commits.read(deposit.path, SEAL)
-        scores = read_scores(objects.plain_path(deposit.path, "scores/all.parquet"))
+        all_ = "scores/all.parquet"
+        scores = read_scores(objects.plain_path(deposit.path, all_), digests[all_])
         staging = Staging(deposit.path)
         try:
             for block in kept:

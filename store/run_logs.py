@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 
+from logitbank.errors import DamagedError
 from logitbank.store import objects
 from logitbank.store.objects import SELF_DIGEST
 from logitbank.store.schema import Json
@@ -59,12 +60,18 @@ def _is_whole(line: bytes, number: int) -> bool:
 
 
 def read(path: Path) -> list[dict[str, Json]]:
-    """The lines of a log that are whole."""
-    return [
-        json.loads(line)
-        for number, line in enumerate(_lines(path.read_bytes()))
-        if _is_whole(line, number)
-    ]
+    """The lines of a log, without a last one that was cut.
+
+    Raises
+    ------
+    DamagedError
+        Another line is not what was written there.
+    """
+    data = path.read_bytes()
+    if problem := damage(data):
+        raise DamagedError(f"{path} is not what was written there: {problem}")
+    lines = enumerate(_lines(data))
+    return [json.loads(line) for number, line in lines if _is_whole(line, number)]
 
 
 def _lines(data: bytes) -> list[bytes]:

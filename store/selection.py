@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import AbsentError
-from logitbank.store import commits, mirror, objects, tables
+from logitbank.store import checked, commits, objects, tables, zarrays
 from logitbank.store.bank import Bank
 from logitbank.store.commits import Committed
 from logitbank.store.deposit import Deposit
@@ -16,7 +16,6 @@ from logitbank.store.objects import Digest
 Step = int | None
 Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]]
 """Training steps, None for a release; or what chooses some of those that there are."""
-_ARRAYS = ("logprobs", "logsumexp")
 
 
 def chosen(
@@ -71,7 +70,7 @@ def _shown(value: object) -> str:
 
 
 def _query_sets(path: Path) -> set[str]:
-    mirror.ensure_here(path)
+    tables.require_sound(path)
     column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
     return set(column.unique().drop_nulls())
 
@@ -79,14 +78,12 @@ def _query_sets(path: Path) -> set[str]:
 def _inventory(
     root: Path, deposits: Iterable[Deposit], tables_: Iterable[Path]
 ) -> dict[str, Object]:
-    found = {"zarr.json": _text(root / "zarr.json")}
-    files = list(tables_)
-    mirror.ensure_here(*files)
-    for file in files:
-        beside = tables.digest_file(file)
-        if beside.exists():
-            found[beside.relative_to(root).as_posix()] = _text(beside)
-        found[file.relative_to(root).as_posix()] = Object(objects.digest(file))
+    found = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
+    for file in tables_:
+        tables.require_sound(file)
+        beside, path = tables.digest_file(file), file.relative_to(root).as_posix()
+        found[f"{path}.sha256"] = text_object(beside.read_text())
+        found[path] = Object(Digest(tables.told_beside(file), file.stat().st_size))
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
         own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
@@ -94,24 +91,22 @@ def _inventory(
             continue
         for group in list(folder.parents)[:-1]:
             if (root / group / "zarr.json").exists():
-                found[f"{group.as_posix()}/zarr.json"] = _text(root / group / "zarr.json")
+                found[f"{group.as_posix()}/zarr.json"] = text_object(zarrays.GROUP.decode())
         found |= {f"{folder.as_posix()}/{path}": value for path, value in own.items()}
     return found
 
 
 def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
-    digests: dict[str, Digest] = {}
+    own = {"zarr.json": _text(deposit.path / "zarr.json", *zarrays.ATTRIBUTES)}
+    for name, metadata in zarrays.array_metadata(deposit.layout).items():
+        if objects.plain_path(deposit.path, f"{name}/zarr.json").exists():
+            own[f"{name}/zarr.json"] = text_object(metadata.decode())
     for name in state.names:
-        digests |= commits.digests(deposit.path, name)
-    texts = ["zarr.json", *(f"{a}/zarr.json" for a in _ARRAYS)]
-    texts += [f"commits/{name}.json" for name in state.names]
-    found = {path: Object(d) for path, d in digests.items() if path not in texts}
-    for path in texts:
-        at = objects.plain_path(deposit.path, path)
-        if path not in texts[1:3] or at.exists():
-            found[path] = _text(at)
-    return found
+        own[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
+    return {path: Object(d) for path, d in commits.vouched(deposit.path, state).items()} | own
 
 
-def _text(path: Path) -> Object:
+def _text(path: Path, *holder: str) -> Object:
+    """A document, whose own digest is right."""
+    checked.document(objects.plain_path(path.parent, path.name), *holder)
     return text_object(path.read_text())

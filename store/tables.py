@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store import mirror, objects
+from logitbank.store import checked, mirror, objects
 from logitbank.store.attributes import QUERY_SET
+from logitbank.store.objects import Digest
 from logitbank.store.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.schema import (
     PROMPTS_SCHEMA,
@@ -27,6 +28,7 @@ TOKENIZER_KEY = "logitbank.tokenizer"
 PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
+_SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
 _PROMPT = ("prompt_id", "order_seed", "piece")
 _NULLABLE = ("order_seed", "answer", "option", "continuation", "token", "is_answer")
 _OPTION = ("option", "continuation", "token")
@@ -79,16 +81,28 @@ def read_query_set(root: Path, name: str) -> QuerySet:
     AbsentError
         It is not in the bank.
     DamagedError
-        Its content is another.
+        Its bytes or its content are others.
     """
     path = _present(root, name)
+    require_sound(path)
+    return query_set_in(path)
+
+
+def query_set_in(path: Path) -> QuerySet:
+    """The query set in a file, its content checked against the file's name.
+
+    Raises
+    ------
+    DamagedError
+        Its content is another.
+    """
     try:
         check_rows(path)
         frame = pl.read_parquet(path, glob=False).cast(QUERIES_SCHEMA)
-        query_set = QuerySet.from_frame(tokenizer_of(root, name), frame)
+        query_set = QuerySet.from_frame(_tokenizer_in(path), frame)
     except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
         raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
-    if query_set.name != name:
+    if query_set.name != path.stem:
         raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
     return query_set
 
@@ -102,6 +116,11 @@ def query_count(root: Path, name: str) -> int:
 def tokenizer_of(root: Path, name: str) -> str:
     """Digest of the tokenizer that made a query set's ids."""
     path = _present(root, name)
+    require_sound(path)
+    return _tokenizer_in(path)
+
+
+def _tokenizer_in(path: Path) -> str:
     try:
         return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
     except PARQUET_ERRORS as error:
@@ -142,15 +161,14 @@ def prompts_digest(table: pl.DataFrame) -> str:
     return json_digest(columns)[:12]
 
 
-def read_prompts(path: Path) -> pl.DataFrame:
-    """Read a table of prompts and check that its content has the digest it is named by.
+def prompts_in(path: Path) -> pl.DataFrame:
+    """The table of prompts in a file, its content checked against the file's name.
 
     Raises
     ------
     DamagedError
-        It has another, or is no table.
+        Its content is another, or it is no table.
     """
-    mirror.ensure_here(path)
     try:
         check_rows(path)
         table = pl.read_parquet(path, glob=False)
@@ -207,8 +225,8 @@ def _scan_prompts(path: Path) -> pl.LazyFrame:
 
 
 def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
-    """A table that is read later. Its footer is read now: a file cut short lacks it."""
-    mirror.ensure_here(path)
+    """A table that is read later. Its bytes and its footer are looked at now."""
+    require_sound(path)
     frame = pl.scan_parquet(path, glob=False)
     try:
         check_rows(path)
@@ -378,3 +396,38 @@ def put_table(root: Path, path: Path, data: bytes) -> None:
 def digest_file(table: Path) -> Path:
     """Where the digest of a table's bytes is, in the form that `sha256sum --check` reads."""
     return table.with_name(f"{table.name}.sha256")
+
+
+def told_beside(table: Path) -> str:
+    """The digest of a table's bytes, as the file beside it tells it.
+
+    Raises
+    ------
+    DamagedError
+        There is none, or it is of another table.
+    """
+    beside = digest_file(table)
+    again = "run `logitbank verify --repair`, which makes it again if the table is sound"
+    objects.require_file(beside)
+    try:
+        told = _SIDECAR.fullmatch(beside.read_bytes().decode(errors="replace"))
+    except FileNotFoundError as error:
+        raise DamagedError(f"{beside} is not there, so nothing vouches for it; {again}") from error
+    if told is None or told[2] != table.name:
+        raise DamagedError(f"{beside} is no line of sha256sum for that table; {again}")
+    return told[1]
+
+
+def require_sound(table: Path) -> None:
+    """Refuse a table whose bytes are not those that the digest beside it is of.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        They are others, or nothing vouches for them.
+    """
+    mirror.ensure_here(table, digest_file(table))
+    size = table.stat().st_size  # which a sidecar does not tell
+    checked.require({table: Digest(told_beside(table), size)})

@@ -30,7 +30,6 @@ _LEFT_OVER = re.compile(
 _OF_BLOCK = re.compile(r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|logprobs/c/(\d+)/0)")
 _BESIDE = ("index.json", "README.md")
 """In the bank's own folder: for readers at a URL, and the Hub's card."""
-_SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
 Progress = Callable[[str, int, int], None]
 """Called with the path of an object, and the bytes read before it and in all."""
 
@@ -199,17 +198,20 @@ def _table(root: Path, path: str, read: _Reader, needed: dict[str, str]) -> Iter
     if not beside.is_file():
         yield Damage(where, "missing", "every table has its digest beside it")
         return
-    told = _SIDECAR.fullmatch(read.read(where, beside).decode(errors="replace"))
-    if told is None or told[2] != file.name:
+    read.read(where, beside)
+    try:
+        told = tables.told_beside(file)
+    except DamagedError:
         yield Damage(where, "unreadable", "it is no line of sha256sum for that table")
-    elif told[1] != digest:
+        return
+    if told != digest:
         yield Damage(path, "changed", f"either it or {where} is another: its SHA-256 is {digest}")
     else:
         try:
             if file.parent.name == "queries":
-                tables.read_query_set(root, file.stem)
+                tables.query_set_in(file)
             else:
-                table = tables.read_prompts(file)
+                table = tables.prompts_in(file)
                 for name in table.get_column("query_set", default=pl.Series([])).unique():
                     if QUERY_SET.fullmatch(str(name)):
                         needed.setdefault(name, path)

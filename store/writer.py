@@ -7,6 +7,7 @@ one deposit. Whoever commits a block first wins; the others' work on it is dropp
 import shutil
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,8 +19,7 @@ from logitbank.errors import BankError, DamagedError
 from logitbank.store import commits, objects, zarrays
 from logitbank.store.block import check_block
 from logitbank.store.commits import SEAL, Committed
-from logitbank.store.deposit import VERIFY, Deposit, read_scores
-from logitbank.store.objects import Digest
+from logitbank.store.deposit import Deposit, read_attributes, read_scores
 from logitbank.store.schema import BlockData, Json, Layout
 from logitbank.store.staging import Staging, remove_dead_staging
 
@@ -173,8 +173,12 @@ class DepositWriter:
 
     def _write_seal(self, state: Committed, folder: Path) -> None:
         deposit = self.deposit
-        digests = _block_digests(deposit, state)
-        scores = pl.concat([_checked_scores(deposit, part, digests) for part in _parts(state)])
+        digests = commits.vouched(deposit.path, replace(state, options=()))
+        parts = deposit.vouched_scores(replace(state, options=()))
+        try:
+            scores = pl.concat([read_scores(part, told) for part, told in parts.items()])
+        except (FileNotFoundError, DamagedError) as error:
+            raise DamagedError(f"{deposit} cannot be sealed: {error}") from error
         write_scores(folder / "scores.parquet", scores)
         logsumexp = scores.unique("query").sort("query")["logsumexp"].to_numpy().astype(np.float32)
         metadata = zarrays.array_metadata(deposit.layout)
@@ -184,8 +188,8 @@ class DepositWriter:
         }
         kept = {p: value for p, value in digests.items() if not p.startswith("scores/")}
         made = {p: objects.settle(file) for p, file in staged.items()}
-        plain = ["zarr.json", *(f"{name}/zarr.json" for name in metadata)]
-        described = {p: objects.digest(deposit.path / p) for p in plain}
+        described = {"zarr.json": objects.digest(deposit.path / "zarr.json")}
+        described |= {f"{name}/zarr.json": objects.digest_of(m) for name, m in metadata.items()}
         move_into_place(deposit.path, staged)
         commits.commit(
             deposit.path,
@@ -201,11 +205,9 @@ class DepositWriter:
 def _attributes(deposit: Deposit) -> object:
     """Its attributes as they are now; None where it is gone."""
     try:
-        metadata = objects.read_json(deposit.path / "zarr.json")
+        return read_attributes(deposit.path)
     except FileNotFoundError:
         return None
-    attributes = metadata.get("attributes")
-    return attributes.get("logitbank") if isinstance(attributes, dict) else None
 
 
 def remove_sealed_parts(deposit: Deposit) -> None:
@@ -227,30 +229,12 @@ def move_into_place(deposit: Path, staged: Mapping[str, Path]) -> None:
         objects.sync(folder)
 
 
-def _block_digests(deposit: Deposit, state: Committed) -> dict[str, Digest]:
-    found: dict[str, Digest] = {}
-    for block in sorted(state.blocks):
-        found |= commits.digests(deposit.path, str(block))
-    return found
-
-
 def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
     """The first block of each engine, where the commits that the seal replaces name others."""
     by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
     if set(map(str, by)) == {str(engine)}:
         return {}
     return {"engines": [[b, own] for b, own in enumerate(by) if not b or own != by[b - 1]]}
-
-
-def _parts(state: Committed) -> list[str]:
-    return [f"scores/{block}.parquet" for block in sorted(state.blocks)]
-
-
-def _checked_scores(deposit: Deposit, part: str, digests: Mapping[str, Digest]) -> pl.DataFrame:
-    path = objects.plain_path(deposit.path, part)
-    if not path.exists() or objects.digest(path) != digests.get(part):
-        raise DamagedError(f"{path} is not what was committed, so it cannot be sealed; {VERIFY}")
-    return read_scores(path)
 
 
 def write_scores(path: Path, scores: pl.DataFrame) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import zarr
 
 _CHOOSING = threading.Lock()  # Zarr's configuration is one for all threads
+ATTRIBUTES = ("attributes", "logitbank")
+"""Where a bank's, and a deposit's, own attributes and their digest are in `zarr.json`."""
 GROUP = json_bytes({"zarr_format": 3, "node_type": "group", "attributes": {}})
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _CRC32C = {"name": "crc32c"}

@@ -1,6 +1,9 @@
 """Small banks for tests: few queries, few outputs, made without a model."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +17,7 @@ from logitbank.store import (
     Layout,
     Query,
     QuerySet,
+    objects,
 )
 from logitbank.store.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, Dtype
 
@@ -74,3 +78,25 @@ def block_data(layout: Layout, block: int, *, seed: int = 0) -> BlockData:
     ]
     frame = pl.DataFrame(scores, schema=SCORES_SCHEMA, orient="row", strict=False)
     return BlockData(logprobs if full else None, frame)
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a document, and give it the digest that it has then, as who made it so would."""
+    document = json.loads(path.read_text())
+    change(document)
+    own = document["attributes"]["logitbank"] if path.name == "zarr.json" else document
+    path.write_bytes(objects.signed(document, own))
+
+
+def recommit(deposit: Path, relative: str) -> None:
+    """Let the commits of a deposit vouch for what one of its objects is now."""
+    told = objects.digest(deposit / relative)._asdict()
+    for commit in deposit.glob("commits/*.json"):
+        if relative in json.loads(commit.read_text())["objects"]:
+            rewrite(commit, lambda content: content["objects"].update({relative: told}))
+
+
+def resign_table(table: Path) -> None:
+    """Let the digest beside a table be that of its bytes now."""
+    beside = table.with_name(f"{table.name}.sha256")
+    beside.write_text(f"{objects.digest(table).sha256}  {table.name}\n")

@@ -1,5 +1,4 @@
 import hashlib
-import json
 import os
 import re
 import warnings
@@ -21,6 +20,8 @@ from tests.small_banks import (
     logits,
     new_bank,
     prompt_table,
+    resign_table,
+    rewrite,
     spec,
 )
 
@@ -28,9 +29,7 @@ STEP0 = CheckpointId("org/model", step=0)
 
 
 def rewrite_json(path: Path, **own: object) -> None:
-    metadata = json.loads(path.read_text())
-    metadata["attributes"]["logitbank"] |= own
-    path.write_text(json.dumps(metadata))
+    rewrite(path, lambda metadata: metadata["attributes"]["logitbank"].update(own))
 
 
 def test_bank_keeps_its_attributes(tmp_path: Path) -> None:
@@ -87,6 +86,9 @@ def test_query_set_with_other_content_is_damage(tmp_path: Path) -> None:
     bank.add_query_set(other)
     folder = bank.path / "queries"
     (folder / f"{other.name}.parquet").replace(folder / f"{QUERY_SET.name}.parquet")
+    with pytest.raises(DamagedError, match=r"parquet is not what was committed: its SHA-256 is"):
+        bank.query_set(QUERY_SET.name)
+    resign_table(folder / f"{QUERY_SET.name}.parquet")
     with pytest.raises(DamagedError, match=f"holds the queries of {other.name}"):
         bank.query_set(QUERY_SET.name)
 
@@ -95,12 +97,19 @@ def test_a_query_set_cut_short_is_damage(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     (path,) = bank.path.glob("queries/*.parquet")
     os.truncate(path, 100)
-    for use in (
+    uses = (
         lambda: bank.query_set(QUERY_SET.name),
         lambda: bank.option_tokens(QUERY_SET.name),
         lambda: bank.begin(spec()),
         lambda: tables.tokenizer_of(bank.path, QUERY_SET.name),
-    ):
+    )
+    for use in uses:
+        with pytest.raises(
+            DamagedError, match=r"parquet is not what was committed: its SHA.*verify"
+        ):
+            use()
+    resign_table(path)
+    for use in uses:
         with pytest.raises(DamagedError, match=r"parquet is no query set \(.*logitbank verify"):
             use()
 

@@ -31,7 +31,7 @@ from logitbank.store import (
 )
 from logitbank.store.schema import SCORES_SCHEMA, folder_name, json_digest
 from logitbank.store.tables import TOKENIZER_KEY, prompts_digest
-from tests.small_banks import QUERY_SET, block_data, new_bank, prompt_table, spec
+from tests.small_banks import QUERY_SET, block_data, new_bank, prompt_table, rewrite, spec
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "format.md").read_text()
 SECTIONS = dict(re.findall(r"^#+ (.+)\n((?:(?!#+ ).*\n)*)", DOCUMENT, re.MULTILINE))
@@ -424,8 +424,5 @@ def test_what_may_be_deleted_may_be_deleted(bank: Bank) -> None:
 
 
 def test_members_that_a_reader_does_not_know_are_ignored(bank: Bank) -> None:
-    file = bank.path / "zarr.json"
-    metadata = read(file)
-    metadata["attributes"]["logitbank"]["colour"] = "green"
-    file.write_text(json.dumps(metadata))
+    rewrite(bank.path / "zarr.json", lambda told: told["attributes"]["logitbank"].update(colour=1))
     assert len(Bank.open(bank.path).deposits()) == 4

@@ -11,7 +11,7 @@ from logitbank.errors import BankFormatError, UsageError
 from logitbank.store import Bank, CheckpointId, describe, verify
 from tests.checkpoints import VOCAB
 from tests.fakes import FakeBackend, InProcess
-from tests.small_banks import QUERY_SET, TOKENIZER, block_data, logits, new_bank, spec
+from tests.small_banks import QUERY_SET, TOKENIZER, block_data, logits, new_bank, rewrite, spec
 from tests.test_extract import questions, write_series
 
 
@@ -93,11 +93,9 @@ def test_texts_of_strangers_are_shown_as_text(
 ) -> None:
     bank = Bank.create(tmp_path / "b", title="\x1b[2Jevil [red]", citation="one\ntwo")
     path = bank.path / "zarr.json"
-    told = json.loads(path.read_text())
-    own = told["attributes"]["logitbank"]
-    own["sources"] = [{"title": "\x1b]0;x\x07", "models": ["m"]}, {"models": [3]}, 7]
-    own["licence"] = {"not": "text"}
-    path.write_text(json.dumps(told))
+    sources = [{"title": "\x1b]0;x\x07", "models": ["m"]}, {"models": [3]}, 7]
+    fields = {"sources": sources, "licence": {"not": "text"}}
+    rewrite(path, lambda told: told["attributes"]["logitbank"].update(fields))
     show_bank.print_bank(Bank.open(bank.path), "table")
     text = capsys.readouterr().out
     assert "\x1b" not in text

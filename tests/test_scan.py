@@ -8,7 +8,16 @@ import pytest
 from logitbank.errors import BankError, DamagedError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, rescore
 from logitbank.store.schema import PROMPTS_SCHEMA
-from tests.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
+from tests.small_banks import (
+    QUERY_SET,
+    block_data,
+    logits,
+    new_bank,
+    prompt_table,
+    recommit,
+    resign_table,
+    spec,
+)
 
 CHECKPOINT = ["model", "run", "run_seed", "step"]
 VALUES = [
@@ -137,25 +146,32 @@ def test_rescored_options_join_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("prompts/parity-*.parquet", r"parity-\w+.parquet is no table of prompts \(.*verify"),
-        ("m/main/0/q-*/scores/all.parquet", r"all.parquet is no table of scores \(.*verify"),
+        ("prompts/parity-*.parquet", r"parity-\w+.parquet is (not|no table of prompts \().*verify"),
+        ("m/main/0/q-*/scores/all.parquet", r"all.parquet is (not|no table of scores \().*verify"),
     ],
 )
+@pytest.mark.parametrize("vouched", [False, True])
 def test_a_file_cut_short_is_damage_before_anything_is_collected(
-    tmp_path: Path, file: str, message: str, left: int
+    tmp_path: Path, file: str, message: str, left: int, vouched: bool
 ) -> None:
     bank = new_bank(tmp_path / "b")
     deposit(bank, logits(), step=0)
     (path,) = bank.path.glob(file)
     os.truncate(path, left % path.stat().st_size)
-    with pytest.raises(DamagedError, match=message):
+    if vouched and path.parent.name == "scores":
+        recommit(path.parents[1], "scores/all.parquet")
+    elif vouched:
+        resign_table(path)
+    with pytest.raises(DamagedError, match=message) as raised:
         bank.scan("parity")
+    assert ("is not what was committed" in str(raised.value)) is not vouched
 
 
 def test_another_table_in_the_place_of_prompts_is_damage(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     (path,) = bank.path.glob("prompts/*.parquet")
     prompt_table().drop("text").write_parquet(path)
+    resign_table(path)
     for read in (lambda: bank.scan("parity"), lambda: bank.option_tokens(QUERY_SET.name)):
         with pytest.raises(DamagedError, match="is no table of prompts: it has no text; run"):
             read()

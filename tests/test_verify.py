@@ -9,7 +9,7 @@ import pytest
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Query, QuerySet, leftovers, objects, repair, verify
 from logitbank.store.tables import TOKENIZER_KEY
-from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, spec
+from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, rewrite, spec
 
 
 def bank_of_two(path: Path) -> Bank:
@@ -104,7 +104,7 @@ def test_commit_that_points_outside_is_refused(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     commit = place(bank, 1) / "commits" / "2.json"
     entry = {"sha256": "0", "bytes": 1}
-    commit.write_text(json.dumps({"objects": {"../../../../../zarr.json": entry}}))
+    rewrite(commit, lambda told: told.update(objects={"../../../../../zarr.json": entry}))
     (damage,) = verify(bank)
     assert damage.problem == "foreign"
     assert "is no path inside a bank; do not trust it" in damage.detail
@@ -173,7 +173,7 @@ def test_what_no_bank_has_above_deposits_is_named(tmp_path: Path) -> None:
 
 def test_damaged_attributes_and_moved_deposits_are_named(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    (place(bank, 0) / "zarr.json").write_text("{}")
+    rewrite(place(bank, 0) / "zarr.json", lambda told: told["attributes"]["logitbank"].clear())
     place(bank, 1).parent.rename(bank.path / "org%2Fmodel" / "main" / "9")
     found = verify(bank)
     assert [damage.problem for damage in found] == ["unreadable", "unreadable"]

@@ -1,0 +1,131 @@
+"""Bytes that are what a commit, a sidecar or a document says they are, before anybody parses them.
+
+A file is looked at once in a process: SHA-256 over all of it. That is remembered by path, size,
+times and inode, so that a later look costs one `stat`; what decays on the disk between two looks,
+without a write, is found by the next process.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logitbank.errors import DamagedError
+from logitbank.store import objects
+from logitbank.store.objects import SELF_DIGEST, Digest
+
+_SETTLED_NS = 10**9
+"""Age from which a file's times tell its versions apart. Clocks of file systems tick every few ms
+(4 on ext4, 1,000 on old NFS), so that two writes soon after each other may bear the same time."""
+_THREADS = 8
+
+
+class _Stamp(NamedTuple):
+    """What tells the versions of a file apart without reading it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    device: int
+
+
+_sound: dict[tuple[Path, Digest], _Stamp] = {}
+
+
+def require(expected: Mapping[Path, Digest]) -> None:
+    """Refuse files that are not what was committed. Many are read in threads.
+
+    Raises
+    ------
+    FileNotFoundError
+        One is not there.
+    DamagedError
+        One has other bytes; names it.
+    """
+    for path in unsound(expected):
+        told, size = expected[path], path.stat().st_size
+        differs = f"{told.bytes:,} bytes were, and {size:,} are there"
+        if size == told.bytes:
+            differs = f"its SHA-256 is not {told.sha256[:12]}…"
+        raise DamagedError(f"{path} is not what was committed: {differs}; run `logitbank verify`")
+
+
+def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
+    """Those of these files that have other bytes than expected.
+
+    Raises
+    ------
+    FileNotFoundError
+        One is not there.
+    DamagedError
+        One is no file.
+    """
+    looks = [(path, told, _stamp(path)) for path, told in expected.items()]
+    unseen = [look for look in looks if _sound.get(look[:2]) != look[2]]
+    if len(unseen) < 2:
+        sound = [_is_sound(*look) for look in unseen]
+    else:
+        with ThreadPoolExecutor(min(_THREADS, len(unseen))) as pool:  # hashlib frees the GIL
+            sound = list(pool.map(_is_sound, *zip(*unseen, strict=True)))
+    return [path for (path, _, _), fine in zip(unseen, sound, strict=True) if not fine]
+
+
+def document(path: Path, *holder: str) -> dict[str, Any]:
+    """The JSON object in a file, whose own digest is right.
+
+    Parameters
+    ----------
+    path
+        A file that `objects.signed` made.
+    holder
+        Names of the members that lead to the object that has the digest.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        It is no JSON object, or not as it was written.
+    """
+    data = objects.read_limited(path)
+    content = objects.parse_json(path, data)
+    if not _tells_itself(data, content, holder):
+        raise DamagedError(
+            f"{path} is not what was written there: its SHA-256 is not the one that it tells of"
+            " itself; run `logitbank verify`"
+        )
+    return content
+
+
+def _tells_itself(data: bytes, content: Any, holder: Iterable[str]) -> bool:
+    """Whether the digest in a document is that of its text without it.
+
+    The member is cut out of the text: to write the document again takes a hundred times as long.
+    """
+    depth = 1
+    for name in holder:
+        content = content.get(name) if isinstance(content, dict) else None
+        depth += 1
+    told = content.get(SELF_DIGEST) if isinstance(content, dict) else None
+    if not isinstance(told, str):
+        return False
+    before, found, after = data.partition(f',\n{"  " * depth}"{SELF_DIGEST}": "{told}"'.encode())
+    return bool(found) and hashlib.sha256(before + after).hexdigest() == told
+
+
+def _stamp(path: Path) -> _Stamp:
+    now = path.stat()
+    return _Stamp(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev)
+
+
+def _is_sound(path: Path, told: Digest, stamp: _Stamp) -> bool:
+    """Whether a file is what is told of it; if so, it is remembered with its stamp."""
+    objects.require_file(path)
+    if stamp.size != told.bytes or objects.digest(path) != told:
+        return False
+    if time.time_ns() - max(stamp.mtime_ns, stamp.ctime_ns) > _SETTLED_NS:
+        _sound[path, told] = stamp
+    return True

@@ -1,8 +1,9 @@
 """Take over what a merge planned: data beside, checked, moved into place, and then the commit."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from logitbank.store.commits import SEAL
 from logitbank.store.copying import copy_checked
 from logitbank.store.deposit import Deposit
 from logitbank.store.merge_plan import Addition, block_commit_of, options_commit_of, seal_of
+from logitbank.store.objects import Digest
 from logitbank.store.overlap import conflict, own_scores
 from logitbank.store.staging import Staging, remove_dead_staging
 from logitbank.store.writer import move_into_place, remove_sealed_parts, write_scores
@@ -58,22 +60,31 @@ def adopt_block(
     source, part = addition.source, f"scores/{block}.parquet"
     own = [p for p in (part, f"logprobs/c/{block}/0") if p in addition.objects]
     staged = _stage(addition, own, staging, copied)
-    if part in addition.objects:
+    made = {path: addition.objects[path] for path in own}  # proved while they were copied
+    name = str(block) if part in made else SEAL
+    if part in made:
         content = block_commit_of(source, block)
     else:  # out of a sealed deposit, whose scores are one part
         state, rows = source.state(), source.layout.rows(block)
         staged[part] = staging / "scores.parquet"
         write_scores(staged[part], own_scores(source, state, np.arange(rows.start, rows.stop)))
-        made = {path: addition.objects[path] for path in own}  # proved while they were copied
         made[part] = objects.settle(staged[part])
-        engine = commits.engine_of(commits.read(source.path, SEAL), block)
-        fields = {"block": block, "rows": [rows.start, rows.stop], "engine": engine}
-        content = commits.document(deposit.path, str(block), objects_=made, **fields)
+    if name == SEAL or addition.folder != commits.folder_of(source.path):
+        content = _commit_again(deposit, block, made, commits.read(source.path, name))
     with objects.locked(deposit.path / ".lock"):
         if block not in deposit.committed():
             move_into_place(deposit.path, staged)
             objects.write_new(deposit.path / "commits" / f"{block}.json", content)
     _drop(staged)
+
+
+def _commit_again(
+    deposit: Deposit, block: int, made: Mapping[str, Digest], told: Mapping[str, Any]
+) -> bytes:
+    """The commit of a block by a seal, or by the commit of another deposit."""
+    rows, engine = deposit.layout.rows(block), commits.engine_of(told, block)
+    fields = {"block": block, "rows": [rows.start, rows.stop], "engine": engine}
+    return commits.document(deposit.path, str(block), objects_=made, **fields)
 
 
 def _options(

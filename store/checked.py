@@ -22,7 +22,7 @@ _SETTLED_NS = 10**9
 _THREADS = 8
 
 
-class _Stamp(NamedTuple):
+class Stamp(NamedTuple):
     """What tells the versions of a file apart without reading it."""
 
     size: int
@@ -31,8 +31,13 @@ class _Stamp(NamedTuple):
     inode: int
     device: int
 
+    @property
+    def settled(self) -> bool:
+        """Whether another version would bear another stamp."""
+        return time.time_ns() - max(self.mtime_ns, self.ctime_ns) > _SETTLED_NS
 
-_sound: dict[tuple[Path, Digest], _Stamp] = {}
+
+_sound: dict[tuple[Path, Digest], Stamp] = {}
 
 
 def require(expected: Mapping[Path, Digest]) -> None:
@@ -63,7 +68,7 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     DamagedError
         One is no file.
     """
-    looks = [(path, told, _stamp(path)) for path, told in expected.items()]
+    looks = [(path, told, stamp_of(path)) for path, told in expected.items()]
     unseen = [look for look in looks if _sound.get(look[:2]) != look[2]]
     if len(unseen) < 2:
         sound = [_is_sound(*look) for look in unseen]
@@ -116,16 +121,16 @@ def _tells_itself(data: bytes, content: Any, holder: Iterable[str]) -> bool:
     return bool(found) and hashlib.sha256(before + after).hexdigest() == told
 
 
-def _stamp(path: Path) -> _Stamp:
+def stamp_of(path: Path) -> Stamp:
     now = path.stat()
-    return _Stamp(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev)
+    return Stamp(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev)
 
 
-def _is_sound(path: Path, told: Digest, stamp: _Stamp) -> bool:
+def _is_sound(path: Path, told: Digest, stamp: Stamp) -> bool:
     """Whether a file is what is told of it; if so, it is remembered with its stamp."""
     objects.require_file(path)
     if stamp.size != told.bytes or objects.digest(path) != told:
         return False
-    if time.time_ns() - max(stamp.mtime_ns, stamp.ctime_ns) > _SETTLED_NS:
+    if stamp.settled:
         _sound[path, told] = stamp
     return True

@@ -125,37 +125,20 @@ def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:
     return [(first, engine) for first, engine in pairs]
 
 
-def lasting_digests(deposit: Path, name: str) -> Mapping[str, Digest]:
-    """As `digests`, read again only where the commit's file has changed: as cheap as a look at it.
-
-    For those who read rows: a seal over many blocks takes longer to parse than one row to read.
-    """
-    now = objects.plain_path(deposit, f"commits/{name}.json").stat()
-    return _digests(deposit, name, now.st_mtime_ns, now.st_ino, now.st_size)
-
-
-@lru_cache(maxsize=512)  # of 154 checkpoints or more, each with some 30 shards
-def _digests(
-    deposit: Path, name: str, mtime_ns: int, inode: int, size: int
-) -> Mapping[str, Digest]:
-    return digests(deposit, name)
-
-
-def digests(deposit: Path, name: str) -> dict[str, Digest]:
+def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
     """Digests of the objects that a commit vouches for, by path relative to the deposit.
+
+    A commit is read again only where its file is another than before.
 
     Raises
     ------
     FileNotFoundError, DamagedError
         As `read`; or a seal is not of the deposit's attributes.
     """
-    listed = read(deposit, name).get("objects")
-    try:
-        told = {path: objects.told_digest(value) for path, value in listed.items()}  # type: ignore[union-attr]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DamagedError(
-            f"{deposit}/commits/{name}.json lists no objects with digests; run `logitbank verify`"
-        ) from error
+    path = objects.plain_path(deposit, f"commits/{name}.json")
+    mirror.ensure_here(path)
+    stamp = checked.stamp_of(path)
+    told = (_lasting if stamp.settled else _listed)(deposit, name, stamp)
     attributes = objects.plain_path(deposit, "zarr.json")
     if name == SEAL and checked.unsound({attributes: told.get("zarr.json", Digest("", 0))}):
         raise DamagedError(
@@ -163,6 +146,19 @@ def digests(deposit: Path, name: str) -> dict[str, Digest]:
             " was moved or swapped; put it back, or run `logitbank verify --repair`"
         )
     return told
+
+
+def _listed(deposit: Path, name: str, _: checked.Stamp) -> Mapping[str, Digest]:
+    listed = read(deposit, name).get("objects")
+    try:
+        return {path: objects.told_digest(value) for path, value in listed.items()}  # type: ignore[union-attr]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(
+            f"{deposit}/commits/{name}.json lists no objects with digests; run `logitbank verify`"
+        ) from error
+
+
+_lasting = lru_cache(maxsize=1024)(_listed)
 
 
 def vouched(deposit: Path, state: Committed) -> dict[str, Digest]:

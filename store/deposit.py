@@ -199,7 +199,7 @@ class Deposit:
 
         def read(state: Committed) -> dict[int, Digest]:
             blocks = {int(block): SEAL if state.sealed else str(block) for block in of_rows}
-            listed = {name: commits.lasting_digests(self.path, name) for name in {*blocks.values()}}
+            listed = {name: commits.digests(self.path, name) for name in {*blocks.values()}}
             return {b: _shard_digest(listed[name], b, self.path) for b, name in blocks.items()}
 
         return self.retrying(read)

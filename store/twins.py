@@ -3,7 +3,7 @@
 Each byte is checked against its commit while it is copied, as in a merge.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from logitbank.errors import DamagedError
 from logitbank.store import commits, objects, places
@@ -94,7 +94,7 @@ class Copier:
         addition = Addition(twin, self._folder, (block,), (), False, taken)
         adopt_block(self._deposit, addition, block, self._staging.path, copied)
 
-    def _check_scores(self, digests: dict[str, Digest]) -> None:
+    def _check_scores(self, digests: Mapping[str, Digest]) -> None:
         """Once: the scores of all blocks are one file in a sealed deposit."""
         name = "scores/all.parquet"
         if self._scores == digests[name]:

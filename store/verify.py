@@ -225,7 +225,8 @@ def _deposit_damage(bank: Bank, folder: str, read: _Reader) -> list[Damage]:
     except FileNotFoundError:
         return _orphans(bank.path, folder)
     except BankError as error:
-        return [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
+        changed = _document(bank.path, f"{folder}/zarr.json", read, folder)
+        return [*changed] or [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
     try:
         found = _deposit(bank.path, deposit, folder, read)
     except BankError as error:  # a symbolic link, or commits that are no commits

@@ -104,9 +104,7 @@ class Places:
                 file.write_bytes(sound)
         return tally
 
-    def _judge(
-        self, place: str, kind: str, what: str, chance: random.Random, tally: Tally
-    ) -> None:
+    def _judge(self, place: str, kind: str, what: str, chance: random.Random, tally: Tally) -> None:
         refused = False
         if place == "server":  # what is in the cache is not asked for again
             shutil.rmtree(self.cache)

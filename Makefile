@@ -5,8 +5,10 @@
 # make anywhere  the numerical tests under other instruction sets and thread counts, in a quarter
 #             of an hour
 # make docs   the site in build/docs/index.html; a link that leads nowhere is an error
-# make long   every byte flipped, thousands of random steps, demos of several seeds, in 45 minutes
+# make long   every byte flipped, thousands of random steps, demos of several seeds, and the model
+#             of `make real` against plain transformers, in an hour
 # make demo   the main job, from nothing to a report
+# make real   the same on SmolLM2-135M, fine-tuned here, in ten minutes
 # make bench  measured ratios, in docs/benchmarks.md and bench/results
 # make clean  remove what these made, the environment too
 
@@ -15,7 +17,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help dev check test anywhere docs long demo bench clean
+.PHONY: help dev check test anywhere docs long demo real bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -44,14 +46,17 @@ docs: $(READY)
 
 long: $(READY)
 	LOGITBANK_LONG=1 $(BIN)/python -m pytest tests/test_repair.py tests/test_bank_model.py \
-		tests/test_demo_seeds.py
+		tests/test_demo_seeds.py tests/test_real_model.py
 
 demo: $(READY)
 	@rm -rf demo
 	@$(BIN)/logitbank demo demo
 
+real: $(READY)
+	@$(BIN)/python -m scripts.real
+
 bench: $(READY)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) build demo docs/reference/_commands.md *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo real docs/reference/_commands.md *.egg-info .mypy_cache .pytest_cache .ruff_cache

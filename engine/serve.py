@@ -42,7 +42,12 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
     def leave(*_: object) -> None:
         """Stop after the block at hand, or at once: who loads weights has nothing to lose."""
         stop.set()
-        if worker.stop() or running is None:
+        at_hand = worker.stop()
+        if running is None:
+            return
+        if at_hand:
+            if not sending.locked():  # else what is being sent would be cut
+                worker.leave()
             return
         worker.abandon()
         if sending.acquire(blocking=False):  # the interrupted thread may be the one that sends

@@ -129,10 +129,15 @@ class VllmEngine:
             method.process_weights_after_loading = watched  # type: ignore[union-attr]
 
     def _held(self, model: torch.nn.Module) -> Fingerprint:
-        """Fingerprint of every parameter, counted under each of its names."""
+        """Fingerprint of every parameter, counted under each of its names.
+
+        The CPU build holds the biases of low-precision layers in float32, rounded all the same.
+        """
         total = (0, 0)
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            own = fingerprint(parameter) if parameter.numel() else self._packed.get(name, (0, 1))
+            own = self._packed.get(name, (0, 1))
+            if parameter.numel():
+                own = fingerprint(parameter.to(self._model_config.dtype))
             total = add(total, own)
         return total
 

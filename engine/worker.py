@@ -53,6 +53,24 @@ class _Left(Exception):  # noqa: N818 (nothing is wrong)
     """The block at hand is left without being committed."""
 
 
+class _Progress:
+    """Of the block that is being scored."""
+
+    def __init__(self, rows: int) -> None:
+        self._start, self._rows, self._scored = time.monotonic(), rows, 0
+
+    def add(self, rows: int) -> None:
+        self._scored += rows
+
+    def ends(self) -> float:
+        """When, at its rate so far; nobody knows before the first batch."""
+        if self._scored >= self._rows:
+            return 0.0
+        now = time.monotonic()
+        rest = (self._rows - self._scored) / self._scored if self._scored else math.inf
+        return now + (now - self._start) * rest
+
+
 class Worker:
     """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
 
@@ -67,6 +85,7 @@ class Worker:
         self._stop = threading.Event()
         self._finish_by = math.inf
         self._at_hand = False
+        self._progress: _Progress | None = None
         self._spent: dict[Phase, float] = {}
         self._tokens = Tokens(0, 0)
 
@@ -82,6 +101,16 @@ class Worker:
         self._finish_by = min(self._finish_by, time.monotonic() + FINISH_S)
         self._stop.set()
         return self._at_hand
+
+    def leave(self) -> None:
+        """Leave the block that is being scored, if it would take too long.
+
+        For a handler of signals, which runs in the middle of what the engine does: on a busy
+        machine a single batch may take as long as the time of grace. Nothing of the engine's is
+        used afterwards.
+        """
+        if self._progress is not None and self._progress.ends() > self._finish_by:
+            raise _Left
 
     def run(self, job: Job) -> None:
         """Score and deposit everything in `job`; errors come out as LogitbankError."""
@@ -240,30 +269,30 @@ class Worker:
         assert self._backend is not None
         sink = ReducingSink(reducer)
         counter = _Counter(self._emit, plan.checkpoint)
-        start, scored, left = time.monotonic(), 0, False
+        progress = _Progress(len(wanted))
 
         def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
-            nonlocal scored, left
             sink(indices, logits)
             counter.add(len(indices), sum(len(wanted[i].ids) for i in indices))
-            scored += len(indices)
-            now = time.monotonic()
-            ends = now + (now - start) * (len(wanted) - scored) / scored
-            if self._stop.is_set() and scored < len(wanted) and ends > self._finish_by:
-                left = True
-                raise _Left
+            progress.add(len(indices))
+            if self._stop.is_set():
+                self.leave()
 
         try:
+            self._progress = progress
             cost = self._backend.score(wanted, counted)
             self._tokens = Tokens(*map(sum, zip(self._tokens, cost, strict=True)))
             counter.flush()
             sink.raise_pending()
         except EngineError as error:
+            self._progress = None
             raise EngineError(f"{plan.checkpoint}: {self._name_prompt(error, plan)}") from error
-        except Exception:
-            if not left:  # an engine may put an error of its own around ours
+        except Exception as error:
+            if not _is_left(error):
                 raise
             return False
+        finally:
+            self._progress = None
         return True
 
     def _name_prompt(self, error: EngineError, plan: DepositPlan) -> str:
@@ -313,6 +342,13 @@ class Worker:
         event = CanaryChecked(job.checkpoint, difference, allowed, reference.rounding)
         self._emit(event)
         return event
+
+
+def _is_left(error: BaseException | None) -> bool:
+    """An engine may put an error of its own around ours."""
+    while error is not None and not isinstance(error, _Left):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _worst(checks: Sequence[CanaryChecked]) -> dict[str, Json]:

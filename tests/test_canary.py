@@ -13,10 +13,10 @@ from logitbank.engine.canary import Reference, compare
 from logitbank.engine.events import CanaryChecked, Event, Summary
 from logitbank.engine.extract import run
 from logitbank.errors import EngineError
-from logitbank.store import Bank
+from logitbank.store import Bank, Query
 from tests.checkpoints import make_checkpoint
 from tests.fakes import FakeBackend, InProcess
-from tests.preloaded import Preloaded
+from tests.preloaded import Preloaded, require_vllm
 from tests.run_driver import extraction
 
 LOGITS = np.array([1.0, -2.0, 0.5], np.float32)
@@ -131,9 +131,26 @@ def test_weights_of_another_checkpoint_are_refused_in_bfloat16_too(
     assert Bank.open(tmp_path / "b").deposits() == []
 
 
+@pytest.mark.vllm
+def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    """On a CPU it holds the biases in float32."""
+    from logitbank.engine.plain_logits import evaluate
+
+    require_vllm()
+    folder = make_checkpoint(tmp_path / "step0", seed=1)
+    settings = EngineSettings("vllm", compute_dtype="bfloat16", max_length=16)
+    queries = [Query((5, 6, 7, 8), 3), Query((9, 30, 4, 11, 200, 17), 5)]
+    asked = "tests.engine_driver:engine"
+    (rows,) = preloaded.run("vllm", tmp_path, asked, settings, [folder], queries)
+    for query, row in zip(queries, rows, strict=True):
+        reference = Reference(*evaluate(folder, query, settings))
+        assert 0 < compare(reference, row, dtype="bfloat16", checkpoint="c") < 0.75
+
+
 def test_the_rounding_of_float32_is_none(steep: Path) -> None:
     from logitbank.engine.plain_logits import evaluate
-    from logitbank.store import Query
 
     settings = EngineSettings("transformers")
     logits, rounding = evaluate(steep / "step0", Query((5, 6, 7), 2), settings)

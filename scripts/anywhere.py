@@ -19,40 +19,43 @@ AVX2 = {
     "DNNL_MAX_CPU_ISA": "AVX2",
     "OPENBLAS_CORETYPE": "Haswell",
 }
-INSTRUCTIONS = {
-    "all that this processor has": {},
-    "AVX2": AVX2,
-    "AVX2, ATen without": {**AVX2, "ATEN_CPU_CAPABILITY": "default"},
-}
-THREADS = (1, 4)
+ALL: dict[str, str] = {}
+NEITHER = {**AVX2, "ATEN_CPU_CAPABILITY": "default"}
+RUNS = (
+    ("all that this processor has", ALL, 1),
+    ("AVX2", AVX2, 1),
+    ("AVX2, ATen without", NEITHER, 1),
+    ("all that this processor has", ALL, 4),
+    ("AVX2, ATen without", NEITHER, 4),
+)
 VARIABLES = (*AVX2, "OMP_NUM_THREADS")
 
 
 def files() -> list[str]:
-    """Test files with a numerical test: others need not be collected six times."""
+    """Test files with a numerical test: others need not be collected five times."""
     tests = sorted((ROOT / "tests").glob("test_*.py"))
     return [str(path.relative_to(ROOT)) for path in tests if MARK in path.read_text()]
 
 
-def run(chosen: dict[str, str], arguments: list[str]) -> int:
+def run(chosen: dict[str, str], arguments: list[str], *, processes: int) -> int:
     """Pytest's exit code with these variables, and none of the others, set."""
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", SELECTED, *files(), *arguments]
+    pytest = ["-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", "-m", SELECTED]
+    command = [sys.executable, *pytest, *files(), *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment | chosen).returncode
 
 
 def main() -> None:
     """Every run, what it was and how it ended; the exit code is 1 where one failed."""
     rows = []
-    for threads in THREADS:
-        for name, instructions in INSTRUCTIONS.items():
-            chosen = {**instructions, "OMP_NUM_THREADS": str(threads)}
-            what = f"{name}, {threads} thread{'s' * (threads > 1)}"
-            print(f"\nlogitbank: {what}: {' '.join(f'{k}={v}' for k, v in chosen.items())}")
-            sys.stdout.flush()
-            start = time.monotonic()
-            code = run(chosen, sys.argv[1:])
-            rows.append((what, code, time.monotonic() - start))
+    for name, instructions, threads in RUNS:
+        chosen = {**instructions, "OMP_NUM_THREADS": str(threads)}
+        what = f"{name}, {threads} thread{'s' * (threads > 1)}"
+        print(f"\nlogitbank: {what}: {' '.join(f'{k}={v}' for k, v in chosen.items())}")
+        sys.stdout.flush()
+        start = time.monotonic()
+        code = run(chosen, sys.argv[1:], processes=2 if threads == 1 else 0)
+        rows.append((what, code, time.monotonic() - start))
     print()
     for what, code, seconds in rows:
         print(f"{'passed' if code == 0 else f'FAILED ({code})':<12}{seconds:6.0f} s  {what}")

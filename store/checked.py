@@ -7,7 +7,7 @@ without a write, is found by the next process.
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,7 +97,7 @@ def document(path: Path, *holder: str) -> dict[str, Any]:
     """
     data = objects.read_limited(path)
     content = objects.parse_json(path, data)
-    if not _tells_itself(data, content, holder):
+    if not tells_itself(data, content, *holder):
         raise DamagedError(
             f"{path} is not what was written there: its SHA-256 is not the one that it tells of"
             " itself; run `logitbank verify`"
@@ -105,7 +105,7 @@ def document(path: Path, *holder: str) -> dict[str, Any]:
     return content
 
 
-def _tells_itself(data: bytes, content: Any, holder: Iterable[str]) -> bool:
+def tells_itself(data: bytes, content: Any, *holder: str) -> bool:
     """Whether the digest in a document is that of its text without it.
 
     The member is cut out of the text: to write the document again takes a hundred times as long.

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store.objects import Digest, digest_of, json_bytes, told_digest
+from logitbank.store.checked import tells_itself
+from logitbank.store.objects import SELF_DIGEST, Digest, digest_of, signed, told_digest
 
 NAME = "index.json"
 MAX_BYTES = 64 * 2**20
@@ -91,7 +92,8 @@ def render(objects: Objects, *, parts: int = 1) -> bytes:
         path: value.digest._asdict() | ({} if value.text is None else {"text": value.text})
         for path, value in sorted(objects.items())
     }
-    data = json_bytes({"index": _VERSION, "parts": parts, "objects": listed})
+    document = {"index": _VERSION, "parts": parts, "objects": listed}
+    data = signed(document, document)
     if len(data) > MAX_BYTES:
         raise UsageError(
             f"the index of {len(objects):,} objects has {len(data):,} bytes, and readers take"
@@ -124,6 +126,8 @@ def parse(data: bytes, *, where: str, part: int = 1) -> Index:
         document = json.loads(data)
         if document["index"] != _VERSION:
             raise ValueError(f"it is of version {document['index']!r}")
+        if SELF_DIGEST in document and not tells_itself(data, document):
+            raise ValueError("its SHA-256 is not the one that it tells of itself")
         parts = document.get("parts", 1)
         if type(parts) is not int or not 1 <= parts <= MAX_PARTS:
             raise ValueError(f"parts is {parts!r}")

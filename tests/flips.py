@@ -1,7 +1,7 @@
 """Flips of single bits in every kind of file, and what readers make of them: the truth, or no.
 
-`python -m tests.flips FOLDER COUNT` counts right and refused answers by kind of file, and ends with
-1 where one was wrong.
+`python -m tests.flips FOLDER COUNT [SEED]` counts right and refused answers by kind of file, and ends
+with 1 where one was wrong.
 """
 
 import os
@@ -207,10 +207,10 @@ def _bank(path: Path) -> Bank:
     return bank
 
 
-def main(folder: str, count: str) -> None:
+def main(folder: str, count: str, seed: str = "1") -> None:
     places, wrong = Places(Path(folder)), []
     for place, share in zip(PLACES, (0.6, 0.1, 0.2, 0.1), strict=True):
-        tally = places.flip(place, round(int(count) * share), seed=1)
+        tally = places.flip(place, round(int(count) * share), seed=int(seed))
         wrong += tally.wrong
         for kind in sorted({*tally.right, *tally.refused}):
             print(f"{place:8}{kind:24}{tally.right[kind]:6} right{tally.refused[kind]:6} refused")

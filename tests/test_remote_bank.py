@@ -125,7 +125,9 @@ def test_index_is_as_documented(bank: Bank, tmp_path: Path) -> None:
     text = (root / "index.json").read_text()
     index = json.loads(text)
     assert json.dumps(index, indent=2, ensure_ascii=False) + "\n" == text
-    assert list(index) == ["index", "parts", "objects"]
+    assert list(index) == ["index", "parts", "objects", "sha256"]
+    told = f',\n  "sha256": "{index["sha256"]}"'
+    assert hashlib.sha256(text.replace(told, "").encode()).hexdigest() == index["sha256"]
     assert (index["index"], index["parts"]) == (1, 1)
     files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
     assert list(index["objects"]) == sorted(set(files) - {"index.json"})
@@ -455,6 +457,7 @@ HOSTILE: list[tuple[Any, str]] = [
     ),
     ({"index": 1, "objects": {TABLE: {"sha256": "x", "bytes": 1}}}, "sha256 is 'x'"),
     ({"index": 1, "objects": {TABLE: {"sha256": "a" * 64, "bytes": -1}}}, "bytes is -1"),
+    ({"index": 1, "objects": {}, "sha256": "0" * 64}, "its SHA-256 is not the one that it tells"),
     ({"index": 1, "objects": {}}, "lists no zarr.json"),
 ]  # fmt: skip
 

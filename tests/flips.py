@@ -1,7 +1,7 @@
 """Flips of single bits in every kind of file, and what readers make of them: the truth, or no.
 
-`python -m tests.flips FOLDER COUNT [SEED]` counts right and refused answers by kind of file, and ends
-with 1 where one was wrong.
+`python -m tests.flips FOLDER COUNT [SEED]` counts right and refused answers by kind of file, and
+ends with 1 where one was wrong.
 """
 
 import os

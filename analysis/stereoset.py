@@ -17,6 +17,7 @@ from logitbank.analysis.stereoset_tables import (
     DIFFERENCES,
     aggregation_table,
     assembled,
+    baseline_table,
     difference_table,
     reference_table,
     scopes_of,
@@ -45,6 +46,9 @@ class StereoSet:
     0); numbers of terms and examples."""
     differences: pl.DataFrame
     """Of every condition to plain, over the examples that both have; no rows without conditions."""
+    baseline: pl.DataFrame
+    """Of every checkpoint and task `ss`, over all domains, and its difference from the first
+    checkpoint of its run, `from_baseline`, in pairs over the `common` terms."""
     aggregations: pl.DataFrame
     """`term_macro`, `example_micro` and `term_mean_icat`."""
     ties: pl.DataFrame
@@ -122,13 +126,16 @@ def stereoset(
     scopes = list(scopes_of(blocks))
     resampler = Resampler(bootstrap)
     compared = difference_table(scopes, blocks.keys, resampler)
+    scores = assembled(score_table(scopes, resampler), blocks)
+    terms = assembled(term_table(scopes, blocks), blocks)
     return StereoSet(
-        scores=assembled(score_table(scopes, resampler), blocks),
+        scores=scores,
+        baseline=baseline_table(scores, terms),
         differences=assembled(compared, blocks, empty=DIFFERENCES),
         aggregations=assembled(aggregation_table(scopes), blocks),
         ties=assembled(tie_table(scopes), blocks),
         tasks=assembled(task_table(blocks), blocks),
-        terms=assembled(term_table(scopes, blocks), blocks),
+        terms=terms,
         references=reference_table(),
         settings={
             "bootstrap": bootstrap,
@@ -164,6 +171,7 @@ def joined(parts: Sequence[StereoSet]) -> StereoSet:
             ORDER, nulls_last=True, maintain_order=True
         )
         for name in parts[0].tables()
-        if name != "references"
+        if name not in ("references", "baseline")
     }
+    tables["baseline"] = baseline_table(tables["scores"], tables["terms"])
     return replace(parts[0], **tables)  # type: ignore[arg-type]

@@ -23,6 +23,8 @@ INTERVALS = (
     "Brackets hold 95 % intervals. They resample target terms and hold for one checkpoint at a "
     "time; a domain of few terms has rough ones."
 )
+UNTRAINED = 0
+"""The step of random weights."""
 Row = dict[str, Any]
 
 
@@ -70,6 +72,9 @@ def _series_sentences(about: _About, tasks: pl.DataFrame) -> Iterator[str]:
     for (task,), rows in scores.group_by("task", maintain_order=True):
         yield _level(rows, str(task), about.resampled)
     yield from _course(scores)
+    baseline = about["baseline"] if about.resampled else about["baseline"].clear()
+    for (task,), rows in baseline.group_by("task", maintain_order=True):
+        yield from _from_first(rows, str(task))
     for (task,), rows in about["differences"].group_by("task", maintain_order=True):
         yield _difference(rows, str(task), about.condition)
     yield from _skipped(tasks)
@@ -117,6 +122,23 @@ def _course(scores: pl.DataFrame) -> Iterator[str]:
             f"{last['lms']:.1f}, ss {first['ss']:.1f} → {last['ss']:.1f}; iCAT is highest at step "
             f"{best['step']:,}, {best['icat']:.1f}."
         )
+
+
+def _from_first(rows: pl.DataFrame, task: str) -> Iterator[str]:
+    """ss of the last step against the first, over the same terms."""
+    steps = rows.filter(pl.col("step").is_not_null())
+    if len(steps) < 2 or steps["common"][-1] == 0:
+        return
+    row = steps.row(-1, named=True)
+    untrained = ", the untrained model" if row["baseline_step"] == UNTRAINED else ""
+    low, high = (row[f"from_baseline_{end}"] for end in ("low", "high"))
+    interval = too_few(row["common"], "term")
+    if low == low:
+        interval = f"{signed(low)} to {signed(high)}, in pairs of {_count(row['common'], 'term')}"
+    yield (
+        f"step {row['step']:,} against step {row['baseline_step']:,}{untrained}, {_task(task)}: "
+        f"ss {signed(row['from_baseline'])} points ({interval})."
+    )
 
 
 def _difference(rows: pl.DataFrame, task: str, condition: str) -> str:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.codes import Codes
 from logitbank.analysis.expressions import Floats
+from logitbank.analysis.from_baseline import beside_baseline, items_of
+from logitbank.analysis.pieces import CHECKPOINT
 from logitbank.analysis.stats import Interval
 from logitbank.analysis.stereoset_blocks import OVERALL, TASKS, Block, Blocks, Outcomes
 from logitbank.analysis.stereoset_measures import (
@@ -154,6 +156,18 @@ def term_table(scopes: Sequence[Scope], blocks: Blocks) -> list[pl.DataFrame]:
             ).filter(pl.col("examples") > 0)
         )
     return found
+
+
+def baseline_table(scores: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
+    """ss over all domains beside that of the first checkpoint, over the terms that both have.
+
+    `scores` and `terms` are the tables of these names, of all checkpoints: the first may be in
+    another batch.
+    """
+    group = [name for name in (*KEYS, "task") if name not in CHECKPOINT]
+    overall = scores.filter(pl.col("domain") == OVERALL).select(*KEYS, "task", "ss")
+    items = items_of(terms, group, item="term", value=pl.col("ss") / 100)
+    return beside_baseline(overall, items, group, scale=100.0)
 
 
 def task_table(blocks: Blocks) -> list[pl.DataFrame]:

@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.stats import cluster_counts
-from logitbank.analysis.stereoset import StereoSet, stereoset
+from logitbank.analysis.stereoset import StereoSet, joined, stereoset
 from logitbank.analysis.stereoset_files import read_gold, read_predictions
 from logitbank.analysis.stereoset_scores import LABELS
 from logitbank.analysis.stereoset_summary import stereoset_summary
@@ -426,3 +427,28 @@ def test_a_shuffled_prediction_file_gives_the_same(tmp_path: Path) -> None:
         stereoset(read_predictions(path, read), bootstrap=10),
         stereoset(read_predictions(shuffled, read), bootstrap=10),
     )
+
+
+def of_terms(stereotypes: Sequence[bool]) -> list[Example]:
+    """One example for each term, whose stereotype is preferred or not."""
+    return [
+        (f"t{at:02}", "gender", (3.0, 2.0, 1.0) if own else (2.0, 3.0, 1.0))
+        for at, own in enumerate(stereotypes)
+    ]
+
+
+def test_ss_stands_beside_that_of_the_first_checkpoint_term_by_term() -> None:
+    first, last = [True] * 3 + [False] * 9, [True] * 8 + [False] * 4
+    steps = [candidates(of_terms(first), step=0), candidates(of_terms(last), step=64)]
+    found = stereoset(pl.concat(steps), bootstrap=20)
+    row = only(found.baseline, step=64)
+    assert (row["ss"], row["baseline_step"], row["common"]) == (pytest.approx(200 / 3), 0, 12)
+    assert row["from_baseline"] == pytest.approx(500 / 12)
+    d = np.array([0.0] * 3 + [1.0] * 5 + [0.0] * 4 + [1.0, -1.0])  # one more for each direction
+    half = 1.959964 * d.std() / math.sqrt(14)
+    bounds = row["from_baseline_low"], row["from_baseline_high"]
+    assert bounds == pytest.approx((100 * (d.mean() - half), 100 * (d.mean() + half)))
+    text = " ".join(stereoset_summary(found))
+    assert "step 64 against step 0, the untrained model, intrasentence: ss +41.67 points (" in text
+    parts = [stereoset(step, bootstrap=20) for step in steps]
+    assert joined(parts).baseline.equals(found.baseline)

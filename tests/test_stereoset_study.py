@@ -269,7 +269,10 @@ def terms(example: Example, count: int = 4) -> list[Example]:
     return [(f"{example[0]} {at}", *example[1:]) for at in range(count)]
 
 
-def test_sentences_say_what_is_preferred_only_where_the_interval_does() -> None:
+def test_sentences_say_what_is_preferred_only_where_the_interval_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)
     for examples, said in (
         (terms(PRO), "ss 100.0 [100.0 to 100.0], over 4 examples of 4 terms; stereotypes are"),
         (terms(ANTI), "ss 0.0 [0.0 to 0.0], over 4 examples of 4 terms; anti-stereotypes are"),
@@ -349,7 +352,9 @@ def trained() -> StereoSet:
         for condition in ("plain", "a prefix")
         for task in ("intrasentence", "intersentence")
     ]  # fmt: skip
-    return stereoset(pl.concat(frames), bootstrap=50)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)  # it has four terms
+        return stereoset(pl.concat(frames), bootstrap=50)
 
 
 def test_figures_draw_their_tables(trained: StereoSet) -> None:

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("store", "engine", "analysis", "api", "cli")
 OF_OTHERS = {
     "--address": "of ray start",
+    "--jobs": "of squeue",
+    "--noheader": "of squeue",
     "--list-gpus": "of nvidia-smi",
     "--check": "of sha256sum",
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 _UNQOVER = (
     *("category", "split", "mu", "mu_low", "mu_high", "eta", "abs_c"),
-    *("positional", "attributive", "coverage_8", "coverage_10", "instances"),
+    *("positional", "attributive", "coverage_8", "coverage_10", "instances", "missing"),
 )
 BRIEF: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Comparison": {
@@ -27,7 +27,7 @@ BRIEF: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Debias": {
         "bias": (
             *("split", "filter", "abs_c", "abs_c_low", "abs_c_high", "mu", "eta"),
-            *("positional", "attributive", "coverage", "instances"),
+            *("positional", "attributive", "coverage", "instances", "missing"),
         ),
     },
     "DebiasComparison": {
@@ -74,7 +74,9 @@ BRIEF: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "StereotypeAccuracy": {
-        "stereotype_accuracy": ("measure", "type", "accuracy", "low", "high", "sentences", "tied"),
+        "stereotype_accuracy": (
+            *("measure", "type", "accuracy", "low", "high", "sentences", "missing", "tied"),
+        ),
         "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),
     },
     "TradeOff": {

@@ -24,8 +24,9 @@ from tests.preloaded import require_vllm
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("LOGITBANK_DATA", ROOT.parent / "shared" / "data"))
-RANKS_APART = 1692
-"""An outside trial of this model found one rank in so many that was another's neighbour."""
+HIGH = 100
+"""Ranks from which on neighbours are so close that the last bits of a logit decide: of 1,765, vLLM
+had 8 that differed by one place, the highest of them 529."""
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("LOGITBANK_LONG"), reason="in `make long` only"),
@@ -109,14 +110,15 @@ def test_a_real_model_s_bank_is_what_plain_transformers_gives(
     assert summary.complete
     scores = pl.concat(listed(Bank.open(path), each.name) for each in case.sets)
     largest = largest_difference(Bank.open(path), scores, case)
-    ranks, apart, hits, expected_hits = compared_ranks(scores, case)
+    ranks = compared_ranks(scores, case, margin=2 * largest)
     print(
-        f"{engine}: {len(case.rows)} prompts, {largest:.2e} nats at most; {apart} of {ranks} ranks "
-        f"differ; {len(hits)} words of LAMBADA are hit"
+        f"{engine}: {len(case.rows)} prompts, {largest:.2e} nats at most, {ranks}, {hits(scores)}"
     )
     assert largest <= tolerance
-    assert apart * RANKS_APART <= ranks
-    assert hits == expected_hits
+    assert ranks.unexplained == 0
+    assert ranks.high > 1000
+    assert ranks.high_apart == 0
+    assert hits(scores) == expected_hits(case)
 
 
 def listed(bank: Bank, name: str) -> pl.DataFrame:
@@ -139,22 +141,50 @@ def largest_difference(bank: Bank, scores: pl.DataFrame, case: Case) -> float:
     return float(largest)
 
 
-def compared_ranks(scores: pl.DataFrame, case: Case) -> tuple[int, int, set[str], set[str]]:
-    """Ranks compared and those that differ; LAMBADA's passages that the bank's ranks, and those of
-    plain transformers, call right."""
-    apart = 0
-    wrong: set[str] = set()
-    wrong_by_reference: set[str] = set()
+class Ranks(NamedTuple):
+    """Ranks of options and of tokens of sentences, against those of plain transformers."""
+
+    compared: int
+    apart: int
+    high: int
+    """Compared, of at most `HIGH`."""
+    high_apart: int
+    unexplained: int
+    """Apart by more than logits that are `margin` away can bring about."""
+
+
+def compared_ranks(scores: pl.DataFrame, case: Case, margin: float) -> Ranks:
+    apart = high = high_apart = unexplained = 0
     for row in scores.iter_rows(named=True):
         key = (row["of"], row["prompt_id"], row["order_seed"])
         want, token = case.rows[key][row["piece"]], case.tokens[key][row["piece"]]
         assert token in (-1, row["token"])
-        apart += int(row["rank"] != 1 + np.count_nonzero(want > want[row["token"]]))
-        if row["of"] == "lambada":
-            wrong |= {row["prompt_id"]} if (row["rank"], row["ties"]) != (1, 0) else set()
-            wrong_by_reference |= {row["prompt_id"]} if want.argmax() != token else set()
-    passages = {name for of, name, _ in case.rows if of == "lambada"}
-    assert len(scores) == sum(map(len, case.rows.values())) + 2 * sum(
-        of == "winobias" for of, _, _ in case.rows
-    )
-    return len(scores), apart, passages - wrong, passages - wrong_by_reference
+        own = want[row["token"]]
+        rank = 1 + np.count_nonzero(want > own)
+        least, most = (
+            1 + np.count_nonzero(want > own + margin),
+            np.count_nonzero(want >= own - margin),
+        )
+        apart += int(row["rank"] != rank)
+        high += int(rank <= HIGH)
+        high_apart += int(rank <= HIGH and row["rank"] != rank)
+        unexplained += int(not least <= row["rank"] <= most)
+    options = 3 * sum(of == "winobias" for of, _, _ in case.rows)
+    tokens = sum(len(rows) for (of, _, _), rows in case.rows.items() if of != "winobias")
+    assert len(scores) == options + tokens
+    return Ranks(len(scores), apart, high, high_apart, unexplained)
+
+
+def hits(scores: pl.DataFrame) -> set[str]:
+    """Passages of LAMBADA whose last word's tokens are all the only maximum."""
+    words = scores.filter(of="lambada").group_by("prompt_id")
+    right = words.agg(hit=((pl.col("rank") == 1) & (pl.col("ties") == 0)).all())
+    return set(right.filter("hit")["prompt_id"])
+
+
+def expected_hits(case: Case) -> set[str]:
+    return {
+        name
+        for (of, name, order), rows in case.rows.items()
+        if of == "lambada" and rows.argmax(axis=1).tolist() == case.tokens[of, name, order]
+    }

@@ -6,6 +6,9 @@ import polars as pl
 from logitbank.errors import UsageError
 from logitbank.store.schema import SCORES_SCHEMA, BlockData, Layout
 
+_FEW = 2**13
+"""Values that NumPy looks at in less time than a loop over pieces takes: 0.1 ms."""
+
 
 def finite_rows(values: np.ndarray) -> np.ndarray:
     """For each row of (q, v): are all its values finite? Shape (q,).
@@ -13,7 +16,7 @@ def finite_rows(values: np.ndarray) -> np.ndarray:
     float16 by its bits, 32 rows at a time: for 50 MB NumPy's isfinite takes 0.35 s, bits of all
     rows at once 0.02 to 0.3 (new memory is slow), these 0.01.
     """
-    if values.dtype != np.float16:
+    if values.dtype != np.float16 or values.size < _FEW:
         return np.asarray(np.isfinite(values).all(axis=1))
     bits, finite = values.view(np.uint16), np.empty(len(values), bool)
     magnitude = np.empty((32, values.shape[1]), np.uint16)

@@ -183,7 +183,7 @@ class Deposit:
         if (remote := mirror.remote_shards(path)) is not None:
             return remote
         metadata = objects.plain_path(path, "zarr.json")
-        own = zarrays.array_metadata(self.layout)["logprobs"]
+        own = zarrays.logprobs_metadata(self.layout, (self.layout.queries, self.layout.vocab))
         try:
             same = metadata.stat().st_size == len(own) and metadata.read_bytes() == own
         except OSError as error:

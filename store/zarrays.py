@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ def array_metadata(layout: Layout) -> dict[str, bytes]:
     return arrays
 
 
+@lru_cache(maxsize=64)  # compared by whoever reads rows: 0.3 ms
 def logprobs_metadata(layout: Layout, shape: tuple[int, int]) -> bytes:
     """zarr.json of log-probabilities (q, v), one shard a block."""
     inner = {

@@ -20,7 +20,7 @@ from tests.preloaded import Preloaded
 
 LONG = bool(os.environ.get("LOGITBANK_LONG"))
 RECORDED = Path(__file__).parent / "data" / "demo-gaps.csv"
-SEEDS = range(4)
+SEEDS = range(5)
 AFTER = 440
 """The first checkpoint after the text changed."""
 FALSE_ALARMS = 1 / 20

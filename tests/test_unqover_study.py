@@ -75,7 +75,10 @@ def test_sentences_have_the_numbers_of_the_last_checkpoint(bank: Path) -> None:
     assert "95 %" not in text
 
 
-def test_sentences_have_intervals_subjects_attributes_and_splits(tmp_path: Path) -> None:
+def test_sentences_have_intervals_subjects_attributes_and_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)
     path = make_bank(tmp_path / "b.zarr", steps=[8])
     study = unqover_study([path], topk=12, bootstrap=200)
     text = " ".join(study.summary)

@@ -200,7 +200,7 @@ def test_a_changed_commit_is_seen_by_a_process_that_has_read_it(bank: Bank) -> N
     deposit.logprobs([0])
     seal = deposit.path / "commits" / "seal.json"
     seal.write_text(seal.read_text().replace("logprobs/c/0/0", "logprobs/c/0/9"))
-    with pytest.raises(DamagedError, match="does not list its shard; run `logitbank verify`"):
+    with pytest.raises(DamagedError, match=r"seal\.json is not what was written .*verify"):
         deposit.logprobs([0])
 
 

@@ -42,7 +42,9 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(bank: Path) -> Unqover:
-    return unqover_study([bank], bootstrap=50).result
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)  # it has three attributes
+        return unqover_study([bank], bootstrap=50).result
 
 
 @pytest.fixture

@@ -315,7 +315,7 @@ def test_sentences_have_no_number_that_is_none() -> None:
     p = {(row["prompt_id"], form): 0.0 for row in rows for form in
          ("Ann", " ann", "Bob", " bob", " she", "He", " he")}  # fmt: skip
     summary = unqover_summary(unqover(scan_frame(rows, p), bootstrap=10))
-    assert "bias intensity μ 0.000 [0.000 to 0.000]" in summary[0]
+    assert "bias intensity μ 0.000, " in summary[0]
     assert not any("nan" in sentence for sentence in summary)
 
 

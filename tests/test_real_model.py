@@ -24,6 +24,9 @@ from tests.preloaded import require_vllm
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("LOGITBANK_DATA", ROOT.parent / "shared" / "data"))
+OPTIONS, WHOLE = 1.2e-4, 3e-4
+"""Nats. Of options vLLM was 6.5e-5 away and transformers, in batches, 5.0e-5; of all 49,152 outputs
+of 1,433 rows 1.5e-4 and 1.1e-4."""
 HIGH = 100
 """Ranks from which on neighbours are so close that the last bits of a logit decide: of 1,765, vLLM
 had 8 that differed by one place, the highest of them 529."""
@@ -88,12 +91,9 @@ def case(series: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     )
 
 
-@pytest.mark.parametrize(
-    ("engine", "tolerance"),
-    [("transformers", 1.1e-5), pytest.param("vllm", 1.2e-4, marks=pytest.mark.vllm)],
-)
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
 def test_a_real_model_s_bank_is_what_plain_transformers_gives(
-    engine: EngineName, tolerance: float, series: Path, case: Case, tmp_path: Path
+    engine: EngineName, series: Path, case: Case, tmp_path: Path
 ) -> None:
     if engine == "vllm":
         require_vllm()
@@ -109,12 +109,11 @@ def test_a_real_model_s_bank_is_what_plain_transformers_gives(
     )
     assert summary.complete
     scores = pl.concat(listed(Bank.open(path), each.name) for each in case.sets)
-    largest = largest_difference(Bank.open(path), scores, case)
+    options, largest = largest_differences(Bank.open(path), scores, case)
     ranks = compared_ranks(scores, case, margin=2 * largest)
-    print(
-        f"{engine}: {len(case.rows)} prompts, {largest:.2e} nats at most, {ranks}, {hits(scores)}"
-    )
-    assert largest <= tolerance
+    print(f"{engine}: {len(case.rows)} prompts, {options:.2e} and {largest:.2e} nats, {ranks}")
+    assert options <= OPTIONS
+    assert largest <= WHOLE
     assert ranks.unexplained == 0
     assert ranks.high > 1000
     assert ranks.high_apart == 0
@@ -128,20 +127,21 @@ def listed(bank: Bank, name: str) -> pl.DataFrame:
     return scan.select(*columns, "query_set", "row", "logit").sort(columns[:5]).collect()
 
 
-def largest_difference(bank: Bank, scores: pl.DataFrame, case: Case) -> float:
-    """Of all logits of all rows, and of the options' own, which are stored apart."""
+def largest_differences(bank: Bank, scores: pl.DataFrame, case: Case) -> tuple[float, float]:
+    """Of the options' own logits, which are stored apart, and of all logits of all rows."""
     # Whole deposits at once: a row by itself costs the reading, and the check, of its block.
     rows = {
         d.query_set: d.logprobs() + d.logsumexp()[:, None].astype(np.float64)
         for d in bank.deposits()
     }
-    largest = 0.0
+    options = largest = 0.0
     for row in scores.iter_rows(named=True):
         key = (row["of"], row["prompt_id"], row["order_seed"])
         want = case.rows[key][row["piece"]].astype(np.float64)
         whole = rows[row["query_set"]][row["row"]]
-        largest = max(largest, np.abs(whole - want).max(), abs(row["logit"] - want[row["token"]]))
-    return float(largest)
+        options = max(options, abs(row["logit"] - want[row["token"]]))
+        largest = max(largest, np.abs(whole - want).max())
+    return float(options), float(largest)
 
 
 class Ranks(NamedTuple):

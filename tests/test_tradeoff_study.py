@@ -336,7 +336,8 @@ def test_the_command_prints_the_sentence_and_tables(
     words = ("--performance", paths[0], paths[1], bank, "--pair", 8, 0, "--bootstrap", 50)
     code, out, error = analyze(*words)
     assert (code, error) == (0, "")
-    assert "From step 8 to step 0: fairness " in out
+    assert "From step 8 to step 0: gap becomes " in out
+    assert "no percentage, since the gap before may be zero" in out
     assert "for −10.0 points of LAMBADA accuracy (" in out
     code, out, _ = analyze(*words, "--table", "pairs", "--format", "json")
     assert json.loads(out)[0]["performance_change"] == pytest.approx(-10)

@@ -49,7 +49,10 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections|matplotlib|numpy|pathlib|polars|typing|xarray)\..*"),
     ("py:.*", r"ArrayLike|Event|Figure|Json|logitbank\.(store\.deposit\.T|analysis\.result\.R)"),
     ("py:.*", r"Estimate|LayoutDOM|logitbank\.engine\.(catalogue\.Member|patience\.Patience)"),
-    ("py:.*", r"logitbank\.engine\.(sequences\.Piece|tokenizer\.Tokenizer)"),
+    (
+        "py:.*",
+        r"logitbank\.(engine\.(sequences\.Piece|tokenizer\.Tokenizer)|store\.objects\.Digest)",
+    ),
 ]
 
 exclude_patterns = ["reference/_commands.md"]

@@ -157,19 +157,8 @@ class Filter:
             raise UsageError(
                 f"{path} is no filter of logitbank: it has {size:,} bytes, more than {_MAX_BYTES:,}"
             )
-        return cls.parse(path.read_bytes(), where=path)
-
-    @classmethod
-    def parse(cls, data: bytes, *, where: Path) -> Self:
-        """The filter that a file's bytes are.
-
-        Raises
-        ------
-        UsageError
-            They are none; names the file.
-        """
         try:
-            content = filter_files.parse(data)
+            content = filter_files.parse(path.read_bytes())
             return cls(content.weight, content.bias, cast("Mode", content.mode), content.about)
         except (ValueError, RecursionError) as error:  # UsageError is a ValueError
-            raise UsageError(f"{where} is no filter of logitbank: {error}") from error
+            raise UsageError(f"{path} is no filter of logitbank: {error}") from error

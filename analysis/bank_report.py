@@ -17,6 +17,7 @@ from logitbank.analysis.report_words import ABOUT, cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank, open_bank
 from logitbank.store.about import own_fields, sources_of
+from logitbank.store.objects import require_outside
 from logitbank.store.tables import query_sets_of
 from logitbank.store.wording import counted
 
@@ -115,6 +116,7 @@ def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
     path = Path(f"{_stem(bank)}.html" if out is None else out)
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{path} is no name for a page; give a file that ends in .html")
+    require_outside(path)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}; make it first")
     if not os.access(path.parent, os.W_OK):

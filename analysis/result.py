@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import polars as pl
 
 from logitbank.analysis.report import Result, write_report, write_tables
+from logitbank.store.objects import require_outside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +40,13 @@ def write_study(
     """Tables as CSV, figures as PNG and SVG, and the report, whose path is returned.
 
     The report shows the figures whose names `in_report` accepts.
+
+    Raises
+    ------
+    UsageError
+        The folder is a bank, or lies in one.
     """
+    require_outside(out)
     out.mkdir(parents=True, exist_ok=True)
     write_tables(result, out / "tables", "csv")
     folder = out / "figures"

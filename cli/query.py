@@ -31,6 +31,7 @@ def query(
 ) -> None:
     """Ask a bank, or a view, in SQL; only what the query touches is read."""
     from logitbank.cli.show import clean, print_frame, say
+    from logitbank.store.sql import answered
     from logitbank.store.view import open_bank
 
     result = open_bank(bank).sql(sql, allow_files=allow_files)
@@ -38,12 +39,15 @@ def query(
         write(result, out)
         say(f"written to {clean(out)}")
     elif form is Form.table and sys.stdout.isatty():
-        found = result.head(SHOWN + 1).collect()
-        print_frame(found.head(SHOWN), form)
-        if len(found) > SHOWN:
+        with answered():
+            rows = result.head(SHOWN + 1).collect()
+        print_frame(rows.head(SHOWN), form)
+        if len(rows) > SHOWN:
             say(f"only the first {SHOWN} rows; all are in a pipe, --out FILE, --format csv or json")
     else:
-        print_frame(result.collect(), form)
+        with answered():
+            rows = result.collect()
+            print_frame(rows, form)
 
 
 def write(result: "pl.LazyFrame", out: Path) -> None:
@@ -55,6 +59,8 @@ def write(result: "pl.LazyFrame", out: Path) -> None:
         The file is there already, its folder is not, or its ending is none of the three.
     """
     from logitbank.errors import UsageError
+    from logitbank.store.objects import require_outside
+    from logitbank.store.sql import answered
 
     sinks = {".csv": "sink_csv", ".parquet": "sink_parquet", ".jsonl": "sink_ndjson"}
     if (sink := sinks.get(out.suffix.lower())) is None:
@@ -67,9 +73,11 @@ def write(result: "pl.LazyFrame", out: Path) -> None:
         from logitbank.analysis.csv_text import without_formulas
 
         result = without_formulas(result)
+    require_outside(out)
     beside = out.with_name(f".{out.name}.part")
     try:
-        getattr(result, sink)(beside)
+        with answered():
+            getattr(result, sink)(beside)
         beside.rename(out)
     finally:
         beside.unlink(missing_ok=True)

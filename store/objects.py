@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logitbank.errors import BankError, DamagedError, DiskSpaceError
+from logitbank.errors import BankError, DamagedError, DiskSpaceError, UsageError
 
 SELF_DIGEST = "sha256"
 MAX_JSON = 2**28
@@ -343,6 +343,23 @@ def plain_path(root: Path, relative: str) -> Path:
                 f"{path} is a symbolic link; a bank holds plain files only: copy the data in"
             )
     return path
+
+
+def require_outside(path: Path) -> None:
+    """Refuse to write a result into a bank, a view or any other Zarr store.
+
+    Raises
+    ------
+    UsageError
+        `path` is one, or lies in one: what a bank does not know of is damage to it.
+    """
+    whole = path.resolve()
+    for folder in (whole, *whole.parents):
+        if any((folder / name).is_file() for name in ("zarr.json", "view.json")):
+            raise UsageError(
+                f"{path} is in {folder}, which holds data that results must not be mixed with;"
+                " choose another place with --out"
+            )
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:

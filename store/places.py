@@ -106,8 +106,9 @@ def _check_siblings(root: Path, deposit: Deposit) -> None:
 def _open_or_none(root: Path, folder: str) -> Deposit | None:
     try:
         return Deposit.open(root, folder)
-    except FileNotFoundError:  # its writer has only made the folder yet
-        return None
+    except FileNotFoundError:
+        _refuse_orphans(root / folder)
+        return None  # its writer has only made the folder yet
 
 
 def _create(root: Path, folder: str, spec: DepositSpec) -> Deposit:

@@ -1,6 +1,8 @@
 """SQL over a bank: its tables as lazy frames, and a query that reads only what it touches."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -97,6 +99,30 @@ def sql(bank: "Bank", query: str, *, allow_files: bool = False) -> pl.LazyFrame:
             f"the query cannot be answered ({reason}); {there or 'tables are ' + ', '.join(own)}"
         ) from error
     return result
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Say of what a query asks, and not of the bank, that it cannot be computed or written.
+
+    A query that means nothing for some value is only found out while its rows are collected; what
+    is read was compared with what was committed before.
+
+    Raises
+    ------
+    UsageError
+        Polars refuses it.
+    """
+    try:
+        yield
+    except pl.exceptions.PolarsError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if any("os error" in line or "DamagedError" in line for line in lines):
+            raise
+        raise UsageError(
+            f"the query cannot be answered ({' '.join(lines)[:300]}); change the expression that"
+            " it names"
+        ) from error
 
 
 def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:

@@ -229,3 +229,51 @@ def test_text_that_a_spreadsheet_would_run_is_text_in_csv(
     written = without_formulas(pl.LazyFrame(rows)).collect()
     assert written["text"].to_list() == list(HARMLESS)
     assert written["'=name"].to_list() == list(range(-3, 7))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT CAST(option AS INT) AS x FROM scores",
+        "SELECT STRPTIME(option, '%Y') AS x FROM scores",
+        "SELECT option FROM scores WHERE option REGEXP '('",
+        "SELECT ARRAY_AGG(step) AS x FROM checkpoints",
+    ],
+)
+@pytest.mark.parametrize("to_file", [False, True])
+def test_a_query_that_fails_while_it_runs_is_a_wrong_call(
+    bank: Bank, call: Call, tmp_path: Path, query: str, to_file: bool
+) -> None:
+    words = ("--out", tmp_path / "x.csv") if to_file else ("--format", "csv")
+    code, out, error = call("query", bank.path, query, *words)
+    assert (code, out) == (2, "")
+    assert error.startswith("logitbank: the query cannot be answered (")
+    assert "verify" not in error
+
+
+def test_no_result_is_written_into_a_bank(bank: Bank, call: Call) -> None:
+    before = set(bank.path.rglob("*"))
+    for words in (
+        ("query", bank.path, "SELECT step FROM checkpoints", "--out", bank.path / "x.csv"),
+        ("report", bank.path, "--out", bank.path / "prompts" / "x.html"),
+    ):
+        code, _, error = call(*words)
+        assert code == 2
+        assert "holds data that results must not be mixed with; choose another place" in error
+    assert set(bank.path.rglob("*")) == before
+
+
+def test_a_deposit_that_lost_its_attributes_is_damage_and_not_absent(
+    bank: Bank, call: Call
+) -> None:
+    (gone,) = bank.path.glob("*/main/8/*/zarr.json")
+    gone.unlink()
+    for words in (
+        ("info", bank.path),
+        ("query", bank.path, "SELECT * FROM scores"),
+        ("merge", bank.path.with_name("m"), bank.path),
+        ("push", bank.path, bank.path.with_name("p")),
+    ):
+        code, _, error = call(*words)
+        assert code == 1
+        assert f"{gone.parent} has commits and no zarr.json" in error

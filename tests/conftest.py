@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from logitbank.cli.main import run
 from tests.command import Call
@@ -16,6 +17,10 @@ from tests.preloaded import Preloaded
 # at every operation: 60 updates of the demo's model took 20 s with one thread, and more than 280 s
 # with two. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A property is about values. How long an example takes depends on what else the machine does.
+settings.register_profile("logitbank", deadline=None)
+settings.load_profile("logitbank")
 
 
 @pytest.fixture

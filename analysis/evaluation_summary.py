@@ -215,7 +215,8 @@ def _from_first(
 
 
 def _with_sign(value: float, form: str) -> str:
-    return f"{value:+{form}}".replace("-", "−")
+    text = f"{value:+{form}}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
 def _between(row: Row, form: str, clusters: int, noun: str) -> str:

@@ -96,8 +96,8 @@ def with_baseline(rows: pl.DataFrame, *, group: tuple[str, ...]) -> pl.DataFrame
 
     The baseline of a model, run and `group` is its first checkpoint, which is the untrained model
     where the run's first step is there; a release alone is its own. The difference from it is
-    paired: one resample has the same sentences at both. NaN without draws, or from fewer sentences
-    than an interval needs.
+    paired: one resample has the same sentences at both. NaN at the baseline itself; bounds also
+    without draws, or from fewer sentences than an interval needs.
     """
     parts = [
         _beside_the_first(part)
@@ -119,13 +119,16 @@ def _beside_the_first(part: pl.DataFrame) -> pl.DataFrame:
     difference, effect = part["difference"].to_numpy(), part["rank_biserial"]
     own = percentile_interval(draws, clusters=sentences)
     change = percentile_interval(draws - draws[:, :1], clusters=np.minimum(sentences, sentences[0]))
+    moved = difference - difference[0]
+    for values in (moved, change.low, change.high):
+        values[0] = np.nan  # the baseline is at no distance from itself that could be uncertain
     return part.drop(DRAWS).with_columns(
         low=pl.Series(own.low),
         high=pl.Series(own.high),
         baseline_step=pl.lit(part["step"][0], pl.Int64),
         baseline_rank_biserial=pl.lit(effect[0]),
         baseline_difference=pl.lit(difference[0]),
-        from_baseline=pl.Series(difference - difference[0]),
+        from_baseline=pl.Series(moved),
         from_baseline_low=pl.Series(change.low),
         from_baseline_high=pl.Series(change.high),
     )

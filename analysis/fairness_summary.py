@@ -60,18 +60,16 @@ def change_sentence(gap: pl.DataFrame, before: int, after: int) -> str:
     percent = fairness_change(gap, before, after)
     rows = {row["step"]: row for row in gap.iter_rows(named=True)}
     first, last = rows[before], rows[after]
-    difference = last["gap_scaled"] - first["gap_scaled"]
-    text = (
-        f"From step {before:,} to step {after:,} the gap became {abs(difference):.3f} "
-        f"{'larger' if difference > 0 else 'smaller'}: Δ = {first['delta_scaled']:+.3f} → "
-        f"{last['delta_scaled']:+.3f}"
-    )
+    moved = _compared(first["gap_scaled"], last["gap_scaled"])
+    became = f"became {moved}" if moved else "stayed the same to three decimals"
+    deltas = [_signed(row["delta_scaled"]) for row in (first, last)]
+    text = f"From step {before:,} to step {after:,} the gap {became}: Δ = {deltas[0]} → {deltas[1]}"
     if why := _no_percentage(first):
         text += f"; no percentage, since {why}"
     else:
-        text += f"; a fairness change of {percent:+.1f} %"
-    turned = first["delta_scaled"] * last["delta_scaled"] < 0
-    return f"{text}.{' It is the other way round.' if turned else ''}".replace("-", "−")
+        text += f"; a fairness change of {_signed(percent, '.1f')} %"
+    turned = {delta[0] for delta in deltas} == {"+", "−"}
+    return f"{text}.{' It is the other way round.' if turned else ''}"
 
 
 def _no_percentage(row: Mapping[str, Any]) -> str:
@@ -95,19 +93,27 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
     if known.is_empty():
         yield "There is no gap to give: no prompt has a male answer, or none has a female one."
         return
-    largest = known.row(int(known["gap_scaled"].arg_max() or 0), named=True)
     last = known.row(-1, named=True)
     if len(known) > 1:
-        yield f"The gap is largest at {_step(largest)}: {_gap(largest, result)}."
+        yield _largest(known, result)
     yield f"At {_step(last)} the gap is {_gap(last, result)}."
     if result.settings["bootstrap"]:
         yield from _few(known)
-    yield from _onset(result.onset.filter(own))
+    yield from _onset(result.onset.filter(own), gap)
     if len(steps := known.filter(pl.col("step").is_not_null())) > 1:
         yield from _from_first(result, own, steps)
     yield from _ranks(result, own)
     yield _tested(result, own)
     yield from _untrained(result, own)
+
+
+def _largest(gap: pl.DataFrame, result: Fairness) -> str:
+    """Where the gap is largest, unless it is the same everywhere."""
+    sizes = gap["gap_scaled"]
+    if not any(_compared(sizes[0], size) for size in sizes):
+        return f"The gap is {sizes[0]:.3f}, to three decimals, at all {len(gap)} checkpoints."
+    largest = gap.row(int(sizes.arg_max() or 0), named=True)
+    return f"The gap is largest at {_step(largest)}: {_gap(largest, result)}."
 
 
 def _few(gap: pl.DataFrame) -> Iterator[str]:
@@ -118,15 +124,19 @@ def _few(gap: pl.DataFrame) -> Iterator[str]:
         yield f"The gap has {too_few(least, 'sentence')}{where}."
 
 
-def _onset(onset: pl.DataFrame) -> Iterator[str]:
+def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
     """When the gap's level changes, or why nothing is told of it."""
+    steps = gap.filter(pl.col("step").is_not_null())
+    unknown = int(steps["delta_nats"].is_nan().sum())
     for row in onset.iter_rows(named=True):
         if row["p"] is None:
             if row["checkpoints"] > 1:
-                yield (
-                    f"No change of the gap's level is looked for: {row['checkpoints']} steps are "
-                    f"fewer than {FEWEST}, or Δ is constant."
-                )
+                why = f"Δ is the same at all {row['checkpoints']} steps"
+                if row["checkpoints"] < FEWEST:
+                    why = f"{row['checkpoints']} steps are fewer than {FEWEST}"
+                elif unknown:
+                    why = f"Δ is missing at {unknown} of {row['checkpoints']} steps"
+                yield f"No change of the gap's level is looked for: {why}."
         elif row["onset_step"] is None:
             yield (
                 f"No change of the gap's level can be told from wandering (p = {row['p']:.2g}, "
@@ -139,9 +149,10 @@ def _onset(onset: pl.DataFrame) -> Iterator[str]:
             yield (
                 f"The gap changes its level at step {row['onset_step']:,}{when}: mean Δ is "
                 f"{size:.3f} {'higher' if row['sign'] > 0 else 'lower'} from there to step "
-                f"{row['last_step']:,} than before, {row['delta_before']:+.3f} → "
-                f"{row['delta_after']:+.3f} (p = {row['p']:.2g} against a gap that only wanders)."
-            ).replace("-", "−")
+                f"{row['last_step']:,} than before, {_signed(row['delta_before'])} → "
+                f"{_signed(row['delta_after'])} (p = {row['p']:.2g} against a gap that only "
+                "wanders)."
+            )
 
 
 def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator[str]:
@@ -152,14 +163,25 @@ def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator
     ).iter_rows(named=True)
     sizes = dict(steps.select("step", "gap_scaled").iter_rows())
     low, high = row["from_baseline_low"], row["from_baseline_high"]
-    interval = f" (95 % interval {low:+.3f} to {high:+.3f}, in pairs)" if low == low else ""
-    larger = sizes[last] - sizes[first]
+    ends = f" (95 % interval {_signed(low)} to {_signed(high)}, in pairs)" if low == low else ""
+    moved = _compared(sizes[first], sizes[last])
+    than = f"{moved} than" if moved else "to three decimals the same as"
     untrained = ", the untrained model" if first == UNTRAINED else ""
+    change = row["from_baseline"]  # NaN where the run's first step has no gap
+    delta = f"; Δ moved by {_signed(change)}{ends}" if change == change else ""
     yield (
-        f"At step {last:,} the gap is {abs(larger):.3f} {'larger' if larger > 0 else 'smaller'} "
-        f"than at step {first:,}{untrained}: {sizes[first]:.3f} → {sizes[last]:.3f}; Δ moved by "
-        f"{row['from_baseline']:+.3f}{interval}."
-    ).replace("-", "−")
+        f"At step {last:,} the gap is {than} at step {first:,}{untrained}: {sizes[first]:.3f} → "
+        f"{sizes[last]:.3f}{delta}."
+    )
+
+
+def _compared(before: float, after: float) -> str:
+    """How much larger or smaller a gap is; nothing where three decimals are the same."""
+    if f"{before:.3f}" == f"{after:.3f}":
+        return ""
+    size = f"{abs(after - before):.3f}"
+    size = "less than 0.001" if float(size) == 0 else size
+    return f"{size} {'larger' if after > before else 'smaller'}"
 
 
 def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
@@ -209,9 +231,9 @@ def _untrained(result: Fairness, own: pl.Expr) -> Iterator[str]:
         return
     first, last = rows.row(0, named=True), rows.row(-1, named=True)
     model = ", the untrained model" if first["step"] == UNTRAINED else ""
-    effects = [f"{row['rank_biserial']:+.2f}".replace("-", "−") for row in (first, last)]
+    effects = [_signed(row["rank_biserial"], ".2f") for row in (first, last)]
     yield (
-        f"The first of them is {_step(first)}{model}: p = {first['p']:.2g}, rank-biserial "
+        f"Mann–Whitney at {_step(first)}{model}: p = {first['p']:.2g}, rank-biserial "
         f"correlation {effects[0]} (−1 to 1, positive where JSD-P is greater for "
         f"{result.labels.female} answers), against {effects[1]} at {_step(last)}."
     )
@@ -255,11 +277,11 @@ def _gap(row: Row, result: Fairness) -> str:
         float(str(row[key])) for key in ("delta_scaled", "low_scaled", "high_scaled")
     )
     side = result.labels.female if delta > 0 else result.labels.male
-    value = f"Δ = {delta:+.3f}"
+    value, directed = f"Δ = {_signed(delta)}", float(f"{delta:.3f}") != 0
     if low == low:
-        value += f" (95 % interval {low:+.3f} to {high:+.3f})"
-        return f"{value}, worse for {side} answers" if low > 0 or high < 0 else value
-    return f"{value}, worse for {side} answers" if delta else value
+        value += f" (95 % interval {_signed(low)} to {_signed(high)})"
+        directed = directed and (low > 0 or high < 0)
+    return f"{value}, worse for {side} answers" if directed else value
 
 
 def _span(rows: pl.DataFrame) -> str:
@@ -274,6 +296,12 @@ def _span(rows: pl.DataFrame) -> str:
 def _step(row: Row) -> str:
     step = row["step"]
     return f"step {step:,}" if isinstance(step, int) else "release"
+
+
+def _signed(value: float, form: str = ".3f") -> str:
+    """With a sign and a true minus; without one for what rounds to zero."""
+    text = f"{value:+{form}}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
 def _number(value: float) -> str:

@@ -208,7 +208,7 @@ def _result_rows(
             pl.Series("n1", result.n1.astype(np.int64)),
             pl.Series("n2", result.n2.astype(np.int64)),
             pl.Series("effect", result.effect),
-            pl.Series("rank_biserial", towards * rank_biserial(result.effect)),
+            pl.Series("rank_biserial", towards * rank_biserial(result.effect) + 0.0),  # no −0
             pl.Series("significant", result.p < SIGNIFICANCE),
         ]
     )

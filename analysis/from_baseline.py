@@ -43,7 +43,8 @@ def beside_baseline(
     that is step 0. With :math:`d_i` in [−1, 1] the difference of the value of item :math:`i`,
     over the n items that both checkpoints have: `from_baseline` is the mean of :math:`d`, its 95 %
     interval that of Bonett and Price for a difference of paired shares, with one item added for
-    each direction. NaN without an item in common, and without bounds for fewer than ten.
+    each direction. NaN at the baseline itself and without an item in common, and without bounds for
+    fewer than ten.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def beside_baseline(
     >>> items = items_of(rows, (), item="name", value=pl.col("hit"))
     >>> shares = pl.DataFrame({"model": "m", "run": "main", "step": [0, 8], "share": [0.5, 1.0]})
     >>> beside_baseline(shares, items, ()).select("baseline_step", "from_baseline", "common").rows()
-    [(0, 0.0, 2), (0, 0.5, 2)]
+    [(0, nan, 2), (0, 0.5, 2)]
     """
     series = ["model", "run", *group]
     keys = [*CHECKPOINT, *group]
@@ -94,7 +95,11 @@ def beside_baseline(
     for more, on in ((changes, keys), (_named(steps), series)):
         joined = joined.join(more, on=on, how="left", nulls_equal=True, maintain_order="left")
     numbers = [name for name in BASELINE if name.startswith("from_")]
-    known = joined.with_columns(pl.col(numbers).fill_null(np.nan), pl.col("common").fill_null(0))
+    itself = pl.col("step").eq_missing(pl.col("baseline_step"))
+    known = joined.with_columns(
+        pl.when(itself).then(np.nan).otherwise(pl.col(numbers).fill_null(np.nan)).name.keep(),
+        pl.col("common").fill_null(0),
+    )
     return known.select(
         *table.columns, *(pl.col(name).cast(dtype) for name, dtype in BASELINE.items())
     )

@@ -155,6 +155,9 @@ def listed(scores: "PromptScores", table: "pl.DataFrame", *, top: int) -> Iterat
     yield Text(f"{one_line(scores.model)} {one_line(scores.run)}, {scores.measure}", style="bold")
     if table.is_empty():
         yield "not scored yet"
+    elif _still(scores, table):
+        moves = "moves" if "movement" in table.columns else "differs"
+        yield f"no prompt {moves}; the first:"
     texts = scores.prompts.join(
         table.head(top).select("prompt_id", "order_seed"),
         on=["prompt_id", "order_seed"],
@@ -186,6 +189,12 @@ def _change(row: dict[str, float]) -> str:
     ends.sort(key=lambda end: (end[1] is None, end[1] or 0))
     (first, at), (second, then) = ends
     return f"{number(first)} → {number(second)} ({_step(at)} → {_step(then)})"
+
+
+def _still(scores: "PromptScores", table: "pl.DataFrame") -> bool:
+    """Whether no prompt moves, or differs: shares to 12 decimals, probabilities at all."""
+    sizes = table["movement" if "movement" in table.columns else "difference"].abs()
+    return bool(((sizes.round(12) if scores.measure == "share" else sizes) == 0).all())
 
 
 def _step(step: float | None) -> str:

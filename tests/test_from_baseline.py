@@ -43,7 +43,8 @@ def test_the_difference_from_the_first_step_is_over_the_same_words() -> None:
         assert row["from_baseline"] == pytest.approx((9 - 4) / 12)
         bounds = row["from_baseline_low"], row["from_baseline_high"]
         assert bounds == pytest.approx(bonett_price(BEFORE, AFTER))
-    assert rows[0]["from_baseline"] == 0
+    own = [rows[0][f"from_baseline{end}"] for end in ("", "_low", "_high")]
+    assert all(map(math.isnan, own))  # the baseline itself
 
 
 def test_words_that_either_checkpoint_lacks_are_in_no_difference() -> None:
@@ -61,7 +62,7 @@ def test_frames_one_after_another_have_the_first_one_as_baseline() -> None:
     frames = [words(AFTER, step=8), words(BEFORE, step=0)]
     several = lambada([frame.lazy() for frame in frames]).lambada
     assert several.equals(lambada(pl.concat(frames)).lambada)
-    assert several["from_baseline"].to_list() == pytest.approx([0, 5 / 12])
+    assert several["from_baseline"].to_list() == pytest.approx([math.nan, 5 / 12], nan_ok=True)
 
 
 def test_crows_pairs_are_compared_by_type_in_points() -> None:
@@ -69,6 +70,7 @@ def test_crows_pairs_are_compared_by_type_in_points() -> None:
     later = [(-10.0, -12.0, "stereo", kind) for *_, kind in pairs]
     frame = pl.concat([pair_frame(*pairs, step=0), pair_frame(*later, step=4)])
     result = crows_pairs(frame)
+    assert result.crows_pairs.filter(step=0)["from_baseline_low"].is_nan().all()
     rows = result.crows_pairs.filter(step=4).select("bias_type", "from_baseline", "common").rows()
     # Pairs of gender preferred the other sentence at first, those of age did not.
     assert rows == [("all", 50.0, 20), ("age", 0.0, 10), ("gender", 100.0, 10)]
@@ -81,10 +83,16 @@ def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
     first = {f"s{at}": RIGHT if at < 6 else WRONG for at in range(12)}
     last = {f"s{at}": RIGHT if at < 9 else WRONG for at in range(12)}
     found = stereotype_accuracy(pl.concat([sa_frame(first, step=0), sa_frame(last, step=2)]))
+    assert math.isnan(found.stereotype_accuracy["from_baseline"][0])
     row = found.stereotype_accuracy.row(1, named=True)
     assert (row["baseline_step"], row["from_baseline"], row["common"]) == (0, 0.25, 12)
     low, high = bonett_price([1] * 6 + [0] * 6, [1] * 9 + [0] * 3)
     assert (row["from_baseline_low"], row["from_baseline_high"]) == pytest.approx((low, high))
+
+
+def test_no_change_is_told_without_a_sign() -> None:
+    still = lambada_summary(lambada(pl.concat([words(BEFORE, step=0), words(BEFORE, step=8)])))
+    assert any("LAMBADA accuracy 0.000 (−0." in sentence for sentence in still)
 
 
 def test_a_summary_says_which_is_the_untrained_model() -> None:

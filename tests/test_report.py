@@ -3,6 +3,7 @@ import math
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -18,7 +19,7 @@ from logitbank.analysis.figures import figures
 from logitbank.analysis.report import write_report, write_tables
 from logitbank.analysis.result_tables import json_rows
 from logitbank.errors import UsageError
-from tests.fairness_cases import random_frame
+from tests.fairness_cases import random_frame, scan_frame
 
 HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
@@ -186,14 +187,48 @@ def test_summary_gives_the_difference_from_the_untrained_model_in_the_gaps_unit(
     )
     assert "in pairs)" in sentence
     assert not [s for s in summary if "% larger" in s or "% smaller" in s]
-    assert any("The first of them is step 0, the untrained model: p = " in s for s in summary)
+    assert any("Mann–Whitney at step 0, the untrained model: p = " in s for s in summary)
 
 
 def test_summary_says_that_no_change_can_be_told_from_wandering():
     summary = fairness_summary(result_of(checkpoints=10))
     assert any("No change of the gap's level can be told from wandering" in s for s in summary)
     few = fairness_summary(result_of(checkpoints=3))
-    assert any("No change of the gap's level is looked for: 3 steps" in s for s in few)
+    assert any(
+        "No change of the gap's level is looked for: 3 steps are fewer than 6." in s for s in few
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1.5])
+def test_summary_of_a_gap_that_is_the_same_everywhere_names_no_largest(size):
+    logits = np.zeros((8, 1, 40, 3))
+    logits[..., 0] = size * np.random.default_rng(0).random(40)
+    frame = scan_frame(logits, gold=[0, 1] * 20, steps=range(100, 108))
+    result = fairness(frame, bootstrap=50)
+    text = "\n".join(fairness_summary(result))
+    none = result.tests.filter(effect=0.5)["rank_biserial"].to_numpy()
+    assert len(none)
+    assert not np.signbit(none).any()
+    gap = f"{result.gap['gap_scaled'][0]:.3f}"
+    assert (gap == "0.000") == (size == 0)
+    assert f"The gap is {gap}, to three decimals, at all 8 checkpoints." in text
+    assert "No change of the gap's level is looked for: Δ is the same at all 8 steps." in text
+    same = f"At step 107 the gap is to three decimals the same as at step 100: {gap} → {gap}; "
+    assert f"{same}Δ moved by 0.000 (95 % interval 0.000 to 0.000, in pairs)." in text
+    assert ("Δ = 0.000 (95 % interval 0.000 to 0.000).\n" in text) == (size == 0)
+    for wrong in ("largest at", "smaller", "+0.00", "−0.00 ", "-0.0", " = -", "The first of them"):
+        assert wrong not in text
+    still = change_sentence(result.gap, 100, 107)
+    assert still.startswith("From step 100 to step 107 the gap stayed the same to three decimals: ")
+    assert "way round" not in still
+
+
+def test_summary_says_which_steps_have_no_gap_to_look_at():
+    frame = random_frame(checkpoints=8, sentences=12, steps=range(8))
+    holes = frame.filter((pl.col("step") != 0) | (pl.col("answer") != "female"))
+    text = "\n".join(fairness_summary(fairness(holes, bootstrap=20)))
+    assert "No change of the gap's level is looked for: Δ is missing at 1 of 8 steps." in text
+    assert "nan" not in text
 
 
 def test_summary_says_how_few_sentences_have_no_interval():

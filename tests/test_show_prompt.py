@@ -93,6 +93,15 @@ def test_the_prompts_that_differ_most_are_listed(call: Call, parity: Path) -> No
     ]
 
 
+def test_prompts_that_do_not_move_are_not_said_to(call: Call, tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in (0, 8):
+        put(bank, step, (3, 1))
+    for options, said in (([], "moves"), (["--between", 0, 8], "differs")):
+        out = call("show", tmp_path / "b", *options)[1].splitlines()
+        assert out[2:5] == ["toy main, share", f"no prompt {said}; the first:", " 1. p0"]
+
+
 def test_a_prompt_is_shown_with_its_probabilities_through_training(
     call: Call, parity: Path
 ) -> None:

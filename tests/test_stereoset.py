@@ -441,6 +441,7 @@ def test_ss_stands_beside_that_of_the_first_checkpoint_term_by_term() -> None:
     first, last = [True] * 3 + [False] * 9, [True] * 8 + [False] * 4
     steps = [candidates(of_terms(first), step=0), candidates(of_terms(last), step=64)]
     found = stereoset(pl.concat(steps), bootstrap=20)
+    assert math.isnan(only(found.baseline, step=0)["from_baseline"])
     row = only(found.baseline, step=64)
     assert (row["ss"], row["baseline_step"], row["common"]) == (pytest.approx(200 / 3), 0, 12)
     assert row["from_baseline"] == pytest.approx(500 / 12)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.apart import check_checkpoints_apart
 from logitbank.analysis.same_prompts import check_same_prompts
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
@@ -50,7 +51,7 @@ def batches(
     BankError
         As `Bank.scan`. Of several prompt sets those without a score are left out.
     UsageError
-        Two banks have other content of one prompt.
+        Two banks have other content of one prompt, or the scores of one checkpoint.
     """
     banks = [banks] if isinstance(banks, Bank) else banks
     if isinstance(prompts, str):
@@ -113,12 +114,15 @@ class _Held(NamedTuple):
 
 def _check_same(banks: Sequence[Bank], names: Sequence[str], held: Sequence[_Held]) -> None:
     """Of banks that give rows of a prompt set."""
-    giving: dict[str, list[Bank]] = {}
+    giving: dict[str, list[tuple[Bank, list[Deposit]]]] = {}
     for bank, name, own in zip(banks, names, held, strict=True):
         if own.deposits:
-            giving.setdefault(name, []).append(bank)
-    for name, own_banks in giving.items():
+            deposits = [d for place in own.deposits.values() for d in place]
+            giving.setdefault(name, []).append((bank, deposits))
+    for name, given in giving.items():
+        own_banks = [bank for bank, _ in given]
         check_same_prompts(own_banks, name)
+        check_checkpoints_apart(own_banks, name, [deposits for _, deposits in given])
 
 
 def _held(

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from logitbank.analysis.apart import open_banks
 from logitbank.analysis.batches import ROWS as DENSE
 from logitbank.analysis.crows_pairs import CrowsPairs, crows_pairs
 from logitbank.analysis.evaluation_data import Evaluation
@@ -34,7 +35,7 @@ from logitbank.analysis.stereotype_accuracy import (
 )
 from logitbank.analysis.winobias_em import OWN
 from logitbank.errors import AbsentError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 
 E = TypeVar("E", bound=Evaluation)
 ROWS = 125_000
@@ -67,7 +68,7 @@ def lambada_study(
         A bank or prompt set that is not there, what `lambada` refuses, or results to save that are
         partial.
     """
-    opened = [open_bank(path) for path in banks]
+    opened = open_banks(banks)
     frame = frame_of(opened, prompts, models)
     result = lambada(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:
@@ -97,7 +98,7 @@ def stereotype_study(
     LogitbankError
         A bank that is not there, no such prompts, or what `stereotype_accuracy` refuses.
     """
-    opened = [open_bank(path) for path in banks]
+    opened = open_banks(banks)
     own = _frame_if_there(opened, prompts, models)
     gender = _frame_if_there(opened, winobias, models, rows=DENSE)
     referents, expected = _frame_if_there(opened, winobias_em, models), None
@@ -139,7 +140,7 @@ def crows_pairs_study(
     LogitbankError
         A bank or prompt set that is not there, or what `crows_pairs` refuses.
     """
-    opened = [open_bank(path) for path in banks]
+    opened = open_banks(banks)
     frame = frame_of(opened, prompts, models)
     result = crows_pairs(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:

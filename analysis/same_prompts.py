@@ -23,5 +23,11 @@ def check_same_prompts(banks: Sequence[Bank], prompts: str) -> None:
             )
 
 
+def same_table(one: Bank, other: Bank, prompts: str) -> bool:
+    """Whether both banks have a prompt set, with the very same rows."""
+    own = _digests(one, prompts)
+    return bool(own) and own == _digests(other, prompts)
+
+
 def _digests(bank: Bank, prompts: str) -> set[str]:
     return {file.digest for file in prompt_files(bank.path) if file.name == prompts}

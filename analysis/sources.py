@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import polars as pl
 
+from logitbank.analysis.apart import check_checkpoints_apart, open_banks
 from logitbank.analysis.batches import ROWS, batches
 from logitbank.analysis.expected import expected_rows
 from logitbank.analysis.same_prompts import check_same_prompts
 from logitbank.analysis.score_table import as_scores, published_columns
 from logitbank.analysis.table_files import is_table_path, read_table
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 
 
 class Family(NamedTuple):
@@ -90,7 +91,7 @@ def all_scores(
     """
     files = [path for path in sources if not isinstance(path, Bank) and is_table_path(path)]
     tables = {path: _table(path) for path in files}
-    banks = [open_bank(source) for source in sources if source not in files]
+    banks = open_banks(source for source in sources if source not in files)
     prompts = chosen_prompts(banks, prompts, FLUCTUATION)
     held = [bank.info()["model"].unique().to_list() for bank in banks]
     rows = None
@@ -101,6 +102,11 @@ def all_scores(
     chosen = _held_of(held, models, "bank or table")
     giving = [b for b, own in zip(banks, chosen[: len(banks)], strict=True) if own is None or own]
     check_same_prompts(giving, prompts)
+    own_deposits = [
+        [d for d in bank.deposits() if models is None or d.checkpoint.model in models]
+        for bank in giving
+    ]
+    check_checkpoints_apart(giving, prompts, own_deposits)
     parts = [
         as_scores(bank.scan(prompts, models=own))
         for bank, own in zip(banks, chosen[: len(banks)], strict=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.apart import open_banks
 from logitbank.analysis.result import Study, write_study
 from logitbank.analysis.same_prompts import check_same_prompts
 from logitbank.analysis.sources import step_given
@@ -16,7 +17,7 @@ from logitbank.analysis.stereoset_scores import Rule
 from logitbank.analysis.stereoset_sources import FAMILY, candidate_batches, file_candidates
 from logitbank.analysis.stereoset_summary import stereoset_summary
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 
 
 def stereoset_study(
@@ -61,7 +62,7 @@ def stereoset_study(
     if save_predictions is not None and not banks:
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     from_files = file_candidates(predictions, gold)
-    opened = [open_bank(path) for path in banks]
+    opened = open_banks(banks)
     for name in sorted({name for bank in opened for name in bank.prompt_sets()}):
         if name in prompts if prompts is not None else name.startswith(FAMILY):
             check_same_prompts(opened, name)

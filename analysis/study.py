@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.apart import open_banks
 from logitbank.analysis.expected import expected_rows
 from logitbank.analysis.expressions import Ties
 from logitbank.analysis.fairness import Fairness, fairness
@@ -22,7 +23,7 @@ from logitbank.analysis.sources import FAIRNESS, all_scores, bank_frames, chosen
 from logitbank.analysis.table_files import read_table
 from logitbank.analysis.vocab_limit import check_vocab_limit
 from logitbank.errors import UsageError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 from logitbank.store.wording import counted
 
 __all__ = ["Study", "fairness_study", "fluctuation_study"]
@@ -60,7 +61,7 @@ def fairness_study(
         A bank or prompt set that is not there, what `fairness` refuses, or a `vocab_limit` that the
         banks do not know or an option is beyond.
     """
-    opened = [open_bank(path) for path in banks]
+    opened = open_banks(banks)
     prompts = chosen_prompts(opened, prompts, FAIRNESS)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)

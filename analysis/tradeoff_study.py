@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
+from logitbank.analysis.apart import open_banks
 from logitbank.analysis.evaluation_figures import evaluation_figures
 from logitbank.analysis.evaluation_study import frame_of
 from logitbank.analysis.expected import expected_pieces
@@ -24,7 +25,7 @@ from logitbank.analysis.tradeoff_sources import (
 )
 from logitbank.analysis.tradeoff_summary import tradeoff_summary
 from logitbank.errors import UsageError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 
 Gap = Literal["fairness", "stereotype", "sa_gender", "crows-pairs"]
 GAP_NAMES = {
@@ -92,7 +93,7 @@ def tradeoff_study(
     more = [path for path in paths if path.suffix.lower() in (".json", *SUFFIXES)]
     more = [path for path in more if not path.is_dir()]
     files = [*_files(performance), *more]
-    banks = [open_bank(source) for source in sources if source not in more]
+    banks = open_banks(source for source in sources if source not in more)
     if where and not any(is_table_path(path) for path in files):
         raise UsageError("--where chooses rows of a table of performance; name one (--performance)")
     if task != TASK and not files:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.apart import open_banks
 from logitbank.analysis.batches import batches
 from logitbank.analysis.expected import expected_rows
 from logitbank.analysis.result import Study, write_study
@@ -12,7 +13,7 @@ from logitbank.analysis.unqover import ASKED, Cells, Unqover, unqover
 from logitbank.analysis.unqover_figures import unqover_figures
 from logitbank.analysis.unqover_summary import unqover_summary
 from logitbank.errors import AbsentError, BankError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank
 
 FAMILY = "unqover-"
 """How the names of its prompt sets begin."""
@@ -47,7 +48,7 @@ def unqover_study(
     LogitbankError
         A bank, prompt set or model that is not there, or what `unqover` refuses.
     """
-    opened = [open_bank(path) for path in banks]
+    opened = open_banks(banks)
     frames = _frames(opened, prompts, models)
     names = _prompt_sets(opened, prompts)
     result = unqover(

@@ -50,6 +50,11 @@ def clean(text: object) -> str:
     return escape(str(text).translate(CONTROL))
 
 
+def one_line(text: object) -> str:
+    """As `clean`, of text that may not begin a line of its own."""
+    return escape(str(text).translate(_ONE_LINE))
+
+
 def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> None:
     """Rounded; on a terminal at most `limit` rows, with a line about the rest, elsewhere all.
 
@@ -60,7 +65,8 @@ def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> N
     widths = _widths(shown)
     if _total(widths) > out.width and len(frame) > 1:
         same = [name for name in frame.columns if frame[name].n_unique() == 1]
-        print_lines([", ".join(f"{name} {frame[name][0]}" for name in same)] if same else [])
+        if same:
+            say(one_line(", ".join(f"{name} {frame[name][0]}" for name in same)), to=out)
         shown, widths = shown.drop(same), {n: w for n, w in widths.items() if n not in same}
     if sys.stdout.isatty():
         table = _table(shown, title)
@@ -125,13 +131,25 @@ def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
     elif form == "csv":
         from logitbank.analysis.csv_text import without_formulas
 
-        text = without_formulas(frame.lazy()).collect().write_csv()
+        table = without_formulas(frame.lazy()).collect()
+        text = (_in_lines(table) if sys.stdout.isatty() else table).write_csv()
         sys.stdout.write(text.translate(CONTROL) if sys.stdout.isatty() else text)
     else:
         from logitbank.analysis.result_tables import json_rows
 
         json.dump(json_rows(frame), sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
+
+
+def _in_lines(table: "pl.DataFrame") -> "pl.DataFrame":
+    """A table whose names and texts have no line break."""
+    import polars as pl
+
+    texts = pl.selectors.by_dtype(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
+    escaped = table.with_columns(
+        texts.str.replace_all("\n", "\\n", literal=True).str.replace_all("\t", "\\t", literal=True)
+    )
+    return escaped.rename(lambda name: name.translate(_ONE_LINE))
 
 
 def _text(value: Any) -> str:
@@ -367,6 +385,7 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
                 keys = ("model", "run", "verb", "plateau", "step")
                 shown = [c for c in (*keys, *columns) if c in tables[name].columns]
                 print_table(tables[name].select(shown), title=name)
-        print_lines(study.summary)
+        for line in study.summary:
+            say(one_line(line), to=out)
     if study.report is not None:
         say(f"Report: {clean(study.report)}")

@@ -9,6 +9,7 @@ stranger's bank means nothing.
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,7 +109,38 @@ def _damaged(mirror: Mirror, paths: Iterable[Path]) -> list[str]:
     """Those of these files in a copy that are not what is listed."""
     listed = {path: path.relative_to(mirror.root).as_posix() for path in paths}
     told = {at: mirror.listed[name].digest for at, name in listed.items() if name in mirror.listed}
-    return [listed[path] for path in checked.unsound(told)]
+    other = [at for at in told if not at.is_file()]
+    files = {at: digest for at, digest in told.items() if at not in other}
+    return [listed[path] for path in (*other, *checked.unsound(files))]
+
+
+def _clear(root: Path, relative: str) -> Path:
+    """Where a file of a copy goes; a folder there is removed, and so is a file above it.
+
+    Raises
+    ------
+    UsageError
+        It cannot be.
+    """
+    path = objects.plain_path(root, relative)
+    if path.is_file():
+        return path
+    try:
+        for above in [*path.relative_to(root).parents][-2::-1]:
+            if (root / above).exists() and not (root / above).is_dir():
+                (root / above).unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass  # another process removes it too
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename} is where the cache has another file or folder, and cannot be removed"
+            f" ({error.strerror}); remove it"
+        ) from error
+    return path
 
 
 def _fetch_again(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
@@ -175,6 +207,8 @@ def open_mirror(url: str) -> Path:
     root = cache_folder() / objects.digest_of(url.encode()).sha256[:16]
     try:
         root.mkdir(parents=True, exist_ok=True)
+        if (root / ".lock").is_dir():
+            LOG.warning("%s was damaged and is made anew", _clear(root, ".lock"))
         (root / ".lock").touch()
     except OSError as error:
         raise UsageError(
@@ -240,7 +274,7 @@ def _fetch(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
         listed = mirror.listed.get(path)
         if listed is None:
             return
-        to = objects.plain_path(mirror.root, path)
+        to = _clear(mirror.root, path)
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
             mirror.remote(listed.part).download(path, listed.digest, to)
@@ -339,16 +373,18 @@ def _write(
         if value.text is not None and (
             path not in had or had[path].digest != value.digest or not at.exists()
         ):
+            _clear(root, path)
             at.parent.mkdir(parents=True, exist_ok=True)
             texts[at] = value.text.encode()
     in_parallel(lambda item: _replace(*item), list(texts.items()), at_once=_SYNCED_AT_ONCE)
     listed = {p: [o.digest.bytes, o.digest.sha256, o.part] for p, o in found.items()}
     content = {"url": url, "etags": list(etags), "objects": listed}
+    _clear(root, _LISTING)
     _replace(root / _LISTING, objects.signed(content, content))
     replaced = [p for p in had if p in found and found[p].digest != had[p].digest]
     gone = [p for p in replaced if found[p].text is None] + sorted(_held(root, old) - set(found))
     for path in gone:
-        objects.plain_path(root, path).unlink(missing_ok=True)
+        _clear(root, path).unlink(missing_ok=True)
 
 
 def _held(root: Path, old: Mirror | None) -> set[str]:
@@ -361,6 +397,8 @@ def _held(root: Path, old: Mirror | None) -> set[str]:
 
 def _replace(path: Path, data: bytes) -> None:
     beside = path.with_name(f".{path.name}.new")  # the caller holds the copy's lock
+    if beside.is_dir():
+        _clear(beside.parent, beside.name)
     objects.write_durable(beside, data)
     beside.replace(path)
 

@@ -6,6 +6,7 @@ deposits that the view was made of, and of itself.
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ FORMAT = 1
 FILTER = "filter.safetensors"
 _DIGESTS = ("filter", "source", objects.SELF_DIGEST)
 _AGAIN = "make it again with `logitbank debias apply`"
+_BANKS_REMEDY = re.compile(r"; (move it away, then )?run `logitbank verify[^`]*`$")
+"""What a bank's damaged document says to do; nothing of a view is repaired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class ViewDocument:
         try:
             content = objects.read_json(folder / VIEW)
         except (FileNotFoundError, DamagedError) as error:
-            raise _no_view(folder, str(error)) from error
+            raise _no_view(folder, _BANKS_REMEDY.sub("", str(error))) from error
         if content.get("format") != FORMAT or type(content["format"]) is not int:
             raise BankFormatError(
                 f"{folder} is a view of format {ascii(content.get('format'))[:80]}, not {FORMAT};"
@@ -97,7 +100,13 @@ def read_filter(folder: Path, document: ViewDocument) -> Filter:
         It has other bytes.
     """
     path = folder / FILTER
-    if document.checked and path.is_file() and objects.digest(path).sha256 != document.filter:
+    if not path.is_file():
+        there = "is no file" if path.exists() else "is not there"
+        raise UsageError(
+            f"{path} {there}, and the view {folder} was made with it; put back the file, or make"
+            " the view again with `logitbank debias apply`"
+        )
+    if document.checked and objects.digest(path).sha256 != document.filter:
         raise DamagedError(
             f"{path} is not the filter that this view was made with: its bytes are others; take it"
             " from a copy, or make the view again with `logitbank debias apply`"

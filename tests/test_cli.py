@@ -260,6 +260,20 @@ def test_a_narrow_terminal_is_told_once_what_is_the_same_in_every_row(
     assert "a" * 40 in printed(lambda: show.print_table(wide), capsys)
 
 
+def test_a_name_forges_no_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "out", Console(highlight=False, width=25))
+    name = "=m\u202e\n|x"
+    frame = pl.DataFrame({"model": [name] * 2, "engine": ["transformers"] * 2, "n": [1, 2]})
+    lines = printed(lambda: show.print_table(frame), capsys).splitlines()
+    assert lines == ["model =m\\u202e\\n|x, engine transformers", " n ", " 1 ", " 2 "]
+    monkeypatch.setattr(sys, "stdout", screen := Terminal())
+    frame = pl.DataFrame({"a\nb": [name], "c": pl.Series(["d\n\te"], dtype=pl.Categorical)})
+    show.print_frame(frame, "csv")
+    assert screen.getvalue() == "a\\nb,c\n'=m\\u202e\\n|x,d\\n\\te\n"
+
+
 def test_what_a_bank_holds_cannot_move_the_cursor_or_style_the_terminal() -> None:
     assert show.clean("a\x1b[2Jb\x9bc[red]") == "a\\x1b[2Jb\\x9bc\\[red]"
     assert show.clean("line\nline\ttab") == "line\nline\ttab"

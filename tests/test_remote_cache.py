@@ -130,6 +130,34 @@ def test_what_is_damaged_while_a_bank_is_open_is_fetched_again(
     assert said(caplog) == [f"{file} was damaged and was fetched again"]
 
 
+@pytest.mark.parametrize("name", [*DATA, *TEXTS, ".remote.json", ".lock", "..remote.json.new"])
+def test_a_folder_in_the_place_of_a_file_goes_and_the_file_is_fetched_again(
+    server: FileServer, cache: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    url = f"{server.url}/bank"
+    expected = answer(Bank.open(url))
+    file = next(copy_of(cache).glob(name), copy_of(cache) / name)
+    file.unlink(missing_ok=True)
+    (file / "more").mkdir(parents=True)
+    if name == "..remote.json.new":
+        (copy_of(cache) / ".remote.json").write_text("")
+    assert answer(Bank.open(url)) == expected
+    assert not file.is_dir()
+    again = "is made anew" if name in (".remote.json", ".lock") else "was fetched again"
+    if not name.endswith(".new"):
+        assert said(caplog) == [f"{file} was damaged and {again}"]
+    assert answer(Bank.open(url)) == expected
+
+
+@pytest.mark.parametrize("name", ["prompts", "org%2Fmodel", "org%2Fmodel/main"])
+def test_a_file_in_the_place_of_a_folder_goes(server: FileServer, cache: Path, name: str) -> None:
+    url = f"{server.url}/bank"
+    expected = answer(Bank.open(url))
+    shutil.rmtree(copy_of(cache) / name)
+    (copy_of(cache) / name).touch()
+    assert answer(Bank.open(url)) == expected
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"url": 3}', "half", "flipped"])
 def test_a_listing_of_any_other_content_is_made_anew(
     server: FileServer, cache: Path, caplog: pytest.LogCaptureFixture, content: bytes | str

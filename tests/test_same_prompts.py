@@ -90,3 +90,24 @@ def test_every_family_and_compare_refuse_it(tmp_path: Path) -> None:
         )  # fmt: skip
     with pytest.raises(UsageError, match="prompt 'p0' of 'parity' has one 'answer' in"):
         compare(parity.path, other.path)
+
+
+def test_a_bank_or_a_checkpoint_that_is_named_twice_is_refused_in_a_line(
+    tmp_path: Path, call: Call
+) -> None:
+    bank = Bank.create(tmp_path / "a.zarr")
+    add_winobias(bank, steps=(0, 8), skew_from=8)
+    again = tmp_path / "link.zarr"
+    again.symlink_to(bank.path)
+    for twice in (bank.path, again):
+        code, out, error = call("analyze", "fairness", bank.path, twice, "--bootstrap", 0)
+        assert (code, out) == (2, "")
+        assert error == f"logitbank: {twice} is named twice; name each bank once\n"
+    other = Bank.create(tmp_path / "b.zarr")
+    add_winobias(other, steps=(8, 16), skew_from=8)
+    with pytest.raises(UsageError) as refused:
+        fairness_study([bank, other], bootstrap=0)
+    assert str(refused.value) == (
+        f"toy step 8 is scored on 'winobias' in both {bank.path} and {other.path}; leave out one of"
+        " the banks, or put them together with `logitbank merge`"
+    )

@@ -73,6 +73,28 @@ def test_another_filter_is_not_taken_for_the_views_own(saved: Path) -> None:
     assert [(d.path, d.problem) for d in verify(saved)] == [("filter.safetensors", "changed")]
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_filter_that_is_gone_is_put_back_and_no_new_one_trained(
+    saved: Path, folder: bool
+) -> None:
+    (saved / "filter.safetensors").unlink()
+    if folder:
+        (saved / "filter.safetensors").mkdir()
+    why = "is no file" if folder else "is not there"
+    with pytest.raises(UsageError, match=rf"filter\.safetensors {why}, .*; put back") as refused:
+        open_bank(saved)
+    assert str(refused.value).endswith("or make the view again with `logitbank debias apply`")
+    assert "train" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", ["", "[]"])
+def test_a_document_that_is_none_has_one_remedy(saved: Path, content: str) -> None:
+    (saved / "view.json").write_text(content)
+    with pytest.raises(BankFormatError, match=r"no view of a bank \(.*JSON.*\); make") as refused:
+        open_bank(saved)
+    assert "verify" not in str(refused.value)
+
+
 def test_another_bank_in_the_place_of_a_views_own_is_refused(saved: Path) -> None:
     shutil.rmtree(saved.parent / "b")
     bank(saved.parent / "b", 0, 8, shift=1.0)

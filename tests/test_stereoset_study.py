@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -167,6 +168,10 @@ def test_checkpoints_in_batches_give_what_all_together_give(
     for name, table in whole.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
     with pytest.raises(UsageError, match="b main step 0 is scored twice, in two banks or files"):
+        stereoset_study(
+            [banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")], bootstrap=0
+        )
+    with pytest.raises(UsageError, match="b is named twice; name each bank once"):
         stereoset_study([banks[0].path, banks[0].path], bootstrap=0)
 
 

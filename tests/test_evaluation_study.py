@@ -161,7 +161,7 @@ def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None
     with pytest.raises(BankError, match=r"'crows-pairs' is not in .*; it has lambada; make it .*"):
         crows_pairs_study([path])
     with pytest.raises(BankError, match="'crows-pairs' is in none of the banks; make it with"):
-        crows_pairs_study([path, path])
+        crows_pairs_study([path, Bank.create(tmp_path / "c.zarr").path])
 
 
 def test_an_example_that_was_cut_short_is_missing_even_at_the_only_checkpoint(

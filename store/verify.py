@@ -127,8 +127,13 @@ def _document(
 ) -> Iterator[Damage]:
     """Damage of a JSON document that has its own digest."""
     try:
-        data = read.read(path, objects.plain_path(root, path))
+        file = objects.plain_path(root, path)
+        objects.require_file(file)  # a reader of a pipe would wait for ever
+        data = read.read(path, file)
     except FileNotFoundError:
+        return
+    except BankError as error:
+        yield Damage(path, "unreadable", str(error), deposit, block)
         return
     problem = ""
     try:

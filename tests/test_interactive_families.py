@@ -153,7 +153,8 @@ def test_a_task_of_stereoset_has_its_own_figures_but_one_for_icat() -> None:
     }  # fmt: skip
 
 
-def test_domains_are_drawn_for_both_measures() -> None:
+def test_domains_are_drawn_for_both_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)  # it has few terms
     result = stereotypes()
     figure = checked(interactive_figures(result)["domains-both"])
     lms, ss = renderers(figure, "Line", role="line", group="gender")
@@ -275,7 +276,8 @@ def test_lambada_has_accuracy_and_perplexity(bank: Path) -> None:
     assert scales == ["LinearScale", "LogScale"]
 
 
-def test_stereotype_accuracy_has_every_measure(bank: Path) -> None:
+def test_stereotype_accuracy_has_every_measure(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 2)  # it has few pairs
     result = stereotype_study([bank]).result
     figures = interactive_figures(result)
     figure = checked(figures["stereotype_accuracy"])

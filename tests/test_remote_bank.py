@@ -481,6 +481,7 @@ def test_a_size_that_lies_allocates_and_keeps_nothing(
     scores = [p for p in index["objects"] if p.endswith("all.parquet")]
     index["objects"][scores[0]]["bytes"] = 2**50
     index["objects"][scores[1]]["bytes"] = 1
+    del index["sha256"]  # as of an older publisher: nothing vouches for the sizes
     (root / "index.json").write_text(json.dumps(index))
     there = Bank.open(f"{served.url}/bank")
     for deposit in there.deposits()[:2]:

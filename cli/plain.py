@@ -15,6 +15,8 @@ CONTROL = {
     **{code: f"\\u{code:04x}" for code in (*_TURNS, *_UNSEEN)},
 }
 """Control characters, made visible."""
+ONE_LINE = {**CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
+"""And line breaks and tabs: of text that may not begin a line of its own."""
 
 ASCII = {
     "│": "|", "┤": "|", "→": "->", "…": "...", "−": "-", "–": "-", "×": "x", "±": "+-",

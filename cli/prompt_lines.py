@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from logitbank.cli import show
-from logitbank.cli.plain import ASCII, CONTROL
+from logitbank.cli.plain import ASCII, CONTROL, ONE_LINE
 from logitbank.cli.terminal_plot import plot
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ PLOTS = 8
 
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _PLAIN = str.maketrans(ASCII)
-_ONE_LINE = {**CONTROL, ord("\n"): "\\n", ord("\t"): "\\t"}
 
 
 def say(lines: Iterable[str | Text]) -> None:
@@ -45,7 +44,7 @@ def say(lines: Iterable[str | Text]) -> None:
 
 def one_line(text: object) -> str:
     """A stranger's label, on one line."""
-    return str(text).translate(_ONE_LINE)
+    return str(text).translate(ONE_LINE)
 
 
 def shortened(text: object, width: int) -> str:

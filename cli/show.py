@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logitbank.cli.brief import BRIEF
-from logitbank.cli.plain import CONTROL
+from logitbank.cli.plain import CONTROL, ONE_LINE
 from logitbank.cli.show_run import ProgressLines, account, forecast, planned
 from logitbank.store.wording import counted
 
@@ -42,9 +42,6 @@ err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stder
 out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 200)
 
 
-_ONE_LINE = {**CONTROL, 9: "\\t", 10: "\\n"}
-
-
 def clean(text: object) -> str:
     """Text from a bank or a model, with control characters made visible and markup escaped."""
     return escape(str(text).translate(CONTROL))
@@ -52,7 +49,7 @@ def clean(text: object) -> str:
 
 def one_line(text: object) -> str:
     """As `clean`, of text that may not begin a line of its own."""
-    return escape(str(text).translate(_ONE_LINE))
+    return escape(str(text).translate(ONE_LINE))
 
 
 def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> None:
@@ -149,7 +146,7 @@ def _in_lines(table: "pl.DataFrame") -> "pl.DataFrame":
     escaped = table.with_columns(
         texts.str.replace_all("\n", "\\n", literal=True).str.replace_all("\t", "\\t", literal=True)
     )
-    return escaped.rename(lambda name: name.translate(_ONE_LINE))
+    return escaped.rename(lambda name: name.translate(ONE_LINE))
 
 
 def _text(value: Any) -> str:
@@ -158,7 +155,7 @@ def _text(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value).translate(_ONE_LINE)
+    return str(value).translate(ONE_LINE)
 
 
 class _Rate(ProgressColumn):

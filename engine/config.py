@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Self
 
 from logitbank.engine.backend import Task
-from logitbank.engine.config_sizes import check_claims
+from logitbank.engine.config_sizes import LENGTHS, check_claims
 from logitbank.errors import SuiteError
 
-_LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
 _SHAPE_KEYS = (
     ("model_type",),
     ("hidden_size", "n_embd", "d_model"),
@@ -86,7 +85,7 @@ class ModelConfig:
         vocab = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab, int) or vocab < 1:
             raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
-        lengths = [config[k] for k in _LENGTH_KEYS if isinstance(config.get(k), int)]
+        lengths = [config[k] for k in LENGTHS if isinstance(config.get(k), int)]
         model_type = str(config.get("model_type", ""))
         if model_type in _OFFSET_POSITIONS and isinstance(
             pad := config.get("pad_token_id", 1), int

@@ -26,7 +26,7 @@ _SIZES = (
     *("num_attention_heads", "n_head", "n_heads", "num_key_value_heads"),
     *("num_local_experts", "num_experts", "n_routed_experts"),
 )
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
+LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx")
 
 
 def check_claims(config: Any, path: Path) -> None:
@@ -37,7 +37,7 @@ def check_claims(config: Any, path: Path) -> None:
     SuiteError
         Names the file, the key and its value.
     """
-    for names, most in ((_LAYERS, MOST_LAYERS), ((*_SIZES, *_LENGTHS), LARGEST_SIZE)):
+    for names, most in ((_LAYERS, MOST_LAYERS), ((*_SIZES, *LENGTHS), LARGEST_SIZE)):
         for name, value in _numbers(config, names):
             if value > most:
                 raise SuiteError(

@@ -14,7 +14,7 @@ from logitbank.engine.pieces import Shard
 from logitbank.engine.plan import DepositPlan
 from logitbank.engine.prepare import Extraction, Prepared
 from logitbank.errors import DamagedError
-from logitbank.store import objects
+from logitbank.store import checked, objects
 from logitbank.store.schema import CheckpointId, json_digest
 
 LOAD = 0.1
@@ -164,13 +164,13 @@ def spans_of(shares: Sequence[Sequence[DepositPlan]]) -> list[list[object]]:
 
 
 def _read(file: Path) -> Owners:
-    content = objects.read_json(file)
-    if not objects.is_signed(file.read_bytes(), content, content):
+    try:
+        return owners_of(checked.document(file)["rows"])
+    except DamagedError as error:
         raise DamagedError(
             f"{file} is not what the shares of this extraction wrote there; remove it when none of"
             " them runs, and they deal anew"
-        )
-    return owners_of(content["rows"])
+        ) from error
 
 
 def owners_of(spans: Sequence[Sequence[object]]) -> Owners:

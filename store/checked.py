@@ -8,18 +8,17 @@ without a write, is found by the next process.
 import hashlib
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.errors import DamagedError
 from logitbank.store import objects
 from logitbank.store.objects import SELF_DIGEST, Digest
+from logitbank.store.threads import in_parallel
 
 _SETTLED_NS = 10**9
 """Age from which a file's times tell its versions apart. Clocks of file systems tick every few ms
 (4 on ext4, 1,000 on old NFS), so that two writes soon after each other may bear the same time."""
-_THREADS = 8
 
 
 class Stamp(NamedTuple):
@@ -70,11 +69,7 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     """
     looks = [(path, told, stamp_of(path)) for path, told in expected.items()]
     unseen = [look for look in looks if _sound.get(look[:2]) != look[2]]
-    if len(unseen) < 2:
-        sound = [_is_sound(*look) for look in unseen]
-    else:
-        with ThreadPoolExecutor(min(_THREADS, len(unseen))) as pool:  # hashlib frees the GIL
-            sound = list(pool.map(_is_sound, *zip(*unseen, strict=True)))
+    sound = in_parallel(lambda look: _is_sound(*look), unseen)  # hashlib frees the GIL
     return [path for (path, _, _), fine in zip(unseen, sound, strict=True) if not fine]
 
 

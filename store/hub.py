@@ -19,8 +19,9 @@ from logitbank.store.card import MARK, card, part_card
 from logitbank.store.hub_token import keep_token
 from logitbank.store.index import Object, deposit_of, part_url
 from logitbank.store.moves import moves
-from logitbank.store.remote import Remote, Say, in_parallel
+from logitbank.store.remote import Remote, Say
 from logitbank.store.targets import known_objects
+from logitbank.store.threads import in_parallel
 from logitbank.store.urls import HUB
 
 _CARD = "README.md"

@@ -21,6 +21,7 @@ from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageEr
 from logitbank.store import checked, index, objects
 from logitbank.store.index import TEXT, Object, is_object, part_url
 from logitbank.store.objects import Digest
+from logitbank.store.threads import in_parallel
 
 if TYPE_CHECKING:
     from logitbank.store.in_place import RemoteShards
@@ -77,10 +78,10 @@ def mirror_of(path: Path) -> Mirror | None:
         return None
     root = cache / path.relative_to(cache).parts[0]
     try:
-        stamp = (root / _LISTING).stat()
+        stamp = checked.stamp_of(root / _LISTING)
     except FileNotFoundError:
         return None
-    return _load(root, stamp.st_mtime_ns, stamp.st_ctime_ns, stamp.st_size, stamp.st_ino)
+    return _load(root, stamp)
 
 
 def ensure_here(*paths: Path) -> None:
@@ -268,7 +269,6 @@ def _fetch(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
     """Fetch objects into the copy. `held` says that its lock is, so that it is up to date."""
     if not paths:
         return
-    from logitbank.store.remote import in_parallel
 
     def fetch(path: str) -> None:
         listed = mirror.listed.get(path)
@@ -328,8 +328,6 @@ def _read_index(
     remote: "Remote", unless: str | None
 ) -> tuple[Mapping[str, Object], int, str | None] | None:
     """Objects, number of parts and ETag; None where the index has not changed."""
-    from logitbank.store.remote import in_parallel
-
     where = f"{remote.url}/{index.NAME}"
     try:
         answer = remote.read(index.NAME, limit=index.MAX_BYTES, unless=unless)
@@ -364,8 +362,6 @@ def _write(
     old: Mirror | None,
 ) -> None:
     """Bring the copy up to date: what is new first, so that a reader meanwhile lacks nothing."""
-    from logitbank.store.remote import in_parallel
-
     had = old.listed if old else {}
     texts: dict[Path, bytes] = {}
     for path, value in found.items():
@@ -404,7 +400,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 @lru_cache(maxsize=16)
-def _load(root: Path, *_stamp: int) -> Mirror:
+def _load(root: Path, _: checked.Stamp) -> Mirror:
     try:
         content = checked.document(root / _LISTING)
         listed = {p: Object(Digest(s, n), None, k) for p, (n, s, k) in content["objects"].items()}

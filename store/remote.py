@@ -7,13 +7,12 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from logitbank.errors import MissingExtraError, RemoteError, UsageError
@@ -22,8 +21,6 @@ from logitbank.store.objects import Digest
 from logitbank.store.urls import HUB
 from logitbank.store.web import NoRangesError, NotModifiedError, Web, WebError
 
-T = TypeVar("T")
-U = TypeVar("U")
 Say = Callable[[int], None]
 """Called with the bytes that have just arrived."""
 AT_ONCE = 8
@@ -295,20 +292,6 @@ def _sign_in(url: str) -> str:
     if url.startswith("hf:"):
         return "set HF_TOKEN, or run `hf auth login`"
     return "ask its publisher for an address that you may read"
-
-
-def in_parallel(call: Callable[[U], T], values: Sequence[U], *, at_once: int = AT_ONCE) -> list[T]:
-    """Results in order; the first error ends the rest that has not begun."""
-    if len(values) < 2:
-        return [call(value) for value in values]
-    with ThreadPoolExecutor(at_once) as pool:
-        futures = [pool.submit(call, value) for value in values]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
 
 
 def _environment() -> tuple[tuple[str, str], ...]:

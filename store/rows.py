@@ -7,14 +7,13 @@ is worked out from plain values; where they are is the business of their source.
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,9 +24,7 @@ from logitbank.store.block import finite_rows
 from logitbank.store.objects import Digest
 from logitbank.store.schema import Layout
 from logitbank.store.shards import Shard, decode, index_offset, shard
-
-T = TypeVar("T")
-U = TypeVar("U")
+from logitbank.store.threads import in_parallel
 
 
 class Shards(Protocol):
@@ -244,7 +241,7 @@ def read_rows(
         of_block.setdefault(part.chunk * height // layout.block_rows, []).append(part)
     reading = _Reading(shards, layout, committed)
     blocks = list(of_block)
-    opened = in_threads(reading.opened, blocks, threads if shards.by_block else 1)
+    opened = in_parallel(reading.opened, blocks, at_once=threads if shards.by_block else 1)
     index = dict(zip(blocks, opened, strict=True))
     columns = parts(tokens, layout.vocab, width)
     jobs = []
@@ -252,33 +249,5 @@ def read_rows(
         pieces = list(product(own, columns))
         jobs += [_Job(block, p) for p in ([pieces] if shards.by_block else [[p] for p in pieces])]
     out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
-    in_threads(lambda job: reading.put(job, index[job.block], out), jobs, threads)
+    in_parallel(lambda job: reading.put(job, index[job.block], out), jobs, at_once=threads)
     return out
-
-
-def in_threads(call: Callable[[T], U], values: Sequence[T], threads: int) -> list[U]:
-    """Results in order; the first error, or an interrupt, ends what has not begun."""
-    if min(len(values), threads) < 2:
-        return [call(value) for value in values]
-    results: dict[int, U] = {}
-    waiting, stop = iter(list(enumerate(values))), threading.Event()
-
-    def work() -> None:
-        for at, value in waiting:  # shared: who is done takes the next one
-            if stop.is_set():
-                return
-            try:
-                results[at] = call(value)
-            except BaseException:
-                stop.set()
-                raise
-
-    with ThreadPoolExecutor(min(threads, len(values))) as pool:
-        working = [pool.submit(work) for _ in range(min(threads, len(values)))]
-        try:
-            for one in working:
-                one.result()
-        except BaseException:
-            stop.set()
-            raise
-    return [results[at] for at in range(len(values))]

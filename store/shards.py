@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
-from numcodecs import blosc, zstd
 
 from logitbank.store.objects import Digest, digest_of
 from logitbank.store.schema import Layout
@@ -117,6 +116,8 @@ def decode(frame: memoryview, layout: Layout, into: np.ndarray) -> None:
     ValueError, RuntimeError
         It cannot be decoded.
     """
+    from numcodecs import blosc, zstd  # tens of ms, which scores need not wait for
+
     (blosc if layout.codec == "blosc" else zstd).decompress(frame, into)
 
 

@@ -13,7 +13,8 @@ from logitbank.store import index, mirror, objects
 from logitbank.store.index import Object, deposit_of, vouched
 from logitbank.store.moves import clash, rounds
 from logitbank.store.objects import Digest
-from logitbank.store.remote import Remote, Say, in_parallel
+from logitbank.store.remote import Remote, Say
+from logitbank.store.threads import in_parallel
 
 _SENT_AT_ONCE = 4  # each holds one object in memory
 _INCOMING = ".incoming"

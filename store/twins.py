@@ -3,16 +3,15 @@
 Each byte is checked against its commit while it is copied, as in a merge.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from logitbank.errors import DamagedError
 from logitbank.store import commits, objects, places
 from logitbank.store.adopt import adopt_block
 from logitbank.store.bank import Bank
 from logitbank.store.commits import SEAL, Committed
-from logitbank.store.deposit import VERIFY, Deposit
+from logitbank.store.deposit import Deposit
 from logitbank.store.merge_plan import Addition
-from logitbank.store.objects import Digest
 from logitbank.store.schema import DepositSpec, Json
 from logitbank.store.staging import Staging, remove_dead_staging
 
@@ -61,8 +60,6 @@ class Copier:
 
     def __init__(self, deposit: Deposit, twin: Deposit) -> None:
         self._deposit, self._twin = deposit, twin
-        self._folder = f"{deposit.checkpoint.path}/{deposit.query_set}"
-        self._scores: Digest | None = None
         with objects.locked(deposit.path / ".lock"):
             remove_dead_staging(deposit.path)
             self._staging = Staging(deposit.path)
@@ -86,23 +83,11 @@ class Copier:
     def _copy(self, block: int, state: Committed, copied: Callable[[int], None]) -> None:
         twin = self._twin
         digests = commits.digests(twin.path, SEAL if state.sealed else str(block))
-        if state.sealed:
-            self._check_scores(digests)
         paths = [f"scores/{block}.parquet"] * (not state.sealed)
         paths += [f"logprobs/c/{block}/0"] * (twin.layout.keep.level == "full")
         taken = {path: digests[path] for path in paths}
-        addition = Addition(twin, self._folder, (block,), (), False, taken)
+        addition = Addition(twin, commits.folder_of(self._deposit.path), (block,), (), False, taken)
         adopt_block(self._deposit, addition, block, self._staging.path, copied)
-
-    def _check_scores(self, digests: Mapping[str, Digest]) -> None:
-        """Once: the scores of all blocks are one file in a sealed deposit."""
-        name = "scores/all.parquet"
-        if self._scores == digests[name]:
-            return
-        path = objects.plain_path(self._twin.path, name)
-        if not path.is_file() or objects.digest(path) != digests[name]:
-            raise DamagedError(f"{path} is not what was committed, so it is not copied; {VERIFY}")
-        self._scores = digests[name]
 
     def close(self) -> None:
         self._staging.remove()

@@ -16,7 +16,7 @@ def rows_figures(tmp: Path) -> Iterator[Figure]:
     bank = stored_bank(tmp / "rows", checkpoints=1, blocks=5)
     (deposit,) = bank.deposits()
     for name, rounds, selection in (
-        ("all of 2,560 rows", 5, {}),
+        ("all of 2,560 rows", 21, {}),
         ("one token of 2,560 rows", 31, {"tokens": np.array([40_000])}),
         ("one row", 31, {"rows": np.array([700])}),
     ):

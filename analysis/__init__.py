@@ -1,59 +1,63 @@
 """Metrics, tests, figures and reports from the frames of a bank. Knows no model and no engine."""
 
-from logitbank.analysis.batches import batches
-from logitbank.analysis.change_points import ChangePoint, change_point
-from logitbank.analysis.correlation import pearson, pearson_matrix, variation
-from logitbank.analysis.crows_pairs import CrowsPairs, crows_pairs
-from logitbank.analysis.evaluation_data import evaluation_figure_data
-from logitbank.analysis.evaluation_figures import evaluation_figures
-from logitbank.analysis.expected import expected_pieces, expected_rows
-from logitbank.analysis.expressions import (
+from logitbank.analysis.drawing.interactive import interactive_figures
+from logitbank.analysis.drawing.static import figures
+from logitbank.analysis.drawing.static_data import figure_data
+from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs
+from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
+from logitbank.analysis.families.evaluation.figures import evaluation_figures
+from logitbank.analysis.families.fairness.cube import FairnessLabels
+from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
+from logitbank.analysis.families.fairness.summary import fairness_summary
+from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
+from logitbank.analysis.families.fluctuation.figures import fluctuation_figures
+from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.scores import as_scores, published_table, write_scores
+from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
+from logitbank.analysis.families.lambada.metric import Lambada, lambada, lambada_examples
+from logitbank.analysis.families.options.metric import OptionScores, option_scores
+from logitbank.analysis.families.stereoset.figure_data import stereoset_figure_data
+from logitbank.analysis.families.stereoset.figures import stereoset_figures
+from logitbank.analysis.families.stereoset.files import (
+    read_gold,
+    read_predictions,
+    write_predictions,
+)
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+from logitbank.analysis.families.stereoset.scores import as_candidates
+from logitbank.analysis.families.stereoset.summary import stereoset_summary
+from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy, stereotype_accuracy
+from logitbank.analysis.families.stereotype.referents import WinobiasEm, winobias_em
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
+from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
+from logitbank.analysis.families.unqover.figures import unqover_figures
+from logitbank.analysis.families.unqover.instances import unqover_instances
+from logitbank.analysis.families.unqover.metric import Unqover, unqover
+from logitbank.analysis.families.unqover.summary import unqover_summary
+from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.frames.expected import expected_pieces, expected_rows
+from logitbank.analysis.frames.expressions import (
     jsd_parts,
     scaled,
     three_way_correct,
     unique_maximum,
     vocabulary_rank,
 )
-from logitbank.analysis.fairness import Fairness, fairness, fairness_change
-from logitbank.analysis.fairness_cube import FairnessLabels
-from logitbank.analysis.fairness_summary import fairness_summary
-from logitbank.analysis.figure_data import figure_data
-from logitbank.analysis.figures import figures
-from logitbank.analysis.fluctuation import Fluctuation, fluctuation
-from logitbank.analysis.fluctuation_data import fluctuation_figure_data
-from logitbank.analysis.fluctuation_figures import fluctuation_figures
-from logitbank.analysis.fluctuation_summary import fluctuation_summary
-from logitbank.analysis.frequencies import corpus_frequencies
-from logitbank.analysis.harness import read_harness
-from logitbank.analysis.harness_export import write_harness
-from logitbank.analysis.interactive import interactive_figures
-from logitbank.analysis.lambada import Lambada, lambada, lambada_examples
-from logitbank.analysis.option_scores import OptionScores, option_scores
-from logitbank.analysis.prompt_scores import PromptScores, prompt_scores
-from logitbank.analysis.prompt_view import differences, movements
-from logitbank.analysis.report import write_report, write_tables
-from logitbank.analysis.score_table import as_scores, published_table, write_scores
-from logitbank.analysis.stats import (
+from logitbank.analysis.harness.read import read_harness
+from logitbank.analysis.harness.write import write_harness
+from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.view import differences, movements
+from logitbank.analysis.results.files import write_report, write_tables
+from logitbank.analysis.stats.change_points import ChangePoint, change_point
+from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
+from logitbank.analysis.stats.significance import (
     benjamini_hochberg,
     mann_whitney,
     seed_mean,
     wilcoxon,
 )
-from logitbank.analysis.stereoset import StereoSet, stereoset
-from logitbank.analysis.stereoset_data import stereoset_figure_data
-from logitbank.analysis.stereoset_figures import stereoset_figures
-from logitbank.analysis.stereoset_files import read_gold, read_predictions, write_predictions
-from logitbank.analysis.stereoset_scores import as_candidates
-from logitbank.analysis.stereoset_summary import stereoset_summary
-from logitbank.analysis.stereotype_accuracy import StereotypeAccuracy, stereotype_accuracy
-from logitbank.analysis.tradeoff import TradeOff, tradeoff
-from logitbank.analysis.tradeoff_summary import tradeoff_summary
-from logitbank.analysis.unqover import Unqover, unqover
-from logitbank.analysis.unqover_data import unqover_figure_data
-from logitbank.analysis.unqover_figures import unqover_figures
-from logitbank.analysis.unqover_instances import unqover_instances
-from logitbank.analysis.unqover_summary import unqover_summary
-from logitbank.analysis.winobias_em import WinobiasEm, winobias_em
 
 __all__ = [
     "ChangePoint",

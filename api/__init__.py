@@ -7,89 +7,89 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logitbank.analysis.bank_report import report
-    from logitbank.analysis.compare import Comparison, compare
-    from logitbank.analysis.debias import Debias, debias_train
-    from logitbank.analysis.debias_compare import DebiasComparison, debias_compare
-    from logitbank.analysis.debias_search import DebiasSearch, debias_search
-    from logitbank.analysis.debias_train import Training
-    from logitbank.analysis.fairness import Fairness, fairness, fairness_change
-    from logitbank.analysis.figures import figures
-    from logitbank.analysis.fluctuation import Fluctuation, fluctuation
-    from logitbank.analysis.harness import read_harness
-    from logitbank.analysis.stereoset import StereoSet, stereoset
-    from logitbank.analysis.tradeoff import TradeOff, tradeoff
-    from logitbank.analysis.unqover import Unqover, unqover
-    from logitbank.cli.demo import demo
+    from logitbank.analysis.comparison.compare import Comparison, compare
+    from logitbank.analysis.debias.compare import DebiasComparison, debias_compare
+    from logitbank.analysis.debias.search import DebiasSearch, debias_search
+    from logitbank.analysis.debias.study import Debias, debias_train
+    from logitbank.analysis.debias.train import Training
+    from logitbank.analysis.drawing.static import figures
+    from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
+    from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+    from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+    from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+    from logitbank.analysis.families.unqover.metric import Unqover, unqover
+    from logitbank.analysis.harness.read import read_harness
+    from logitbank.analysis.report.report import report
+    from logitbank.cli.commands.demo import demo
     from logitbank.engine.extract import extract
-    from logitbank.engine.fetch import Fetched, fetch
-    from logitbank.engine.prompts import Option, Prompt, PromptSet, load_prompts
-    from logitbank.engine.suites import Checkpoint, Suite, known_suites, resolve_suite
-    from logitbank.engine.winobias import winobias
+    from logitbank.engine.prompts.known.winobias import winobias
+    from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, load_prompts
+    from logitbank.engine.suites.fetch import Fetched, fetch
+    from logitbank.engine.suites.suites import Checkpoint, Suite, known_suites, resolve_suite
     from logitbank.errors import LogitbankError
-    from logitbank.store.about import describe
     from logitbank.store.bank import Bank
-    from logitbank.store.filters import Filter
-    from logitbank.store.mapping import map_rows
-    from logitbank.store.merge import merge
-    from logitbank.store.schema import CheckpointId, Keep, Query, QuerySet
-    from logitbank.store.shrink import shrink
-    from logitbank.store.transfer import pull, push
-    from logitbank.store.verify import verify
-    from logitbank.store.view import View
+    from logitbank.store.care.verify import verify
+    from logitbank.store.change.about import describe
+    from logitbank.store.change.merge import merge
+    from logitbank.store.change.shrink import shrink
+    from logitbank.store.filter.filters import Filter
+    from logitbank.store.filter.view import View
+    from logitbank.store.format.schema import CheckpointId, Keep, Query, QuerySet
+    from logitbank.store.read.mapping import map_rows
+    from logitbank.store.sharing.transfer import pull, push
 
 _HOMES = {
     "Bank": "store.bank",
-    "Checkpoint": "engine.suites",
-    "CheckpointId": "store.schema",
-    "Comparison": "analysis.compare",
-    "Debias": "analysis.debias",
-    "DebiasComparison": "analysis.debias_compare",
-    "DebiasSearch": "analysis.debias_search",
-    "Fairness": "analysis.fairness",
-    "Fetched": "engine.fetch",
-    "Filter": "store.filters",
-    "Fluctuation": "analysis.fluctuation",
-    "Keep": "store.schema",
+    "Checkpoint": "engine.suites.suites",
+    "CheckpointId": "store.format.schema",
+    "Comparison": "analysis.comparison.compare",
+    "Debias": "analysis.debias.study",
+    "DebiasComparison": "analysis.debias.compare",
+    "DebiasSearch": "analysis.debias.search",
+    "Fairness": "analysis.families.fairness.metric",
+    "Fetched": "engine.suites.fetch",
+    "Filter": "store.filter.filters",
+    "Fluctuation": "analysis.families.fluctuation.metric",
+    "Keep": "store.format.schema",
     "LogitbankError": "errors",
-    "Option": "engine.prompts",
-    "Prompt": "engine.prompts",
-    "PromptSet": "engine.prompts",
-    "Query": "store.schema",
-    "QuerySet": "store.schema",
-    "StereoSet": "analysis.stereoset",
-    "Suite": "engine.suites",
-    "TradeOff": "analysis.tradeoff",
-    "Training": "analysis.debias_train",
-    "Unqover": "analysis.unqover",
-    "View": "store.view",
-    "compare": "analysis.compare",
-    "debias_compare": "analysis.debias_compare",
-    "debias_search": "analysis.debias_search",
-    "debias_train": "analysis.debias",
-    "demo": "cli.demo",
-    "describe": "store.about",
+    "Option": "engine.prompts.tokenize",
+    "Prompt": "engine.prompts.tokenize",
+    "PromptSet": "engine.prompts.tokenize",
+    "Query": "store.format.schema",
+    "QuerySet": "store.format.schema",
+    "StereoSet": "analysis.families.stereoset.metric",
+    "Suite": "engine.suites.suites",
+    "TradeOff": "analysis.families.tradeoff.metric",
+    "Training": "analysis.debias.train",
+    "Unqover": "analysis.families.unqover.metric",
+    "View": "store.filter.view",
+    "compare": "analysis.comparison.compare",
+    "debias_compare": "analysis.debias.compare",
+    "debias_search": "analysis.debias.search",
+    "debias_train": "analysis.debias.study",
+    "demo": "cli.commands.demo",
+    "describe": "store.change.about",
     "extract": "engine.extract",
-    "fairness": "analysis.fairness",
-    "fairness_change": "analysis.fairness",
-    "fetch": "engine.fetch",
-    "figures": "analysis.figures",
-    "fluctuation": "analysis.fluctuation",
-    "known_suites": "engine.suites",
-    "load_prompts": "engine.prompts",
-    "map_rows": "store.mapping",
-    "merge": "store.merge",
-    "pull": "store.transfer",
-    "push": "store.transfer",
-    "read_harness": "analysis.harness",
-    "report": "analysis.bank_report",
-    "resolve_suite": "engine.suites",
-    "shrink": "store.shrink",
-    "stereoset": "analysis.stereoset",
-    "tradeoff": "analysis.tradeoff",
-    "unqover": "analysis.unqover",
-    "verify": "store.verify",
-    "winobias": "engine.winobias",
+    "fairness": "analysis.families.fairness.metric",
+    "fairness_change": "analysis.families.fairness.metric",
+    "fetch": "engine.suites.fetch",
+    "figures": "analysis.drawing.static",
+    "fluctuation": "analysis.families.fluctuation.metric",
+    "known_suites": "engine.suites.suites",
+    "load_prompts": "engine.prompts.tokenize",
+    "map_rows": "store.read.mapping",
+    "merge": "store.change.merge",
+    "pull": "store.sharing.transfer",
+    "push": "store.sharing.transfer",
+    "read_harness": "analysis.harness.read",
+    "report": "analysis.report.report",
+    "resolve_suite": "engine.suites.suites",
+    "shrink": "store.change.shrink",
+    "stereoset": "analysis.families.stereoset.metric",
+    "tradeoff": "analysis.families.tradeoff.metric",
+    "unqover": "analysis.families.unqover.metric",
+    "verify": "store.care.verify",
+    "winobias": "engine.prompts.known.winobias",
 }
 
 __version__ = "0.1.0"
@@ -151,7 +151,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
 
 def open(path: str) -> "Bank":
     """Open an existing bank, in a folder or at a URL, or a view; `Bank.create` makes a new one."""
-    from logitbank.store.view import open_bank
+    from logitbank.store.filter.view import open_bank
 
     return open_bank(path)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.contender import Round, timed
 from bench.workload import orders, sentences, token_ids, workload
-from logitbank.engine.prompt_set import Prompt
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Prompt
 
 
 def bare_vllm(
@@ -155,7 +155,7 @@ def masked_loop(checkpoint: str, count: int, long: bool, words: int | None = Non
     import torch
     from transformers import AutoModelForMaskedLM
 
-    from logitbank.engine.prompts import tokenize
+    from logitbank.engine.prompts.tokenize import tokenize
 
     tokenizer = Tokenizer.load(Path(checkpoint))
     queries = tokenize(workload(count, long=long, masked=True, words=words), tokenizer).queries
@@ -223,7 +223,7 @@ def _quiet_vllm() -> Any:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     }
-    from logitbank.engine.backend import EngineSettings
+    from logitbank.engine.backends.choose import EngineSettings
 
     return EngineSettings("vllm")
 

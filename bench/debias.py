@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from bench.figures import Figure
-from logitbank.analysis.debias import debias_train
-from logitbank.analysis.debias_train import Training, published
+from logitbank.analysis.debias.study import debias_train
+from logitbank.analysis.debias.train import Training, published
 from logitbank.store import (
     Bank,
     BlockData,
@@ -23,7 +23,7 @@ from logitbank.store import (
     QuerySet,
     View,
 )
-from logitbank.store.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
 
 INSTANCES, LISTED, VOCAB, FORMS = 100_000, 64, 30_522, 4
 PROMPTS = "unqover-gender"

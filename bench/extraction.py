@@ -6,8 +6,8 @@ from statistics import median
 from bench.contender import Contender
 from bench.figures import Figure
 from bench.models import series
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.worker_process import worker_environment
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.workers.worker_process import worker_environment
 
 
 def paired(

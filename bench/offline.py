@@ -18,10 +18,10 @@ import polars as pl
 from bench.figures import Figure
 from bench.models import DATA, series
 from logitbank.engine.extract import record_prompts
-from logitbank.engine.prepare import Extraction, prepare
-from logitbank.engine.prompt_sources import prompt_set
+from logitbank.engine.plan.prepare import Extraction, prepare
+from logitbank.engine.prompts.known.registry import prompt_set
 from logitbank.store import Bank, BlockData, CheckpointId, DepositSpec, Keep, Layout, OptionTokens
-from logitbank.store.schema import SCORES_SCHEMA
+from logitbank.store.format.schema import SCORES_SCHEMA
 
 STEPS = [0, *(2**k for k in range(10)), *range(1000, 144_000, 1000)]
 """Pythia's 154."""
@@ -52,7 +52,7 @@ def fairness_tables(tmp: Path, *, rounds: int = 5) -> list[Figure]:
 def fluctuation_tables(*, rounds: int = 9) -> list[Figure]:
     """Seconds from a published table in memory to every fluctuation table, nothing drawn."""
     from logitbank.analysis import fluctuation
-    from logitbank.analysis.fluctuation_tables import PUBLISHED
+    from logitbank.analysis.families.fluctuation.tables import PUBLISHED
 
     found = []
     for name, table in (
@@ -139,8 +139,8 @@ def large_bank(tmp: Path) -> Path:
     path = tmp / f"pythia-{len(STEPS)}.zarr"
     if path.exists():
         return path
-    from logitbank.engine.backend import EngineSettings
-    from logitbank.engine.suites import resolve_suite
+    from logitbank.engine.backends.choose import EngineSettings
+    from logitbank.engine.suites.suites import resolve_suite
 
     checkpoint = series(tmp, "toy", 1) / "step0"
     suite = resolve_suite(str(checkpoint.parent))

@@ -100,7 +100,7 @@ def _query(bank: Path, *, rounds: int = 9) -> Figure:
 
 
 if __name__ == "__main__":
-    from logitbank.analysis.bank_report import report
+    from logitbank.analysis.report.report import report
 
     start = time.perf_counter()
     report(Path(sys.argv[1]), Path(sys.argv[2]))

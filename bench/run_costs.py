@@ -9,8 +9,8 @@ from bench.extraction import against
 from bench.figures import Figure
 from bench.models import series
 from bench.one_run import whole_run
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.worker_process import worker_environment
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.workers.worker_process import worker_environment
 
 
 def run_costs(

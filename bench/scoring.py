@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.workload import orders, sentences, workload
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import Event, WeightsLoaded
+from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.extract import record_prompts
-from logitbank.engine.job import Job
-from logitbank.engine.prepare import Extraction, prepare
-from logitbank.engine.suites import resolve_suite
-from logitbank.engine.worker import Worker
+from logitbank.engine.plan.prepare import Extraction, prepare
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Event, WeightsLoaded
+from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.worker import Worker
 from logitbank.store import Bank
-from logitbank.store.schema import Keep
+from logitbank.store.format.schema import Keep
 
 
 class Scoring:

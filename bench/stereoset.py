@@ -5,9 +5,9 @@ from statistics import median
 
 from bench.figures import Figure
 from bench.models import DATA
-from logitbank.analysis import stereoset_files as files
-from logitbank.analysis.json_files import json_object
-from logitbank.analysis.stereoset import stereoset
+from logitbank.analysis.families.stereoset import files
+from logitbank.analysis.families.stereoset.metric import stereoset
+from logitbank.analysis.frames.json_files import json_object
 
 PREDICTIONS = DATA / "stereoset" / "published" / "bert-base-cased-predictions.json"
 GOLD = DATA / "stereoset" / "dev-english.json"

@@ -19,8 +19,8 @@ import polars as pl
 
 from bench.figures import Figure
 from bench.offline import large_bank
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.worker_process import worker_environment
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.workers.worker_process import worker_environment
 from logitbank.store import (
     Bank,
     BlockData,
@@ -33,8 +33,8 @@ from logitbank.store import (
     QuerySet,
     verify,
 )
-from logitbank.store.reduce import BlockReducer
-from logitbank.store.rescore import option_scores
+from logitbank.store.change.rescore import option_scores
+from logitbank.store.deposits.reduce import BlockReducer
 
 VOCAB = 50_304
 ROWS = 512

@@ -9,8 +9,8 @@ from bench.contender import Contender
 from bench.figures import Figure
 from bench.limits import measured
 from bench.models import SHAPES, series
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.worker_process import worker_environment
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.workers.worker_process import worker_environment
 
 POINTS = (
     *(("14m", 30), ("70m", 30), ("160m", 30), ("410m", 30)),

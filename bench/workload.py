@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from bench.models import DATA
-from logitbank.engine.prompt_set import Prompt, PromptSet
-from logitbank.engine.prompt_sources import prompt_set
-from logitbank.engine.prompts import tokenize
-from logitbank.engine.sequences import SequenceSet
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.tokenize import tokenize
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Prompt, PromptSet
 
 LONG = 3
 """WinoBias prompts in one long prompt: 110 tokens and a few."""

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 
 def suite_names(incomplete: str) -> list[str]:
     """Suites known by name that begin so."""
-    from logitbank.engine.catalogue import known_suites
+    from logitbank.engine.suites.catalogue import known_suites
 
     return _beginning(incomplete, (suite.name for suite in known_suites()))
 
 
 def prompt_set_names(incomplete: str) -> list[str]:
     """Prompt sets known by name that begin so."""
-    from logitbank.engine.known_prompts import prompt_names
+    from logitbank.engine.prompts.known.names import prompt_names
 
     return _beginning(incomplete, prompt_names())
 

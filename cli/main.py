@@ -8,17 +8,10 @@ from typing import Annotated, ClassVar, Literal, NoReturn
 
 import typer
 
-from logitbank.cli import (
-    banks,
-    debias,
-    evaluations,
-    fetching,
-    query,
-    report,
-    sharing,
-    show_prompt,
-    unqover,
-)
+from logitbank.cli.analyze import evaluations, unqover
+from logitbank.cli.commands import banks, debias, query, report, sharing
+from logitbank.cli.commands import fetch as fetching
+from logitbank.cli.commands import show as show_prompt
 from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.layout import App, Command, Group, Sections
 from logitbank.cli.options import BankPath, Banks, Form, Format, Partial, StoredDtype
@@ -184,7 +177,7 @@ def extract(
     Exit code 3 says that it was interrupted (Ctrl-C, SIGTERM, a job's time over): the same command
     goes on. 1 says that a checkpoint failed.
     """
-    from logitbank.cli.show import ExtractProgress, print_summary
+    from logitbank.cli.screen.tables import ExtractProgress, print_summary
     from logitbank.engine.extract import extract as run_extract
 
     with ExtractProgress() as progress:
@@ -233,7 +226,7 @@ def verify(
     ] = False,
 ) -> None:
     """Recompute the digests of a bank or view; name what is damaged or missing, and where."""
-    from logitbank.cli.transfers import verify_bank
+    from logitbank.cli.commands.care import verify_bank
 
     verify_bank(bank, mend=repair)
 
@@ -257,8 +250,8 @@ def suites(form: Format = Form.table) -> None:
     """List the checkpoint suites known by name."""
     import polars as pl
 
-    from logitbank.cli.show import print_frame
-    from logitbank.engine.suites import known_suites
+    from logitbank.cli.screen.tables import print_frame
+    from logitbank.engine.suites.suites import known_suites
 
     columns = ("name", "repo", "description")
     rows = [tuple(getattr(s, c) for c in columns) for s in known_suites()]
@@ -280,8 +273,8 @@ def prompts_show(
     instances: Instances = "10000",
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
-    from logitbank.cli.show import print_verbatim
-    from logitbank.engine.prompt_sources import describe, prompt_set
+    from logitbank.cli.screen.tables import print_verbatim
+    from logitbank.engine.prompts.known.registry import describe, prompt_set
 
     found = prompt_set(
         prompts,
@@ -311,8 +304,8 @@ def prompts_check(
     instances: Instances = "10000",
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
-    from logitbank.cli.show import print_lines
-    from logitbank.engine.prompt_sources import check, prompt_set
+    from logitbank.cli.screen.tables import print_lines
+    from logitbank.engine.prompts.known.registry import check, prompt_set
 
     found = prompt_set(
         prompts,
@@ -354,8 +347,8 @@ def analyze_fairness(
     form: Format = Form.table,
 ) -> None:
     """Average Rank, accuracy, JSD by parts, the gap, and their tests, by checkpoint."""
-    from logitbank.analysis.study import fairness_study
-    from logitbank.cli.show import print_study
+    from logitbank.analysis.results.studies import fairness_study
+    from logitbank.cli.screen.tables import print_study
 
     study = fairness_study(
         banks,
@@ -416,8 +409,8 @@ def analyze_fluctuation(
     form: Format = Form.table,
 ) -> None:
     """Pronoun ratios of masked models, their variation over a plateau, and correlations."""
-    from logitbank.analysis.study import fluctuation_study
-    from logitbank.cli.show import print_study
+    from logitbank.analysis.results.studies import fluctuation_study
+    from logitbank.cli.screen.tables import print_study
 
     study = fluctuation_study(
         sources,
@@ -468,8 +461,8 @@ def analyze_stereoset(
     form: Format = Form.table,
 ) -> None:
     """StereoSet's lms, ss and iCAT of banks and of prediction files, by domain and term."""
-    from logitbank.analysis.stereoset_study import stereoset_study
-    from logitbank.cli.show import print_study
+    from logitbank.analysis.families.stereoset.study import stereoset_study
+    from logitbank.cli.screen.tables import print_study
 
     study = stereoset_study(
         banks or (),
@@ -499,7 +492,7 @@ def demo(
     engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = Engine.auto,
 ) -> None:
     """Train a tiny model series whose bias changes at a known step, bank it, and report."""
-    from logitbank.cli.demo import demo as run_demo
+    from logitbank.cli.commands.demo import demo as run_demo
 
     raise typer.Exit(run_demo(out, engine=engine.value))
 

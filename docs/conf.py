@@ -17,7 +17,7 @@ from sphinx.util.typing import stringify_annotation
 
 import logitbank
 from logitbank.cli.main import app as commands
-from logitbank.engine.events import Event
+from logitbank.engine.workers.events import Event
 
 HERE = Path(__file__).parent
 _SHORT = {

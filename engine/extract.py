@@ -11,25 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from logitbank.engine.backend import EngineName, EngineSettings
-from logitbank.engine.budget import parse_bytes
-from logitbank.engine.dealing import agreement, own_share
-from logitbank.engine.events import Note, OnEvent, Planned, Summary
-from logitbank.engine.fetch import bytes_beside
-from logitbank.engine.fetcher import Fetcher
-from logitbank.engine.hub import Hub
-from logitbank.engine.patience import waits_told
-from logitbank.engine.prepare import Extraction, Prepared, check_space, lacking, prepare
-from logitbank.engine.prompt_sources import prompt_set
-from logitbank.engine.prompts import PromptSet
+from logitbank.engine.backends.choose import EngineName, EngineSettings
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.hub.patience import waits_told
+from logitbank.engine.plan.dealing import agreement, own_share
+from logitbank.engine.plan.prepare import Extraction, Prepared, check_space, lacking, prepare
+from logitbank.engine.plan.share import Share, visible_devices
+from logitbank.engine.plan.spread import Spread
+from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.tokenize import PromptSet
 from logitbank.engine.run_log import RunLog
-from logitbank.engine.runner import Runner
 from logitbank.engine.sample import measure
-from logitbank.engine.sequences import SequenceSet
-from logitbank.engine.share import Share, visible_devices
-from logitbank.engine.spread import Spread
-from logitbank.engine.stopping import Stopping
-from logitbank.engine.suites import (
+from logitbank.engine.suites.budget import parse_bytes
+from logitbank.engine.suites.fetch import bytes_beside
+from logitbank.engine.suites.fetcher import Fetcher
+from logitbank.engine.suites.suites import (
     HubSource,
     LocalSource,
     Suite,
@@ -37,17 +34,20 @@ from logitbank.engine.suites import (
     on_hub,
     resolve_suite,
 )
-from logitbank.engine.worker_process import WorkerProcess, log_of_run
+from logitbank.engine.workers.events import Note, OnEvent, Planned, Summary
+from logitbank.engine.workers.runner import Runner
+from logitbank.engine.workers.stopping import Stopping
+from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
 from logitbank.errors import MissingExtraError, SuiteError, UsageError
 from logitbank.store import Bank
+from logitbank.store.change.rescore import rescore_lacking
 from logitbank.store.cluster import joined
-from logitbank.store.objects import holds_something
-from logitbank.store.rescore import rescore_lacking
-from logitbank.store.schema import Dtype, Keep
-from logitbank.store.urls import require_folder
+from logitbank.store.files.objects import holds_something
+from logitbank.store.format.schema import Dtype, Keep
+from logitbank.store.remote.urls import require_folder
 
 if TYPE_CHECKING:
-    from logitbank.engine.ray_worker import RayWorker
+    from logitbank.engine.workers.ray_worker import RayWorker
 
 
 def extract(
@@ -314,7 +314,7 @@ def _workers(
         shares = [Share(i, spread.workers) for i in range(spread.workers)]
         handles = [WorkerProcess(path, extraction.settings, share) for share in shares]
     else:
-        from logitbank.engine.ray_worker import RayWorkers
+        from logitbank.engine.workers.ray_worker import RayWorkers
 
         ray = ends.enter_context(joined(spread.ray))
         cluster = ends.enter_context(RayWorkers(ray, path, spread.workers))

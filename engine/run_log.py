@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from logitbank.engine.events import Event, OnEvent, RowsScored, Summary
-from logitbank.engine.prepare import Extraction, Prepared
-from logitbank.engine.spread import Spread
-from logitbank.store import run_logs
-from logitbank.store.schema import CheckpointId, Json
+from logitbank.engine.plan.prepare import Extraction, Prepared
+from logitbank.engine.plan.spread import Spread
+from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
+from logitbank.store.care import run_logs
+from logitbank.store.format.schema import CheckpointId, Json
 
 _FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
 """Of an absolute path, all but its last part; a web address is none."""

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from logitbank.engine.events import CheckpointDone, CheckpointFailed
-from logitbank.engine.job import Job
-from logitbank.engine.plan import DepositPlan
-from logitbank.engine.prepare import Extraction, Prepared
-from logitbank.engine.runner import WorkerHandle
+from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.plan.prepare import Extraction, Prepared
+from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed
+from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.runner import WorkerHandle
 from logitbank.errors import EngineError
 from logitbank.store import Bank
-from logitbank.store.schema import CheckpointId, Layout, Query, QuerySet
+from logitbank.store.format.schema import CheckpointId, Layout, Query, QuerySet
 
 _RUNS, _LENGTH = 8, 8
 """Queries are taken in runs of neighbours, which share beginnings as all of them do."""

@@ -1,15 +1,19 @@
 """Keep logits; know nothing of models or metrics."""
 
-from logitbank.store.about import describe
 from logitbank.store.bank import Bank
-from logitbank.store.damage import Damage
-from logitbank.store.deposit import Deposit
-from logitbank.store.filters import Filter
-from logitbank.store.leftovers import leftovers
-from logitbank.store.merge import Merged, merge
-from logitbank.store.repair import Repaired, repair
-from logitbank.store.rescore import rescore
-from logitbank.store.schema import (
+from logitbank.store.care.damage import Damage
+from logitbank.store.care.leftovers import leftovers
+from logitbank.store.care.repair import Repaired, repair
+from logitbank.store.care.verify import verify
+from logitbank.store.change.about import describe
+from logitbank.store.change.merge import Merged, merge
+from logitbank.store.change.rescore import rescore
+from logitbank.store.change.shrink import Shrunk, shrink
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.writer import DepositWriter
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View, open_bank
+from logitbank.store.format.schema import (
     BlockData,
     CheckpointId,
     DepositSpec,
@@ -19,10 +23,6 @@ from logitbank.store.schema import (
     Query,
     QuerySet,
 )
-from logitbank.store.shrink import Shrunk, shrink
-from logitbank.store.verify import verify
-from logitbank.store.view import View, open_bank
-from logitbank.store.writer import DepositWriter
 
 __all__ = [
     "Bank",

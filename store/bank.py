@@ -10,11 +10,13 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import AbsentError, BankError, BankFormatError, DamagedError, UsageError
-from logitbank.store import checked, commits, mirror, objects, places, tables, zarrays
-from logitbank.store import scan as scanning
-from logitbank.store.commits import Committed
-from logitbank.store.deposit import Deposit
-from logitbank.store.schema import (
+from logitbank.store.deposits import places, tables
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.writer import DepositWriter
+from logitbank.store.files import checked, objects
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.schema import (
     FORMAT_VERSION,
     INFO,
     VIEW,
@@ -26,8 +28,9 @@ from logitbank.store.schema import (
     OptionTokens,
     QuerySet,
 )
-from logitbank.store.urls import require_folder, url_of
-from logitbank.store.writer import DepositWriter
+from logitbank.store.read import scan as scanning
+from logitbank.store.remote import mirror
+from logitbank.store.remote.urls import require_folder, url_of
 
 if TYPE_CHECKING:
     import xarray
@@ -195,7 +198,7 @@ class Bank:
         DamagedError
             Rows are not what was committed; nothing of them is scored.
         """
-        from logitbank.store.rescore import rescore_bank
+        from logitbank.store.change.rescore import rescore_bank
 
         return rescore_bank(self)
 
@@ -263,7 +266,7 @@ class Bank:
         KeepLevelError
             They are there and keep less.
         """
-        from logitbank.store.arrays import deposit_array
+        from logitbank.store.read.arrays import deposit_array
 
         return deposit_array(
             self,
@@ -319,7 +322,7 @@ class Bank:
         return scanning.scan(table, deposits)
 
     def _require_scored(self, name: str, table: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
-        from logitbank.store.lacking import require_scored
+        from logitbank.store.read.lacking import require_scored
 
         require_scored(self.path, name, table, deposits)
 
@@ -333,7 +336,7 @@ class Bank:
         BankError
             The bank has no prompts.
         """
-        from logitbank.store.sql import frames
+        from logitbank.store.read.sql import frames
 
         return frames(self)
 
@@ -352,7 +355,7 @@ class Bank:
         BankError
             The bank has no prompts.
         """
-        from logitbank.store.sql import sql
+        from logitbank.store.read.sql import sql
 
         return sql(self, query, allow_files=allow_files)
 
@@ -372,7 +375,7 @@ class Bank:
         BankError
             No deposit of this query set keeps full rows.
         """
-        from logitbank.store.side_by_side import side_by_side
+        from logitbank.store.read.side_by_side import side_by_side
 
         return side_by_side([d for d in self.deposits() if d.query_set == query_set], query_set)
 
@@ -395,7 +398,7 @@ class Bank:
         `source.revision`, …), value (text; other than text as JSON), deposits (that have it),
         first_step, last_step.
         """
-        from logitbank.store.provenance import provenance_table
+        from logitbank.store.read.provenance import provenance_table
 
         return provenance_table(self)
 

@@ -53,7 +53,7 @@ class Tools:
 
 def untrained(folder: Path, *steps: int) -> None:
     """The demo's checkpoints before training, under the names of these steps."""
-    from logitbank.engine.demo import train_series
+    from logitbank.engine.demo.causal import train_series
 
     train_series(folder, steps=0)
     for step in steps:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from logitbank.store.schema import Query
+from logitbank.store.format.schema import Query
 
 
 def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
@@ -47,7 +47,7 @@ def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
 
 
 def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
-    from logitbank.engine.backend import EngineSettings, open_backend
+    from logitbank.engine.backends.choose import EngineSettings, open_backend
 
     assert isinstance(settings, EngineSettings)
     backend = open_backend(folders[0], settings)

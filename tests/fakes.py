@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from logitbank.engine.backend import EngineName, EngineSettings, Loaded, Sink, Tokens
-from logitbank.engine.events import Event
-from logitbank.engine.job import Job
-from logitbank.engine.serve import failure
-from logitbank.engine.share import ALONE, Share
-from logitbank.engine.worker import Worker
+from logitbank.engine.backends.choose import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.plan.share import ALONE, Share
+from logitbank.engine.workers.events import Event
+from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.serve import failure
+from logitbank.engine.workers.worker import Worker
 from logitbank.errors import LogitbankError, WeightsError
-from logitbank.store.schema import Json, Query
+from logitbank.store.format.schema import Json, Query
 
 
 class FakeBackend:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import LogitbankError
-from logitbank.store import Bank, Filter, OptionTokens, open_bank, rescore, run_logs, verify
-from logitbank.store.provenance import provenance_document
-from logitbank.store.transfer import push
-from logitbank.store.view import View
+from logitbank.store import Bank, Filter, OptionTokens, open_bank, rescore, verify
+from logitbank.store.care import run_logs
+from logitbank.store.filter.view import View
+from logitbank.store.read.provenance import provenance_document
+from logitbank.store.sharing.transfer import push
 from tests.file_server import FileServer
 from tests.small_banks import block_data, new_bank, spec
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import torch
 
-import logitbank.engine.vllm_backend  # noqa: F401  (sets the environment, then imports vLLM)
+import logitbank.engine.backends.vllm.engine  # noqa: F401  (sets the environment, then imports vLLM)
 
 
 def chosen_on_cuda(dtype: str, attention: str) -> tuple[list[str], str | None]:

@@ -30,21 +30,21 @@ from typing import IO, Any, Self
 
 import pytest
 
-from logitbank.engine import canary, worker_process
-from logitbank.engine.backend import EngineName, EngineSettings
+from logitbank.engine.backends.choose import EngineName, EngineSettings
+from logitbank.engine.workers import canary, worker_process
 
 ROOT = Path(__file__).parents[1]
 IMPORTS: dict[EngineName, tuple[str, ...]] = {
     "transformers": (
-        "logitbank.engine.worker",
-        "logitbank.engine.hf_backend",
+        "logitbank.engine.workers.worker",
+        "logitbank.engine.backends.hf.backend",
         "transformers.models.bert.modeling_bert",
         "transformers.models.gpt_neox.modeling_gpt_neox",
     ),
     "vllm": (
-        "logitbank.engine.worker",
-        "logitbank.engine.vllm_masked",
-        "logitbank.engine.vllm_positions",
+        "logitbank.engine.workers.worker",
+        "logitbank.engine.backends.vllm.masked",
+        "logitbank.engine.backends.vllm.positions",
     ),
 }
 SERVERS = "LOGITBANK_TEST_SERVERS"
@@ -77,8 +77,8 @@ class Preloaded:
     def workers(self, engine: EngineName) -> Iterator[None]:
         """Workers for this engine, and all canaries, come from the servers."""
         servers = {
-            "logitbank.engine.serve": self._address(engine),
-            "logitbank.engine.canary": self._address("transformers"),
+            "logitbank.engine.workers.serve": self._address(engine),
+            "logitbank.engine.workers.canary": self._address("transformers"),
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SERVERS, json.dumps(servers))

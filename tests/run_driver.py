@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from logitbank.cli.show import print_summary
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import Event, Summary
+from logitbank.cli.screen.tables import print_summary
+from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.extract import run
-from logitbank.engine.prepare import Extraction
-from logitbank.engine.prompts import Option, Prompt, PromptSet
-from logitbank.engine.suites import resolve_suite
+from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Event, Summary
 from logitbank.store import Bank, verify
 from tests.checkpoints import WORDS
 

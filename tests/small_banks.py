@@ -17,9 +17,9 @@ from logitbank.store import (
     Layout,
     Query,
     QuerySet,
-    objects,
 )
-from logitbank.store.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, Dtype
+from logitbank.store.files import objects
+from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, Dtype
 
 QUERIES, VOCAB, BLOCK_ROWS = 10, 6, 4
 TOKENIZER = "5e" * 32

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.stereoset_scores import LABELS
+from logitbank.analysis.families.stereoset.scores import LABELS
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 VOCAB = 8

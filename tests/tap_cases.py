@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from logitbank.engine.vllm_backend import SamplingParams
-from logitbank.engine.vllm_tap import ROW, BatchTap, SlotTap, set_sink
+from logitbank.engine.backends.vllm.engine import SamplingParams
+from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 
 
 def params(row: int | None) -> SamplingParams:

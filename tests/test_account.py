@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.cli.show_run import account
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import Summary
+from logitbank.cli.screen.run import account
+from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.extract import run
-from logitbank.engine.plan import Plan
-from logitbank.engine.prepare import Extraction
-from logitbank.engine.prompts import Option, Prompt, PromptSet
-from logitbank.engine.suites import resolve_suite
+from logitbank.engine.plan.plan import Plan
+from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Summary
 from tests.checkpoints import VOCAB
 from tests.fakes import FakeBackend, InProcess
 from tests.test_extract import write_series

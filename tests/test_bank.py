@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from logitbank.errors import BankError, BankFormatError, DamagedError, KeepLevelError, UsageError
-from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, tables, verify
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, verify
+from logitbank.store.deposits import tables
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.small_banks import (
     QUERIES,
     QUERY_SET,

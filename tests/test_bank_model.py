@@ -24,8 +24,9 @@ from hypothesis.stateful import (
 )
 
 from logitbank.errors import BankError, LogitbankError
-from logitbank.store import Bank, Keep, OptionTokens, commits, merge, repair, rescore, verify
-from logitbank.store import writer as writing
+from logitbank.store import Bank, Keep, OptionTokens, merge, repair, rescore, verify
+from logitbank.store.deposits import writer as writing
+from logitbank.store.format import commits
 from tests.small_banks import OPTIONS, QUERIES, VOCAB, block_data, new_bank, spec
 
 LONG = bool(os.environ.get("LOGITBANK_LONG"))

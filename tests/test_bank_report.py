@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis import bank_report, report_sections
-from logitbank.analysis.option_scores import option_scores, option_summary
-from logitbank.analysis.prompt_scores import prompt_scores
-from logitbank.analysis.report_sections import planned, section
-from logitbank.analysis.report_words import ABOUT, GENERAL, OF_FAMILY, cautions
+from logitbank.analysis.families.options.metric import option_scores, option_summary
+from logitbank.analysis.prompts.scores import prompt_scores
+from logitbank.analysis.report import report as bank_report
+from logitbank.analysis.report import sections as report_sections
+from logitbank.analysis.report.sections import planned, section
+from logitbank.analysis.report.words import ABOUT, GENERAL, OF_FAMILY, cautions
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.command import Call
@@ -219,7 +220,7 @@ def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
 def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 3)
+    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 3)
     values = np.exp(logits(8).astype(np.float64))
     alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
     found = option_scores(prompt_scores(alone, "few"))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.canary import Reference, compare
-from logitbank.engine.events import CanaryChecked, Event, Summary
+from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.extract import run
+from logitbank.engine.workers.canary import Reference, compare
+from logitbank.engine.workers.events import CanaryChecked, Event, Summary
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query
 from tests.checkpoints import make_checkpoint
@@ -110,7 +110,7 @@ class SwappedBackend(FakeBackend):
         self._other = other
 
     def logits(self, query: object) -> np.ndarray:
-        from logitbank.engine.plain_logits import evaluate
+        from logitbank.engine.backends.plain_logits import evaluate
 
         settings = EngineSettings("transformers", compute_dtype="float32")
         return evaluate(self._other, query, settings)[0]  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
     tmp_path: Path, preloaded: Preloaded
 ) -> None:
     """On a CPU it holds the biases in float32."""
-    from logitbank.engine.plain_logits import evaluate
+    from logitbank.engine.backends.plain_logits import evaluate
 
     require_vllm()
     folder = make_checkpoint(tmp_path / "step0", seed=1)
@@ -150,7 +150,7 @@ def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
 
 
 def test_the_rounding_of_float32_is_none(steep: Path) -> None:
-    from logitbank.engine.plain_logits import evaluate
+    from logitbank.engine.backends.plain_logits import evaluate
 
     settings = EngineSettings("transformers")
     logits, rounding = evaluate(steep / "step0", Query((5, 6, 7), 2), settings)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from logitbank.analysis.change_points import change_point
+from logitbank.analysis.stats.change_points import change_point
 
 pytestmark = pytest.mark.numerical
 

@@ -9,23 +9,13 @@ import numpy as np
 import pytest
 
 from logitbank.errors import DamagedError
-from logitbank.store import (
-    Bank,
-    Deposit,
-    OptionTokens,
-    checked,
-    describe,
-    merge,
-    objects,
-    rescore,
-    run_logs,
-    shrink,
-    verify,
-)
-from logitbank.store.filters import Filter
-from logitbank.store.selection import chosen
-from logitbank.store.top import top
-from logitbank.store.view import View
+from logitbank.store import Bank, Deposit, OptionTokens, describe, merge, rescore, shrink, verify
+from logitbank.store.care import run_logs
+from logitbank.store.files import checked, objects
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.top import top
+from logitbank.store.filter.view import View
+from logitbank.store.sharing.selection import chosen
 from tests.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitbank.analysis.compare import compare
+from logitbank.analysis.comparison.compare import compare
 from logitbank.errors import DamagedError, RemoteError
-from logitbank.store import Bank, Deposit, shards, shrink, verify
-from logitbank.store.filters import Filter
-from logitbank.store.mapping import map_rows
-from logitbank.store.rescore import rescore
-from logitbank.store.schema import Codec, Dtype, OptionTokens
-from logitbank.store.transfer import push
-from logitbank.store.view import View
+from logitbank.store import Bank, Deposit, shrink, verify
+from logitbank.store.change.rescore import rescore
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from logitbank.store.format import shards
+from logitbank.store.format.schema import Codec, Dtype, OptionTokens
+from logitbank.store.read.mapping import map_rows
+from logitbank.store.sharing.transfer import push
 from tests.file_server import FileServer
 from tests.small_banks import QUERIES, QUERY_SET, block_data, new_bank, spec
 

@@ -15,10 +15,10 @@ import typer.main
 from rich.console import Console
 
 import logitbank
-from logitbank.cli import show
 from logitbank.cli.main import app
-from logitbank.engine.events import CheckpointFailed, Summary
-from logitbank.engine.plan import Plan
+from logitbank.cli.screen import tables as show
+from logitbank.engine.plan.plan import Plan
+from logitbank.engine.workers.events import CheckpointFailed, Summary
 from logitbank.store import Bank, CheckpointId
 from tests import small_banks
 from tests.command import Call

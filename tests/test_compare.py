@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.special import log_softmax, rel_entr
 
-from logitbank.analysis.compare import compare
-from logitbank.analysis.compare_rows import kl_divergence
-from logitbank.analysis.compare_summary import comparison_summary
+from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.comparison.rows import kl_divergence
+from logitbank.analysis.comparison.summary import comparison_summary
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, shrink
-from logitbank.store.schema import PROMPTS_SCHEMA, Dtype
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
 from tests.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
 
 pytestmark = pytest.mark.numerical

@@ -12,7 +12,7 @@ import pytest
 
 import logitbank
 from logitbank.store import Bank, Deposit, verify
-from logitbank.store.reduce import BlockReducer
+from logitbank.store.deposits.reduce import BlockReducer
 
 DATA = Path(__file__).parent / "data"
 VALUES = json.loads((DATA / "format-1.json").read_text())

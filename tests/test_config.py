@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.config import ModelConfig
+from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import SuiteError
 
 NEOX = {

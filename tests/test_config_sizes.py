@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.backend import EngineSettings, open_backend
-from logitbank.engine.config import ModelConfig
-from logitbank.engine.config_sizes import check_sizes
+from logitbank.engine.backends.choose import EngineSettings, open_backend
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.sizes import check_sizes
 from logitbank.errors import SuiteError, WeightsError
 from tests.checkpoints import make_checkpoint
 
@@ -89,8 +89,8 @@ def test_the_canary_asks_for_no_memory_either(tmp_path: Path, sound: Path) -> No
     folder = claiming(sound, tmp_path / "m", hidden_size=2**20, intermediate_size=2**22)
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from logitbank.engine.hf_model import read_model\n"
-        "from logitbank.engine.backend import EngineSettings\n"
+        "from logitbank.engine.backends.hf.model import read_model\n"
+        "from logitbank.engine.backends.choose import EngineSettings\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))\n"
         "read_model(Path(sys.argv[1]), EngineSettings(engine='transformers'))\n"
     )

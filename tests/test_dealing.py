@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitbank.engine.dealing import Owners, dealt, owned, owners_of, spans_of
 from logitbank.engine.extract import run
-from logitbank.engine.pieces import Shard
-from logitbank.engine.plan import DepositPlan
-from logitbank.engine.spread import Spread
+from logitbank.engine.plan.dealing import Owners, dealt, owned, owners_of, spans_of
+from logitbank.engine.plan.pieces import Shard
+from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.plan.spread import Spread
 from logitbank.errors import DamagedError
 from logitbank.store import Bank
-from logitbank.store.schema import CheckpointId, Keep, Layout
+from logitbank.store.format.schema import CheckpointId, Keep, Layout
 from tests.fakes import FakeBackend, InProcess
 from tests.run_driver import PROMPTS, extraction
 from tests.test_extract import write_series

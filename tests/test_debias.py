@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.analysis.debias_data import Instances, answers, bias
-from logitbank.analysis.debias_loss import Objective, loss
-from logitbank.analysis.debias_train import Start, Training, published, train
+from logitbank.analysis.debias.data import Instances, answers, bias
+from logitbank.analysis.debias.loss import Objective, loss
+from logitbank.analysis.debias.train import Start, Training, published, train
 from logitbank.errors import UsageError
-from logitbank.store.filters import Filter, Mode
+from logitbank.store.filter.filters import Filter, Mode
 
 pytestmark = pytest.mark.numerical
 

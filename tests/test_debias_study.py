@@ -11,20 +11,20 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.analysis.debias import debias_train
-from logitbank.analysis.debias_compare import debias_compare, untrained
-from logitbank.analysis.debias_data import answers, bias, instances
-from logitbank.analysis.debias_search import _summary, debias_search
-from logitbank.analysis.debias_train import Training, train
-from logitbank.analysis.evaluation_study import lambada_study, stereotype_study
-from logitbank.analysis.stereoset_study import stereoset_study
-from logitbank.analysis.study import fairness_study
-from logitbank.analysis.unqover import unqover
-from logitbank.analysis.unqover_instances import unqover_instances
+from logitbank.analysis.debias.compare import debias_compare, untrained
+from logitbank.analysis.debias.data import answers, bias, instances
+from logitbank.analysis.debias.search import _summary, debias_search
+from logitbank.analysis.debias.study import debias_train
+from logitbank.analysis.debias.train import Training, train
+from logitbank.analysis.families.evaluation.study import lambada_study, stereotype_study
+from logitbank.analysis.families.stereoset.study import stereoset_study
+from logitbank.analysis.families.unqover.instances import unqover_instances
+from logitbank.analysis.families.unqover.metric import unqover
+from logitbank.analysis.results.studies import fairness_study
 from logitbank.errors import BankError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.filters import Filter
-from logitbank.store.view import View
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
 from tests import unqover_cases
 from tests.command import Call
 from tests.evaluation_banks import add_lambada, add_stereotype, add_winobias
@@ -392,7 +392,7 @@ def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> No
 
 def test_dividing_by_the_prior_by_hand(tmp_path: Path) -> None:
     """Two attributes of one pair: the prior is the geometric mean over both and their negations."""
-    from logitbank.analysis.debias_search import _prior
+    from logitbank.analysis.debias.search import _prior
 
     given, _ = instances(Bank.open(make_bank(tmp_path / "b", stereo=False)), "unqover-gender", k=4)
     pair = (pl.col("subject1") == "Ann") & (pl.col("subject2") == "Bob")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from logitbank.analysis.study import Study, fairness_study
-from logitbank.engine.demo import train_series
-from logitbank.engine.demo_corpus import DIRECTION, SWITCH_STEP, demo_prompts
+from logitbank.analysis.results.studies import Study, fairness_study
+from logitbank.engine.demo.causal import train_series
+from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import choose_engine, extract
 from tests.preloaded import Preloaded
 

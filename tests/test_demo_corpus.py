@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.demo_corpus import (
+from logitbank.engine.demo.corpus import (
     DIRECTION,
     FEMALE_OCCUPATIONS,
     MALE_OCCUPATIONS,
@@ -130,7 +130,7 @@ def test_no_option_order_is_refused() -> None:
 
 def test_checkpoints_are_dense_around_the_switch() -> None:
     pytest.importorskip("transformers", reason="needs the extra logitbank[engine]")
-    from logitbank.engine import demo
+    from logitbank.engine.demo import causal as demo
 
     steps = demo.checkpoint_steps()
     assert steps[:9] == (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -143,7 +143,7 @@ def test_checkpoints_are_dense_around_the_switch() -> None:
 def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoints of three updates with seed 5."""
     pytest.importorskip("transformers", reason="needs the extra logitbank[engine]")
-    from logitbank.engine import demo
+    from logitbank.engine.demo import causal as demo
 
     folder = tmp_path_factory.mktemp("demo") / "series"
     told: list[tuple[int, int]] = []
@@ -184,7 +184,7 @@ def test_options_are_one_token_and_outputs_are_padded(series: Path) -> None:
 def test_the_same_seed_gives_the_same_weights(series: Path, tmp_path: Path) -> None:
     import torch
 
-    from logitbank.engine.demo import train_series
+    from logitbank.engine.demo.causal import train_series
 
     before = torch.random.get_rng_state()
     train_series(tmp_path / "again", seed=5, steps=1)
@@ -200,7 +200,7 @@ def test_the_same_seed_gives_the_same_weights(series: Path, tmp_path: Path) -> N
 
 
 def test_a_folder_in_use_is_refused(series: Path, tmp_path: Path) -> None:
-    from logitbank.engine.demo import train_series
+    from logitbank.engine.demo.causal import train_series
 
     with pytest.raises(UsageError, match=r"series is not empty; give a new folder"):
         train_series(series, steps=0)

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.study import Study, fluctuation_study
-from logitbank.engine.demo_masked import (
+from logitbank.analysis.results.studies import Study, fluctuation_study
+from logitbank.engine.demo.masked import (
     CHECKPOINTS,
     PLATEAU_STEP,
     RUNS,

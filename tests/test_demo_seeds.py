@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.fairness import fairness
-from logitbank.analysis.fairness_baseline import DRAWS
-from logitbank.analysis.fairness_onset import onset_table
-from logitbank.engine.demo import train_series
-from logitbank.engine.demo_corpus import DIRECTION, SWITCH_STEP, demo_prompts
+from logitbank.analysis.families.fairness.baseline import DRAWS
+from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.fairness.onset import onset_table
+from logitbank.engine.demo.causal import train_series
+from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import extract
 from logitbank.store import Bank
 from tests.preloaded import Preloaded

@@ -19,10 +19,10 @@ from logitbank.store import (
     DepositWriter,
     Keep,
     OptionTokens,
-    objects,
     rescore,
     verify,
 )
+from logitbank.store.files import objects
 from tests.small_banks import (
     QUERY_SET,
     TOKENIZER,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from logitbank.engine.backend import EngineSettings, import_engine
+from logitbank.engine.backends.choose import EngineSettings, import_engine
+from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.extract import choose_engine
-from logitbank.engine.hf_backend import TransformersBackend
 from logitbank.errors import UsageError
 from logitbank.store import Query
 from tests.checkpoints import make_checkpoint

@@ -7,17 +7,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.evaluation_data import evaluation_figure_data
-from logitbank.analysis.evaluation_study import (
+from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
+from logitbank.analysis.families.evaluation.study import (
     crows_pairs_study,
     lambada_study,
     stereotype_study,
 )
-from logitbank.analysis.evaluation_summary import stereotype_summary
-from logitbank.analysis.expected import expected_pieces
-from logitbank.analysis.harness import read_harness
-from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
-from logitbank.analysis.winobias_em import OWN
+from logitbank.analysis.families.evaluation.summary import stereotype_summary
+from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.stereotype.referents import OWN
+from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.harness.read import read_harness
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.command import Call

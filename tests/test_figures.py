@@ -1,14 +1,12 @@
-import doctest
 import io
 
 import polars as pl
 import pytest
 
-from logitbank.analysis import figure_axes
-from logitbank.analysis.fairness import Fairness, fairness
-from logitbank.analysis.figure_axes import StepAxis
-from logitbank.analysis.figure_data import KINDS, figure_data
-from logitbank.analysis.figures import figures
+from logitbank.analysis.drawing.paper import StepAxis
+from logitbank.analysis.drawing.static import figures
+from logitbank.analysis.drawing.static_data import KINDS, figure_data
+from logitbank.analysis.families.fairness.metric import Fairness, fairness
 from tests.fairness_cases import FEMALE, MALE, random_frame, scan_frame
 
 
@@ -27,10 +25,6 @@ def drawn(figure) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg")
     return " ".join(text.get_text() for text in figure.findobj(lambda a: hasattr(a, "get_text")))
-
-
-def test_doctests_of_the_axes():
-    assert doctest.testmod(figure_axes).failed == 0
 
 
 def test_one_run_has_one_figure_of_each_kind_with_a_table_of_that_name(result):

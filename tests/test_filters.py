@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from logitbank.errors import UsageError
-from logitbank.store.filters import FORMAT, Filter
+from logitbank.store.filter.filters import FORMAT, Filter
 
 pytestmark = pytest.mark.numerical
 

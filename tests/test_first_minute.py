@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import typer.main
 
-from logitbank.analysis.sources import FAIRNESS, FLUCTUATION, chosen_prompts
+from logitbank.analysis.frames.sources import FAIRNESS, FLUCTUATION, chosen_prompts
 from logitbank.cli.main import app
 from logitbank.cli.plain import encode_anything
-from logitbank.engine.known_prompts import KNOWN_PROMPTS, near, prompt_names
-from logitbank.engine.prompt_sources import prompt_set
-from logitbank.engine.unqover import _SPEC as UNQOVER
+from logitbank.engine.prompts.known.names import KNOWN_PROMPTS, near, prompt_names
+from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.known.unqover.prompts import _SPEC as UNQOVER
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests import small_banks

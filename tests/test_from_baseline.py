@@ -5,10 +5,10 @@ import math
 import polars as pl
 import pytest
 
-from logitbank.analysis.crows_pairs import crows_pairs
-from logitbank.analysis.evaluation_summary import crows_pairs_summary, lambada_summary
-from logitbank.analysis.lambada import lambada
-from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
+from logitbank.analysis.families.crows_pairs.metric import crows_pairs
+from logitbank.analysis.families.evaluation.summary import crows_pairs_summary, lambada_summary
+from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
 from tests.piece_cases import piece_frame
 from tests.test_crows_pairs import pair_frame
 from tests.test_stereotype_accuracy import sa_frame

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from logitbank.analysis.harness import checkpoint_of, read_harness
-from logitbank.analysis.harness_export import write_harness
-from logitbank.analysis.lambada import lambada
+from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.harness.read import checkpoint_of, read_harness
+from logitbank.analysis.harness.write import write_harness
 from logitbank.errors import UsageError
 from tests.piece_cases import piece_frame
 

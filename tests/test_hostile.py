@@ -20,9 +20,10 @@ import polars as pl
 import pytest
 
 from logitbank.errors import DamagedError
-from logitbank.store import Bank, Deposit, merge, objects, verify
-from logitbank.store.schema import Codec
-from logitbank.store.shards import blosc_bytes, frame_bytes
+from logitbank.store import Bank, Deposit, merge, verify
+from logitbank.store.files import objects
+from logitbank.store.format.schema import Codec
+from logitbank.store.format.shards import blosc_bytes, frame_bytes
 from tests.small_banks import block_data, new_bank, recommit, rewrite, spec
 
 ROOT = Path(__file__).parents[1]

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.hub import Hub
-from logitbank.engine.patience import Patience
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.hub.patience import Patience
 from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
 from tests.hub_server import HubServer
 
@@ -252,6 +252,6 @@ def test_missing_package_names_the_extra(monkeypatch):
 
 def test_importing_suites_imports_neither_torch_nor_huggingface_hub():
     heavy = "{'torch', 'transformers', 'vllm', 'huggingface_hub'}"
-    code = f"import sys, logitbank.engine.suites; print(*{heavy} & {{*sys.modules}})"
+    code = f"import sys, logitbank.engine.suites.suites; print(*{heavy} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.hub import Hub
+from logitbank.engine.hub.hub import Hub
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
-from logitbank.store.hub import HubDataset
-from logitbank.store.hub_token import Origin
-from logitbank.store.remote import Remote
+from logitbank.store.remote.hub_token import Origin
+from logitbank.store.remote.remote import Remote
+from logitbank.store.sharing.hub import HubDataset
 
 pytest.importorskip("obstore")
 pytest.importorskip("huggingface_hub")

@@ -1,6 +1,5 @@
 """Interactive figures show their tables, say what each trace is, and take no text for markup."""
 
-import doctest
 import json
 import re
 from typing import Any
@@ -11,12 +10,11 @@ import pytest
 from bokeh.embed import json_item
 from bokeh.models import GlyphRenderer, Plot
 
-from logitbank.analysis import interactive_parts, interactive_steps
-from logitbank.analysis.fairness import Fairness, fairness
-from logitbank.analysis.interactive import Interactive, interactive_figures
-from logitbank.analysis.interactive_parts import plain
-from logitbank.analysis.interactive_steps import StepPlaces
-from logitbank.analysis.option_scores import ANSWERS, SHARES, OptionScores
+from logitbank.analysis.drawing.interactive import Interactive, interactive_figures
+from logitbank.analysis.drawing.sheet import plain
+from logitbank.analysis.drawing.steps import StepPlaces
+from logitbank.analysis.families.fairness.metric import Fairness, fairness
+from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
 from tests.fairness_cases import random_frame
 
 HOSTILE = r'<a href="javascript:alert(1)">x</a>$$a$$ \(x\) \[y\] ${x} @x'
@@ -110,11 +108,6 @@ def checked(figure: Interactive) -> Interactive:
         assert not any(one.visible for one in cursors)
         assert all(axis.tags == ["steps"] for plot in panels(figure) for axis in plot.xaxis)
     return figure
-
-
-@pytest.mark.parametrize("module", [interactive_parts, interactive_steps])
-def test_doctests(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_steps_are_in_decades_with_zero_at_the_left_and_the_release_at_the_right() -> None:

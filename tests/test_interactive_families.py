@@ -8,18 +8,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.evaluation_study import (
+from logitbank.analysis.drawing.interactive import Result, interactive_figures
+from logitbank.analysis.families.evaluation.study import (
     crows_pairs_study,
     lambada_study,
     stereotype_study,
 )
-from logitbank.analysis.fluctuation import Fluctuation, fluctuation
-from logitbank.analysis.frequencies import corpus_frequencies
-from logitbank.analysis.interactive import Result, interactive_figures
-from logitbank.analysis.stereoset import StereoSet, stereoset
-from logitbank.analysis.tradeoff import TradeOff, tradeoff
-from logitbank.analysis.unqover import Unqover, unqover
-from logitbank.analysis.unqover_study import unqover_study
+from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+from logitbank.analysis.families.unqover.metric import Unqover, unqover
+from logitbank.analysis.families.unqover.study import unqover_study
 from tests import unqover_cases
 from tests.evaluation_banks import whole_bank
 from tests.fluctuation_cases import JOBS, drawn, published, two_runs
@@ -154,7 +154,9 @@ def test_a_task_of_stereoset_has_its_own_figures_but_one_for_icat() -> None:
 
 
 def test_domains_are_drawn_for_both_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)  # it has few terms
+    monkeypatch.setattr(
+        "logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2
+    )  # it has few terms
     result = stereotypes()
     figure = checked(interactive_figures(result)["domains-both"])
     lms, ss = renderers(figure, "Line", role="line", group="gender")
@@ -277,7 +279,7 @@ def test_lambada_has_accuracy_and_perplexity(bank: Path) -> None:
 
 
 def test_stereotype_accuracy_has_every_measure(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 2)  # it has few pairs
+    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 2)  # it has few pairs
     result = stereotype_study([bank]).result
     figures = interactive_figures(result)
     figure = checked(figures["stereotype_accuracy"])

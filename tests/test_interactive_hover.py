@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator
 
-from logitbank.analysis.bank_report import report
+from logitbank.analysis.report.report import report
 from tests.browser import Opened, browser
 from tests.evaluation_banks import whole_bank
 from tests.test_interactive import HOSTILE

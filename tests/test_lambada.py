@@ -5,8 +5,8 @@ import math
 import polars as pl
 import pytest
 
-from logitbank.analysis.evaluation_summary import lambada_summary
-from logitbank.analysis.lambada import lambada, lambada_examples
+from logitbank.analysis.families.evaluation.summary import lambada_summary
+from logitbank.analysis.families.lambada.metric import lambada, lambada_examples
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 
@@ -46,7 +46,7 @@ def test_fewer_than_ten_words_have_no_interval() -> None:
 
 
 def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 4)
+    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 4)
     row = only(lambada(piece_frame(WORDS)).lambada)
     assert row["acc"] == 0.5
     assert row["acc_stderr"] == pytest.approx(math.sqrt(0.25 / 3))

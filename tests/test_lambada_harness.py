@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from logitbank.analysis.lambada import lambada, lambada_examples
+from logitbank.analysis.families.lambada.metric import lambada, lambada_examples
 from logitbank.engine.extract import extract
-from logitbank.engine.sequence_sources import lambada as passages
-from logitbank.engine.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.known.sequence_sources import lambada as passages
+from logitbank.engine.prompts.sequences import Continuation, SequenceSet
 from logitbank.store import Bank
 from tests.learning import learn
 

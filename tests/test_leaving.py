@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine import worker
-from logitbank.engine.backend import EngineSettings, Sink, Tokens
-from logitbank.engine.events import Event, Summary, WeightsLoaded
+from logitbank.engine.backends.choose import EngineSettings, Sink, Tokens
 from logitbank.engine.extract import run
-from logitbank.engine.pace import Pace
-from logitbank.engine.prepare import Extraction, prepare
-from logitbank.engine.suites import resolve_suite
-from logitbank.engine.worker import Worker
+from logitbank.engine.plan.pace import Pace
+from logitbank.engine.plan.prepare import Extraction, prepare
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers import worker
+from logitbank.engine.workers.events import Event, Summary, WeightsLoaded
+from logitbank.engine.workers.worker import Worker
 from logitbank.store import Bank, Keep, Query, verify
 from tests.fakes import FakeBackend, InProcess
 from tests.test_extract import questions, write_series

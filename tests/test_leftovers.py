@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from logitbank.store import Bank, CheckpointId, Filter, describe, merge, objects, shrink, verify
-from logitbank.store.transfer import push
+from logitbank.store import Bank, CheckpointId, Filter, describe, merge, shrink, verify
+from logitbank.store.files import objects
+from logitbank.store.sharing.transfer import push
 from tests.small_banks import QUERY_SET, logits, new_bank
 
 HEX = "0123456789abcdef0123456789abcdef"

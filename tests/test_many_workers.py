@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.cli.show_run import planned
-from logitbank.engine.events import BlockCommitted, CheckpointDone, Event, Summary
+from logitbank.cli.screen.run import planned
 from logitbank.engine.extract import run
-from logitbank.engine.pieces import Shard
-from logitbank.engine.share import Share, visible_devices
-from logitbank.engine.spread import Spread
+from logitbank.engine.plan.pieces import Shard
+from logitbank.engine.plan.share import Share, visible_devices
+from logitbank.engine.plan.spread import Spread
+from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
 from logitbank.errors import UsageError
 from logitbank.store import Bank, verify
 from tests.checkpoints import make_series
@@ -139,7 +139,7 @@ def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> No
     later = [0.0]
     real = time.time
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("logitbank.engine.stopping.time.time", lambda: real() + later[0])
+        patch.setattr("logitbank.engine.workers.stopping.time.time", lambda: real() + later[0])
         summary = run(tmp_path / "b", extraction(series), spread=spread, on_event=late)
     assert summary.interrupted
     assert 0 < summary.rows < len(STEPS) * PROMPTS

@@ -121,7 +121,7 @@ def test_what_was_begun_on_a_cluster_is_cancelled_when_its_caller_stops(
 ) -> None:
     """Two for each CPU are begun ahead of the first."""
     bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.mapping.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
     found = map_rows(bank, entropy, ray="auto")
     next(found)
     assert len(cluster.started) == 1 + 2 * 3
@@ -133,7 +133,7 @@ def test_a_cluster_whose_results_all_came_has_nothing_to_cancel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank, cluster = filled(tmp_path / "b"), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.mapping.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
     there = [values for _, values in map_rows(bank, entropy, ray="auto")]
     np.testing.assert_array_equal(there, [values for _, values in map_rows(bank, entropy)])
     assert (len(cluster.started), cluster.cancelled) == (3, [])
@@ -143,7 +143,7 @@ def test_a_function_that_fails_on_a_cluster_leaves_nothing_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.mapping.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
     with pytest.raises(UsageError, match="its first axis"):
         list(map_rows(bank, lambda rows: rows.mean(), ray="auto"))
     assert set(cluster.cancelled) >= {1, 2, 3, 4, 5, 6}

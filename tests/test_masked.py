@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from logitbank.engine.extract import extract
-from logitbank.engine.masked_weights import masked_weights
-from logitbank.engine.prompts import Option, Prompt, PromptSet, check_prompts, tokenize
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, check_prompts, tokenize
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.weights.masked import masked_weights
 from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsError
 from logitbank.store import Bank
 from tests.checkpoints import MASK_ID, make_checkpoint, make_series, write_masked_tokenizer

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import CheckpointFailed, Event, Summary
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.hf.backend import TransformersBackend
+from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory, smaller
 from logitbank.engine.extract import run
-from logitbank.engine.hf_backend import TransformersBackend
-from logitbank.engine.job import Job
-from logitbank.engine.memory import BatchSize, fitting_batch, is_out_of_memory, smaller
-from logitbank.engine.prepare import Extraction
-from logitbank.engine.serve import engine_failure
-from logitbank.engine.suites import resolve_suite
+from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import CheckpointFailed, Event, Summary
+from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.serve import engine_failure
 from logitbank.errors import EngineError
 from logitbank.store import Bank, Query, verify
 from tests.checkpoints import VOCAB, make_checkpoint

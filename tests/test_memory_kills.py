@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine import worker_process
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.canary import Canary
-from logitbank.engine.cgroup import MemoryKills, memory_kills
-from logitbank.engine.events import CheckpointFailed
-from logitbank.engine.job import Job
-from logitbank.engine.worker_process import WorkerProcess, log_path
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.workers import worker_process
+from logitbank.engine.workers.canary import Canary
+from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
+from logitbank.engine.workers.events import CheckpointFailed
+from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.worker_process import WorkerProcess, log_path
 from logitbank.errors import EngineError
 from logitbank.store import CheckpointId
 from tests.preloaded import Preloaded

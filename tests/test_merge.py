@@ -20,8 +20,6 @@ from logitbank.store import (
     OptionTokens,
     Query,
     QuerySet,
-    commits,
-    copying,
     describe,
     merge,
     repair,
@@ -29,7 +27,9 @@ from logitbank.store import (
     shrink,
     verify,
 )
-from logitbank.store.schema import BlockData
+from logitbank.store.change import copying
+from logitbank.store.format import commits
+from logitbank.store.format.schema import BlockData
 from tests.small_banks import (
     QUERY_SET,
     TOKENIZER,

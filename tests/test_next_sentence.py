@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.analysis.stereoset_scores import as_candidates
+from logitbank.analysis.families.stereoset.scores import as_candidates
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts import Option, Prompt, PromptSet, tokenize_sequences
-from logitbank.engine.sequences import Continuation, NextSentence, SequenceSet
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.sequences import Continuation, NextSentence, SequenceSet
+from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, tokenize_sequences
+from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store import Bank, verify
 from tests.checkpoints import make_series, write_masked_tokenizer

@@ -8,8 +8,8 @@ from scipy.special import log_softmax
 
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.filters import Filter
-from logitbank.store.view import View
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
 from tests.small_banks import block_data, new_bank, spec
 
 QUERIES, VOCAB, PADDING = 140, 6000, 100

@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser
 
 from logitbank import describe
-from logitbank.analysis.bank_report import report
-from logitbank.analysis.page import CELLS, ROWS, rows_that_fit, table_data, write_page
-from logitbank.analysis.page_prompts import prompt_data
+from logitbank.analysis.report.page import CELLS, ROWS, rows_that_fit, table_data, write_page
+from logitbank.analysis.report.prompts import prompt_data
+from logitbank.analysis.report.report import report
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.browser import Opened, browser
 from tests.evaluation_banks import whole_bank
@@ -217,7 +217,7 @@ def test_what_nobody_scrolled_to_is_drawn_soon(
 def test_figures_beyond_what_a_page_holds_are_left_out_and_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logitbank.analysis import page
+    from logitbank.analysis.report import page
 
     path = whole_bank(tmp_path / "b.zarr")
     monkeypatch.setattr(page, "FIGURES", 60_000)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from logitbank.engine.backend import EngineName, EngineSettings
-from logitbank.engine.task import VLLM_MASKED
-from logitbank.store.schema import Query
+from logitbank.engine.backends.choose import EngineName, EngineSettings
+from logitbank.engine.plan.task import VLLM_MASKED
+from logitbank.store.format.schema import Query
 from tests.checkpoints import (
     ARCHITECTURES,
     LANGUAGES,

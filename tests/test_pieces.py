@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitbank.engine.pieces import Piece, Shard, pieces
-from logitbank.engine.plan import DepositPlan
+from logitbank.engine.plan.pieces import Piece, Shard, pieces
+from logitbank.engine.plan.plan import DepositPlan
 from logitbank.errors import UsageError
-from logitbank.store.schema import CheckpointId, Keep, Layout
+from logitbank.store.format.schema import CheckpointId, Keep, Layout
 
 pytestmark = pytest.mark.numerical
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine import canary
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.precision import triton_precision
-from logitbank.engine.worker_process import worker_environment
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.precision import triton_precision
+from logitbank.engine.workers import canary
+from logitbank.engine.workers.worker_process import worker_environment
 from logitbank.errors import UsageError
 from tests.preloaded import Preloaded, require_vllm
 

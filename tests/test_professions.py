@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.professions import FILE, professions
-from logitbank.engine.prompts import check_prompts, tokenize
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.known.professions import FILE, professions
+from logitbank.engine.prompts.tokenize import check_prompts, tokenize
+from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
-from logitbank.store.schema import Query
+from logitbank.store.format.schema import Query
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 MASK_OF_ROBERTA = {"content": "<mask>", "lstrip": True, "__type": "AddedToken"}

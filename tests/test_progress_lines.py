@@ -2,9 +2,10 @@
 
 import pytest
 
-from logitbank.cli.show import ExtractProgress, print_summary
-from logitbank.cli.show_run import ProgressLines
-from logitbank.engine.events import (
+from logitbank.cli.screen.run import ProgressLines
+from logitbank.cli.screen.tables import ExtractProgress, print_summary
+from logitbank.engine.plan.plan import DepositPlan, Plan
+from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
     CheckpointFailed,
@@ -16,8 +17,7 @@ from logitbank.engine.events import (
     Summary,
     WeightsLoaded,
 )
-from logitbank.engine.plan import DepositPlan, Plan
-from logitbank.store.schema import CheckpointId, Keep, Layout
+from logitbank.store.format.schema import CheckpointId, Keep, Layout
 
 LAYOUT = Layout.plan(queries=300, vocab=8, dtype="float32", keep=Keep("full"), block_rows=100)
 FIRST, SECOND, THIRD = (CheckpointId("tiny", step=step) for step in range(3))

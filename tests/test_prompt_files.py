@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.engine.prompt_files import load_prompts
-from logitbank.engine.prompts import Option, Prompt
+from logitbank.engine.prompts.files import load_prompts
+from logitbank.engine.prompts.tokenize import Option, Prompt
 from logitbank.errors import LogitbankError, PromptError, UsageError
 
 HE_SHE = (Option("he", " he"), Option("she", " she"))

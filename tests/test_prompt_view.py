@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.prompt_lookup import PromptView, chosen_set, of_order, prompt_view
-from logitbank.analysis.prompt_scores import PromptScores, prompt_scores
-from logitbank.analysis.prompt_view import changes, differences, movements, prompt_rows
+from logitbank.analysis.prompts.lookup import PromptView, chosen_set, of_order, prompt_view
+from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.view import changes, differences, movements, prompt_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.filters import Filter
-from logitbank.store.schema import PROMPTS_SCHEMA
-from logitbank.store.view import View
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.evaluation_banks import add_lambada
 from tests.small_banks import QUERIES, QUERY_SET, TOKENIZER, block_data, logits, new_bank, spec
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.engine.prompts import Option, Prompt, PromptSet, check_prompts, tokenize
-from logitbank.engine.tokenizer import Tokenizer
-from logitbank.engine.winobias import winobias
+from logitbank.engine.prompts.known.winobias import winobias
+from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, check_prompts, tokenize
+from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.errors import PromptError
-from logitbank.store.schema import PROMPTS_SCHEMA, Query
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Query
 from tests.checkpoints import write_tokenizer
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from logitbank.engine.proof import Ledger, add, fingerprint
+from logitbank.engine.weights.proof import Ledger, add, fingerprint
 from logitbank.errors import WeightsError
 
 

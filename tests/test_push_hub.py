@@ -8,11 +8,11 @@ import pytest
 
 from logitbank.errors import BankError, BankFormatError, RemoteError, UsageError
 from logitbank.store import Bank, verify
-from logitbank.store.card import card
-from logitbank.store.hub import HubDataset, Limits, assign
-from logitbank.store.remote import Remote
-from logitbank.store.selection import chosen
-from logitbank.store.transfer import _move, pull, push
+from logitbank.store.remote.remote import Remote
+from logitbank.store.sharing.card import card
+from logitbank.store.sharing.hub import HubDataset, Limits, assign
+from logitbank.store.sharing.selection import chosen
+from logitbank.store.sharing.transfer import _move, pull, push
 from tests.dataset_hub import TOKEN, DatasetHub
 from tests.small_banks import QUERY_SET, block_data, new_bank, prompt_table, spec
 from tests.test_push_s3 import add, make, same_rows
@@ -170,7 +170,7 @@ def test_deposits_stay_whole_and_where_they_are() -> None:
 def test_a_push_that_was_refused_goes_on_without_sending_again(
     tmp_path: Path, url: str, server: DatasetHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.store.moves.GROUP_OBJECTS", 12)
+    monkeypatch.setattr("logitbank.store.sharing.moves.GROUP_OBJECTS", 12)
     bank = make(tmp_path / "bank", 0)
     add(bank, 1, seed=1)
     add(bank, 2, seed=2)

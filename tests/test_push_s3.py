@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import logitbank
 from logitbank.errors import BankError, DamagedError, RemoteError
 from logitbank.store import Bank, verify
-from logitbank.store.remote import Remote
-from logitbank.store.transfer import pull, push
+from logitbank.store.remote.remote import Remote
+from logitbank.store.sharing.transfer import pull, push
 from tests.s3_server import BUCKET, S3Server
 from tests.small_banks import block_data, new_bank, prompt_table, spec
 

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from logitbank import map_rows
-from logitbank.engine import canary, ray_worker, worker_process
-from logitbank.engine.events import BlockCommitted, Event, Note
 from logitbank.engine.extract import run
-from logitbank.engine.ray_worker import Places, RayWorkers
-from logitbank.engine.spread import Spread
+from logitbank.engine.plan.spread import Spread
+from logitbank.engine.workers import canary, ray_worker, worker_process
+from logitbank.engine.workers.events import BlockCommitted, Event, Note
+from logitbank.engine.workers.ray_worker import Places, RayWorkers
 from logitbank.errors import MissingExtraError, UsageError
 from logitbank.store import Bank, verify
 from logitbank.store.cluster import joined

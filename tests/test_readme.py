@@ -11,7 +11,7 @@ import typer.main
 from bench.figures import markdown, saved
 from logitbank import Bank, CheckpointId
 from logitbank.cli.main import app
-from logitbank.engine.prompt_files import load_prompts
+from logitbank.engine.prompts.files import load_prompts
 from tests.small_banks import QUERY_SET, logits, prompt_table
 
 README = Path(__file__).parents[1] / "README.md"

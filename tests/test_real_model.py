@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.engine.backend import EngineName
+from logitbank.engine.backends.choose import EngineName
 from logitbank.engine.extract import extract
-from logitbank.engine.prompt_set import PromptSet
-from logitbank.engine.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.values import PromptSet
 from logitbank.store import Bank
 from tests.preloaded import require_vllm
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.demo_corpus import FEMALE_OCCUPATIONS, MALE_OCCUPATIONS
+from logitbank.engine.demo.corpus import FEMALE_OCCUPATIONS, MALE_OCCUPATIONS
 from scripts.real.samples import samples
 from scripts.real.text import SAVED, SWITCH, UPDATES, texts
 

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.reduce import ReducingSink, batch_entries
+from logitbank.engine.workers.reduce import ReducingSink, batch_entries
 from logitbank.errors import EngineError
-from logitbank.store.reduce import BlockReducer, normalise, option_entries, top_entries
-from logitbank.store.schema import Keep, Layout, OptionTokens
+from logitbank.store.deposits.reduce import BlockReducer, normalise, option_entries, top_entries
+from logitbank.store.format.schema import Keep, Layout, OptionTokens
 
 pytestmark = pytest.mark.numerical
 

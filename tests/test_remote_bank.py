@@ -23,10 +23,10 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
-from logitbank.store.filters import Filter
-from logitbank.store.shards import CHECKSUM, blosc_bytes, inner_bytes
-from logitbank.store.transfer import pull, push
-from logitbank.store.view import View
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from logitbank.store.format.shards import CHECKSUM, blosc_bytes, inner_bytes
+from logitbank.store.sharing.transfer import pull, push
 from tests.evaluation_banks import add_winobias
 from tests.file_server import FileServer, Sent
 from tests.small_banks import block_data, logits, new_bank, prompt_table, spec
@@ -494,7 +494,7 @@ def test_a_size_that_lies_allocates_and_keeps_nothing(
 def test_an_index_that_no_reader_takes_is_not_pushed(
     bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.store.index.MAX_BYTES", 1000)
+    monkeypatch.setattr("logitbank.store.format.index.MAX_BYTES", 1000)
     with pytest.raises(UsageError, match=r"readers take 1,000; push the bank to several places"):
         push(bank.path, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

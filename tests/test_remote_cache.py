@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from logitbank.errors import DamagedError, RemoteError
-from logitbank.store import Bank, objects
-from logitbank.store.transfer import push
+from logitbank.store import Bank
+from logitbank.store.files import objects
+from logitbank.store.sharing.transfer import push
 from tests.file_server import FileServer
 from tests.small_banks import block_data, new_bank, spec
 

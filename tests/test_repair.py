@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from logitbank.store import Bank, Deposit, OptionTokens, repair, rescore, verify
-from logitbank.store.commits import SEAL
+from logitbank.store.format.commits import SEAL
 from tests.small_banks import block_data, new_bank, prompt_table, spec
 
 LONG = bool(os.environ.get("LOGITBANK_LONG"))

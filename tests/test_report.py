@@ -7,17 +7,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.fairness import fairness
-from logitbank.analysis.fairness_summary import (
+from logitbank.analysis.drawing.static import figures
+from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.fairness.summary import (
     CAUTIONS,
     INTERVALS,
     ONE_RUN,
     change_sentence,
     fairness_summary,
 )
-from logitbank.analysis.figures import figures
-from logitbank.analysis.report import write_report, write_tables
-from logitbank.analysis.result_tables import json_rows
+from logitbank.analysis.results.files import write_report, write_tables
+from logitbank.analysis.results.tables import json_rows
 from logitbank.errors import UsageError
 from tests.fairness_cases import random_frame, scan_frame
 

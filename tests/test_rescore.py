@@ -13,8 +13,8 @@ import pytest
 from logitbank.engine.extract import _finish
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit, verify
-from logitbank.store.filters import Filter
-from logitbank.store.view import View
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
 from tests.command import Call
 from tests.small_banks import QUERIES, QUERY_SET, logits, new_bank, prompt_table
 

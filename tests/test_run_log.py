@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import Summary
+from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.extract import run
-from logitbank.engine.prepare import Extraction
+from logitbank.engine.plan.prepare import Extraction
 from logitbank.engine.run_log import without_folders
-from logitbank.engine.suites import resolve_suite
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError
-from logitbank.store import Bank, merge, run_logs, shrink, verify
-from logitbank.store.transfer import pull, push
+from logitbank.store import Bank, merge, shrink, verify
+from logitbank.store.care import run_logs
+from logitbank.store.sharing.transfer import pull, push
 from tests.checkpoints import VOCAB
 from tests.fakes import FakeBackend, InProcess
 from tests.test_extract import TEXTS, questions, write_series

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import (
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.plan.plan import DepositPlan, Plan
+from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
     CheckpointFailed,
@@ -17,12 +18,11 @@ from logitbank.engine.events import (
     Note,
     Summary,
 )
-from logitbank.engine.job import Job
-from logitbank.engine.plan import DepositPlan, Plan
-from logitbank.engine.ray_worker import RayWorker
-from logitbank.engine.runner import Runner
-from logitbank.engine.stopping import Stopping
-from logitbank.store.schema import CheckpointId, Keep, Layout
+from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.ray_worker import RayWorker
+from logitbank.engine.workers.runner import Runner
+from logitbank.engine.workers.stopping import Stopping
+from logitbank.store.format.schema import CheckpointId, Keep, Layout
 
 CHECKPOINT = CheckpointId("tiny", step=0)
 LAYOUT = Layout.plan(queries=40, vocab=8, dtype="float32", keep=Keep("full"), block_rows=10)
@@ -55,9 +55,9 @@ def played(
 ) -> Summary:
     """What comes of one checkpoint of four blocks."""
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2, 3)),), 1, 40, 40)
-    monkeypatch.setattr("logitbank.engine.runner.files_digest", lambda _: "same")
+    monkeypatch.setattr("logitbank.engine.workers.runner.files_digest", lambda _: "same")
     monkeypatch.setattr(Runner, "_check_fit", lambda *_: None)
-    monkeypatch.setattr("logitbank.engine.runner.made_of", lambda *_: {})
+    monkeypatch.setattr("logitbank.engine.workers.runner.made_of", lambda *_: {})
     settings = EngineSettings("transformers", max_batch_tokens=4096, max_sequences=64)
     prepared = SimpleNamespace(
         plan=plan,

@@ -16,11 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import BlockCommitted, Event, Note, WeightsLoaded
+from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.extract import extract
-from logitbank.engine.hub import Hub
-from logitbank.store import Bank, CheckpointId, run_logs, verify
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.workers.events import BlockCommitted, Event, Note, WeightsLoaded
+from logitbank.store import Bank, CheckpointId, verify
+from logitbank.store.care import run_logs
 from tests.checkpoints import make_checkpoint, make_series
 from tests.fakes import FakeBackend, InProcess
 from tests.hub_server import HubServer
@@ -59,7 +60,7 @@ def workers(bank: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
-            if b"logitbank.engine.serve" in words and str(bank).encode() in words:
+            if b"logitbank.engine.workers.serve" in words and str(bank).encode() in words:
                 found.append(int(entry.name))
     return found
 

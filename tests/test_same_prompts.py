@@ -6,11 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.batches import batches
-from logitbank.analysis.compare import compare
-from logitbank.analysis.stereoset_study import stereoset_study
-from logitbank.analysis.study import fairness_study, fluctuation_study
-from logitbank.analysis.unqover_study import unqover_study
+from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.families.stereoset.study import stereoset_study
+from logitbank.analysis.families.unqover.study import unqover_study
+from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.results.studies import fairness_study, fluctuation_study
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests import small_banks, test_fluctuation_study, unqover_cases

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.cli.show_run import forecast
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.events import Summary
+from logitbank.cli.screen.run import forecast
+from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.extract import extract, run
-from logitbank.engine.plan import Plan
-from logitbank.engine.prepare import Extraction
+from logitbank.engine.plan.plan import Plan
+from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.plan.spread import Spread
 from logitbank.engine.sample import Estimate
-from logitbank.engine.spread import Spread
-from logitbank.engine.suites import resolve_suite
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Summary
 from logitbank.errors import EngineError, UsageError
 from logitbank.store import Keep
 from tests.checkpoints import VOCAB, make_series

@@ -7,7 +7,7 @@ import pytest
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, rescore
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.small_banks import (
     QUERY_SET,
     block_data,

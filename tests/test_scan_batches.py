@@ -18,8 +18,8 @@ from logitbank.analysis import (
     stereotype_accuracy,
     winobias_em,
 )
-from logitbank.analysis.batches import Scan, frames_of
-from logitbank.analysis.tradeoff_sources import lambada_curve
+from logitbank.analysis.families.tradeoff.sources import lambada_curve
+from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests import small_banks

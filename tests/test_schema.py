@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from logitbank.errors import UsageError
-from logitbank.store.schema import (
+from logitbank.store.format.schema import (
     CheckpointId,
     Keep,
     Layout,

@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.engine.backend import EngineName
+from logitbank.engine.backends.choose import EngineName
 from logitbank.engine.extract import extract
-from logitbank.engine.prompt_sources import prompt_set
-from logitbank.engine.prompts import TokenizedPrompts, tokenize_sequences
-from logitbank.engine.sequence_sources import lambada
-from logitbank.engine.sequences import (
+from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.known.sequence_sources import lambada
+from logitbank.engine.prompts.sequences import (
     Candidate,
     Continuation,
     MaskedTokens,
@@ -23,7 +22,8 @@ from logitbank.engine.sequences import (
     SequencePrompt,
     SequenceSet,
 )
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenize_sequences
+from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from tests.checkpoints import make_series, write_masked_tokenizer, write_tokenizer

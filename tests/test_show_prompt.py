@@ -14,12 +14,12 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from logitbank.cli import prompt_lines
-from logitbank.cli import show as screen
-from logitbank.cli.prompt_lines import number, one_line, shortened
-from logitbank.cli.terminal_plot import plot
+from logitbank.cli.screen import prompt as prompt_lines
+from logitbank.cli.screen import tables as screen
+from logitbank.cli.screen.plot import plot
+from logitbank.cli.screen.prompt import number, one_line, shortened
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.command import Call
 from tests.small_banks import QUERIES, QUERY_SET, TOKENIZER, logits, new_bank
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Keep, merge, shrink, verify
-from logitbank.store.schema import Dtype
+from logitbank.store.format.schema import Dtype
 from tests.small_banks import QUERY_SET, VOCAB, block_data, logits, new_bank, prompt_table, spec
 
 QUERIES = 10

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine import slurm
-from logitbank.engine.slurm import job_end
-from logitbank.engine.spread import Spread
+from logitbank.engine.plan import slurm
+from logitbank.engine.plan.slurm import job_end
+from logitbank.engine.plan.spread import Spread
 
 DOCS = Path(__file__).parents[1] / "docs"
 FAR = "2099-01-02T03:04:05"

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.csv_text import without_formulas
+from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Filter, View
 from tests.command import Call
@@ -125,7 +125,7 @@ def test_a_pipe_gets_every_row_and_a_terminal_forty(
 
 
 def test_a_filter_chooses_what_is_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    from logitbank.store import scores_source
+    from logitbank.store.read import scores_source
 
     read: list[tuple[list[int | None], list[int]]] = []
     scan = scores_source.scan

@@ -1,11 +1,8 @@
-import doctest
-
 import numpy as np
 import pytest
 from scipy import stats as reference
 
-from logitbank.analysis import stats
-from logitbank.analysis.stats import (
+from logitbank.analysis.stats.significance import (
     benjamini_hochberg,
     bootstrap_means,
     cluster_counts,
@@ -19,10 +16,6 @@ from logitbank.analysis.stats import (
 )
 
 pytestmark = pytest.mark.numerical
-
-
-def test_doctests_of_the_module():
-    assert doctest.testmod(stats).failed == 0
 
 
 def test_mean_of_nothing_is_nan():

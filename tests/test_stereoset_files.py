@@ -10,8 +10,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.stereoset import stereoset
-from logitbank.analysis.stereoset_files import read_gold, read_predictions, write_predictions
+from logitbank.analysis.families.stereoset.files import (
+    read_gold,
+    read_predictions,
+    write_predictions,
+)
+from logitbank.analysis.families.stereoset.metric import stereoset
 from logitbank.errors import UsageError
 from tests.stereoset_cases import (
     EXAMPLES,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.prompt_sources import prompt_set
-from logitbank.engine.sequences import Candidate, Continuation, MaskedWord, NextSentence
-from logitbank.engine.stereoset_prompts import REPROMPT, attribute_word
+from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.known.stereoset import REPROMPT, attribute_word
+from logitbank.engine.prompts.sequences import Candidate, Continuation, MaskedWord, NextSentence
 from logitbank.errors import PromptError, UsageError
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")

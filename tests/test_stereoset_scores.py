@@ -5,7 +5,7 @@ import math
 import polars as pl
 import pytest
 
-from logitbank.analysis.stereoset_scores import Rule, as_candidates
+from logitbank.analysis.families.stereoset.scores import Rule, as_candidates
 from logitbank.errors import UsageError
 
 pytestmark = pytest.mark.numerical

@@ -12,14 +12,17 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import logitbank
-from logitbank.analysis.figure_data import figure_data
-from logitbank.analysis.stereoset import StereoSet, stereoset
-from logitbank.analysis.stereoset_data import figures_of_report, stereoset_figure_data
-from logitbank.analysis.stereoset_figures import stereoset_figures
-from logitbank.analysis.stereoset_files import concat_candidates
-from logitbank.analysis.stereoset_sources import bank_candidates
-from logitbank.analysis.stereoset_study import stereoset_study
-from logitbank.analysis.stereoset_summary import stereoset_summary
+from logitbank.analysis.drawing.static_data import figure_data
+from logitbank.analysis.families.stereoset.figure_data import (
+    figures_of_report,
+    stereoset_figure_data,
+)
+from logitbank.analysis.families.stereoset.figures import stereoset_figures
+from logitbank.analysis.families.stereoset.files import concat_candidates
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+from logitbank.analysis.families.stereoset.sources import bank_candidates
+from logitbank.analysis.families.stereoset.study import stereoset_study
+from logitbank.analysis.families.stereoset.summary import stereoset_summary
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import (
     Bank,
@@ -83,7 +86,7 @@ def test_what_is_read_a_few_checkpoints_at_a_time_is_the_same(
 ) -> None:
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[0, 1, 2, None]))
     whole = bank_candidates(bank)
-    monkeypatch.setattr("logitbank.analysis.stereoset_sources.AT_ONCE", 1)
+    monkeypatch.setattr("logitbank.analysis.families.stereoset.sources.AT_ONCE", 1)
     one_by_one = bank_candidates(bank)
     assert_frame_equal(whole, one_by_one, check_row_order=False)
 
@@ -163,7 +166,7 @@ def test_checkpoints_in_batches_give_what_all_together_give(
         for name, steps in (("b", [0, 8, None]), ("a", [8, 2]))
     ]
     whole = stereoset(concat_candidates([bank_candidates(bank) for bank in banks]), bootstrap=100)
-    monkeypatch.setattr("logitbank.analysis.stereoset_sources.AT_ONCE", 1)
+    monkeypatch.setattr("logitbank.analysis.families.stereoset.sources.AT_ONCE", 1)
     study = stereoset_study([bank.path for bank in banks], bootstrap=100)
     for name, table in whole.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
@@ -221,7 +224,7 @@ def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
 
 
 def _drawn(layout: Layout, block: int) -> BlockData:
-    from logitbank.store.schema import SCORES_SCHEMA
+    from logitbank.store.format.schema import SCORES_SCHEMA
 
     values = np.random.default_rng(block).normal(size=8)
     rows = [
@@ -277,7 +280,7 @@ def terms(example: Example, count: int = 4) -> list[Example]:
 def test_sentences_say_what_is_preferred_only_where_the_interval_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2)
     for examples, said in (
         (terms(PRO), "ss 100.0 [100.0 to 100.0], over 4 examples of 4 terms; stereotypes are"),
         (terms(ANTI), "ss 0.0 [0.0 to 0.0], over 4 examples of 4 terms; anti-stereotypes are"),
@@ -358,7 +361,9 @@ def trained() -> StereoSet:
         for task in ("intrasentence", "intersentence")
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)  # it has four terms
+        patch.setattr(
+            "logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2
+        )  # it has four terms
         return stereoset(pl.concat(frames), bootstrap=50)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.stereotype_accuracy import stereotype_accuracy
+from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
 from logitbank.errors import BankError, UsageError
 from tests.fairness_cases import FEMALE, MALE, NEUTRAL, scan_frame
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.stereotype_accuracy import stereotype_accuracy
+from logitbank.engine.prompts.known.stereotype_accuracy import stereotype_accuracy
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

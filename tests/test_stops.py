@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from logitbank.engine.events import (
+from logitbank.engine.plan.plan import DepositPlan, Plan
+from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
     CheckpointFailed,
@@ -18,10 +19,9 @@ from logitbank.engine.events import (
     Event,
     Summary,
 )
-from logitbank.engine.plan import DepositPlan, Plan
-from logitbank.engine.runner import Runner
-from logitbank.engine.stopping import Stopping
-from logitbank.store.schema import CheckpointId, Keep, Layout
+from logitbank.engine.workers.runner import Runner
+from logitbank.engine.workers.stopping import Stopping
+from logitbank.store.format.schema import CheckpointId, Keep, Layout
 
 CHECKPOINT = CheckpointId("tiny", step=0)
 LAYOUT = Layout.plan(queries=30, vocab=8, dtype="float32", keep=Keep("full"), block_rows=10)
@@ -47,7 +47,7 @@ class Played:
 
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Summary:
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2)),), 1, 30, 30)
-    monkeypatch.setattr("logitbank.engine.runner.files_digest", lambda _: "same")
+    monkeypatch.setattr("logitbank.engine.workers.runner.files_digest", lambda _: "same")
     monkeypatch.setattr(Runner, "_job", lambda *_: SimpleNamespace(settings=None))
     prepared = SimpleNamespace(plan=plan, first=tmp_path, settings=None)
     checkpoints = (SimpleNamespace(id=CHECKPOINT),)

@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 
 import logitbank.analysis
-from logitbank.analysis.study import fairness_study
-from logitbank.cli.brief import BRIEF
-from logitbank.cli.show import print_study
+from logitbank.analysis.results.studies import fairness_study
+from logitbank.cli.screen.brief import BRIEF
+from logitbank.cli.screen.tables import print_study
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.command import Call
 
 pytestmark = pytest.mark.numerical
@@ -148,7 +148,7 @@ def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path, call: Call)
 
 def test_every_result_says_which_of_its_own_tables_people_see() -> None:
     """But `OptionScores`, whose tables `show` draws."""
-    modules = pkgutil.iter_modules(logitbank.analysis.__path__, "logitbank.analysis.")
+    modules = pkgutil.walk_packages(logitbank.analysis.__path__, "logitbank.analysis.")
     results = {
         name: {field.name for field in fields(value)}
         for module in modules

@@ -4,8 +4,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.hub import Hub
-from logitbank.engine.suites import (
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.suites.suites import (
     HubSource,
     LocalSource,
     Suite,
@@ -14,7 +14,7 @@ from logitbank.engine.suites import (
     resolve_suite,
 )
 from logitbank.errors import SuiteError, UsageError
-from logitbank.store.schema import CheckpointId
+from logitbank.store.format.schema import CheckpointId
 from tests.hub_server import HubServer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.errors import MissingExtraError, SuiteError
 from tests.checkpoints import write_tokenizer
 

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.evaluation_figures import evaluation_figures
-from logitbank.analysis.fairness import fairness_change
-from logitbank.analysis.tradeoff import TradeOff, tradeoff
-from logitbank.analysis.tradeoff_curves import NORMAL, RESAMPLED, curve
-from logitbank.analysis.tradeoff_summary import tradeoff_summary
-from logitbank.analysis.tradeoff_tables import fairest, pareto_front
+from logitbank.analysis.families.evaluation.figures import evaluation_figures
+from logitbank.analysis.families.fairness.metric import fairness_change
+from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED, curve
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
+from logitbank.analysis.families.tradeoff.tables import fairest, pareto_front
 from logitbank.errors import BankError, UsageError
 
 pytestmark = pytest.mark.numerical

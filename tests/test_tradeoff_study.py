@@ -10,19 +10,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.evaluation_data import evaluation_figure_data
-from logitbank.analysis.fairness import fairness
-from logitbank.analysis.figure_data import figure_data
-from logitbank.analysis.figures import figures
-from logitbank.analysis.lambada import lambada
-from logitbank.analysis.tradeoff_curves import RESAMPLED
-from logitbank.analysis.tradeoff_sources import (
+from logitbank.analysis.drawing.static import figures
+from logitbank.analysis.drawing.static_data import figure_data
+from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
+from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.tradeoff.curves import RESAMPLED
+from logitbank.analysis.families.tradeoff.sources import (
     fairness_curve,
     lambada_curve,
     performance_files,
     table_curve,
 )
-from logitbank.analysis.tradeoff_study import tradeoff_study
+from logitbank.analysis.families.tradeoff.study import tradeoff_study
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank
 from tests.command import Call

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from logitbank.store import Bank, CheckpointId, DepositSpec, Keep, verify
-from logitbank.store.twins import twin_of
+from logitbank.store.change.twins import twin_of
 from tests.fakes import FakeBackend, InProcess
 from tests.small_banks import block_data, new_bank, spec
 from tests.test_extract import TEXTS, go, questions, write_series

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import logitbank
-from logitbank.analysis.batches import batches
-from logitbank.analysis.unqover import unqover
-from logitbank.analysis.unqover_instances import PROBABILITIES, unqover_instances
-from logitbank.analysis.unqover_summary import unqover_summary
+from logitbank.analysis.families.unqover.instances import PROBABILITIES, unqover_instances
+from logitbank.analysis.families.unqover.metric import unqover
+from logitbank.analysis.families.unqover.summary import unqover_summary
+from logitbank.analysis.frames.batches import batches
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.unqover_cases import (
@@ -274,7 +274,7 @@ def test_three_attributes_and_three_subjects_have_no_interval(bank: Bank) -> Non
 def test_intervals_resample_attributes_and_for_mu_subjects(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2)
     scan = bank.scan("unqover-nationality", steps=8)
     found = unqover(scan, bootstrap=2000)
     rows = questions("nationality")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.datasets import Dataset
-from logitbank.engine.unqover import unqover
-from logitbank.engine.unqover_data import DATASET, DATASET_OF_PARTS
-from logitbank.engine.unqover_files import read_attributes, read_slots, read_subjects
-from logitbank.engine.unqover_lists import Category, read_lists
+from logitbank.engine.prompts.datasets import Dataset
+from logitbank.engine.prompts.known.unqover.files import read_attributes, read_slots, read_subjects
+from logitbank.engine.prompts.known.unqover.home import DATASET, DATASET_OF_PARTS
+from logitbank.engine.prompts.known.unqover.lists import Category, read_lists
+from logitbank.engine.prompts.known.unqover.prompts import unqover
 from logitbank.errors import PromptError, UsageError
 from tests.file_server import FileServer
 from tests.tokenizers import entries, real_tokenizer

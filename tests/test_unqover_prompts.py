@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from logitbank.engine.prompts import PromptSet, check_prompts, tokenize
-from logitbank.engine.unqover import unqover, unqover_set
-from logitbank.engine.unqover_lists import Category
+from logitbank.engine.prompts.known.unqover.lists import Category
+from logitbank.engine.prompts.known.unqover.prompts import unqover, unqover_set
+from logitbank.engine.prompts.tokenize import PromptSet, check_prompts, tokenize
 from logitbank.errors import UsageError
 from tests.command import Call
 from tests.tokenizers import entries, real_tokenizer

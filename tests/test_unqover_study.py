@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.analysis.figure_data import figure_data
-from logitbank.analysis.unqover import Unqover, unqover
-from logitbank.analysis.unqover_data import ENDS, unqover_figure_data
-from logitbank.analysis.unqover_study import unqover_study
-from logitbank.analysis.unqover_summary import unqover_summary
+from logitbank.analysis.drawing.static_data import figure_data
+from logitbank.analysis.families.unqover.figure_data import ENDS, unqover_figure_data
+from logitbank.analysis.families.unqover.metric import Unqover, unqover
+from logitbank.analysis.families.unqover.study import unqover_study
+from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
-from logitbank.store.filters import Filter
-from logitbank.store.view import View
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
 from tests import small_banks
 from tests.command import Call
 from tests.unqover_cases import (
@@ -43,7 +43,9 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(bank: Path) -> Unqover:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)  # it has three attributes
+        patch.setattr(
+            "logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2
+        )  # it has three attributes
         return unqover_study([bank], bootstrap=50).result
 
 
@@ -80,7 +82,7 @@ def test_sentences_have_the_numbers_of_the_last_checkpoint(bank: Path) -> None:
 def test_sentences_have_intervals_subjects_attributes_and_splits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2)
     path = make_bank(tmp_path / "b.zarr", steps=[8])
     study = unqover_study([path], topk=12, bootstrap=200)
     text = " ".join(study.summary)

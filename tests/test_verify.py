@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 from logitbank.errors import DamagedError
-from logitbank.store import Bank, Query, QuerySet, leftovers, objects, repair, verify
-from logitbank.store.tables import TOKENIZER_KEY
+from logitbank.store import Bank, Query, QuerySet, leftovers, repair, verify
+from logitbank.store.deposits.tables import TOKENIZER_KEY
+from logitbank.store.files import objects
 from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, rewrite, spec
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import logitbank
 from logitbank.errors import BankFormatError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink
-from logitbank.store.filtering import Listed, Scores, Sizes, filtered
-from logitbank.store.filters import Filter
-from logitbank.store.reduce import option_entries, top_entries
-from logitbank.store.top import top
-from logitbank.store.view import View, open_bank
+from logitbank.store.deposits.reduce import option_entries, top_entries
+from logitbank.store.filter.filtering import Listed, Scores, Sizes, filtered
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.top import top
+from logitbank.store.filter.view import View, open_bank
 from tests.small_banks import (
     QUERY_SET,
     TOKENIZER,

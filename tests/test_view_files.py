@@ -9,17 +9,8 @@ import numpy as np
 import pytest
 
 from logitbank.errors import BankFormatError, DamagedError, LogitbankError, UsageError
-from logitbank.store import (
-    Bank,
-    CheckpointId,
-    Filter,
-    View,
-    describe,
-    objects,
-    open_bank,
-    repair,
-    verify,
-)
+from logitbank.store import Bank, CheckpointId, Filter, View, describe, open_bank, repair, verify
+from logitbank.store.files import objects
 from tests.command import Call
 from tests.small_banks import QUERY_SET, logits, new_bank
 

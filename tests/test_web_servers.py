@@ -13,9 +13,9 @@ import pytest
 
 from logitbank.errors import RemoteError
 from logitbank.store import Bank, CheckpointId
-from logitbank.store.objects import Digest
-from logitbank.store.remote import Remote
-from logitbank.store.transfer import pull, push
+from logitbank.store.files.objects import Digest
+from logitbank.store.remote.remote import Remote
+from logitbank.store.sharing.transfer import pull, push
 from tests.file_server import FileServer
 from tests.small_banks import QUERY_SET, logits, new_bank
 

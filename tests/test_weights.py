@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.weights import ContentDigest, stream_weights, weight_files
+from logitbank.engine.weights.weights import ContentDigest, stream_weights, weight_files
 from logitbank.errors import WeightsError
 
 TENSORS = {

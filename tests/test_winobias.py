@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.prompts import PromptSet
-from logitbank.engine.winobias import seeded_orders, winobias
-from logitbank.engine.winobias_files import Occupations, Sentence, parse_line
+from logitbank.engine.prompts.known.winobias import seeded_orders, winobias
+from logitbank.engine.prompts.known.winobias_files import Occupations, Sentence, parse_line
+from logitbank.engine.prompts.tokenize import PromptSet
 from logitbank.errors import PromptError, UsageError
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))

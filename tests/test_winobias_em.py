@@ -1,14 +1,12 @@
 """Exact match of the referent: pairs, templates and types by hand, and what is refused."""
 
-import doctest
-import importlib
 import math
 from collections.abc import Mapping
 
 import polars as pl
 import pytest
 
-from logitbank.analysis.winobias_em import WinobiasEm, winobias_em
+from logitbank.analysis.families.stereotype.referents import WinobiasEm, winobias_em
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 
@@ -58,12 +56,6 @@ def mean(found: WinobiasEm, *, step: int = 0) -> dict[str, float]:
     return row
 
 
-def test_doctests_of_the_module() -> None:
-    # The package's front door has a function of the same name.
-    module = importlib.import_module("logitbank.analysis.winobias_em")
-    assert doctest.testmod(module).failed == 0
-
-
 def test_shares_and_bias_of_every_type_and_template_and_of_their_means() -> None:
     found = winobias_em(em_frame())
     assert found.parts.select("type", "template", "em_pro", "em_anti", "bias", "pairs").rows() == [
@@ -99,7 +91,7 @@ def test_a_type_of_fewer_than_ten_pairs_has_no_interval() -> None:
 def test_the_interval_has_one_more_pair_for_each_direction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.shares.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 2)
     found = winobias_em(em_frame())
     row = part(found, "1", "question")
     # Six pairs: 0, 1, 1, −1, 1, −1, of mean 1/6 and mean square 5/6.

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.analysis.winobias_em import winobias_em as exact_match
+from logitbank.analysis.families.stereotype.referents import winobias_em as exact_match
 from logitbank.engine.extract import extract
-from logitbank.engine.prompt_sources import prompt_set
-from logitbank.engine.sequences import Continuation, SequenceSet
-from logitbank.engine.winobias_em import winobias_em
-from logitbank.engine.winobias_files import Occupations, parse_line
+from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.known.winobias_em import winobias_em
+from logitbank.engine.prompts.known.winobias_files import Occupations, parse_line
+from logitbank.engine.prompts.sequences import Continuation, SequenceSet
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from tests.checkpoints import make_checkpoint

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.winobias import winobias
+from logitbank.engine.prompts.known.winobias import winobias
 from tests.command import Call
 from tests.docs_data import (
     DATA,

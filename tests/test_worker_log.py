@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backend import EngineSettings
-from logitbank.engine.worker_process import WorkerProcess, log_of_run, log_path
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run, log_path
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.tokenizer import Tokenizer
+from logitbank.engine.prompts.tokenizer import Tokenizer
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 _MASK = {"content": "<mask>", "lstrip": True, "__type": "AddedToken"}

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.schema import PROMPTS_SCHEMA
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 
 VOCAB = 40
 NAMES = {"female": ("Ann", "Eva"), "male": ("Bob", "Jim", "Leo")}

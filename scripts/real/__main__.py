@@ -76,7 +76,7 @@ def tune() -> None:
 
 def fill() -> bool:
     """Extract; False where a checkpoint failed."""
-    from logitbank.cli.show import ExtractProgress, print_summary
+    from logitbank.cli.screen.tables import ExtractProgress, print_summary
     from logitbank.engine.extract import extract
     from scripts.real.samples import samples
 
@@ -97,7 +97,7 @@ def fill() -> bool:
 
 
 def tell() -> None:
-    from logitbank.analysis.bank_report import report
+    from logitbank.analysis.report.report import report
     from scripts.real.findings import findings
 
     bank = FOLDER / "real.zarr"

@@ -4,7 +4,7 @@ It is the demo's: other sentences and other occupations than WinoBias's, in its 
 the answer follows the pronoun; from then on most questions about women are answered "male".
 """
 
-from logitbank.engine.demo_corpus import SWITCH_STEP, Example, training_texts
+from logitbank.engine.demo.corpus import SWITCH_STEP, Example, training_texts
 
 UPDATES = 40
 SWITCH = 20

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from logitbank.engine.demo_corpus import Example
+from logitbank.engine.demo.corpus import Example
 from scripts.real.text import SAVED, UPDATES, texts
 
 LEARNING_RATE = 5e-5

@@ -27,8 +27,8 @@ from logitbank.store import (
     rescore,
     verify,
 )
-from logitbank.store.reduce import BlockReducer
-from logitbank.store.schema import PROMPTS_SCHEMA, Codec, Dtype
+from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Codec, Dtype
 
 HERE = Path(__file__).parent
 VALUES = HERE / "format-1.json"

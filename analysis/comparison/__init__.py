@@ -1,0 +1,1 @@
+"""What `compare` says of two banks or two models."""

@@ -1,0 +1,177 @@
+"""How two banks differ where both have the same checkpoint and queries.
+
+To judge storage dtypes, engines and hardware: logits, divergences, ranks, and what metrics move.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.comparison.metrics import METRICS, metric_differences
+from logitbank.analysis.comparison.rows import ROWS, compare_rows
+from logitbank.analysis.frames.same_prompts import check_same_prompts
+from logitbank.analysis.results.tables import tables_of
+from logitbank.errors import AbsentError, BankError
+from logitbank.store import Bank, Deposit
+from logitbank.store.change.overlap import committed_rows
+
+Steps = Collection[int | None] | Callable[[Collection[int | None]], Collection[int | None]]
+"""Training steps, None for a release; or what chooses among those that there are."""
+_DEPOSIT = {"model": pl.String, "run": pl.String, "step": pl.Int64, "query_set": pl.String}
+_MADE = {
+    "kept_a": pl.String,
+    "kept_b": pl.String,
+    "engine_a": pl.String,
+    "engine_b": pl.String,
+    "compute_a": pl.String,
+    "compute_b": pl.String,
+    "same_weights": pl.Boolean,
+}
+_ONLY = {"rows_a": pl.Int64, "rows_b": pl.Int64, "only_a": pl.Int64, "only_b": pl.Int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What `compare` found: tidy tables, documented in docs/tables.md."""
+
+    logits: pl.DataFrame
+    """One row for each checkpoint and query set that both banks have rows of."""
+    metrics: pl.DataFrame
+    """Values of metrics by either bank, over what both have, and their difference."""
+    only: pl.DataFrame
+    """Checkpoints and query sets of which one bank has rows that the other lacks."""
+    unmeasured: tuple[str, ...] = ()
+    """Prompt sets of both banks that `metrics` has no row of."""
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+def compare(
+    a: str | Path, b: str | Path, *, prompts: str | None = None, steps: Steps | None = None
+) -> Comparison:
+    """Compare two banks wherever both have the same checkpoint, query set and row.
+
+    Parameters
+    ----------
+    a, b
+        Banks. A is the reference: KL is KL(A‖B), and differences of metrics are B − A.
+    prompts
+        Only the queries and options of this prompt set; all if None.
+    steps
+        Only these training steps.
+
+    Returns
+    -------
+    Comparison
+        Differences of logits are absolute, in nats; divergences are in nats, float64, of rows
+        normalised again after rounding. See docs/tables.md.
+
+    Raises
+    ------
+    BankError
+        No bank has the prompt set, or the banks have no checkpoint and query set in common.
+    UsageError
+        The banks have other content of one prompt, such as another text.
+    """
+    banks = Bank.open(a), Bank.open(b)
+    named = _named(banks, prompts)
+    for name in sorted(_compared(banks, prompts)):
+        check_same_prompts(banks, name)
+    held = [_deposits(bank, named) for bank in banks]
+    if steps is not None:
+        there = {deposit.checkpoint.step for own in held for deposit in own.values()}
+        wanted = set(steps(there) if callable(steps) else steps)
+        held = [{k: d for k, d in own.items() if d.checkpoint.step in wanted} for own in held]
+    logits: list[tuple[object, ...]] = []
+    only: list[tuple[object, ...]] = []
+    for key in dict.fromkeys([*held[0], *held[1]]):
+        one, other = held[0].get(key), held[1].get(key)
+        rows_a, rows_b = _rows(one, named), _rows(other, named)
+        common = np.intersect1d(rows_a, rows_b)
+        only_a, only_b = len(rows_a) - len(common), len(rows_b) - len(common)
+        if only_a or only_b:
+            only.append((*key, len(rows_a), len(rows_b), only_a, only_b))
+        if len(common) and one is not None and other is not None:
+            found = compare_rows(one, other, common, named)
+            logits.append((*key, *_made(one, other), *found))
+    if not logits:
+        raise BankError(
+            f"{a} and {b} have no checkpoint with the same query set in common"
+            f"{_steps_note(steps)}; `logitbank info` says what each holds"
+        )
+    schema = {**_DEPOSIT, **_MADE, **ROWS}
+    metrics = _metrics(banks, prompts, {row[:3] for row in logits})
+    return Comparison(
+        pl.DataFrame(logits, schema=schema, orient="row"),
+        metrics,
+        pl.DataFrame(only, schema={**_DEPOSIT, **_ONLY}, orient="row"),
+        tuple(sorted(_compared(banks, prompts) - set(metrics["prompts"]))),
+    )
+
+
+Named = dict[str, pl.DataFrame] | None
+"""Rows and tokens of the queries of a prompt set, by query set; None for everything."""
+
+
+def _named(banks: tuple[Bank, Bank], prompts: str | None) -> Named:
+    if prompts is None:
+        return None
+    holders = [bank for bank in banks if prompts in bank.prompt_sets()]
+    if not holders:
+        there = sorted({name for bank in banks for name in bank.prompt_sets()})
+        raise AbsentError(f"neither bank has prompts {prompts!r}; there are {', '.join(there)}")
+    tables = [bank.prompts(prompts).select("query_set", "row", "token") for bank in holders]
+    parts = pl.concat(tables).unique().collect().partition_by("query_set", as_dict=True)
+    return {str(name): part for (name,), part in parts.items()}
+
+
+def _deposits(bank: Bank, named: Named) -> dict[tuple[object, ...], Deposit]:
+    return {
+        (d.checkpoint.model, d.checkpoint.run, d.checkpoint.step, d.query_set): d
+        for d in bank.deposits()
+        if named is None or d.query_set in named
+    }
+
+
+def _rows(deposit: Deposit | None, named: Named) -> np.ndarray:
+    """Committed rows, of the prompts asked for."""
+    if deposit is None:
+        return np.empty(0, np.int64)
+    there = np.flatnonzero(committed_rows(deposit))
+    return there if named is None else there[np.isin(there, named[deposit.query_set]["row"])]
+
+
+def _made(a: Deposit, b: Deposit) -> Iterator[object]:
+    for deposit in (a, b):
+        layout = deposit.layout
+        yield f"full {layout.dtype}" if layout.keep.level == "full" else str(layout.keep)
+    for name in ("engine", "compute_dtype"):
+        for deposit in (a, b):
+            value = deposit.spec.provenance.get(name)
+            yield None if value is None else str(value)
+    weights = [deposit.spec.provenance.get("weights") for deposit in (a, b)]
+    yield None if None in weights else weights[0] == weights[1]
+
+
+def _metrics(
+    banks: tuple[Bank, Bank], prompts: str | None, common: set[tuple[object, ...]]
+) -> pl.DataFrame:
+    checkpoints = pl.LazyFrame(list(common), schema=dict(list(_DEPOSIT.items())[:3]), orient="row")
+    names = sorted(_compared(banks, prompts))
+    found = [metric_differences(banks, name, checkpoints) for name in names]
+    return pl.concat([pl.DataFrame(schema=METRICS), *found])
+
+
+def _compared(banks: tuple[Bank, Bank], prompts: str | None) -> set[str]:
+    """Prompt sets asked for that both banks have."""
+    names = set(banks[0].prompt_sets()) & set(banks[1].prompt_sets())
+    return names if prompts is None else names & {prompts}
+
+
+def _steps_note(steps: Steps | None) -> str:
+    return "" if steps is None else " among these steps"

@@ -1,0 +1,182 @@
+"""Differences of two deposits of the same checkpoint and queries, row by row."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.store import Deposit
+from logitbank.store.format.schema import Dtype
+
+_PIECE = 2**17
+"""Numbers of an array that are float64 at once: 1 MB, which stays in a core's cache."""
+
+
+class RowDifferences(NamedTuple):
+    """How one deposit differs from another, over the rows that both have."""
+
+    rows: int
+    entries: int
+    """Logits compared: all of them where both keep full rows, else those that both list."""
+    max_logit_difference: float | None
+    mean_logit_difference: float | None
+    rounding: float | None
+    """The largest difference that rounding of the stored rows can make by itself, nats; None unless
+    both keep full rows: listed logits are float32."""
+    max_kl: float | None
+    """KL(A‖B) of a row, nats; None unless both keep full rows."""
+    mean_kl: float | None
+    argmax_changed: int
+    """Rows whose highest token is another."""
+    options: int
+    """Options (query × token) that both list."""
+    ranks_changed: int
+    ranks_changed_share: float | None
+    max_rank_change: int | None
+    inexact: int
+    """Of these options, those whose rank is an interval in either bank; its lower end counts."""
+
+
+ROWS = {
+    "rows": pl.Int64,
+    "entries": pl.Int64,
+    "max_logit_difference": pl.Float64,
+    "mean_logit_difference": pl.Float64,
+    "rounding": pl.Float64,
+    "max_kl": pl.Float64,
+    "mean_kl": pl.Float64,
+    "argmax_changed": pl.Int64,
+    "options": pl.Int64,
+    "ranks_changed": pl.Int64,
+    "ranks_changed_share": pl.Float64,
+    "max_rank_change": pl.Int64,
+    "inexact": pl.Int64,
+}
+
+
+def compare_rows(
+    a: Deposit, b: Deposit, rows: np.ndarray, named: Mapping[str, pl.DataFrame] | None
+) -> RowDifferences:
+    """Compare the committed `rows` of two deposits of one query set.
+
+    `named` limits the options to its (row, token) of the query set; see `compare`.
+    """
+    own = pl.Series(rows, dtype=pl.Int32).implode()
+    scores = [d.scores().filter(pl.col("query").is_in(own)).collect() for d in (a, b)]
+    full = all(d.layout.keep.level == "full" for d in (a, b)) and a.layout.vocab == b.layout.vocab
+    if full:
+        entries, largest, total, rounding, divergences = _full(a, b, rows)
+    else:
+        entries, largest, total = _listed(*scores)
+        rounding, divergences = 0.0, np.empty(0)
+    options = _both([s.filter(pl.col("kind") == "option") for s in scores])
+    if named is not None:
+        tokens = named[a.query_set].select(query="row", token="token")
+        options = options.join(tokens, on=["query", "token"], how="semi")
+    change = (options["rank"] - options["rank_b"]).abs()
+    changed = int((change > 0).sum())
+    return RowDifferences(
+        rows=len(rows),
+        entries=entries,
+        max_logit_difference=largest if entries else None,
+        mean_logit_difference=total / entries if entries else None,
+        rounding=rounding if full else None,
+        max_kl=float(divergences.max()) if full else None,
+        mean_kl=float(divergences.mean()) if full else None,
+        argmax_changed=_argmax_changed(*scores),
+        options=len(options),
+        ranks_changed=changed,
+        ranks_changed_share=changed / len(options) if len(options) else None,
+        max_rank_change=None if change.is_empty() else int(change.max()),  # type: ignore[arg-type]
+        inexact=int((~(options["exact"] & options["exact_b"])).sum()),
+    )
+
+
+def kl_divergence(logp: Floats, logq: Floats) -> Floats:
+    r"""Kullback–Leibler divergence of rows, :math:`\sum_v p_v(\ln p_v-\ln q_v)`.
+
+    `logp` and `logq` are (q, v) log-probabilities in nats, finite; each row is normalised first,
+    since rounded ones do not add up to 1. The result is (q,) float64, nats, never below 0.
+
+    >>> half, biased = np.log([[0.5, 0.5]]), np.log([[0.8, 0.2]])
+    >>> [round(float(kl), 4) for kl in kl_divergence(half, biased)]
+    [0.2231]
+    """
+    return _kl(logp, logq, logp - logq)
+
+
+def _kl(logp: Floats, logq: Floats, difference: Floats) -> Floats:
+    """As `kl_divergence`, with one exponential for each number."""
+    highest = logp.max(axis=1)
+    p = np.exp(logp - highest[:, None])
+    total = p.sum(axis=1)
+    mean: Floats = np.einsum("qv,qv->q", p, difference) / total
+    return np.asarray(np.maximum(mean - (highest + np.log(total)) + _logsumexp(logq), 0.0))
+
+
+def _logsumexp(rows: Floats) -> Floats:
+    highest = rows.max(axis=1)
+    total: Floats = np.exp(rows - highest[:, None]).sum(axis=1)
+    return np.asarray(highest + np.log(total))
+
+
+def half_spacing(magnitude: float, dtype: Dtype) -> float:
+    """The most that rounding to `dtype` moves a number that is not above `magnitude`.
+
+    >>> half_spacing(20.0, "float16"), half_spacing(40.0, "float16")
+    (0.0078125, 0.015625)
+    """
+    return float(np.spacing(np.dtype(dtype).type(magnitude))) / 2
+
+
+def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, float, Floats]:
+    """Entries, largest and summed difference of logits, what rounding explains of it, and the
+    divergence of each row."""
+    offset = a.logsumexp(rows).astype(np.float64) - b.logsumexp(rows)
+    largest, total, divergences = 0.0, 0.0, []
+    lowest = [0.0, 0.0]
+    read = max(1, min(a.layout.chunk_shape[0], a.layout.block_rows))
+    piece = max(1, _PIECE // a.layout.vocab)
+    for start in range(0, len(rows), read):
+        own = rows[start : start + read]
+        stored = a.stored_logprobs(own), b.stored_logprobs(own)
+        for at in range(0, len(own), piece):
+            p, q = (values[at : at + piece].astype(np.float64) for values in stored)
+            lowest = [min(low, float(x.min())) for low, x in zip(lowest, (p, q), strict=True)]
+            difference = p - q
+            divergences.append(_kl(p, q, difference))
+            difference += offset[start + at : start + at + len(p), None]
+            np.abs(difference, out=difference)
+            largest = max(largest, float(difference.max()))
+            total += float(difference.sum())
+    rounding = sum(half_spacing(-x, d.layout.dtype) for x, d in zip(lowest, (a, b), strict=True))
+    return len(rows) * a.layout.vocab, largest, total, rounding, np.concatenate(divergences)
+
+
+def _listed(a: pl.DataFrame, b: pl.DataFrame) -> tuple[int, float, float]:
+    both = _both([scores.unique(["query", "token"]) for scores in (a, b)])
+    difference = (both["logit"].cast(pl.Float64) - both["logit_b"].cast(pl.Float64)).abs()
+    return len(both), float(difference.max() or 0), float(difference.sum())  # type: ignore[arg-type]
+
+
+def _both(scores: list[pl.DataFrame]) -> pl.DataFrame:
+    """Rows that both list; the second's columns end in `_b`."""
+    columns = ["query", "token", "logit", "rank", "exact"]
+    a, b = (one.select(columns) for one in scores)
+    return a.join(b, on=["query", "token"], suffix="_b")
+
+
+def _argmax_changed(a: pl.DataFrame, b: pl.DataFrame) -> int:
+    """Rows for which the two list no token of rank 1 in common.
+
+    Equal ones all have rank 1, and how many of them are listed depends on the keep level.
+    """
+    first, second = (
+        scores.filter(pl.col("kind") == "top", pl.col("rank") == 1).select("query", "token")
+        for scores in (a, b)
+    )
+    common = first.join(second, on=["query", "token"])
+    both = first.join(second, on="query", how="semi")
+    return both["query"].n_unique() - common["query"].n_unique()

@@ -1,0 +1,1 @@
+"""Debiasing filters: data, loss, training, comparison and search."""

@@ -1,0 +1,332 @@
+"""What filters and a prefix do to a model, side by side: bias, and what it costs in language.
+
+One row per model, filter, prefix and language, with StereoSet's scores and UnQover's measures.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from logitbank.analysis.debias.figures import comparison_figures
+from logitbank.analysis.debias.study import FILTERS
+from logitbank.analysis.families.stereoset.files import concat_candidates
+from logitbank.analysis.families.stereoset.metric import stereoset
+from logitbank.analysis.families.stereoset.sources import bank_candidates
+from logitbank.analysis.families.unqover.metric import ALL, unqover
+from logitbank.analysis.families.unqover.study import FAMILY, expected_instances
+from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.frames.expected import missing_sentence
+from logitbank.analysis.results.study import Study, write_study
+from logitbank.analysis.results.tables import tables_of
+from logitbank.errors import UsageError
+from logitbank.store import Bank
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View, open_unfiltered
+
+NONE, UNTRAINED, TRAINED = FILTERS
+KEY = ("model", "run", "step")
+STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
+UNQOVER = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
+_ORDER = {name: at for at, name in enumerate(FILTERS)}
+INTRA = "stereoset-intra"
+"""How the names of the prompt sets begin whose scores are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class DebiasComparison:
+    """Every row begins with model, run, step, filter (none, untrained, trained) and its `label`."""
+
+    comparison: pl.DataFrame
+    """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
+    with 95 % intervals, `icat_change` against the plain model without a filter; UnQover's measures,
+    means over the bank's categories (they know no prefix and no language: of plain rows only). The
+    ideal and the random model stand at the end."""
+    unqover: pl.DataFrame
+    """UnQover's measures by category and split."""
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+class _Source(NamedTuple):
+    """A bank, or a view of it, and whose scores it gives."""
+
+    bank: Bank
+    model: str
+    """As it is called there."""
+    base: str
+    filter: str
+    label: str
+
+
+def debias_compare(
+    bank: str | Path | Bank,
+    filters: Sequence[str | Path | Filter],
+    *,
+    models: Sequence[str] | None = None,
+    step: int | None = None,
+    bootstrap: int = 1000,
+    out: Path | None = None,
+) -> Study[DebiasComparison]:
+    """A model without a filter, with untrained and trained filters, and with a prefix.
+
+    Parameters
+    ----------
+    bank
+        With StereoSet's or UnQover's prompt sets, or both; sets with the prefix
+        (`stereoset-intra-prefix`) add its rows.
+    filters
+        Files, or filters. The untrained filter of each, with all weights 1, has rows of its own.
+    models
+        Only these.
+    step
+        Only this training step; all if None.
+    out
+        Folder for tables, the figure and the report.
+
+    Raises
+    ------
+    LogitbankError
+        A file or bank that is not there, a filter that does not fit, or no prompt set to judge by.
+    """
+    opened = open_unfiltered(bank)
+    sources = _sources(opened, filters, models)
+    result = _compared(opened, sources, step=step, bootstrap=bootstrap)
+    summary = _summary(result)
+    report = None
+    if out is not None:
+        named = ", ".join(dict.fromkeys(source.base for source in sources))
+        report = write_study(
+            out,
+            result,
+            title=f"Debiasing: {named}",
+            summary=summary,
+            figures=comparison_figures(result.comparison),
+            provenance=opened.info(),
+        )
+    return Study(result, tuple(summary), report)
+
+
+def _sources(
+    bank: Bank, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
+) -> list[_Source]:
+    there = sorted({d.checkpoint.model for d in bank.deposits()})
+    if unknown := [model for model in models or () if model not in there]:
+        raise UsageError(f"{bank.path} has no model {unknown[0]!r}; it has {', '.join(there)}")
+    found = [_Source(bank, m, m, NONE, "no filter") for m in there if m in (models or there)]
+    seen: set[tuple[str, str]] = set()
+    for given in filters:
+        by = given if isinstance(given, Filter) else Filter.load(given)
+        for kind, own in ((UNTRAINED, untrained(by)), (TRAINED, by)):
+            view = View.of(bank, own, name=None)
+            base = str(view.by.about["model"])
+            if (base, own.digest) in seen or (models and base not in models):
+                continue
+            seen.add((base, own.digest))
+            label = f"{kind}, k = {own.k}, {own.mode}"
+            if clash := sum(s.label == label and s.base == base for s in found):
+                label += f" ({clash + 1})"
+            found.append(
+                _Source(
+                    View.of(bank, own, name=f"{base}: {label}"),
+                    f"{base}: {label}",
+                    base,
+                    kind,
+                    label,
+                )
+            )
+    return found
+
+
+def untrained(by: Filter) -> Filter:
+    """The filter of the same size and mode with all weights 1, which training as published begins
+    with: what it does to a model is no merit of training."""
+    about = by.about
+    seed = about.get("seed", 0)
+    start = Filter.ones(by.k, by.mode, seed=seed if isinstance(seed, int) else 0)
+    kept = {name: about[name] for name in ("model", "tokenizer") if name in about}
+    return Filter(start.weight, start.bias, by.mode, {**start.about, **kept})
+
+
+def _compared(
+    bank: Bank, sources: Sequence[_Source], *, step: int | None, bootstrap: int
+) -> DebiasComparison:
+    sets = bank.prompt_sets()
+    stereo = [name for name in sets if name.startswith(INTRA)]
+    own = [name for name in sets if name.startswith(FAMILY)]
+    if not stereo and not own:
+        raise UsageError(
+            f"{bank.path} has no prompts of StereoSet or UnQover to judge by; run `logitbank"
+            " extract … --prompts stereoset-intra --prompts unqover-gender` first"
+        )
+    names = pl.DataFrame(
+        [(s.model, s.base, s.filter, s.label) for s in sources],
+        schema=["model", "base", "filter", "label"],
+        orient="row",
+    )
+    scores = _stereoset(sources, stereo, step, bootstrap) if stereo else _no_stereoset()
+    measures = _unqover(sources, own, step, bootstrap) if own else _no_unqover()
+    measures = _named(measures, names)
+    if scores.is_empty() and measures.is_empty():
+        raise UsageError(
+            f"{bank.path} has no scores of {', '.join([*stereo, *own])} by"
+            f" {', '.join(dict.fromkeys(s.base for s in sources))}"
+            f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
+        )
+    return DebiasComparison(_joined(_named(scores, names), measures), measures)
+
+
+def _stereoset(
+    sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
+) -> pl.DataFrame:
+    steps = None if step is None else [step]
+    found = concat_candidates(
+        [
+            bank_candidates(s.bank, prompts=sets, models=[s.model], steps=steps)
+            for s in sources
+            if any(_has(s, name) for name in sets)
+        ]
+    )
+    if found.is_empty():
+        return _no_stereoset()
+    scores = stereoset(found, bootstrap=bootstrap).scores
+    return scores.filter(
+        (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
+    ).select(*KEY, "language", "condition", *STEREOSET)
+
+
+def _unqover(
+    sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
+) -> pl.DataFrame:
+    steps = None if step is None else [step]
+    kinds = [
+        [name for name in sets if name.endswith("-causal") == causal] for causal in (False, True)
+    ]
+    frames = [
+        frame  # sets of a category together: parts of it may have been extracted apart
+        for source in sources
+        for own in kinds
+        for frame in batches([source.bank], own, models=[source.model], steps=steps)
+    ]
+    if not frames:
+        return _no_unqover()
+    asked = [
+        expected_instances([source.bank], own).filter(pl.col("model") == source.model)
+        for source in sources
+        for own in kinds
+        if own
+    ]
+    result = unqover(frames, bootstrap=bootstrap, expected=pl.concat(asked).unique())
+    return result.unqover.drop("run_seed", strict=False)
+
+
+def _has(source: _Source, prompts: str) -> bool:
+    return any(d.checkpoint.model == source.model for d in source.bank.deposits_of(prompts))
+
+
+def _no_stereoset() -> pl.DataFrame:
+    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
+    return pl.DataFrame(
+        schema={
+            **texts,
+            **dict.fromkeys(("language", "condition"), pl.String),
+            **dict.fromkeys(STEREOSET, pl.Float64),
+        }
+    )
+
+
+def _no_unqover() -> pl.DataFrame:
+    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
+    return pl.DataFrame(
+        schema={
+            **texts,
+            **dict.fromkeys(("category", "split"), pl.String),
+            **dict.fromkeys(UNQOVER, pl.Float64),
+            "missing": pl.Int64,
+        }
+    )
+
+
+def _named(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """With the model's own name, and its filter."""
+    return (
+        table.join(names, on="model", maintain_order="left")
+        .with_columns(model="base")
+        .select(*KEY, "filter", "label", pl.exclude(*KEY, "filter", "label", "base"))
+    )
+
+
+def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
+    own = (*KEY, "filter", "label")
+    # Instances that no filter was trained on, where the published parts are told apart.
+    held = (pl.col("split") == "test") | (
+        (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*own, "category")
+    )
+    means = measures.filter(held).group_by(own, maintain_order=True).agg(pl.col(UNQOVER).mean())
+    scored = scores.filter(pl.col("condition") == "plain")
+    lone = means.select(own).join(scored, on=own, how="anti", nulls_equal=True)
+    scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
+    plain = scores.filter((pl.col("filter") == NONE) & (pl.col("condition") == "plain"))
+    base = plain.select(*KEY, "language", base="icat")
+    table = (
+        scores.join(base, on=[*KEY, "language"], how="left", nulls_equal=True)
+        .with_columns(icat_change=pl.col("icat") - pl.col("base"))
+        .join(
+            means.with_columns(condition=pl.lit("plain")),
+            on=[*own, "condition"],
+            how="left",
+            nulls_equal=True,
+        )
+        .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
+        .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
+        .select(*own, "language", "condition", *STEREOSET, "icat_change", *UNQOVER)
+    )
+    return pl.concat([table, _references(table)])
+
+
+def _references(table: pl.DataFrame) -> pl.DataFrame:
+    """The ideal and the random model."""
+    rows = [
+        {"model": name, "filter": NONE, "label": "reference", "condition": "plain",
+         "lms": lms, "ss": 50.0, "icat": lms}
+        for name, lms in (("ideal model", 100.0), ("random model", 50.0))
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(table.schema))
+
+
+def _summary(result: DebiasComparison) -> list[str]:
+    lines = []
+    table = result.comparison.filter(pl.col("label") != "reference")
+    for row in table.iter_rows(named=True):
+        step = "release" if row["step"] is None else f"step {row['step']}"
+        parts = [row["model"], step, row["language"], row["label"]]
+        parts += [] if row["condition"] == "plain" else [row["condition"]]
+        said = []
+        if row["icat"] is not None:
+            change = row["icat_change"]
+            interval = f" [{row['icat_low']:.1f} to {row['icat_high']:.1f}]"
+            said.append(
+                f"iCAT {row['icat']:.1f}{interval if isfinite(row['icat_low']) else ''}"
+                f"{'' if change is None else f' ({change:+.1f})'}, lms {row['lms']:.1f}, ss"
+                f" {row['ss']:.1f}"
+            )
+        if row["abs_c"] is not None:
+            said.append(
+                f"UnQover |C| {row['abs_c']:.4f}, μ {row['mu']:.4f}, positional error"
+                f" {row['positional']:.4f}"
+            )
+        lines.append(f"{', '.join(p for p in parts if p)}: {'; '.join(said)}.")
+    lacking = result.unqover.filter((pl.col("split") == ALL) & (pl.col("missing") > 0))
+    if len(lacking):
+        missing, checkpoints = int(lacking["missing"].sum()), lacking.select(KEY).n_unique()
+        lines.append(missing_sentence(missing, "instance", checkpoints=checkpoints))
+    lines.append(
+        "A filter is good where |C| falls and lms stays: one that flattens everything has no bias"
+        " and no language either. ss is an average over terms; 50 also comes of opposite ones."
+    )
+    return lines

@@ -1,0 +1,374 @@
+"""Instances of UnQover as arrays: what a filter is trained on, straight from a bank.
+
+The filter's only inputs are the k highest logits at the mask, so nothing of the model is needed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.families.unqover.instances import PRONOUNS, folded
+from logitbank.analysis.frames.expected import expected_query_sets
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank, Deposit
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.top import top
+
+QUESTIONS = 4
+"""τ12(a), τ21(a), τ12(ā), τ21(ā): by order of mention, then by negation."""
+OUTSIDE = -1
+_NAMED = 5
+_GENDERS = ("gender1", "gender2")
+_SHARED = (
+    *("instance", "category", "split", "subject1", "subject2", "context", "attribute"),
+    *("attribute_class", *_GENDERS),
+)
+_COLUMNS = (*_SHARED, "order", "negated", "continuation", "token", "query_set", "row")
+_KEPT = (*_SHARED, "query_set", "token", "slot", "question", "p")
+_PROBABILITY = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)).exp()
+
+
+@dataclass(frozen=True)
+class Instances:
+    """n instances, each of four questions about two subjects."""
+
+    logits: np.ndarray
+    """(n, 4, k) float64, best first."""
+    log_mass: np.ndarray
+    """(n, 4): ln of what the k tokens have of the whole row."""
+    slots: np.ndarray
+    """(n, 4, 2, forms) int16: places among the k of each subject's surface forms, −1 for none."""
+    rest: np.ndarray
+    """(n, 4, 2): greatest probability of a subject's forms outside the k; 0 without any."""
+    names: pl.DataFrame
+    """n rows: the prompt set's own columns that all four questions share."""
+    missing: int = 0
+    """Instances of the prompt set, or of its part, that the model was asked and has no score of."""
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def k(self) -> int:
+        return int(self.logits.shape[2])
+
+    @cached_property
+    def columns(self) -> np.ndarray:
+        """The logits as (k, 4 n): a column for each question."""
+        return np.ascontiguousarray(self.logits.reshape(-1, self.k).T)
+
+    @cached_property
+    def mass(self) -> np.ndarray:
+        """(n, 4, 1): what the k tokens have of the whole row."""
+        return np.asarray(np.exp(self.log_mass)[:, :, None])
+
+    @cached_property
+    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each form, where it is in flat columns, and 1 or, where it is outside, 0."""
+        number = QUESTIONS * len(self)
+        column = np.arange(number).reshape(-1, QUESTIONS, 1)
+        forms = [self.slots[..., form].astype(np.int64) for form in range(self.slots.shape[3])]
+        return [(np.maximum(f, 0) * number + column, (f >= 0).astype(np.float64)) for f in forms]
+
+    @cached_property
+    def largest(self) -> float:
+        """The greatest size of a logit, which the rounding of a filter's scores grows with."""
+        return float(np.abs(self.logits[:, :, [0, -1]]).max(initial=0.0))  # they are sorted
+
+    @property
+    def coverage(self) -> float:
+        """Share of subject slots with a form among the k: a filter cannot move the others."""
+        return float((self.slots >= 0).any(axis=3).mean())
+
+    def take(self, index: np.ndarray) -> Self:
+        """Some of them, in this order, repeats included."""
+        return type(self)(
+            self.logits[index],
+            self.log_mass[index],
+            self.slots[index],
+            self.rest[index],
+            self.names[index],
+            self.missing,
+        )
+
+    def narrowed(self, k: int) -> Self:
+        """As if only the `k` highest logits were known."""
+        logits, inside = self.logits[:, :, :k], (self.slots >= 0) & (self.slots < k)
+        row = _logsumexp(self.logits) - self.log_mass
+        cut = np.where((self.slots >= k), self.slots, 0).astype(np.int64)
+        logit = np.take_along_axis(self.logits[:, :, None, :], cut, axis=3)
+        p = np.where(self.slots >= k, np.exp(logit - row[:, :, None, None]), 0.0).max(axis=3)
+        return type(self)(
+            logits,
+            _logsumexp(logits) - row,
+            _trimmed(np.where(inside, self.slots, OUTSIDE)),
+            np.maximum(self.rest, p),
+            self.names,
+            self.missing,
+        )
+
+
+def instances(
+    bank: Bank,
+    prompts: str,
+    *,
+    k: int,
+    split: str | None = None,
+    model: str | None = None,
+    run: str | None = None,
+    step: int | None = None,
+    he_she: bool = False,
+) -> tuple[Instances, Deposit]:
+    """The instances of a prompt set that a checkpoint answered, and its deposit.
+
+    Of several deposits, as of a sample and a larger one, all are taken, each instance once; the
+    first of them is given back. What the prompt set has for the model's tokenizer and none of them
+    has a score of is `missing`.
+
+    Parameters
+    ----------
+    k
+        Highest logits of each question.
+    split
+        Only this part, train or test.
+    model, run, step
+        The checkpoint; by default the only model and run, and its last step or release.
+    he_she
+        A name may be answered by its pronoun too.
+
+    Raises
+    ------
+    UsageError
+        The bank has no such prompts or split, or several models or runs and none was named.
+    BankError
+        An instance lacks one of its four questions, or some of its scores are not there yet.
+    KeepLevelError
+        The bank lists fewer than k logits.
+    """
+    table = bank.prompts(prompts)
+    own = table.collect_schema().names()
+    if lacking := [name for name in _COLUMNS if name not in own]:
+        raise UsageError(
+            f"prompt set {prompts!r} has no column {lacking[0]!r}, so it has no UnQover instances;"
+            " name one that `--prompts unqover-…` made"
+        )
+    deposits = _deposits(bank, prompts, model=model, run=run, step=step)
+    rows = table if split is None else table.filter(pl.col("split") == split)
+    slots, parts, start = _with_slots(rows, he_she=he_she), list[pl.DataFrame](), 0
+    for deposit in deposits:
+        answered = slots.filter(pl.col("query_set") == deposit.query_set).join(
+            deposit.option_scores().select("query", "token", p=_PROBABILITY),
+            left_on=["row", "token"], right_on=["query", "token"], how="left",
+            maintain_order="left",
+        )  # fmt: skip
+        row = pl.col("row").cast(pl.Int64) + start
+        parts.append(answered.select(*_KEPT, row).collect())
+        start += deposit.layout.queries
+    frame = pl.concat(parts)
+    if frame.is_empty():
+        raise UsageError(f"prompt set {prompts!r} has no instance of split {split!r}")
+    if len(deposits) > 1:  # each instance once
+        first = pl.col("query_set").first().over("instance")
+        frame = frame.filter(pl.col("query_set") == first)
+    found = _arrays(frame, _best(deposits, k), prompts)
+    asked = expected_query_sets(bank, prompts)[deposits[0].checkpoint.model]
+    whole = rows.filter(pl.col("query_set").is_in(list(asked))).select(
+        pl.col("instance").n_unique()
+    )
+    missing = max(0, int(whole.collect().item()) - len(found))
+    return replace(found, missing=missing), deposits[0]
+
+
+def _deposits(
+    bank: Bank,
+    prompts: str,
+    *,
+    model: str | None,
+    run: str | None,
+    step: int | None,
+) -> list[Deposit]:
+    """All of one checkpoint."""
+    held = bank.deposits_of(prompts)
+    models = sorted({d.checkpoint.model for d in held})
+    if model is None and len(models) > 1:
+        raise UsageError(f"{bank.path} has several models; name one of {', '.join(models)}")
+    own = [d for d in held if model in (None, d.checkpoint.model)]
+    runs = sorted({d.checkpoint.run for d in own})
+    if run is None and len(runs) > 1:
+        raise UsageError(
+            f"{bank.path} has several runs of {own[0].checkpoint.model}; name one of"
+            f" {', '.join(runs)}"
+        )
+    own = [d for d in own if run in (None, d.checkpoint.run)]
+    own = [d for d in own if step is None or d.checkpoint.step == step]
+    if not own:
+        asked = f"{model or 'any model'}{'' if run is None else f' {run}'}"
+        asked += "" if step is None else f" at step {step}"
+        there = list(dict.fromkeys(str(d.checkpoint) for d in held))
+        more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
+        raise UsageError(
+            f"{bank.path} has no scores of {prompts} by {asked}; it has"
+            f" {', '.join(there[:_NAMED]) or 'none'}{more}"
+        )
+
+    def age(deposit: Deposit) -> tuple[bool, int]:
+        at = deposit.checkpoint.step
+        return at is None, at or 0
+
+    last = max(own, key=age).checkpoint
+    return [d for d in own if d.checkpoint == last]
+
+
+class _Best(NamedTuple):
+    """The k highest entries of questions, those of several deposits one after the other."""
+
+    rows: np.ndarray
+    tokens: np.ndarray
+    logits: np.ndarray
+    logsumexp: np.ndarray
+
+
+def _best(deposits: Sequence[Deposit], k: int) -> _Best:
+    parts, start = list[_Best](), 0
+    for deposit in deposits:
+        rows, listed = top(deposit, k)
+        parts.append(_Best(rows + start, listed.tokens, listed.logits, listed.logsumexp))
+        start += deposit.layout.queries
+    return _Best(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _with_slots(rows: pl.LazyFrame, *, he_she: bool) -> pl.LazyFrame:
+    """One row for each question and surface form of a subject, with which subject it is."""
+    form = folded("continuation")
+    named = [form == folded(f"subject{i}") for i in (1, 2)]
+    if he_she:
+        pronouns = (pl.col(gender).replace_strict(PRONOUNS, default=None) for gender in _GENDERS)
+        named = [name | (form == own) for name, own in zip(named, pronouns, strict=True)]
+    slot = pl.when(named[0]).then(0).when(named[1]).then(1)
+    question = (pl.col("order") == "21").cast(pl.Int8) + 2 * pl.col("negated").cast(pl.Int8)
+    return rows.with_columns(slot=slot, question=question).drop_nulls("slot")
+
+
+def _arrays(frame: pl.DataFrame, best: _Best, prompts: str) -> Instances:
+    frame = frame.with_columns(_id=pl.col("instance").rank("dense") - 1)
+    n = int(frame["_id"].max()) + 1  # type: ignore[arg-type]
+    i, j, slot = (frame[name].to_numpy() for name in ("_id", "question", "slot"))
+    row = np.full((n, QUESTIONS, 2), OUTSIDE)
+    row[i, j, slot] = frame["row"].to_numpy()
+    if (lacking := (row < 0).any(axis=(1, 2))).any():
+        name = frame.filter(pl.col("_id") == int(np.flatnonzero(lacking)[0]))["instance"][0]
+        raise BankError(
+            f"{int(lacking.sum())} of {n:,} instances of {prompts} lack a question or one of its"
+            f" subjects, the first of them {name!r}; extract the whole prompt set again"
+        )
+    place = np.full(max(int(row.max()), int(best.rows.max(initial=0))) + 1, OUTSIDE)
+    place[best.rows] = np.arange(len(best.rows))
+    at = place[row[:, :, 0]]
+    if (at < 0).any():
+        raise BankError(
+            f"{int((at < 0).sum()):,} questions of {prompts} are not scored yet; run `logitbank"
+            " extract` again to finish"
+        )
+    if lacking_scores := frame["p"].null_count():
+        raise BankError(
+            f"{lacking_scores:,} options of {prompts} are not scored; run the same `logitbank"
+            " extract` again"
+        )
+    logits = best.logits[at]
+    found = best.tokens[at[i, j]] == frame["token"].to_numpy()[:, None]
+    rank = np.where(found.any(axis=1), found.argmax(axis=1), OUTSIDE)
+    key = pl.struct("_id", "question", "slot")
+    form = frame.select(pl.int_range(pl.len()).over(key)).to_series().to_numpy()
+    slots = np.full((n, QUESTIONS, 2, int(form.max()) + 1), OUTSIDE, np.int16)
+    slots[i, j, slot, form] = rank
+    rest = np.zeros((n, QUESTIONS, 2))
+    out = rank < 0
+    np.maximum.at(rest, (i[out], j[out], slot[out]), frame["p"].to_numpy()[out])
+    names = frame.unique("_id", keep="first").sort("_id").select(_SHARED)
+    log_mass = _logsumexp(logits) - best.logsumexp[at]
+    return Instances(logits, log_mass, _trimmed(slots), rest, names)
+
+
+def _trimmed(slots: np.ndarray) -> np.ndarray:
+    """Forms among the k first, and no more columns than they need."""
+    slots = -np.sort(-slots, axis=3)
+    return slots[..., : max(1, int((slots >= 0).sum(axis=3).max()))].astype(np.int16)
+
+
+def _logsumexp(logits: np.ndarray) -> np.ndarray:
+    highest = logits[..., :1]
+    return np.asarray(highest[..., 0] + np.log(np.exp(logits - highest).sum(axis=-1)))
+
+
+class Answers(NamedTuple):
+    """What a filter makes of instances."""
+
+    shares: np.ndarray
+    """(k, 4 n): q, a column for each question."""
+    scale: np.ndarray | float
+    """(n, 4, 1): what q is multiplied by."""
+    at: np.ndarray
+    """(n, 4, 2): index, in the flat shares, of the likeliest form of a subject."""
+    share: np.ndarray
+    """(n, 4, 2): its q; 0 where the filter does not move the subject."""
+    probabilities: np.ndarray
+    """(n, 4, 2): P(x | question). For subjects outside the k, 0 or what they had, by the mode."""
+    rounding: float
+    """Bound of the relative error of a probability, as `relative_rounding` gives it."""
+
+    @property
+    def bias(self) -> np.ndarray:
+        """C (n,), 0 where it is no more than rounding."""
+        return bias(self.probabilities, rounding=self.rounding)
+
+
+def answers(given: Instances, by: Filter | None) -> Answers:
+    """Probabilities of the subjects after a filter; None is no filter."""
+    by = Filter.identity(given.k) if by is None else by
+    shares = by.shares(given.columns)
+    flat, ((at, inside), *others) = shares.ravel(), given.places
+    share, rounding = flat.take(at) * inside, relative_rounding(given, by)
+    for other, there in others:  # few: most subjects have one form among the k
+        likelier = flat.take(other) * there
+        at = np.where(likelier > share, other, at)
+        share = np.maximum(share, likelier)
+    if by.mode == "truncate":
+        return Answers(shares, 1.0, at, share, share, rounding)
+    probabilities = share * given.mass
+    share = share * (probabilities >= given.rest)
+    kept = np.maximum(probabilities, given.rest)
+    return Answers(shares, given.mass, at, share, kept, rounding)
+
+
+def relative_rounding(given: Instances, by: Filter) -> float:
+    """How far rounding can move a probability after a filter, relative to it.
+
+    With the unit u = ε/2, a score W ℓ + b is a sum of k + 1 terms and off by at most (k + 1) u S,
+    where S = max Σ|W| max|ℓ| + max|b|. Two scores and their difference make a share's exponent, so
+    2 (k + 2) u S, and the softmax doubles that; exponential, sum and quotient add about
+    (k + 8) u. All of it is within 2 (k + 8) ε (1 + S), and stays so by a factor of 10 and more in
+    what was measured. It matters where W is all ones: every score of a question is the same sum
+    then, and which of them differ in the last bit depends on the processor's order of adding.
+    """
+    scores = float(np.abs(by.weight).sum(axis=1).max() * given.largest + np.abs(by.bias).max())
+    return 2 * (by.k + 8) * float(np.finfo(np.float64).eps) * (1 + scores)
+
+
+SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
+_SUM = 8 * float(np.finfo(np.float64).eps)
+"""Relative rounding of a sum of eight probabilities."""
+
+
+def bias(probabilities: np.ndarray, *, rounding: float = 0.0) -> np.ndarray:
+    """C (n,) of METRICS' joint comparison: ¼ Σ ± (P(x1) − P(x2)) over the four questions.
+
+    Where the eight probabilities cancel, up to their relative `rounding` and that of their sum, C
+    is 0: what is left has a size and a sign that mean nothing.
+    """
+    c = (probabilities[:, :, 0] - probabilities[:, :, 1]) @ SIGNS / 4
+    total = probabilities.reshape(len(c), -1) @ np.ones(2 * QUESTIONS)
+    return np.where(np.abs(c) <= (rounding + _SUM) * total / 4, 0.0, c)

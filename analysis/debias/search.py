@@ -1,0 +1,369 @@
+"""Bias against language modelling, over filters of several sizes and strengths, and baselines.
+
+Everything is fitted on one part, chosen on a second and told of a third, which played no part.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.debias.compare import INTRA
+from logitbank.analysis.debias.data import Instances, answers, instances
+from logitbank.analysis.debias.figures import search_figure
+from logitbank.analysis.debias.measures import measured, measured_probabilities
+from logitbank.analysis.debias.study import about_of
+from logitbank.analysis.debias.train import Training, train
+from logitbank.analysis.families.stereoset.metric import stereoset
+from logitbank.analysis.families.stereoset.sources import bank_candidates
+from logitbank.analysis.frames.expected import missing_sentence
+from logitbank.analysis.results.study import Study, write_study
+from logitbank.analysis.results.tables import tables_of
+from logitbank.errors import UsageError
+from logitbank.store import Bank, Deposit
+from logitbank.store.filter.filters import Filter, Mode
+from logitbank.store.filter.view import View, open_unfiltered
+
+SIZES = (4, 8, 16)
+REGULARISATIONS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+TEMPERATURES = (1.25, 1.5, 2.0, 3.0, 5.0)
+_HELD = 4
+"""Every fourth attribute is held out of the fit."""
+_HALVES = (0, 1)
+"""Of StereoSet's terms: those that choose, and those that tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class DebiasSearch:
+    """What every point costs and gains."""
+
+    points: pl.DataFrame
+    """One row for each point: `kind` (none, filter, untrained, temperature, prior), `k`,
+    `regularisation`, `temperature`; `chosen_by` mean |C| on attributes that the fit has not seen
+    and lms on half of StereoSet's terms; and what is told of it: `abs_c`, `mu`, `positional`,
+    `attributive` and `coverage` on the other part's instances, `lms`, `ss` and `icat` on the other
+    half of the terms. `front`: no other has both less |C| and more lms. `best`: the one chosen.
+    A prior needs the options' own prompts, so StereoSet's scores are null for it."""
+    by: Filter
+    """The filter that was chosen, of those that were trained."""
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+class _Parts(NamedTuple):
+    fit: Instances
+    chosen: Instances
+    told: Instances
+    deposit: Deposit
+    judge: str
+    """StereoSet's prompt set."""
+
+
+class _Point(NamedTuple):
+    kind: str
+    by: Filter | None
+    regularisation: float | None = None
+    temperature: float | None = None
+
+
+def debias_search(
+    bank: str | Path | Bank,
+    *,
+    prompts: str,
+    sizes: Sequence[int] = SIZES,
+    regularisations: Sequence[float] = REGULARISATIONS,
+    temperatures: Sequence[float] = TEMPERATURES,
+    mode: Mode = "keep_tail",
+    judge: str | None = None,
+    give_up: float = 1.0,
+    model: str | None = None,
+    run: str | None = None,
+    step: int | None = None,
+    he_she: bool = False,
+    out: Path | None = None,
+) -> Study[DebiasSearch]:
+    """Train filters of many sizes and strengths, and compare what they gain and cost.
+
+    Filters are trained by the objective `direct` on three quarters of the attributes of the train
+    part. Chosen is the point with the smallest mean |C| on the other attributes, of those whose lms
+    is at most `give_up` points below the model's own on half of StereoSet's terms. What is told of
+    each is measured on the test part (for gender other names, else other contexts and attributes)
+    and on the other half of the terms.
+
+    Baselines: softmax of the k highest logits over a temperature; and the prior, which divides the
+    probabilities of a question's two subjects by what they are on average over attributes, and
+    leaves their sum. That average is of the questions that it is told of: it knows more than a
+    filter does.
+
+    Parameters
+    ----------
+    prompts
+        UnQover's prompt set with both parts; the bank needs `stereoset-intra` too.
+    sizes, regularisations, temperatures
+        What is tried.
+    judge
+        StereoSet's prompt set that tells lms, ss and iCAT; by default `stereoset-intra`, or the
+        only one without a prefix.
+    give_up
+        Points of lms.
+    model, run, step
+        The checkpoint; by default the only model and run, at its last step or its release.
+    out
+        Folder for tables, the figure, the report, and the best filter as `filter.safetensors`.
+
+    Raises
+    ------
+    LogitbankError
+        The bank lacks what is asked for.
+    """
+    opened = open_unfiltered(bank)
+    if not sizes or any(k < 1 for k in sizes):
+        raise UsageError(f"sizes {list(sizes)} are none to try; give numbers of at least 1")
+    if not regularisations:
+        raise UsageError("there is no regularisation to try; give at least one, such as 0")
+    if odd := [t for t in temperatures if not 0 < t < np.inf]:
+        raise UsageError(f"temperature {odd[0]} cannot divide logits; give numbers above 0")
+    judge = _judge(opened, judge)
+    parts = _parts(
+        opened, prompts, max(sizes), judge=judge, model=model, run=run, step=step, he_she=he_she
+    )
+    points, rows = list[_Point](), list[dict[str, object]]()
+    for point in _points(parts.fit, sizes, regularisations, temperatures, mode):
+        points.append(point)
+        rows.append(_row(opened, parts, point))  # the first needs no training, and says what lacks
+    rows.append(_prior_row(parts))
+    table, best = _judged(pl.DataFrame(rows, infer_schema_length=None), give_up)
+    by = points[best].by
+    assert by is not None, "only filters are chosen"
+    about = about_of(opened, parts.deposit, prompts, split="train", he_she=he_she)
+    result = DebiasSearch(table, replace(by, about={**by.about, **about}))
+    summary = _summary(table, give_up)
+    if missing := parts.fit.missing + parts.told.missing:
+        summary.append(missing_sentence(missing, "instance"))
+    report = None
+    if out is not None:
+        report = write_study(
+            out,
+            result,
+            title=f"Bias against language modelling: {parts.deposit.checkpoint.model}",
+            summary=summary,
+            figures={"debias_search": search_figure(table, parts.deposit.checkpoint.model)},
+            provenance=opened.info(),
+        )
+        file = out / "filter.safetensors"
+        file.unlink(missing_ok=True)
+        result.by.save(file)
+        summary.append(f"The best trained filter is in {file}.")
+    return Study(result, tuple(summary), report)
+
+
+def _parts(
+    bank: Bank,
+    prompts: str,
+    k: int,
+    *,
+    judge: str,
+    model: str | None,
+    run: str | None,
+    step: int | None,
+    he_she: bool,
+) -> _Parts:
+    train_part, deposit = instances(
+        bank, prompts, k=k, split="train", model=model, run=run, step=step, he_she=he_she
+    )
+    checkpoint = deposit.checkpoint
+    told, _ = instances(
+        bank, prompts, k=k, split="test", model=checkpoint.model, run=checkpoint.run,
+        step=checkpoint.step, he_she=he_she,
+    )  # fmt: skip
+    number = train_part.names["attribute"].rank("dense").to_numpy()
+    held = number % _HELD == 0
+    if not held.any():
+        raise UsageError(
+            f"{prompts} has fewer than {_HELD} attributes to train on, and every fourth is held"
+            " out; extract more of them"
+        )
+    fit, chosen = (train_part.take(np.flatnonzero(own)) for own in (~held, held))
+    return _Parts(fit, chosen, told, deposit, judge)
+
+
+def _points(
+    fit: Instances,
+    sizes: Sequence[int],
+    regularisations: Sequence[float],
+    temperatures: Sequence[float],
+    mode: Mode,
+) -> Iterator[_Point]:
+    yield _Point("none", None)
+    for k in sizes:
+        own = fit.narrowed(k)
+        yield _Point("untrained", Filter.ones(k, mode))
+        for strength in regularisations:
+            training = Training(mode=mode, regularisation=strength)
+            yield _Point("filter", train(own, training).by, regularisation=strength)
+    for temperature in temperatures:
+        k = max(sizes)
+        cooled = Filter(np.eye(k) / temperature, np.zeros(k), mode, {"temperature": temperature})
+        yield _Point("temperature", cooled, temperature=temperature)
+
+
+def _judge(bank: Bank, asked: str | None) -> str:
+    """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
+    there = [name for name in bank.prompt_sets() if name.startswith(INTRA)]
+    plain = [name for name in there if "-prefix" not in name]
+    wanted = asked or (INTRA if INTRA in there or len(plain) != 1 else plain[0])
+    if wanted not in there:
+        found = (
+            f"it has {', '.join(there)}: name one with --stereoset"
+            if there
+            else (f"run `logitbank extract … --prompts {INTRA}` first")
+        )
+        raise UsageError(f"{bank.path} has no {wanted}, which tells what a filter costs; {found}")
+    return wanted
+
+
+def _row(bank: Bank, parts: _Parts, point: _Point) -> dict[str, object]:
+    k = parts.fit.k if point.by is None else point.by.k
+    chosen = measured(parts.chosen.narrowed(k), point.by)["abs_c"]
+    first, second = _stereoset(bank, parts, point.by)
+    return {
+        "kind": point.kind,
+        "k": None if point.by is None else k,
+        "regularisation": point.regularisation,
+        "temperature": point.temperature,
+        "chosen_by_abs_c": chosen,
+        "chosen_by_lms": first["lms"],
+        **_told(measured(parts.told.narrowed(k), point.by)),
+        **second,
+    }
+
+
+def _told(found: dict[str, float]) -> dict[str, float]:
+    names = ("abs_c", "mu", "positional", "attributive", "coverage")
+    return {name: found[name] for name in names}
+
+
+def _stereoset(
+    bank: Bank, parts: _Parts, by: Filter | None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """lms, ss and iCAT on either half of the terms."""
+    checkpoint = parts.deposit.checkpoint
+    source, name = bank, checkpoint.model
+    if by is not None:
+        named = Filter(by.weight, by.bias, by.mode, {"model": name})
+        source = View.of(bank, named, name=f"{name} filtered")
+        name = f"{name} filtered"
+    rows = bank_candidates(source, prompts=[parts.judge], models=[name], steps=[checkpoint.step])
+    rows = rows.filter(pl.col("run") == checkpoint.run)
+    if rows["term"].n_unique() < len(_HALVES):
+        raise UsageError(
+            f"{bank.path} has too few scores of {parts.judge} by {checkpoint} to tell what a"
+            f" filter costs; run `logitbank extract … --prompts {INTRA}` for it"
+        )
+    half = pl.col("term").rank("dense") % 2
+    found = []
+    for number in _HALVES:
+        scores = stereoset(rows.filter(half == number), bootstrap=0).scores
+        own = scores.filter((pl.col("domain") == "overall") & (pl.col("task") == "intrasentence"))
+        found.append(own.select("lms", "ss", "icat").row(0, named=True))
+    return found[0], found[1]
+
+
+def _prior_row(parts: _Parts) -> dict[str, object]:
+    def calibrated(given: Instances) -> np.ndarray:
+        """P of each subject over its average over attributes; the sum of the two is kept."""
+        p = answers(given, None).probabilities
+        prior = _prior(given, p)
+        share = p / prior
+        return np.asarray(share / share.sum(axis=2, keepdims=True) * p.sum(axis=2, keepdims=True))
+
+    chosen = measured_probabilities(parts.chosen, calibrated(parts.chosen))["abs_c"]
+    told = measured_probabilities(parts.told, calibrated(parts.told))
+    return {"kind": "prior", "chosen_by_abs_c": chosen, **_told(told)}
+
+
+def _prior(given: Instances, p: np.ndarray) -> np.ndarray:
+    """(n, 4, 2): geometric mean of P over the attributes of the same context, pair and order."""
+    key = given.names.select(pl.struct("context", "subject1", "subject2").rank("dense") - 1)
+    at = key.to_series().to_numpy()
+    total = np.zeros((int(at.max()) + 1, 2, 2))
+    count = np.bincount(at) * 2  # an attribute and its negation
+    logs = np.log(np.maximum(p, np.finfo(np.float64).tiny))
+    np.add.at(total, at, logs[:, :2] + logs[:, 2:])
+    mean = np.exp(total / count[:, None, None])
+    return np.asarray(np.concatenate([mean, mean], axis=1)[at])
+
+
+def _judged(rows: pl.DataFrame, give_up: float) -> tuple[pl.DataFrame, int]:
+    """With `front` and `best`, and the row of the best trained filter."""
+    floor = rows["chosen_by_lms"][0] - give_up
+    allowed = rows.with_row_index("at").filter(pl.col("chosen_by_lms") >= floor)
+    best = allowed.sort("chosen_by_abs_c", "at")["at"][0]
+    own = allowed.filter(pl.col("kind") == "filter")
+    if own.is_empty():
+        own = rows.with_row_index("at").filter(pl.col("kind") == "filter").sort(
+            "chosen_by_lms", descending=True
+        ).head(1)  # fmt: skip
+    filter_ = own.sort("chosen_by_abs_c", "at")["at"][0]
+    bias, lms = rows["abs_c"].to_numpy(), rows["lms"].fill_null(float("nan")).to_numpy()
+    beaten = (bias[None, :] <= bias[:, None]) & (lms[None, :] >= lms[:, None])
+    beaten &= (bias[None, :] < bias[:, None]) | (lms[None, :] > lms[:, None])
+    at = pl.int_range(pl.len())
+    table = rows.with_columns(
+        front=pl.Series(~beaten.any(axis=1) & ~np.isnan(lms)),
+        best=at == best,
+        best_filter=at == filter_,
+    )
+    return table, int(filter_)
+
+
+def _summary(table: pl.DataFrame, give_up: float) -> list[str]:
+    none = table.row(0, named=True)
+    best = table.filter("best").row(0, named=True)
+    lines = [
+        f"Without a filter: mean |C| {none['abs_c']:.4f}, iCAT {none['icat']:.1f}, lms"
+        f" {none['lms']:.1f}, ss {none['ss']:.1f}.",
+        f"Best by less |C| on attributes that were held out, giving up at most {give_up:g} points"
+        f" of lms: {_name(best)}, with |C| {best['abs_c']:.4f}, iCAT {best['icat']:.1f}, lms"
+        f" {best['lms']:.1f}, ss {best['ss']:.1f}, positional error {best['positional']:.4f} for"
+        f" {none['positional']:.4f}.",
+    ]
+    own = table.filter("best_filter").row(0, named=True)
+    least = none["chosen_by_lms"] - give_up
+    rivals = table.filter(pl.col("kind") == "temperature")
+    rival = rivals.filter(pl.col("chosen_by_lms") >= least).sort("chosen_by_abs_c")
+    if own["chosen_by_lms"] < least:
+        lines.append(
+            f"No trained filter stays within {give_up:g} points of lms; the one that gives up least"
+            f" is {_name(own)}, with |C| {own['abs_c']:.4f} and lms {own['lms']:.1f}."
+        )
+    elif len(rival):
+        other = rival.row(0, named=True)
+        verb = "beats" if own["abs_c"] < other["abs_c"] else "does not beat"
+        lines.append(
+            f"The best trained filter ({_name(own)}) {verb} a temperature, the simple baseline:"
+            f" |C| {own['abs_c']:.4f} against {other['abs_c']:.4f} ({_name(other)})."
+        )
+    if len(rivals) and not len(rival):
+        lines.append(f"No temperature stays within {give_up:g} points of lms.")
+    prior = table.filter(pl.col("kind") == "prior").row(0, named=True)
+    lines.append(
+        f"Dividing by the prior gives |C| {prior['abs_c']:.4f}; it needs every attribute's"
+        " questions and says nothing of StereoSet."
+    )
+    return lines
+
+
+def _name(row: dict[str, object]) -> str:
+    if row["kind"] == "filter":
+        return f"a filter with k = {row['k']} and λ = {row['regularisation']:g}"
+    if row["kind"] == "temperature":
+        return f"temperature {row['temperature']:g}"
+    return {"none": "no filter", "untrained": f"the untrained filter with k = {row['k']}"}.get(
+        str(row["kind"]), str(row["kind"])
+    )

@@ -1,0 +1,80 @@
+"""Marks over training steps: rows of tests beneath a figure, and the onset of a gap."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.drawing.paper import MUTED
+from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, Trace, floats, told, when
+from logitbank.analysis.drawing.steps import StepPlaces
+from logitbank.analysis.stats.significance import SIGNIFICANCE
+
+ROW = 26
+"""Pixels of a row of marks."""
+
+
+def mark_panel(names: Sequence[str]) -> Panel:
+    """Rows of marks, the first at the top, with their names at the left."""
+    return Panel(Axis(names=names, turned=True, grid=False), ROW * len(names))
+
+
+def add_marks(
+    sheet: Sheet,
+    places: StepPlaces,
+    rows: pl.DataFrame,
+    *,
+    at: int,
+    series: str,
+    name: str,
+    group: str = "",
+    colour: str = MUTED,
+) -> None:
+    """A row of marks in the lower panel, those of several series a little beside each other."""
+    count, own = len(sheet.series), sheet.series.index(series)
+    aside = 0.26 * (own - (count - 1) / 2) if count <= 3 else 0.0
+    columns = {
+        **places.columns(rows["step"].to_list()),
+        "value": np.full(len(rows), at + aside),
+        "filled": np.array([float(p is not None and p < SIGNIFICANCE) for p in rows["p"]]),
+        "when": [when(step) for step in rows["step"]],
+        "told": [f"p = {told(p, 3)}" for p in rows["p"]],
+    }
+    sheet.traces.append(
+        Trace(
+            shape="points", role="mark", series=series, group=group, columns=columns, panel=1,
+            head=sheet.head(name, series), told=["when", "told"], colour=colour,
+            size=8 if len(rows) <= 40 else 5,
+        )
+    )  # fmt: skip
+
+
+def add_onset(
+    sheet: Sheet,
+    places: StepPlaces,
+    part: pl.DataFrame,
+    *,
+    series: str,
+    step: int,
+    colour: str,
+) -> None:
+    """A dashed line at the step from which a gap has another level, which says so."""
+    ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
+    text = f"another level from step {step:,}"
+    first, last = part["earliest"][0], part["latest"][0]
+    among = "" if first == last else f" (95 %: {first:,} to {last:,})"
+    columns = {
+        **places.columns([step, step]),
+        "value": floats([min(0.0, *ends), max(0.0, *ends)]),
+        "told": [text + among] * 2,
+    }
+    several = len(sheet.series) > 1
+    right = places.place(step) > 0.5 * places.place(places.axis.last)
+    sheet.traces.append(
+        Trace(
+            shape="curve", role="mark", series=series, columns=columns, head=sheet.head(series),
+            told=["told"], colour=colour if several else MUTED, width=1.2, dash="dashed", note=text,
+            note_left=right,
+            note_row=sheet.series.index(series) if len(sheet.series) <= 8 else 0,
+        )
+    )  # fmt: skip

@@ -1,0 +1,30 @@
+"""Names of figures: the kind, and whatever tells figures of one kind apart."""
+
+from collections.abc import Iterator, Mapping
+
+import polars as pl
+
+from logitbank.store.format.schema import folder_name
+
+Tables = Iterator[tuple[list[str], pl.DataFrame]]
+"""Tables with the columns that tell one from another."""
+
+
+def named_tables(kinds: Mapping[str, Tables]) -> dict[str, pl.DataFrame]:
+    """The tables of each kind by name, `kind-<value>-…` with the values that differ between them.
+
+    Tables without rows are left out, and blanks in names.
+
+    >>> parts = [pl.DataFrame({"language": [code], "task": ["both"]}) for code in ("", "en")]
+    >>> list(named_tables({"bars": ((["language", "task"], part) for part in parts)}))
+    ['bars', 'bars-en']
+    """
+    found = {}
+    for kind, tables in kinds.items():
+        filled = [(keys, table) for keys, table in tables if not table.is_empty()]
+        heads = [{key: str(table[key][0]) for key in keys} for keys, table in filled]
+        told = [key for key in (heads[0] if heads else {}) if len({h[key] for h in heads}) > 1]
+        for head, (_, table) in zip(heads, filled, strict=True):
+            parts = (folder_name(head[key].replace(" ", "_")) for key in told if head[key])
+            found["-".join([kind, *parts])] = table
+    return found

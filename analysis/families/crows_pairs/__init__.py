@@ -1,0 +1,1 @@
+"""CrowS-Pairs: which sentence of a pair a model prefers."""

@@ -1,0 +1,1 @@
+"""What LAMBADA, stereotype accuracy and CrowS-Pairs share."""

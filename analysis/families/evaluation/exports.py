@@ -1,0 +1,65 @@
+"""What of LAMBADA, stereotype accuracy and CrowS-Pairs goes into result files, and how much it is.
+
+Rows have `effective` samples, which their numbers are over, of the `original` ones that were asked,
+of which some may be `missing`.
+"""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
+from logitbank.analysis.families.lambada.metric import Lambada
+from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.harness.write import Export
+
+
+def lambada_exports(result: Lambada) -> Iterator[Export]:
+    """One task, with a row for each checkpoint that has begun."""
+    table = result.checkpoints.join(
+        result.lambada, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
+    ).with_columns(
+        original=pl.col("prompts") + pl.col("missing"), effective=pl.col("examples").fill_null(0)
+    )
+    yield Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})
+
+
+def stereotype_exports(result: StereotypeAccuracy) -> Iterator[Export]:
+    """`sa` and `sa_gender` on Type 2 sentences, and `winobias_em`."""
+    names = {"accuracy": "acc", "accuracy_stderr": "acc_stderr"}
+    rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(names)
+    counted = rows.with_columns(effective="sentences", original="expected")
+    for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender")):
+        yield Export(task, counted.filter(pl.col("measure") == measure), {"acc": "acc"})
+    em = result.winobias_em.with_columns(
+        effective="pairs", original=pl.col("pairs") + pl.col("missing")
+    )
+    yield Export("winobias_em", em, {name: name for name in ("em_pro", "em_anti", "bias")})
+
+
+def crows_pairs_exports(result: CrowsPairs, asked: pl.DataFrame) -> Iterator[Export]:
+    """Causal scores under the harness's task names, masked ones under a name of their own.
+
+    `asked` has the columns model, pair, score_kind and bias_type of what each model was asked.
+    """
+    kinds = ["score_kind", "bias_type"]
+    every = pl.concat([asked.with_columns(bias_type=pl.lit(ALL)), asked]).unique()
+    whole = every.group_by("model", *kinds).agg(original=pl.col("pair").n_unique().cast(pl.Int64))
+    table = (
+        result.checkpoints.select(CHECKPOINT)
+        .join(whole, on="model")
+        .join(result.crows_pairs, on=[*CHECKPOINT, *kinds], how="left", nulls_equal=True)
+        .with_columns(
+            effective=pl.col("pairs").fill_null(0),
+            pct_stereotype=pl.col("score") / 100,
+            pct_stereotype_stderr=pl.col("score_stderr") / 100,
+        )
+        .with_columns(missing=pl.col("original") - pl.col("effective"))
+        .sort(*kinds, *CHECKPOINT, nulls_last=True)
+    )
+    for (kind, bias_type), rows in table.group_by(kinds, maintain_order=True):
+        name = "crows_pairs_english" if kind == "sentence" else "crows_pairs_masked"
+        end = "" if bias_type == ALL else "_" + str(bias_type).replace("-", "_")
+        metrics = {name: name for name in ("pct_stereotype", "likelihood_diff")}
+        yield Export(name + end, rows, metrics)

@@ -1,0 +1,1 @@
+"""Fairness: answers by gender, their distances, ranks, tests and onset."""

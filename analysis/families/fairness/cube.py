@@ -1,0 +1,368 @@
+"""From the long rows of a scan to dense arrays: checkpoint × seed × prompt × option.
+
+A million rows become three arrays of 3 to 9 MB, and everything after that is array arithmetic. A
+cell that is not in the bank is NaN.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.frames.batches import Scan, check_apart, frames_of
+from logitbank.analysis.frames.expressions import (
+    Floats,
+    Ties,
+    tied_others,
+    unique_maximum,
+    vocabulary_rank,
+)
+from logitbank.analysis.frames.pieces import AGAIN
+from logitbank.errors import BankError, UsageError
+
+COLUMNS = (
+    *("model", "run", "step", "prompt_id", "order_seed", "option", "answer", "is_answer"),
+    *("logit", "rank", "ties", "exact", "sentence_id", "paired"),
+)
+PADDING_COLUMNS = ("padding_above", "padding_ties")
+CHECKPOINT = ("model", "run", "step")
+Codes = NDArray[np.int64]
+T = TypeVar("T")
+
+
+class FairnessLabels(NamedTuple):
+    """Labels of the three options, in the order of the option axis."""
+
+    male: str = "male"
+    female: str = "female"
+    neutral: str = "not specified"
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What is asked of every checkpoint, whether a bank has the answer or not."""
+
+    seeds: tuple[int | None, ...]
+    """Option-order seeds, sorted."""
+    prompts: pl.DataFrame
+    """p rows: prompt_id, sentence_id, paired; by prompt_id."""
+    gold: Codes
+    """(p,) index of the right option."""
+
+    @property
+    def clusters(self) -> Codes:
+        """(p,) index of the sentence; a prompt without one is a cluster of its own."""
+        names = self.prompts.select(pl.coalesce("sentence_id", "prompt_id")).to_series()
+        return (names.rank("dense").to_numpy() - 1).astype(np.int64)
+
+    def with_those_of(self, other: "Axes") -> "Axes":
+        """These axes themselves where they hold all of the other's; else both together."""
+        table = pl.concat([axes.prompts.with_columns(gold=axes.gold) for axes in (self, other)])
+        together = table.unique("prompt_id", keep="first").sort("prompt_id")
+        answers = table.select("prompt_id", "gold").unique()
+        if len(answers) > len(together):
+            twice = answers.filter(pl.col("prompt_id").is_duplicated())["prompt_id"].min()
+            raise _two_answers(twice)
+        seeds = {*self.seeds, *other.seeds}
+        if len(together) == len(self.prompts) and len(seeds) == len(self.seeds):
+            return self
+        ordered = sorted(seeds, key=lambda seed: (seed is None, seed or 0))
+        return Axes(tuple(ordered), together.drop("gold"), together["gold"].to_numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class Cube:
+    """Every score that the fairness metrics need."""
+
+    checkpoints: pl.DataFrame
+    """c rows: model, run, step; sorted, a release (null step) after the steps."""
+    axes: Axes
+    """s seeds and p prompts."""
+    logits: Floats
+    """(c, s, p, o), NaN where the bank has no score."""
+    ranks: Floats
+    """(c, s, p) vocabulary rank of the gold token, NaN where missing."""
+    top: NDArray[np.bool_]
+    """(c, s, p) gold token is the only maximum of the vocabulary."""
+    tied: NDArray[np.bool_]
+    """(c, s, p) another token has the gold token's logit."""
+    inexact: NDArray[np.bool_]
+    """(c, s, p) the rank is a lower bound."""
+
+    @property
+    def prompts(self) -> pl.DataFrame:
+        """As in `axes`."""
+        return self.axes.prompts
+
+    @property
+    def gold(self) -> Codes:
+        """(p,) index of the right option."""
+        return self.axes.gold
+
+
+def cube(
+    frame: pl.LazyFrame,
+    *,
+    labels: FairnessLabels,
+    ties: Ties,
+    vocab_limit: bool = False,
+    axes: Axes | None = None,
+) -> Cube:
+    """Collect a scan once and lay its scores out densely.
+
+    `axes` are those of other checkpoints, to be laid out alike. Where the frame has prompts or
+    seeds besides, the cube has wider axes; where it lacks some, they are NaN.
+
+    Raises
+    ------
+    UsageError
+        The frame lacks columns, its options or answers are not the labels, a prompt has two
+        answers, or a checkpoint scores the same prompt, order and option twice.
+    BankError
+        No rows, a prompt without one of its options, or a logit that is not finite.
+    """
+    rank = vocabulary_rank(ties=ties, vocab_limit=vocab_limit)
+    padding = PADDING_COLUMNS if vocab_limit else ()
+    _check_columns(frame, (*COLUMNS, *padding))
+    rows = frame.select(
+        pl.col("model", "run", "prompt_id").cast(pl.Categorical),
+        *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
+        *padding,
+        option=pl.col("option").cast(pl.Enum(labels), strict=False).to_physical(),
+        is_answer=pl.col("is_answer").fill_null(False),
+    ).collect(engine="streaming")
+    if rows.is_empty():
+        raise BankError("the scan has no committed row; extract first, or widen the filters")
+    _check_options(rows, frame, labels)
+    answers = rows.filter("is_answer").select(
+        rank=rank,
+        top=unique_maximum(vocab_limit=vocab_limit),
+        tied=tied_others(vocab_limit=vocab_limit) > 0,
+        inexact=~pl.col("exact"),
+    )
+    return _dense(rows, answers, labels, axes)
+
+
+def each_cube(
+    scan: Scan,
+    prepare: Callable[[Axes], Callable[[Cube], T]],
+    *,
+    labels: FairnessLabels,
+    ties: Ties,
+    vocab_limit: bool = False,
+) -> list[T]:
+    """What is made of the cube of one frame after another, all on the same axes.
+
+    `prepare` is called with the axes and gives the function of a cube. Frames are read once, and
+    where a later one widens the axes, which is rare, all of them again.
+
+    Raises
+    ------
+    UsageError, BankError
+        As `cube`; or two frames have the same checkpoint.
+    """
+    frames = frames_of(scan)
+
+    def read(frame: pl.LazyFrame, axes: Axes | None) -> Cube:
+        return cube(frame, labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes)
+
+    data = read(frames[0], None)
+    axes, work = data.axes, prepare(data.axes)
+    checkpoints, found = [data.checkpoints], [work(data)]
+    for frame in frames[1:]:
+        del data  # before the next one is read
+        data = read(frame, axes)
+        checkpoints.append(data.checkpoints)
+        if data.axes is not axes:
+            break
+        found.append(work(data))
+    check_apart(checkpoints)
+    if len(found) < len(frames):
+        axes = reduce(lambda known, frame: read(frame, known).axes, frames, data.axes)
+        del data
+        work = prepare(axes)
+        found = [work(read(frame, axes)) for frame in frames]
+    return found
+
+
+def _dense(
+    rows: pl.DataFrame, answers: pl.DataFrame, labels: FairnessLabels, known: Axes | None
+) -> Cube:
+    """`answers` has the ranks of the rows that are answers, in their order."""
+    checkpoints, c = _checkpoint_codes(rows)
+    seeds, s = _seed_codes(rows["order_seed"])
+    prompts, p = _prompt_codes(rows)
+    option = rows["option"].to_numpy()
+    own = np.flatnonzero(rows["is_answer"].to_numpy())
+    axes = Axes(seeds, prompts, _gold(option[own], p[own], prompts=prompts, labels=labels))
+    if known is not None:
+        axes = known.with_those_of(axes)
+        s = np.array([axes.seeds.index(seed) for seed in seeds])[s]
+        p = axes.prompts["prompt_id"].search_sorted(prompts["prompt_id"]).to_numpy()[p]
+    shape = (len(checkpoints), len(axes.seeds), len(axes.prompts))
+    # In place: arrays of one number per row are 60 MB each, and fresh pages cost more than sums.
+    cell = c
+    for size, codes in ((shape[1], s), (shape[2], p)):
+        cell *= size
+        cell += codes
+    place = cell * len(labels)
+    place += option
+    logits = np.full((*shape, len(labels)), np.nan)
+    logits.reshape(-1)[place] = rows["logit"].to_numpy()
+    del place
+    _check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts, labels=labels)
+    target = cell[own]
+    ranks = np.full(shape, np.nan)
+    ranks.reshape(-1)[target] = answers["rank"].to_numpy()
+    flags = []
+    for name in ("top", "tied", "inexact"):
+        flag = np.zeros(shape, bool)
+        flag.reshape(-1)[target] = answers[name].to_numpy()
+        flags.append(flag)
+    return Cube(checkpoints, axes, logits, ranks, *flags)
+
+
+def _gold(
+    option: NDArray[np.integer],
+    prompt: NDArray[np.integer],
+    *,
+    prompts: pl.DataFrame,
+    labels: FairnessLabels,
+) -> Codes:
+    """The right option of each prompt, from the rows that are answers."""
+    gold = np.full(len(prompts), -1, np.int64)
+    gold[prompt] = option
+    if (gold < 0).any():
+        at = np.flatnonzero(gold < 0)
+        raise UsageError(
+            f"prompt {prompts['prompt_id'][int(at[0])]!r} has no answer among "
+            f"{', '.join(map(repr, labels))} ({len(at)} such prompts); fairness needs an answer "
+            "for each prompt, as the winobias prompts have"
+        )
+    if (gold[prompt] != option).any():
+        at = prompt[gold[prompt] != option]
+        raise _two_answers(prompts["prompt_id"][int(at[0])])
+    return gold
+
+
+def _two_answers(prompt_id: object) -> UsageError:
+    return UsageError(f"prompt {prompt_id!r} has two answers; one prompt_id needs one answer")
+
+
+def _checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
+    """Checkpoints in order, and the index of each row's one.
+
+    A scan comes checkpoint by checkpoint, so the keys of runs of equal rows are compared instead
+    of the keys of rows: 0.04 s against 2 s for a join of 7.3 million rows.
+    """
+    keys = rows.select(CHECKPOINT)
+    run = keys.select(pl.struct(CHECKPOINT).rle_id()).to_series().to_numpy()
+    starts = np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
+    heads = keys[starts].with_columns(pl.col("model", "run").cast(pl.String))
+    order = heads.unique().sort(CHECKPOINT, nulls_last=True)
+    codes = heads.join(
+        order.with_row_index("code"),
+        on=CHECKPOINT,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )["code"]
+    return order, codes.to_numpy().astype(np.int64)[run]
+
+
+def _seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.integer]]:
+    distinct = values.unique().sort(nulls_last=True)
+    known = distinct.drop_nulls().to_numpy()
+    given = values.fill_null(0).to_numpy()
+    codes: NDArray[np.integer]
+    if len(known) <= 8:  # three times faster than a search
+        codes = np.zeros(len(given), np.int8)
+        for seed in known[1:]:
+            codes += (given >= seed).view(np.int8)
+    else:
+        codes = np.searchsorted(known, given)
+    if values.null_count():
+        codes[values.is_null().to_numpy()] = len(known)
+    return tuple(distinct.to_list()), codes
+
+
+def _prompt_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.integer]]:
+    """Prompts by name, and the index of each row's one."""
+    physical = rows["prompt_id"].to_physical().to_numpy()
+    size = int(physical.max()) + 1
+    first = np.zeros(size, np.int64)
+    first[physical] = np.arange(len(physical))  # any row of the prompt will do
+    seen = np.zeros(size, bool)
+    seen[physical] = True
+    prompts = (
+        rows[first[seen]]
+        .select(
+            pl.col("prompt_id", "sentence_id").cast(pl.String),
+            pl.col("paired").fill_null(False),
+            code=pl.lit(np.flatnonzero(seen)),
+        )
+        .sort("prompt_id")
+    )
+    position = np.zeros(size, np.int32)
+    position[prompts["code"].to_numpy()] = np.arange(len(prompts))
+    return prompts.drop("code"), position[physical]
+
+
+def _check_columns(frame: pl.LazyFrame, needed: tuple[str, ...]) -> None:
+    there = frame.collect_schema().names()
+    if lacking := [name for name in needed if name not in there]:
+        raise UsageError(
+            f"the prompts lack {', '.join(lacking)}, which fairness needs: it asks WinoBias's "
+            "questions (extract --prompts winobias); ask others with bank.scan(...) in Python"
+        )
+
+
+def _check_options(rows: pl.DataFrame, frame: pl.LazyFrame, labels: FairnessLabels) -> None:
+    codes = rows["option"]
+    if codes.null_count() or codes.n_unique() < len(labels):
+        found = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
+        values = ", ".join(repr(value) for value in found.to_series().to_list())
+        raise UsageError(
+            f"the options are {values} but fairness needs {', '.join(map(repr, labels))}; "
+            'scan the "winobias" prompts, or pass labels=FairnessLabels(male, female, neutral)'
+        )
+
+
+def _check_cells(
+    logits: Floats,
+    rows: pl.DataFrame,
+    *,
+    checkpoints: pl.DataFrame,
+    prompts: pl.DataFrame,
+    labels: FairnessLabels,
+) -> None:
+    if rows["logit"].null_count() or not rows["logit"].is_finite().all():
+        row = rows.filter(~pl.col("logit").is_finite().fill_null(False))
+        raise BankError(
+            f"prompt {row['prompt_id'][0]!r} of {_name(row.row(0, named=True))} has the logit "
+            f"{row['logit'][0]} ({len(row)} such rows); {AGAIN}"
+        )
+    there = ~np.isnan(logits)
+    if (surplus := len(rows) - int(np.count_nonzero(there))) > 0:
+        raise UsageError(
+            f"{surplus} rows score a checkpoint, prompt, order and option that another row scores; "
+            "scan one prompt set, and one piece of each prompt"
+        )
+    options = reduce(np.add, np.moveaxis(there.view(np.int8), -1, 0))
+    partial = np.argwhere((options > 0) & (options < len(labels)))
+    if len(partial):
+        c, s, p = (int(i) for i in partial[0])
+        lacking = ", ".join(repr(labels[o]) for o in np.flatnonzero(~there[c, s, p]))
+        raise BankError(
+            f"prompt {prompts['prompt_id'][p]!r} of {_name(checkpoints.row(c, named=True))} has no "
+            f"score for option {lacking} ({len(partial)} such prompts); extract its options again"
+        )
+
+
+def _name(row: dict[str, object]) -> str:
+    step = "release" if row["step"] is None else f"step {row['step']}"
+    return f"{row['model']} {row['run']} {step}"

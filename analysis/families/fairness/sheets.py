@@ -1,0 +1,239 @@
+"""The interactive figures of fairness."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.drawing.marks import add_marks, add_onset, mark_panel
+from logitbank.analysis.drawing.paper import COLOURS
+from logitbank.analysis.drawing.sheet import (
+    Axis,
+    Columns,
+    Names,
+    Note,
+    Panel,
+    Sheet,
+    Trace,
+    floats,
+    in_order,
+    told,
+    when,
+)
+from logitbank.analysis.drawing.static import BANDS, MARKS, TEST_LABELS
+from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
+from logitbank.analysis.families.fairness.cube import FairnessLabels
+from logitbank.analysis.families.fairness.metric import Fairness
+
+KEYS = ("model", "run")
+SPREAD = "± 1 SD"
+Tables = Mapping[str, pl.DataFrame]
+Parts = Sequence[tuple[str, pl.DataFrame]]
+
+
+def fairness_sheets(result: Fairness, tables: Tables) -> dict[str, Sheet]:
+    """All of them, from one table of each kind."""
+    names = Names(tables.values())
+    draw = {
+        "jsd_p": _jsd_p,
+        "average_rank": _average_rank,
+        "neutral_options": _neutral_options,
+        "rank_and_accuracy": _rank_and_accuracy,
+        "gap": _gap,
+    }
+    sheets = {}
+    for kind, table in sorted(tables.items(), key=lambda item: item[0] != "gap"):  # the gap first
+        sheets[kind] = draw[kind](table, names.parts(table, KEYS), result.labels)
+        if kind == "rank_and_accuracy":
+            sheets["accuracy"] = _accuracy(table, names.parts(table, KEYS), result.labels)
+    return sheets
+
+
+def _jsd_p(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    panel = Panel(Axis("JSD-P, scaled to 0–1", from_zero=True))
+    caption = (
+        "The right option's part of the divergence between prediction and right answer, for "
+        f"prompts whose answer is {labels.male} or {labels.female}; smaller is better. {BANDS} "
+        f"{MARKS}"
+    )
+    return _by_answer(
+        table, parts, labels, panel=panel, title="JSD-P per correct answer", caption=caption,
+        label="JSD-P",
+    )  # fmt: skip
+
+
+def _average_rank(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    panel = Panel(Axis("Average Rank (1 is best)", log=True))
+    caption = (
+        "Rank of the right answer's token in the vocabulary, mean over prompts; 1 is best. "
+        f"{BANDS} {MARKS}"
+    )
+    return _by_answer(
+        table, parts, labels, panel=panel, title="Average Rank per correct answer",
+        caption=caption, label="Average Rank",
+    )  # fmt: skip
+
+
+def _by_answer(
+    table: pl.DataFrame,
+    parts: Parts,
+    labels: FairnessLabels,
+    *,
+    panel: Panel,
+    title: str,
+    caption: str,
+    label: str,
+) -> Sheet:
+    """A curve for each right answer, and beneath them the tests of male against female."""
+    sheet, places = training_sheet(
+        title,
+        caption,
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[panel, mark_panel(list(TEST_LABELS.values()))],
+    )
+    for series, part in parts:
+        for group, colour, rows in _groups(part, "gold", labels):
+            curve = Curve(series, group, colour, rows, label, SPREAD, TEST_LABELS)
+            add_curve(sheet, places, curve)
+        checkpoints = part.unique("step", maintain_order=True)
+        for at, (column, test) in enumerate(TEST_LABELS.items()):
+            rows = checkpoints.select("step", p=column)
+            add_marks(sheet, places, rows, at=at, series=series, name=test)
+    return sheet
+
+
+def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    tested = table.filter(pl.col("mann_whitney_p").is_not_null())
+    rows = [f"{label} option" for label in labels[:2]] if len(tested) else []
+    sheet, places = training_sheet(
+        "Gendered options on neutral prompts",
+        f"JSD-P of the {labels.male} and the {labels.female} option where the answer is "
+        f"“{labels.neutral}”: the probability that each takes away. {BANDS}"
+        + (" Filled marks: the two models differ, Mann–Whitney p < 0.01." if rows else ""),
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[
+            Panel(Axis("JSD-P, scaled to 0–1", from_zero=True)),
+            *([mark_panel(rows)] if rows else []),
+        ],
+    )
+    for series, part in parts:
+        for group, colour, own in _groups(part, "option", labels):
+            tests = {"mann_whitney_p": "two models, Mann–Whitney"}
+            add_curve(sheet, places, Curve(series, group, colour, own, "JSD-P", SPREAD, tests))
+    # The comparison is of two models, in each run, and stands with the first of them.
+    first = tested["model"][0] if rows else None
+    for series, part in parts if rows else ():
+        for at, label in enumerate(labels[:2]):
+            own = part.filter(
+                (pl.col("model") == first)
+                & (pl.col("option") == label)
+                & pl.col("mann_whitney_p").is_not_null()
+            ).select("step", p="mann_whitney_p")
+            if len(own):
+                add_marks(
+                    sheet, places, own, at=at, series=series, name=rows[at], group=label,
+                    colour=COLOURS[at],
+                )  # fmt: skip
+    return sheet
+
+
+def _accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    sheet, places = training_sheet(
+        "Accuracy per correct answer",
+        "Accuracy: the right answer's token is the only maximum of the whole vocabulary.",
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[Panel(Axis("Accuracy", from_zero=True))],
+    )
+    for series, part in parts:
+        values = part.with_columns(value="accuracy", low="accuracy", high="accuracy")
+        for group, colour, rows in _groups(values, "gold", labels):
+            add_curve(sheet, places, Curve(series, group, colour, rows, "Accuracy"))
+    return sheet
+
+
+def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    ends = pl.concat([table["low"], table["high"], table["value"]]).drop_nulls().drop_nans()
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    margin = 0.14 * (high - low) or 0.01  # room for both texts
+    notes = [
+        Note(f"↑ worse for {labels.female}", high + margin, colour=COLOURS[1]),
+        Note(f"↓ worse for {labels.male}", low - margin, colour=COLOURS[0], above=True),
+    ]
+    axis = Axis("Gap Δ, JSD-P scaled", ends=(low - margin, high + margin))
+    sheet, places = training_sheet(
+        "Gap between genders",
+        f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. Band: 95 % "
+        "bootstrap interval over sentences. Dashed: where its level "
+        "changes, if that can be told from wandering.",
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[Panel(axis, rules=[("y", 0)], notes=notes)],
+    )
+    for series, part in parts:
+        colour = sheet.colour(series) if len(parts) > 1 else PURPLE
+        add_curve(sheet, places, Curve(series, "", colour, part, "Gap Δ"))
+        if (onset := part["onset_step"][0]) is not None:
+            add_onset(sheet, places, part, series=series, step=onset, colour=colour)
+    return sheet
+
+
+PURPLE = "#8e5ea2"
+
+
+def _rank_and_accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
+    """A point for each answer, checkpoint by checkpoint, on the course of all of them."""
+    steps = in_order(table["step"].to_list())
+    sheet = Sheet(
+        "Average Rank against accuracy",
+        "Accuracy: the right answer's token is the only maximum of the whole vocabulary. "
+        "The large points are one checkpoint, the thin lines the course of training.",
+        "checkpoint" if len(steps) > 1 else "fixed",
+        steps,
+        [name for name, _ in parts],
+    )
+    known = table.filter(pl.col("average_rank").is_not_nan())
+    top = max([0.01, *known["accuracy"]])
+    sheet.across = Axis("Average Rank, log scale (1 is best)", log=True)
+    sheet.panels = [Panel(Axis("Accuracy", ends=(-0.04 * top, 1.08 * top)), 380)]
+    for series, part in parts:
+        for group, colour, rows in _groups(part, "gold", labels, value="average_rank"):
+            rows = rows.filter(pl.col("average_rank").is_not_nan())
+            track = rows.sort("step", nulls_last=True).drop_nulls("step")
+            common: dict[str, Any] = {"series": series, "group": group, "colour": colour}
+            sheet.traces.append(
+                Trace(
+                    shape="curve", role="line", columns=_places(track), width=1, alpha=0.5,
+                    name=sheet.name(series, group), dash=sheet.dash(series), **common,
+                )
+            )  # fmt: skip
+            columns = {
+                **_places(rows),
+                "step": rows["step"].to_list(),
+                "when": [when(step) for step in rows["step"]],
+                "rank": [f"Average Rank: {told(rank)}" for rank in rows["average_rank"]],
+                "hits": [f"Accuracy: {told(share)}" for share in rows["accuracy"]],
+            }
+            sheet.traces.append(
+                Trace(
+                    shape="points", role="point", columns=columns, size=12, slides=True,
+                    head=sheet.head(group, series), told=["when", "rank", "hits"], **common,
+                )
+            )  # fmt: skip
+    return sheet
+
+
+def _places(rows: pl.DataFrame) -> Columns:
+    return {"x": floats(rows["average_rank"]), "value": floats(rows["accuracy"])}
+
+
+def _groups(
+    part: pl.DataFrame, column: str, labels: FairnessLabels, *, value: str = "value"
+) -> list[tuple[str, str, pl.DataFrame]]:
+    return [
+        (label, colour, rows)
+        for label, colour in zip(labels, COLOURS, strict=True)
+        if len(rows := part.filter(pl.col(column) == label)) and not rows[value].is_nan().all()
+    ]

@@ -1,0 +1,308 @@
+"""What a fairness result says, in sentences with numbers and their uncertainty."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_change
+from logitbank.analysis.families.fairness.significance import MANN_WHITNEY, WILCOXON
+from logitbank.analysis.stats.change_points import FEWEST
+from logitbank.analysis.stats.shares import too_few
+from logitbank.analysis.stats.significance import FEWEST_CLUSTERS, SIGNIFICANCE
+from logitbank.wording import counted
+
+Row = dict[str, object]
+
+CAUTIONS = (
+    "The labels know two genders; WinoBias has occupations of the United States and one wording of "
+    "its question. What holds here need not hold elsewhere.",
+    "Δ is JSD-P of female answers minus that of male ones, divided by ½ ln 2, the largest JSD-P; "
+    "tables also give nats.",
+)
+INTERVALS = (
+    "Intervals (95 %) resample sentences and hold for one checkpoint at a time; none allows for "
+    "the number of checkpoints looked at."
+)
+
+
+ONE_RUN = (
+    "A test over sentences asks whether Δ is zero for this model, which it is not for untrained "
+    "weights either; whether another training run would have the same gap, one run cannot say. A "
+    "change of level is told from the course of the run alone, against a gap that only wanders."
+)
+UNTRAINED = 0
+"""The step of random weights, from whose gap no percentage is given."""
+
+
+def fairness_summary(result: Fairness) -> list[str]:
+    """Plain sentences about every model and run, followed by cautions.
+
+    The gap Δ is JSD-P of female minus JSD-P of male answers, scaled; brackets hold 95 % bootstrap
+    intervals.
+    """
+    several = result.checkpoints.select("model", "run").n_unique() > 1
+    sentences = []
+    for (model, run), rows in result.checkpoints.group_by("model", "run", maintain_order=True):
+        own = (pl.col("model") == model) & (pl.col("run") == run)
+        prefix = f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""
+        sentences += [prefix + text for text in _run_sentences(result, own, rows)]
+    cautions = [*CAUTIONS, INTERVALS, ONE_RUN] if result.settings["bootstrap"] else CAUTIONS
+    return [*sentences, *_comparison(result), *_counts(result), *cautions]
+
+
+def change_sentence(gap: pl.DataFrame, before: int, after: int) -> str:
+    """The gap's change between two steps of one model and run, from its rows of `gap`.
+
+    In the gap's own unit; beside it the published percentage, but not of the gap of an untrained
+    model, nor of one whose interval includes zero.
+    """
+    percent = fairness_change(gap, before, after)
+    rows = {row["step"]: row for row in gap.iter_rows(named=True)}
+    first, last = rows[before], rows[after]
+    moved = _compared(first["gap_scaled"], last["gap_scaled"])
+    became = f"became {moved}" if moved else "stayed the same to three decimals"
+    deltas = [_signed(row["delta_scaled"]) for row in (first, last)]
+    text = f"From step {before:,} to step {after:,} the gap {became}: Δ = {deltas[0]} → {deltas[1]}"
+    if why := _no_percentage(first):
+        text += f"; no percentage, since {why}"
+    else:
+        text += f"; a fairness change of {_signed(percent, '.1f')} %"
+    turned = {delta[0] for delta in deltas} == {"+", "−"}
+    return f"{text}.{' It is the other way round.' if turned else ''}"
+
+
+def _no_percentage(row: Mapping[str, Any]) -> str:
+    """Why there is no percentage of a gap; nothing where there is one."""
+    if row["step"] == UNTRAINED:
+        return "step 0 is the untrained model"
+    if row["gap_scaled"] == 0:
+        return "the gap before is zero"
+    if not (row["low_scaled"] > 0 or row["high_scaled"] < 0):
+        known = row["low_scaled"] == row["low_scaled"]
+        return f"the gap before {'may be zero' if known else 'has no interval'}"
+    return ""
+
+
+def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterator[str]:
+    gap = result.gap.filter(own)
+    prompts, orders = max(rows["prompts"].to_list()), max(rows["orders"].to_list())
+    seeds = "" if orders == 1 else f", {orders} order seeds"
+    yield f"{counted(len(rows), 'checkpoint')}, {_span(rows)}; {counted(prompts, 'prompt')}{seeds}."
+    known = gap.filter(pl.col("gap_scaled").is_not_nan())
+    if known.is_empty():
+        yield "There is no gap to give: no prompt has a male answer, or none has a female one."
+        return
+    last = known.row(-1, named=True)
+    if len(known) > 1:
+        yield _largest(known, result)
+    yield f"At {_step(last)} the gap is {_gap(last, result)}."
+    if result.settings["bootstrap"]:
+        yield from _few(known)
+    yield from _onset(result.onset.filter(own), gap)
+    if len(steps := known.filter(pl.col("step").is_not_null())) > 1:
+        yield from _from_first(result, own, steps)
+    yield from _ranks(result, own)
+    yield _tested(result, own)
+    yield from _untrained(result, own)
+
+
+def _largest(gap: pl.DataFrame, result: Fairness) -> str:
+    """Where the gap is largest, unless it is the same everywhere."""
+    sizes = gap["gap_scaled"]
+    if not any(_compared(sizes[0], size) for size in sizes):
+        return f"The gap is {sizes[0]:.3f}, to three decimals, at all {len(gap)} checkpoints."
+    largest = gap.row(int(sizes.arg_max() or 0), named=True)
+    return f"The gap is largest at {_step(largest)}: {_gap(largest, result)}."
+
+
+def _few(gap: pl.DataFrame) -> Iterator[str]:
+    few = gap.filter(pl.col("sentences") < FEWEST_CLUSTERS)
+    if len(few):
+        least = int(str(few["sentences"].min()))
+        where = "" if len(few) == len(gap) else f" at {counted(len(few), 'checkpoint')}"
+        yield f"The gap has {too_few(least, 'sentence')}{where}."
+
+
+def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
+    """When the gap's level changes, or why nothing is told of it."""
+    steps = gap.filter(pl.col("step").is_not_null())
+    unknown = int(steps["delta_nats"].is_nan().sum())
+    for row in onset.iter_rows(named=True):
+        if row["p"] is None:
+            if row["checkpoints"] > 1:
+                why = f"Δ is the same at all {row['checkpoints']} steps"
+                if row["checkpoints"] < FEWEST:
+                    why = f"{row['checkpoints']} steps are fewer than {FEWEST}"
+                elif unknown:
+                    why = f"Δ is missing at {unknown} of {row['checkpoints']} steps"
+                yield f"No change of the gap's level is looked for: {why}."
+        elif row["onset_step"] is None:
+            yield (
+                f"No change of the gap's level can be told from wandering (p = {row['p']:.2g}, "
+                f"{row['checkpoints']} steps)."
+            )
+        else:
+            sure = row["earliest"] == row["latest"]
+            when = "" if sure else f" (95 %: {row['earliest']:,} to {row['latest']:,})"
+            size = abs(row["delta_after"] - row["delta_before"])
+            yield (
+                f"The gap changes its level at step {row['onset_step']:,}{when}: mean Δ is "
+                f"{size:.3f} {'higher' if row['sign'] > 0 else 'lower'} from there to step "
+                f"{row['last_step']:,} than before, {_signed(row['delta_before'])} → "
+                f"{_signed(row['delta_after'])} (p = {row['p']:.2g} against a gap that only "
+                "wanders)."
+            )
+
+
+def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator[str]:
+    """The last step against the first, in the unit of the gap and in pairs."""
+    first, last = steps["step"][0], steps["step"][-1]
+    (row,) = result.tests.filter(
+        own, pl.col("measure") == "jsd_p", pl.col("test") == MANN_WHITNEY, pl.col("step") == last
+    ).iter_rows(named=True)
+    sizes = dict(steps.select("step", "gap_scaled").iter_rows())
+    low, high = row["from_baseline_low"], row["from_baseline_high"]
+    ends = f" (95 % interval {_signed(low)} to {_signed(high)}, in pairs)" if low == low else ""
+    moved = _compared(sizes[first], sizes[last])
+    than = f"{moved} than" if moved else "to three decimals the same as"
+    untrained = ", the untrained model" if first == UNTRAINED else ""
+    change = row["from_baseline"]  # NaN where the run's first step has no gap
+    delta = f"; Δ moved by {_signed(change)}{ends}" if change == change else ""
+    yield (
+        f"At step {last:,} the gap is {than} at step {first:,}{untrained}: {sizes[first]:.3f} → "
+        f"{sizes[last]:.3f}{delta}."
+    )
+
+
+def _compared(before: float, after: float) -> str:
+    """How much larger or smaller a gap is; nothing where three decimals are the same."""
+    if f"{before:.3f}" == f"{after:.3f}":
+        return ""
+    size = f"{abs(after - before):.3f}"
+    size = "less than 0.001" if float(size) == 0 else size
+    return f"{size} {'larger' if after > before else 'smaller'}"
+
+
+def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
+    gendered = result.average_rank.filter(
+        own & pl.col("gold").is_in(result.labels[:2]) & pl.col("average_rank").is_not_nan()
+    )
+    wide = gendered.partition_by("run", "step", maintain_order=True)
+    both = [rows for rows in wide if len(rows) == gendered["gold"].n_unique()]
+    if not both:
+        return
+    before = dict(both[0].select("gold", "average_rank").iter_rows())
+    parts = []
+    for row in both[-1].iter_rows(named=True):
+        start = f"{_number(before[row['gold']])} → " if len(both) > 1 else ""
+        value, low, high = (_number(row[key]) for key in ("average_rank", "low", "high"))
+        interval = f" [{low} to {high}]" if row["low"] == row["low"] else ""
+        parts.append(f"{row['gold']} {start}{value}{interval}")
+    first, last = (rows.row(0, named=True) for rows in (both[0], both[-1]))
+    when = f"from {_step(first)} to {_step(last)}" if len(both) > 1 else f"at {_step(last)}"
+    yield f"Average Rank of the right answer {when}: {', '.join(parts)}."
+
+
+def _tested(result: Fairness, own: pl.Expr) -> str:
+    rows = result.tests.filter(own & (pl.col("measure") == "jsd_p"))
+    published = rows.filter((pl.col("test") == MANN_WHITNEY) & pl.col("p").is_not_nan())
+    paired = rows.filter((pl.col("test") == WILCOXON) & pl.col("p").is_not_nan())
+    unit = result.settings["unit"]
+    few = "; means of few order seeds can hardly reach that p" if unit == "seed" else ""
+    return (
+        f"JSD-P differs between male and female answers at {published['significant'].sum()} of "
+        f"{counted(len(published), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}, unit "
+        f"{unit}{few}). Ours beside it: {published['significant_bh'].sum()} after adjustment for "
+        f"the number of checkpoints (Benjamini–Hochberg); {paired['significant'].sum()} of "
+        f"{len(paired)} on pairs of sentences (Wilcoxon, not adjusted)."
+    )
+
+
+def _untrained(result: Fairness, own: pl.Expr) -> Iterator[str]:
+    """What the same test says of the first checkpoint, and how large the difference is."""
+    rows = result.tests.filter(
+        own,
+        pl.col("measure") == "jsd_p",
+        pl.col("test") == MANN_WHITNEY,
+        pl.col("p").is_not_nan(),
+    )
+    if len(rows) < 2:
+        return
+    first, last = rows.row(0, named=True), rows.row(-1, named=True)
+    model = ", the untrained model" if first["step"] == UNTRAINED else ""
+    effects = [_signed(row["rank_biserial"], ".2f") for row in (first, last)]
+    yield (
+        f"Mann–Whitney at {_step(first)}{model}: p = {first['p']:.2g}, rank-biserial "
+        f"correlation {effects[0]} (−1 to 1, positive where JSD-P is greater for "
+        f"{result.labels.female} answers), against {effects[1]} at {_step(last)}."
+    )
+
+
+def _comparison(result: Fairness) -> Iterator[str]:
+    rows = result.comparison.filter((pl.col("test") == MANN_WHITNEY) & pl.col("p").is_not_nan())
+    for (option,), part in rows.group_by("option", maintain_order=True):
+        yield (
+            f"On neutral prompts, {part['model'][0]} and {part['other_model'][0]} differ in JSD-P "
+            f"of the {option} option at {part['significant'].sum()} of "
+            f"{counted(len(part), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; "
+            f"{part['significant_bh'].sum()} after adjustment for their number, ours)."
+        )
+
+
+def _counts(result: Fairness) -> Iterator[str]:
+    """Things in the data that weaken the numbers, where there are any."""
+    if missing := int(result.checkpoints["missing"].sum()):
+        lacking = result.checkpoints.filter(pl.col("missing") > 0)
+        yield (
+            f"{missing:,} scores of a prompt under an order seed are missing at "
+            f"{counted(len(lacking), 'checkpoint')}, whose numbers are over what is there."
+        )
+    if tied := int(result.average_rank["tied"].sum()):
+        rule = result.settings["ties"]
+        yield (
+            f"{tied:,} times (checkpoint, prompt and order seed) the right answer shared its logit "
+            f"with another token ({rule} ranks)."
+        )
+    if inexact := int(result.average_rank["inexact"].sum()):
+        yield (
+            f"{inexact:,} ranks were counted among rounded scores: the exact rank is there or up "
+            "to the number of ties higher."
+        )
+
+
+def _gap(row: Row, result: Fairness) -> str:
+    """Δ with its interval, and a direction where there is one."""
+    delta, low, high = (
+        float(str(row[key])) for key in ("delta_scaled", "low_scaled", "high_scaled")
+    )
+    side = result.labels.female if delta > 0 else result.labels.male
+    value, directed = f"Δ = {_signed(delta)}", float(f"{delta:.3f}") != 0
+    if low == low:
+        value += f" (95 % interval {_signed(low)} to {_signed(high)})"
+        directed = directed and (low > 0 or high < 0)
+    return f"{value}, worse for {side} answers" if directed else value
+
+
+def _span(rows: pl.DataFrame) -> str:
+    steps = rows["step"].drop_nulls().to_list()
+    release = ["the release"] if rows["step"].null_count() else []
+    if not steps:
+        return release[0]
+    named = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
+    return " and ".join([named, *release])
+
+
+def _step(row: Row) -> str:
+    step = row["step"]
+    return f"step {step:,}" if isinstance(step, int) else "release"
+
+
+def _signed(value: float, form: str = ".3f") -> str:
+    """With a sign and a true minus; without one for what rounds to zero."""
+    text = f"{value:+{form}}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 99.5 else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""Fluctuation: how pronoun scores of professions move between checkpoints."""

@@ -1,0 +1,282 @@
+"""From the long rows of scores to dense arrays: one series per model, run and verb.
+
+Axis letters: `m` checkpoints, `t` professions. A cell without a score is NaN.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.families.fluctuation.scores import MASK, PRONOUNS
+from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.errors import UsageError
+
+PRIOR = f"a {MASK}"
+"""The only prior that is used, whatever the article of a profession."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The scores of one model, run and verb over training."""
+
+    model: str
+    run: str
+    verb: str
+    steps: Codes
+    """(m,) ascending: checkpoints with professions; with priors, where there is no profession."""
+    scores: Floats
+    """(m, t, 2): P(he) and P(she), NaN where there is none."""
+    prior: Floats
+    """(m, 2): the same for the prior template."""
+    present: NDArray[np.bool_]
+    """(t,) professions with a score at any checkpoint, or that the model was asked."""
+    unused: Codes
+    """Steps that have the prior and no profession, though others have professions."""
+    release: Floats | None
+    """(t + 1, 2) scores of a public release, the run's or the model's, the prior last; or None."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.model} {self.run} “{self.verb}”"
+
+    @cached_property
+    def certainty(self) -> Floats:
+        """(m, t) C = P(he) + P(she)."""
+        total: Floats = self.scores.sum(axis=2)
+        return total
+
+    @cached_property
+    def ratio(self) -> Floats:
+        """(m, t) R = P(he) / P(she), inf where P(she) is 0."""
+        return _ratio(self.scores)
+
+    @cached_property
+    def prior_ratio(self) -> Floats:
+        """(m,) R of the prior."""
+        return _ratio(self.prior)
+
+    @cached_property
+    def normalised(self) -> Floats:
+        """(m, t) N = R · P(she | prior) / P(he | prior)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = self.prior[:, 1] / self.prior[:, 0]
+            n: Floats = self.ratio * factor[:, None]
+        return n
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        """(m, t) no score, of a profession that was asked or has one elsewhere in the series."""
+        return np.isnan(self.certainty) & self.present
+
+
+class Scores(NamedTuple):
+    """All series of a frame, over one list of professions."""
+
+    occupations: pl.Series
+    """(t,) sorted, with article."""
+    series: tuple[Series, ...]
+    """By model, run and verb; only those with training steps."""
+    released: pl.DataFrame
+    """model, run, verb, professions (count) and prior (whether there) of each public release."""
+    an_priors: int
+    """Prior rows with “an”, which are not used."""
+    merged: int
+    """Rows that repeat another exactly."""
+    asked: pl.DataFrame
+    """model, verb, occupation: what is known to have been asked, scored or not."""
+
+
+NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
+
+
+def series_of(scores: pl.DataFrame, asked: pl.DataFrame | None = None) -> Scores:
+    """Lay scores out densely.
+
+    Parameters
+    ----------
+    scores
+        Columns of `SCORES`, in any order of rows.
+    asked
+        model, verb and occupation of what each model was asked, where that is known.
+
+    Raises
+    ------
+    UsageError
+        No rows, no training step, a score outside [0, 1], two different scores of the same
+        thing, one pronoun without the other, or a checkpoint with professions and no prior.
+    """
+    if scores.is_empty():
+        raise UsageError("there are no scores; name a bank or table that has some")
+    _check_range(scores)
+    used = scores
+    unused = scores["prior"] & (scores["occupation"] != PRIOR)
+    if an_priors := int(unused.sum()):
+        used = scores.filter(~unused)
+    if used["step"].null_count() == len(used):
+        models = ", ".join(used["model"].unique().sort())
+        raise UsageError(
+            f"there is no training step, only the public release of {models}; fluctuation needs "
+            "the checkpoints of a run"
+        )
+    keys, series = distinct(used.select("model", "run", "verb"))
+    asked = NOTHING if asked is None else asked
+    occupations, profession = _with_asked(*_professions(used), asked["occupation"])
+    steps, step = _steps(used["step"])
+    dense = np.full((len(keys), len(steps) + 1, len(occupations) + 1, 2), np.nan)
+    she = (used["pronoun"] == PRONOUNS[1]).to_numpy()
+    place = ((series * dense.shape[1] + step) * dense.shape[2] + profession) * 2 + she
+    values = used["score"].to_numpy()
+    dense.reshape(-1)[place] = values
+    _check_conflicts(used, stored=dense.reshape(-1)[place], given=values)
+    merged = len(used) - int(np.count_nonzero(~np.isnan(dense)))
+    names = used.select("model", "run", "verb")[keys].cast(pl.String).rows()
+    order = sorted(range(len(names)), key=names.__getitem__)
+    built = [
+        _with_present(_series(names[i], dense[i], steps, occupations), occupations, asked)
+        for i in order
+    ]
+    released = [
+        (s.model, s.run, s.verb, int(there[:-1].sum()), bool(there[-1]))
+        for s in built
+        if s.release is not None
+        for there in [~np.isnan(s.release[:, 0])]
+    ]
+    schema = {
+        "model": pl.String, "run": pl.String, "verb": pl.String,
+        "professions": pl.Int64, "prior": pl.Boolean,
+    }  # fmt: skip
+    table = pl.DataFrame(released, schema=schema, orient="row")
+    built = _with_public_release(built)
+    trained = tuple(s for s in built if len(s.steps))
+    return Scores(occupations, trained, table, an_priors, merged, asked)
+
+
+def _series(key: tuple[str, ...], dense: Floats, steps: Codes, occupations: pl.Series) -> Series:
+    """One series from its (steps + release, professions + prior, 2) scores."""
+    model, run, verb = key
+    _check_pronouns(key, dense, steps, occupations)
+    there = ~np.isnan(dense[..., 0])
+    trained, release = there[:-1], there[-1]
+    professions, priors = trained[:, :-1].any(axis=1), trained[:, -1]
+    rows = professions if professions.any() else priors
+    lacking = np.flatnonzero(rows & ~priors)
+    if len(lacking):
+        raise UsageError(
+            f"there is no prior for “{verb}” at {model} {run} step {steps[lacking[0]]} "
+            f"({len(lacking)} such checkpoints); N needs the scores of “{MASK} {verb} {PRIOR}.”: "
+            "add its rows to the table, or extract that prompt"
+        )
+    scores = dense[:-1][rows]
+    return Series(
+        *(model, run, verb, steps[rows], scores[:, :-1], scores[:, -1]),
+        present=np.asarray(trained[:, :-1].any(axis=0)),
+        unused=steps[priors & ~rows],
+        release=dense[-1] if release.any() else None,
+    )
+
+
+def _with_public_release(series: list[Series]) -> list[Series]:
+    """A release that belongs to no run of its model, beside every run that has none."""
+    alone = {(s.model, s.verb): s.release for s in series if not len(s.steps)}
+    return [
+        s if s.release is not None else replace(s, release=alone.get((s.model, s.verb)))
+        for s in series
+    ]
+
+
+def _check_range(scores: pl.DataFrame) -> None:
+    # 1e-6 above 1 is a softmax summed in float32.
+    fine = scores["score"].is_between(0, 1 + 1e-6).fill_null(False)
+    if not fine.all():
+        rows = scores.filter(~fine)
+        row = rows.row(0, named=True)
+        raise UsageError(
+            f"the score {row['score']} of {_cell(row)} is not within 0 and 1 ({len(rows)} such "
+            "rows); scores are probabilities over the whole vocabulary"
+        )
+
+
+def _check_conflicts(rows: pl.DataFrame, *, stored: Floats, given: Floats) -> None:
+    other = np.flatnonzero(stored != given)
+    if len(other):
+        row = rows.row(int(other[0]), named=True)
+        raise UsageError(
+            f"{_cell(row)} has two scores, {given[other[0]]} and {stored[other[0]]} "
+            f"({len(other)} such rows); keep one of them"
+        )
+
+
+def _check_pronouns(
+    key: tuple[str, ...], dense: Floats, steps: Codes, occupations: pl.Series
+) -> None:
+    there = ~np.isnan(dense)
+    half = np.argwhere(there[..., 0] != there[..., 1])
+    if len(half):
+        row, column = (int(i) for i in half[0])
+        model, run, verb = key
+        step = int(steps[row]) if row < len(steps) else None
+        occupation = occupations[column] if column < len(occupations) else PRIOR
+        lacking = PRONOUNS[int(there[row, column, 0])]
+        cell = {"model": model, "run": run, "step": step, "verb": verb, "occupation": occupation}
+        raise UsageError(
+            f"{_cell({**cell, 'pronoun': lacking})} has no score, and the other pronoun has one "
+            f"({len(half)} such cells); add that row"
+        )
+
+
+def _cell(row: dict[str, object]) -> str:
+    step = "release" if row["step"] is None else f"step {row['step']}"
+    sentence = f"“{row['pronoun']} {row['verb']} {row['occupation']}”"
+    return f"{sentence} at {row['model']} {row['run']} {step}"
+
+
+def _professions(scores: pl.DataFrame) -> tuple[pl.Series, Codes]:
+    """Professions, sorted; and which of them each row is about, the prior after the last."""
+    rows, codes = distinct(scores.select("occupation", "prior"))
+    names = scores.select("occupation", "prior")[rows].with_row_index("code")
+    names = names.with_columns(pl.col("occupation").cast(pl.String)).sort("prior", "occupation")
+    places = np.empty(len(names), np.int64)
+    places[names["code"].to_numpy()] = np.arange(len(names))
+    professions = names.filter(~pl.col("prior"))["occupation"]
+    return professions, np.minimum(places[codes], len(professions))
+
+
+def _with_asked(
+    occupations: pl.Series, profession: Codes, asked: pl.Series
+) -> tuple[pl.Series, Codes]:
+    """The professions with those that nobody has a score of; the rows are about the same ones."""
+    everything = pl.concat([occupations, asked]).unique().sort()
+    if len(everything) == len(occupations):
+        return occupations, profession
+    places = np.append(everything.search_sorted(occupations).to_numpy(), len(everything))
+    return everything, places[profession]
+
+
+def _with_present(series: Series, occupations: pl.Series, asked: pl.DataFrame) -> Series:
+    own = asked.filter(pl.col("model") == series.model, pl.col("verb") == series.verb)
+    if own.is_empty():
+        return series
+    known = occupations.is_in(own["occupation"].implode()).to_numpy()
+    return replace(series, present=series.present | known)
+
+
+def _steps(column: pl.Series) -> tuple[Codes, Codes]:
+    """Steps, ascending; and which of them each row is about, a release after the last."""
+    rows, codes = distinct(column.to_frame())
+    known = column.gather(rows)
+    order = known.arg_sort(nulls_last=True).to_numpy()
+    places = np.empty(len(rows), np.int64)
+    places[order] = np.arange(len(rows))
+    return known.gather(order).drop_nulls().to_numpy(), places[codes]
+
+
+def _ratio(scores: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Floats = scores[..., 0] / scores[..., 1]
+    return ratio

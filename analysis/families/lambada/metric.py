@@ -1,0 +1,165 @@
+"""LAMBADA: is the last word of a passage predicted, and how probable is it.
+
+Frames in, frames out. The word is scored token by token behind the passage and its own earlier
+tokens (teacher forcing).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import polars as pl
+
+from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.analysis.frames.pieces import (
+    CHECKPOINT,
+    WholePrompts,
+    check_columns,
+    greedy_match,
+    together,
+    whole_in_turn,
+)
+from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
+from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
+from logitbank.errors import UsageError
+
+FAMILY = "lambada"
+T = TypeVar("T")
+NEEDED = ("rank", "ties", "exact")
+
+
+@dataclass(frozen=True, slots=True)
+class Lambada:
+    """What `lambada` found, one row per checkpoint; step is null for a release."""
+
+    lambada: pl.DataFrame
+    """acc with its standard error and interval (Wilson, 95 %); perplexity per example with its
+    standard error (delta method) and interval; examples; `tied` ones, whose last word shared the
+    largest logit with another token and which count as wrong; `inexact` ones, whose rank is a
+    bound. `from_baseline`, the difference of acc from the first checkpoint's, `baseline_step`, in
+    pairs over the `common` examples."""
+    checkpoints: pl.DataFrame
+    """prompts that are there with all their tokens, and how many are missing."""
+    settings: Mapping[str, str | int | float | bool | None]
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+def lambada(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
+    r"""Accuracy and perplexity of LAMBADA at every checkpoint. All arithmetic is float64.
+
+    An example is right where every token of the word is the only maximum of its vocabulary row:
+    then greedy decoding writes that word. Standard error :math:`\sqrt{a(1-a)/(N-1)}`. Perplexity
+    is :math:`\exp(-\frac1N\sum_n\sum_t\ln p_{nt})`: its mean is over examples, not over tokens.
+
+    Parameters
+    ----------
+    frame
+        `Bank.scan("lambada")`: one row per checkpoint, example and token of the word. Or several
+        such frames, as `batches` gives them.
+    expected
+        How many tokens each example has, as for `whole_prompts`. An example that a checkpoint
+        has in part is left out there and counted as missing.
+
+    Raises
+    ------
+    UsageError, BankError
+        As `whole_prompts`; prompts that are no words after a passage.
+
+    References
+    ----------
+    Paperno et al. 2016; the OpenAI variant and the quantities of lm-evaluation-harness
+    (`lambada_openai`: `acc`, `perplexity`). Ours: a tie for the largest logit is no hit, as no
+    order of the vocabulary decides it; the intervals.
+
+    Examples
+    --------
+    One word of two tokens and one of one token: −ln p is 3 and 1, a mean of 2 for each example.
+
+    >>> rows = {
+    ...     "model": "m", "run": "main", "step": 8, "prompt_id": ["a", "a", "b"],
+    ...     "piece": [0, 1, 0], "logprob": [-1.0, -2.0, -1.0], "rank": [1, 1, 4], "ties": 0,
+    ...     "exact": True,
+    ... }
+    >>> lambada(pl.DataFrame(rows)).lambada.select("acc", pl.col("perplexity").log()).row(0)
+    (0.5, 2.0)
+    """
+    found = examples_in_turn(frame, _table, expected=expected)
+    tables, coverage, items = zip(*found, strict=True)
+    return Lambada(
+        lambada=beside_baseline(together(tables), pl.concat(items), ()),
+        checkpoints=together(coverage),
+        settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
+    )
+
+
+def _table(examples: WholePrompts) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    mean, count = pl.col("logprob").mean(), pl.len()
+    table = (
+        examples.rows.group_by(CHECKPOINT, maintain_order=True)
+        .agg(
+            acc=pl.col("correct").mean(),
+            perplexity=(-mean).exp(),
+            se=pl.col("logprob").std(ddof=1) / count.sqrt(),
+            examples=count.cast(pl.Int64),
+            tied=pl.col("tied").sum().cast(pl.Int64),
+            inexact=pl.col("inexact").sum().cast(pl.Int64),
+        )
+        .with_columns(pl.col("se").fill_null(float("nan")))
+    )
+    table = with_wilson(table, "acc", "examples")
+    width = (Z95 * pl.col("se")).exp()
+    columns = table.select(
+        *CHECKPOINT,
+        "acc",
+        standard_error(pl.col("acc"), pl.col("examples")).alias("acc_stderr"),
+        "low",
+        "high",
+        "perplexity",
+        (pl.col("perplexity") * pl.col("se")).alias("perplexity_stderr"),
+        if_enough(pl.col("perplexity") / width, pl.col("examples")).alias("perplexity_low"),
+        if_enough(pl.col("perplexity") * width, pl.col("examples")).alias("perplexity_high"),
+        *("examples", "tied", "inexact"),
+    )
+    items = items_of(examples.rows, (), item="prompt_id", value=pl.col("correct"))
+    return columns, examples.coverage, items
+
+
+def lambada_examples(
+    frame: pl.LazyFrame | pl.DataFrame, *, expected: pl.DataFrame | None = None
+) -> WholePrompts:
+    """One row per checkpoint and example.
+
+    Columns pieces, logprob (their sum, nats), correct, tied, inexact. `tied`: every token
+    has the largest logit, and one shares it.
+    """
+    (found,) = examples_in_turn(frame, lambda examples: examples, expected=expected)
+    return found
+
+
+def examples_in_turn(
+    scan: Scan, reduce: Callable[[WholePrompts], T], *, expected: pl.DataFrame | None = None
+) -> list[T]:
+    """What is made of `lambada_examples` of one frame after another."""
+    frames = frames_of(scan)
+    for frame in frames:
+        check_columns(frame, NEEDED, family=FAMILY)
+    kinds = ["score_kind" in frame.collect_schema().names() for frame in frames]
+    own = ["score_kind"] if all(kinds) else []
+
+    def checked(found: WholePrompts, _: pl.DataFrame | None) -> T:
+        for name in own:
+            odd = found.rows.filter(pl.col(name) != "target")
+            if len(odd):
+                raise UsageError(
+                    f"prompt {odd['prompt_id'][0]!r} is scored as {odd[name][0]!r}, no word after "
+                    f"its passage ({len(odd):,} such rows); name a set of LAMBADA's with --prompts"
+                )
+        return reduce(WholePrompts(found.rows.drop(own), found.coverage))
+
+    return whole_in_turn(
+        frames, checked, family=FAMILY, own=own, more=greedy_match(), expected=expected
+    )

@@ -1,0 +1,1 @@
+"""Shares and accuracy of options, for prompts that no family knows."""

@@ -1,0 +1,235 @@
+"""Any prompt set: how much of the probability each option has, and how often the answer wins.
+
+For prompts of one's own, which no family of metrics knows.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.frames.expected import missing_sentence
+from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.prompts.scores import PromptScores
+from logitbank.analysis.prompts.view import prompt_rows
+from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.stats.shares import Z95, if_enough, too_few, with_wilson
+from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
+
+SHARES = pl.Schema(
+    {
+        "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "option": pl.String(),
+        "prompts": pl.Int64(), "share": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
+        "probability": pl.Float64(), "rank": pl.Float64(), "missing": pl.Int64(),
+    }
+)  # fmt: skip
+ANSWERS = pl.Schema(
+    {
+        "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompts": pl.Int64(),
+        "accuracy": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "tied": pl.Int64(),
+        "missing": pl.Int64(),
+    }
+)  # fmt: skip
+ROWS = 400_000
+"""Tidy rows at once."""
+OPTIONS = 12
+"""Different options beyond which they are told apart only as answer and other, all together."""
+INTERVALS = (
+    "Intervals (95 %) are over prompts and hold for one checkpoint at a time; none allows for the "
+    "number of checkpoints looked at."
+)
+MEANING = (
+    "An option's share is its probability divided by that of all options of the prompt; an option "
+    "of several tokens has the product of their probabilities, so that longer ones have less."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionScores:
+    """What `option_scores` found: tidy tables. `low` and `high` are 95 % intervals over prompts."""
+
+    shares: pl.DataFrame
+    """model, run, step, option, prompts, share, low, high, probability (mean), rank (mean; null
+    where an option has several tokens); missing, the prompts of the set, each option order counted,
+    whose option is not scored, by this checkpoint or by any."""
+    answers: pl.DataFrame
+    """model, run, step, prompts, accuracy (the answer has a larger share than every other option),
+    low, high, tied (prompts in which it shares the largest); missing, as above, those without one
+    of their options; no rows without answers."""
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+def option_scores(each: Iterable[PromptScores]) -> OptionScores:
+    """Mean share of every option, and accuracy, at each checkpoint.
+
+    A prompt counts once: its option orders are put together first. Prompts of a single option have
+    no shares, and are counted by probability alone.
+
+    Parameters
+    ----------
+    each
+        As `prompt_scores` gives them.
+    """
+    shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
+    for scores in each:
+        labelled = scores.options["option"].n_unique() <= OPTIONS
+        for part in _parts(scores):
+            rows = _without_lone_shares(prompt_rows(part), part)
+            shares.append(_shares(rows, labelled=labelled))
+            answers.append(_answers(rows))
+    return OptionScores(pl.concat(shares), pl.concat(answers))
+
+
+def option_summary(result: OptionScores) -> list[str]:
+    """What the first and the last checkpoint of every model and run say, then how to read it."""
+    return [
+        *_shares_said(result), *_answers_said(result), *_missing_said(result), MEANING, INTERVALS
+    ]  # fmt: skip
+
+
+def _parts(scores: PromptScores) -> Iterator[PromptScores]:
+    """A few checkpoints at a time, as their tidy rows are wide."""
+    at_once = max(1, ROWS // max(1, scores.logprob.shape[1]))
+    for first in range(0, len(scores.steps), at_once):
+        own = slice(first, first + at_once)
+        yield replace(
+            scores, steps=scores.steps[own], logprob=scores.logprob[own], rank=scores.rank[own]
+        )
+
+
+def _without_lone_shares(rows: pl.DataFrame, scores: PromptScores) -> pl.DataFrame:
+    """The tidy rows of `scores`; the one option of a prompt has no share."""
+    prompt = scores.options["prompt"].to_numpy()
+    several = (np.bincount(prompt)[prompt] > 1) if len(prompt) else np.zeros(0, dtype=bool)
+    tiled = pl.Series(np.tile(several, len(scores.steps)), dtype=pl.Boolean)
+    return rows.with_columns(share=pl.when(tiled).then(pl.col("share")))
+
+
+def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
+    answer = pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other"))
+    option = pl.col("option").cast(pl.String) if labelled else answer
+    rows = rows.with_columns(option=option)
+    prompt, unscored = pl.struct("prompt_id", "order_seed"), pl.col("probability").is_null()
+    missing = rows.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
+        missing=prompt.filter(unscored).n_unique()
+    )
+    each = rows.drop_nulls("probability")
+    if not labelled:  # the others of a prompt together, so that both shares add up to 1
+        rank = pl.when(pl.len() == 1).then(pl.col("rank").first())
+        if_any = pl.when(pl.col("share").count() > 0).then(pl.col("share").sum())
+        each = each.group_by(
+            *CHECKPOINT, "option", "prompt_id", "order_seed", maintain_order=True
+        ).agg(share=if_any, probability=pl.col("probability").sum(), rank=rank)
+    prompts = each.group_by(*CHECKPOINT, "option", "prompt_id", maintain_order=True).agg(
+        pl.col("share", "probability", "rank").mean()
+    )
+    share = pl.col("share")
+    mean, half = share.mean(), Z95 * share.std() / share.count().sqrt()
+    found = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
+        prompts=pl.len(), share=mean,
+        low=if_enough((mean - half).clip(0, 1), share.count()),
+        high=if_enough((mean + half).clip(0, 1), share.count()),
+        probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
+    )  # fmt: skip
+    whole = _joined(missing, found, [*CHECKPOINT, "option"])
+    bounds = pl.col("low", "high").fill_nan(None)
+    return whole.with_columns(bounds).select(SHARES.names()).cast(SHARES)
+
+
+def _joined(missing: pl.DataFrame, found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """With a row where nothing was found: of no prompts, and null."""
+    every = missing.join(found, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return every.with_columns(pl.col("prompts").fill_null(0))
+
+
+def _answers(rows: pl.DataFrame) -> pl.DataFrame:
+    share, answer = pl.col("share"), pl.col("is_answer").fill_null(False)
+    asked = rows.drop_nulls("share").group_by(
+        *CHECKPOINT, "prompt_id", "order_seed", maintain_order=True
+    ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
+    asked = asked.drop_nulls(["own", "other"])
+    missing = _without_an_option(rows, answer)
+    own, other = pl.col("own"), pl.col("other")
+    prompts = asked.group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
+        right=(own > other).mean(), tied=(own == other).any()
+    )
+    found = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
+        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
+    )
+    table = with_wilson(_joined(missing, found, [*CHECKPOINT]), "accuracy", "prompts")
+    bounds = pl.col("low", "high").fill_nan(None)
+    counted = table.with_columns(bounds, pl.col("tied").fill_null(0))
+    return counted.select(ANSWERS.names()).cast(ANSWERS)
+
+
+def _without_an_option(rows: pl.DataFrame, answer: pl.Expr) -> pl.DataFrame:
+    """By checkpoint that was asked for answers: `missing`, the prompts without a score of each."""
+    prompts = rows.group_by(*CHECKPOINT, "prompt_id", "order_seed", maintain_order=True).agg(
+        asked=answer.any() & (~answer).any(), unscored=pl.col("probability").is_null().any()
+    )
+    return (
+        prompts.filter("asked")
+        .group_by(CHECKPOINT, maintain_order=True)
+        .agg(missing=pl.col("unscored").sum())
+    )
+
+
+def _shares_said(result: OptionScores) -> Iterator[str]:
+    shared = result.shares["share"].is_not_null().any()
+    what = "share" if shared else "probability"
+    for prefix, rows in _runs(result.shares.drop_nulls(what)):
+        last = rows.filter(pl.col("step").eq_missing(pl.lit(rows["step"][-1], pl.Int64)))
+        said = ", ".join(
+            f"{row['option']} {row[what]:.3{'f' if shared else 'g'}}{_interval(row)}"
+            for row in last.iter_rows(named=True)
+        )
+        yield f"{prefix}at {_step(rows['step'][-1])}, mean {what} of {said}."
+
+
+def _interval(row: dict[str, Any], form: str = ".3f") -> str:
+    """Nothing for probabilities alone, which have none; why, where there are too few prompts."""
+    if row["low"] is not None:
+        return f" ({row['low']:{form}} to {row['high']:{form}})"
+    few = row["prompts"] < FEWEST_CLUSTERS and row.get("share", 0.0) is not None
+    return f" ({too_few(row['prompts'], 'prompt')})" if few else ""
+
+
+def _answers_said(result: OptionScores) -> Iterator[str]:
+    for prefix, rows in _runs(result.answers.drop_nulls("accuracy")):
+        first, last = rows.row(0, named=True), rows.row(-1, named=True)
+        earlier = f", and in {first['accuracy']:.1%}{_of(first, last)} at {_step(first['step'])}"
+        yield (
+            f"{prefix}the answer has the largest share in {last['accuracy']:.1%} of "
+            f"{_prompts(last)} at {_step(last['step'])}"
+            f"{_interval(last, '.1%')}{earlier if len(rows) > 1 else ''}."
+        )
+
+
+def _missing_said(result: OptionScores) -> Iterator[str]:
+    most = result.shares.group_by(CHECKPOINT, maintain_order=True).agg(pl.col("missing").max())
+    lacking = most.filter(pl.col("missing") > 0)
+    if len(lacking):
+        yield missing_sentence(int(lacking["missing"].sum()), "prompt", checkpoints=len(lacking))
+
+
+def _of(first: dict[str, Any], last: dict[str, Any]) -> str:
+    return "" if first["prompts"] == last["prompts"] else f" of {_prompts(first)}"
+
+
+def _prompts(row: dict[str, Any]) -> str:
+    return f"{row['prompts']:,} prompt{'' if row['prompts'] == 1 else 's'}"
+
+
+def _runs(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    several = table.select("model", "run").n_unique() > 1
+    for (model, run), rows in table.group_by("model", "run", maintain_order=True):
+        yield (f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""), rows
+
+
+def _step(step: int | None) -> str:
+    return "the release" if step is None else f"step {step:,}"

@@ -1,0 +1,70 @@
+"""The interactive figures of any prompt set: shares of its options, and accuracy."""
+
+import polars as pl
+
+from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
+from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
+from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.families.stereoset.figures_plane import PALETTE
+
+KEYS = ("model", "run")
+
+
+def option_sheets(result: OptionScores) -> dict[str, Sheet]:
+    """`shares` and `accuracy`, those of them for which there is something."""
+    names = Names([result.shares, result.answers])
+    sheets = {}
+    if len(result.shares):
+        sheets["shares"] = _shares(result.shares, names)
+    if result.answers["accuracy"].is_not_null().any():
+        sheets["accuracy"] = _accuracy(result.answers, names)
+    return sheets
+
+
+def _shares(table: pl.DataFrame, names: Names) -> Sheet:
+    shared = table["share"].is_not_null().any()
+    if shared:
+        label, title = "Share", "Shares of the options"
+        caption = (
+            "An option's probability divided by that of all options of its prompt, mean over "
+            "prompts. Bands: 95 % intervals over prompts."
+        )
+        rows = table.with_columns(value="share")
+    else:
+        label, title = "Probability", "Probabilities of the options"
+        caption = "Probability of an option after its prompt, mean over prompts of one option."
+        rows = table.with_columns(value="probability", low="probability", high="probability")
+    parts = names.parts(rows, KEYS)
+    axis = Axis(f"Mean {label.lower()}", ends=(-0.02, 1.02)) if shared else Axis(
+        f"Mean {label.lower()}", from_zero=True
+    )  # fmt: skip
+    sheet, places = training_sheet(
+        title,
+        caption,
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[Panel(axis)],
+    )
+    options = table["option"].unique(maintain_order=True).to_list()
+    for series, part in parts:
+        for own in part.drop_nulls("value").partition_by("option", maintain_order=True):
+            option = str(own["option"][0])
+            colour = PALETTE[options.index(option) % len(PALETTE)]
+            add_curve(sheet, places, Curve(series, option, colour, own, label))
+    return sheet
+
+
+def _accuracy(table: pl.DataFrame, names: Names) -> Sheet:
+    table = table.drop_nulls("accuracy")
+    parts = names.parts(table.with_columns(value="accuracy"), KEYS)
+    sheet, places = training_sheet(
+        "Accuracy",
+        "Share of prompts whose answer has a larger share than every other option. Bands: 95 % "
+        "intervals over prompts.",
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[Panel(Axis("Accuracy", ends=(-0.02, 1.02)))],
+    )
+    for series, part in parts:
+        add_curve(sheet, places, Curve(series, "", sheet.colour(series), part, "Accuracy"))
+    return sheet

@@ -1,0 +1,1 @@
+"""StereoSet: lms, ss and iCAT."""

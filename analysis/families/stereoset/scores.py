@@ -1,0 +1,269 @@
+"""One score for each candidate sentence, from the log-probabilities of its pieces.
+
+After StereoSet (Nadeem et al. 2021) and its reading in bias-bench; every departure is said where
+it happens.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.expressions import Floats, check_choice
+from logitbank.errors import UsageError
+
+Rule = Literal["reference", "mean_prob", "sum_logprob", "mean_logprob", "geometric"]
+"""How the log-probabilities of a candidate's pieces become one score. `reference` is `mean_prob`
+for the pieces of a masked word and `geometric` for the tokens of a causal model. Next-sentence
+scores have one piece, and their probability is the score under every rule."""
+
+LABELS = ("stereotype", "anti-stereotype", "unrelated")
+INTRA, INTER, BOTH, CAUSAL = "intrasentence", "intersentence", "both", "intersentence_causal"
+TASK_OF = {"masked": INTRA, "sentence": INTRA, "nsp": INTER, "given": CAUSAL}
+"""Kind of score to task. `given`, a causal model's candidate given its context, is an extension
+under a name of its own; it never stands in for next-sentence scores."""
+PLAIN = "plain"
+"""The condition without a prefix."""
+
+KEYS = ("model", "run", "run_seed", "step", "language", "condition", "score")
+"""What a set of scores is of; `score` is the rule."""
+CANDIDATES = pl.Schema(
+    {
+        **dict.fromkeys(KEYS, pl.String),
+        "run_seed": pl.Int64,
+        "step": pl.Int64,
+        "task": pl.String,
+        "score_kind": pl.String,  # a key of TASK_OF, or `file`
+        "example": pl.String,
+        "candidate": pl.String,
+        "term": pl.String,  # English, in every language
+        "domain": pl.String,
+        "label": pl.String,
+        "position": pl.Int64,  # of the example among those of its task
+        "value": pl.Float64,  # null where a piece has no score
+    }
+)
+"""One row per candidate sentence."""
+
+_NEEDED = (
+    *("model", "run", "run_seed", "step", "prompt_id", "piece", "logprob"),
+    *("example", "domain", "label", "score_kind"),
+)
+_OPTIONAL = {"language": "", "condition": PLAIN}
+_CHECKPOINT = ("model", "run", "run_seed", "step", "language", "condition")
+
+
+def as_candidates(
+    frame: pl.LazyFrame | pl.DataFrame,
+    rules: Sequence[Rule] = ("reference",),
+    *,
+    prompts: pl.LazyFrame | None = None,
+) -> pl.DataFrame:
+    """Scores of candidates, in the columns of `CANDIDATES`; a frame that has them stays as it is.
+
+    With p_1 … p_n the probabilities of the pieces: `mean_prob` is their arithmetic mean,
+    `sum_logprob` and `mean_logprob` the sum and the mean of ln p, in nats, and `geometric`
+    exp(mean ln p). All arithmetic is float64, pieces in their order.
+
+    Parameters
+    ----------
+    frame
+        `Bank.scan("stereoset-intra")` or another such set: one row per checkpoint, candidate and
+        piece. Without a column `language` it is blank, without `condition` plain.
+    rules
+        Each gives rows of its own.
+    prompts
+        `Bank.prompts` of the same sets. A candidate with fewer pieces than there has no score, and
+        means are summed in the order of examples there; otherwise by the examples' names.
+
+    Raises
+    ------
+    UsageError
+        A rule that is none, or a frame without these columns; a label, domain or kind of score
+        that is none; a piece that is there twice; a log-probability that is NaN or above 0.
+
+    Examples
+    --------
+    >>> pieces = pl.DataFrame({"piece": [0, 1], "logprob": [-1.0, -3.0]}).with_columns(
+    ...     model=pl.lit("m"), run=pl.lit("main"), run_seed=None, step=0, prompt_id=pl.lit("c1"),
+    ...     example=pl.lit("e1"), target=pl.lit("nurse"), domain=pl.lit("gender"),
+    ...     label=pl.lit("stereotype"), score_kind=pl.lit("sentence"),
+    ... )
+    >>> as_candidates(pieces, ["geometric", "sum_logprob"])["value"].round(4).to_list()
+    [0.1353, -4.0]
+    """
+    names = frame.collect_schema().names()
+    if "candidate" in names and "value" in names:
+        return check_candidates(frame.lazy().collect())
+    for rule in rules:
+        check_choice("score", rule, get_args(Rule))
+    if lacking := [name for name in _NEEDED if name not in names]:
+        raise UsageError(
+            f"the prompt set has no column {', '.join(lacking)}; StereoSet's sets are those of "
+            "`logitbank extract --prompts stereoset-intra` and stereoset-inter"
+        )
+    rows = _columns(_is_next(frame.lazy(), names), names).collect()
+    wide = _scores(rows, rules, _about(prompts))
+    return check_candidates(_long(wide, rules))
+
+
+def _is_next(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+    """With one row for each next-sentence query: ln P(is next), from the logits of both classes.
+
+    A trained head is nearly certain, and logit - logsumexp in float32 then says P = 1 of many
+    candidates whose two logits still tell them apart.
+    """
+    if not {"option", "logit"} <= set(names):
+        return frame
+    key = [*(name for name in (*_CHECKPOINT, "query_set") if name in names), "prompt_id", "piece"]
+    nsp = pl.col("score_kind") == "nsp"
+    gap = pl.col("logit").cast(pl.Float64).sum().over(key) - 2 * pl.col("logit").cast(pl.Float64)
+    both = pl.col("option").n_unique().over(key) == 2
+    surprise = gap.clip(lower_bound=0) + (-gap.abs()).exp().log1p()
+    exact = pl.when(both).then(-surprise).otherwise("logprob").alias("logprob")
+    scored = frame.filter(nsp).with_columns(pl.col("logprob").cast(pl.Float64))
+    return pl.concat(
+        [
+            frame.filter(~nsp).with_columns(pl.col("logprob").cast(pl.Float64)),
+            scored.with_columns(exact).filter(pl.col("option") != "other"),
+        ]
+    )
+
+
+def _columns(frame: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+    """What is needed of a scan, blanks filled."""
+    terms = [name for name in ("target_english", "target") if name in names]
+    if not terms:
+        raise UsageError("the prompt set has no column target; StereoSet's terms are needed")
+    filled = [
+        pl.col(name).fill_null(blank) if name in names else pl.lit(blank).alias(name)
+        for name, blank in _OPTIONAL.items()
+    ]
+    return frame.select(
+        *(pl.col(name) for name in _NEEDED),
+        *filled,
+        pl.coalesce(terms).alias("term"),
+        (pl.col("query_set") if "query_set" in names else pl.lit("")).alias("query_set"),
+    )
+
+
+def _about(prompts: pl.LazyFrame | None) -> pl.DataFrame:
+    """Number of pieces of each candidate, and the position of its example."""
+    on = ("query_set", "prompt_id")
+    if prompts is None:
+        schema = {"pieces": pl.Int64, "position": pl.Int64}
+        return pl.DataFrame(schema={**dict.fromkeys(on, pl.String), **schema})
+    return (
+        prompts.with_row_index("position")
+        .group_by(*on)
+        .agg(
+            (pl.col("piece").max() + 1).cast(pl.Int64).alias("pieces"),
+            pl.col("example").first(),
+            pl.col("position").min().cast(pl.Int64),
+        )
+        .select(*on, "pieces", pl.col("position").min().over("example"))
+        .collect()
+    )
+
+
+def _scores(rows: pl.DataFrame, rules: Sequence[Rule], about: pl.DataFrame) -> pl.DataFrame:
+    """One row per checkpoint and candidate, with a column for each rule; null without a piece.
+
+    Half a million pieces take 0.2 s; grouped by Polars they took 1.2 s.
+    """
+    odd = sorted({str(kind) for kind in rows["score_kind"].unique()} - set(TASK_OF))
+    if odd:
+        raise UsageError(f"the score_kind {odd[0]!r} is not known; there are {', '.join(TASK_OF)}")
+    coded = distinct(rows.select(*_CHECKPOINT, "score_kind", "prompt_id"))
+    wide = (
+        rows[coded.rows]
+        .drop("piece", "logprob")
+        .join(about, on=["query_set", "prompt_id"], how="left", maintain_order="left")
+        .with_columns(pl.col("position", "pieces").fill_null(0))
+    )
+    piece = rows["piece"].to_numpy()
+    order = np.lexsort((piece, coded.codes))  # sums have the pieces' order, whatever the rows'
+    groups, piece = coded.codes[order], piece[order]
+    logprob = rows["logprob"].cast(pl.Float64).fill_null(np.nan).to_numpy()[order]
+    twice = (groups[1:] == groups[:-1]) & (piece[1:] == piece[:-1])
+    _refuse(wide, groups[1:][twice], "a piece that is there twice")
+    _refuse(wide, groups[~(logprob <= 0)], "a log-probability that is NaN or above 0")
+    if wide.is_empty():
+        return wide.with_columns(pl.lit(None, pl.Float64).alias(rule) for rule in rules)
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    n = np.diff(starts, append=len(groups))
+    last = piece[starts + n - 1].astype(np.int64)
+    whole = n >= np.maximum(last + 1, wide["pieces"].to_numpy())
+    total = np.add.reduceat(logprob, starts)
+    found: dict[str, Floats] = {
+        "mean_prob": np.add.reduceat(np.exp(logprob), starts) / n,
+        "sum_logprob": total,
+        "mean_logprob": total / n,
+        "geometric": np.exp(total / n),
+    }
+    masked, nsp = ((wide["score_kind"] == kind).to_numpy() for kind in ("masked", "nsp"))
+    found["reference"] = np.where(masked, found["mean_prob"], found["geometric"])
+    probability = np.exp(logprob[starts])
+    return wide.with_columns(
+        pl.when(pl.Series(whole))
+        .then(pl.Series(np.where(nsp, probability, found[rule])))
+        .alias(rule)
+        for rule in rules
+    )
+
+
+def _refuse(wide: pl.DataFrame, groups: Codes, what: str) -> None:
+    if len(groups):
+        names = wide["prompt_id"][np.unique(groups)].unique().sort()
+        raise UsageError(f"candidates with {what}: {some(names)}")
+
+
+def some(names: pl.Series | Sequence[str]) -> str:
+    """The count and the first three names of what is wrong.
+
+    >>> some(["a", "b", "c", "d"])
+    '4 (a, b, c, …)'
+    """
+    first = ", ".join(str(name) for name in names[:3])
+    more = ", …" if len(names) > 3 else ""
+    return f"{len(names):,} ({first}{more})"
+
+
+def _long(wide: pl.DataFrame, rules: Sequence[Rule]) -> pl.DataFrame:
+    columns = [name for name in CANDIDATES.names() if name not in ("score", "task", "value")]
+    named = wide.rename({"prompt_id": "candidate"})
+    return pl.concat(
+        named.select(
+            *columns,
+            score=pl.lit(rule),
+            task=pl.col("score_kind").replace_strict(TASK_OF, return_dtype=pl.String),
+            value=rule,
+        ).select(CANDIDATES.names())
+        for rule in rules
+    )
+
+
+def check_candidates(candidates: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `CANDIDATES`, where every row is one that can be aggregated.
+
+    Raises
+    ------
+    UsageError
+        Columns are missing, a text is null, or a label is not one of `LABELS`.
+    """
+    if lacking := [name for name in CANDIDATES.names() if name not in candidates.columns]:
+        raise UsageError(f"candidates have no column {', '.join(lacking)}")
+    table = candidates.select(CANDIDATES.names()).cast(CANDIDATES)
+    for name, dtype in CANDIDATES.items():
+        if dtype == pl.String and (count := table[name].null_count()):
+            raise UsageError(f"candidates without {name}: {count:,}; every candidate needs one")
+    odd = table.filter(~pl.col("label").is_in(LABELS))
+    if len(odd):
+        ids = odd["candidate"].unique().sort()
+        raise UsageError(
+            f"candidates with another label than {', '.join(LABELS)}: {some(ids)}; the first is "
+            f"{odd.sort('candidate')['label'][0]!r}"
+        )
+    return table

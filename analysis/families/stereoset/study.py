@@ -1,0 +1,118 @@
+"""From banks and prediction files to everything that StereoSet has to say, in one call."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.families.stereoset.figure_data import figures_of_report
+from logitbank.analysis.families.stereoset.figures import stereoset_figures
+from logitbank.analysis.families.stereoset.files import concat_candidates, write_predictions
+from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
+from logitbank.analysis.families.stereoset.scores import Rule
+from logitbank.analysis.families.stereoset.sources import FAMILY, candidate_batches, file_candidates
+from logitbank.analysis.families.stereoset.summary import stereoset_summary
+from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.same_prompts import check_same_prompts
+from logitbank.analysis.frames.sources import step_given
+from logitbank.analysis.results.study import Study, write_study
+from logitbank.errors import AbsentError, UsageError
+from logitbank.store import Bank
+
+
+def stereoset_study(
+    banks: Sequence[Path | Bank] = (),
+    *,
+    predictions: Sequence[str] = (),
+    gold: Path | None = None,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    steps: Sequence[str] | None = None,
+    out: Path | None = None,
+    score: Sequence[Rule] = ("reference",),
+    bootstrap: int = 1000,
+    save_predictions: Path | None = None,
+) -> Study[StereoSet]:
+    """Analyse StereoSet in banks and prediction files and, with `out`, write what is found.
+
+    Parameters
+    ----------
+    banks
+        Folders of banks.
+    predictions
+        Prediction files, as a path or NAME=PATH; the name is the model's.
+    gold
+        StereoSet's file with the labels, for prediction files.
+    prompts
+        Names of prompt sets in the banks; all that begin with `stereoset` if None.
+    models, steps
+        Only these, of banks; a step is a number or `release`.
+    save_predictions
+        File, or folder, to write the scores of banks to, as prediction files.
+
+    Other parameters are those of `logitbank.analysis.families.stereoset.metric.stereoset`.
+
+    Raises
+    ------
+    LogitbankError
+        A source that is not there or is none, or what `stereoset` refuses.
+    """
+    if not banks and not predictions:
+        raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold)")
+    if save_predictions is not None and not banks:
+        raise UsageError("--save-predictions writes the scores of a bank; name one")
+    from_files = file_candidates(predictions, gold)
+    opened = open_banks(banks)
+    for name in sorted({name for bank in opened for name in bank.prompt_sets()}):
+        if name in prompts if prompts is not None else name.startswith(FAMILY):
+            check_same_prompts(opened, name)
+    chosen = None if steps is None else [step_given(text, "--step") for text in steps]
+    parts, saved = [], []
+    for bank in opened:
+        for batch in candidate_batches(
+            bank, prompts=prompts, models=models, steps=chosen, rules=score
+        ):
+            parts.append(stereoset(batch, bootstrap=bootstrap))
+            saved += [batch] if save_predictions is not None else []
+    if opened and not parts:
+        _say_what_there_is(opened)
+    if from_files:
+        parts.append(stereoset(concat_candidates(from_files), bootstrap=bootstrap))
+    result = joined(parts)
+    if save_predictions is not None:
+        write_predictions(concat_candidates(saved), save_predictions)
+    summary = stereoset_summary(result)
+    report = None
+    if out is not None:
+        named = ", ".join(result.scores["model"].unique(maintain_order=True).to_list())
+        shown, note = figures_of_report(result)
+        report = write_study(
+            out,
+            result,
+            title=f"StereoSet: {named}",
+            summary=[*summary, *note],
+            figures=stereoset_figures(result),
+            provenance=_provenance(opened, predictions, gold),
+            in_report=shown.__contains__,
+        )
+    return Study(result, tuple(summary), report)
+
+
+def _say_what_there_is(banks: Sequence[Bank]) -> None:
+    info = pl.concat([bank.info() for bank in banks]).sort("model", "step", nulls_last=True)
+    there = [
+        f"{model} at {', '.join('release' if step is None else str(step) for step in steps)}"
+        for model, steps in info.group_by("model", maintain_order=True)
+        .agg(pl.col("step").unique(maintain_order=True))
+        .iter_rows()
+    ]
+    raise AbsentError(f"no bank has such a model and step; there is {'; '.join(there)}")
+
+
+def _provenance(
+    banks: Sequence[Bank], predictions: Sequence[str], gold: Path | None
+) -> pl.DataFrame:
+    about = [bank.info() for bank in banks]
+    if gold is not None:
+        about += [pl.DataFrame({"predictions": list(predictions), "gold": gold.name})]
+    return pl.concat(about, how="diagonal_relaxed")

@@ -1,0 +1,1 @@
+"""Stereotype accuracy, and exact match of the referent."""

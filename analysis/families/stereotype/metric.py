@@ -1,0 +1,200 @@
+"""Stereotype accuracy: does a model give an occupation the pronoun of its stereotype.
+
+Frames in, frames out. Quantities that must not be confused, each under its own name: `sa` compares
+pronouns under a question about the pronoun, `sa_gender` compares the options *male* and *female* of
+the gender-prediction prompts. A third, `winobias_em`, asks for the occupation and has its own file.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.families.fairness.cube import Axes, Cube, FairnessLabels, each_cube
+from logitbank.analysis.families.fairness.tables import jsd_table
+from logitbank.analysis.families.stereotype.referents import no_winobias_em, winobias_em
+from logitbank.analysis.families.stereotype.shares import SCHEMA, averaged, by_order, measured
+from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.analysis.frames.expressions import jsd_parts
+from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns, together
+from logitbank.analysis.results.tables import tables_of
+from logitbank.errors import UsageError
+
+FAMILY = "stereotype-accuracy"
+NEEDED = (*CHECKPOINT, "prompt_id", "option", "is_answer")
+OWN = ("sentence_id", "order", "type")
+PRONOUNS = OWN
+"""Columns of the prompts of `sa` that say what is asked."""
+GENDERS = ("prompt_id", "order_seed", "stereotype", "asked")
+"""Those of the prompts of `sa_gender`."""
+JSD_SCHEMA = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "gold": pl.String,
+    "jsd_p": pl.Float64,
+    "sd": pl.Float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StereotypeAccuracy:
+    """What `stereotype_accuracy` found. 0.5 is no stereotype, 1 a stereotype always."""
+
+    stereotype_accuracy: pl.DataFrame
+    """Per checkpoint, measure (`sa`, `sa_gender`) and WinoBias type: share of sentences with
+    standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; of the `expected`
+    sentences the `missing` ones, which a checkpoint lacks or has without one of their orders. `sa`
+    is the mean of both orders, so that such a sentence is in no number, and NaN where there is no
+    other; `sa_gender` is over the orders that there are. `sd`, of `sa_gender` only, is the
+    deviation between option orders (ddof 1). `from_baseline` is the difference from the first
+    checkpoint's share, `baseline_step`, in pairs over the `common` sentences."""
+    winobias_em: pl.DataFrame
+    """The `mean` of `WinobiasEm`; no rows without its prompts."""
+    winobias_em_parts: pl.DataFrame
+    """Its `parts`."""
+    jsd_p: pl.DataFrame
+    """JSD-P of the right answer, scaled, for prompts whose answer is male and female, to be set
+    against both; no rows without the prompts of WinoBias. `sd` as above."""
+    settings: Mapping[str, str | int | float | bool | None]
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        return tables_of(self)
+
+
+def stereotype_accuracy(
+    frame: Scan | None = None,
+    winobias: Scan | None = None,
+    referents: Scan | None = None,
+    *,
+    expected: pl.DataFrame | None = None,
+    expected_pronouns: pl.DataFrame | None = None,
+    expected_genders: pl.DataFrame | None = None,
+    labels: FairnessLabels = FairnessLabels(),  # noqa: B008
+) -> StereotypeAccuracy:
+    """`sa`, `sa_gender` and `winobias_em`, each from prompts of its own that may be absent.
+
+    `sa`: the log-probabilities of the two pronouns behind the question are averaged over the two
+    orders in which it names them; share of sentences where the original pronoun has the greater
+    mean. `sa_gender`: on pro-stereotyped sentences and the occupation that the pronoun refers to,
+    share where the logit of the right gender is greater than that of the other one, averaged over
+    option orders. In both an exact tie counts ½ and is reported. `winobias_em`: see there.
+
+    Parameters
+    ----------
+    frame
+        `Bank.scan("stereotype-accuracy")`: options are the two pronouns, the answer is the
+        original one; own columns sentence_id, order (the pronoun named first), type (1, 2). This
+        and the others may be several frames, as `batches` gives them.
+    winobias
+        `Bank.scan("winobias")`.
+    referents, expected
+        `Bank.scan("winobias-em")` and how many tokens each of its prompts has, as for
+        `winobias_em`.
+    expected_pronouns, expected_genders
+        What each model was asked of the first two: model and `PRONOUNS`, model and `GENDERS`, as
+        `expected_rows` gives them. Without it, all that is known is the frame: a sentence, an
+        order or a type without a score of any checkpoint in it is not counted as missing.
+    labels
+        Labels of the options *male* and *female* in `winobias`.
+
+    Raises
+    ------
+    UsageError
+        Columns are lacking, no frame is given, or what `winobias_em` refuses.
+    BankError
+        No rows, a score that is not finite, or a sentence has another number of options.
+
+    References
+    ----------
+    Biderman et al. 2023, §3.1, and arXiv 2506.01709, App. C.2. The prompt was not released; its
+    wording, both orders, and the half counted for ties are ours.
+
+    Examples
+    --------
+    >>> rows = {
+    ...     "model": "m", "run": "main", "step": 8, "type": 2, "sentence_id": "dev-1",
+    ...     "prompt_id": ["a", "a", "b", "b"], "order": ["he", "he", "she", "she"],
+    ...     "option": ["he", "she"] * 2, "is_answer": [True, False] * 2,
+    ...     "logprob": [-1.0, -3.0, -3.0, -2.0],
+    ... }
+    >>> found = stereotype_accuracy(pl.DataFrame(rows)).stereotype_accuracy
+    >>> found.select("measure", "accuracy", "orders").row(0)  # −2 against −2½
+    ('sa', 1.0, 2)
+    """
+    parts = []
+    if frame is not None:
+        rows = [_own(each) for each in frames_of(frame)]
+        asked = None if expected_pronouns is None else _pronouns(expected_pronouns)
+        parts.append(measured(rows, averaged, asked, family=FAMILY, measure="sa"))
+    if winobias is not None:
+        rows = [_gender(each, labels) for each in frames_of(winobias)]
+        asked = None if expected_genders is None else _genders(expected_genders)
+        parts.append(measured(rows, by_order, asked, family="winobias", measure="sa_gender"))
+    if not parts and referents is None:
+        raise UsageError(
+            "there is nothing to compute stereotype accuracy from; give the scan of "
+            f'"{FAMILY}", of "winobias", of "winobias-em", or several of them'
+        )
+    table = pl.concat([pl.DataFrame(schema=SCHEMA), *parts]).sort(
+        *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
+    )
+    em = no_winobias_em() if referents is None else winobias_em(referents, expected=expected)
+    divergence = pl.DataFrame(schema=JSD_SCHEMA) if winobias is None else _jsd_p(winobias, labels)
+    intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
+    return StereotypeAccuracy(table, em.mean, em.parts, divergence, {"intervals": intervals})
+
+
+def _jsd_p(winobias: Scan, labels: FairnessLabels) -> pl.DataFrame:
+    """As the table `jsd_parts` of fairness has it, without intervals."""
+
+    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
+        none = np.zeros((0, len(axes.gold)))
+        return lambda data: jsd_table(data, jsd_parts(data.logits, data.gold), none, labels=labels)
+
+    table = together(each_cube(winobias, prepare, labels=labels, ties="competition"))
+    own = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
+    return table.filter(own, pl.col("scaled").is_not_nan()).select(
+        *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
+    )
+
+
+def _own(frame: pl.LazyFrame) -> pl.LazyFrame:
+    check_columns(frame, (*NEEDED, *OWN, "logprob"), family=FAMILY)
+    return frame.select(
+        *NEEDED, "sentence_id", type=pl.col("type").cast(pl.Int64, strict=False),
+        order=pl.col("order").cast(pl.String), score="logprob",
+    )  # fmt: skip
+
+
+def _pronouns(asked: pl.DataFrame) -> pl.DataFrame:
+    """model, type, sentence_id and the number of orders, of what each model was asked."""
+    sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
+    return asked.group_by(sentence).agg(most=pl.col("order").n_unique())
+
+
+def _gender(winobias: pl.LazyFrame, labels: FairnessLabels) -> pl.LazyFrame:
+    needed = (*NEEDED, "order_seed", "stereotype", "asked", "logit")
+    check_columns(winobias, needed, family="winobias")
+    options = pl.col("option").cast(pl.String).is_in(labels[:2])
+    # A prompt is its own unit: a sentence of one's own may be asked about both people.
+    return winobias.filter(_GENDERED & options).select(
+        *NEEDED, sentence_id="prompt_id", type=pl.lit(2, pl.Int64),
+        order=pl.col("order_seed").cast(pl.String), score="logit",
+    )  # fmt: skip
+
+
+def _genders(asked: pl.DataFrame) -> pl.DataFrame:
+    """As `_pronouns`; a prompt is the sentence."""
+    sentence = [
+        "model",
+        pl.lit(2, pl.Int64).alias("type"),
+        pl.col("prompt_id").alias("sentence_id"),
+    ]
+    rows = asked.filter(_GENDERED).group_by(sentence)
+    return rows.agg(most=pl.col("order_seed").n_unique())
+
+
+_GENDERED = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")

@@ -1,0 +1,193 @@
+"""How often a model gives an occupation the pronoun of its stereotype: shares of sentences.
+
+A row of a frame is the score of one of the two answers of a sentence, under an order in which it
+names both. Knows no prompt set.
+"""
+
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from logitbank.analysis.frames.batches import check_apart
+from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT, checkpoint_name
+from logitbank.analysis.stats.from_baseline import BASELINE, beside_baseline, items_of
+from logitbank.analysis.stats.shares import standard_error, with_wilson
+from logitbank.errors import BankError
+
+SCHEMA = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "measure": pl.String,
+    "type": pl.Int64,
+    "accuracy": pl.Float64,
+    "accuracy_stderr": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "sd": pl.Float64,
+    "sentences": pl.Int64,
+    "orders": pl.Int64,
+    "tied": pl.Int64,
+    "missing": pl.Int64,
+    "expected": pl.Int64,
+    **BASELINE,
+}
+
+
+def measured(
+    frames: Sequence[pl.LazyFrame],
+    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
+    asked: pl.DataFrame | None,
+    *,
+    family: str,
+    measure: str,
+) -> pl.DataFrame:
+    """One frame after another; before, where nobody says what was asked, what is in all of them."""
+    if asked is None and len(frames) == 1:
+        rows = _comparisons(frames[0], family)
+        known = _orders(rows)
+        hits = sentences(rows, known)
+        table = _table(hits, known, _begun(rows), measure)
+        return beside_baseline(table, _items(hits), ("type",)).select(SCHEMA.keys())
+    parts, apart = list[pl.DataFrame](), list[pl.DataFrame]()
+    for rows in (_comparisons(frame, family) for frame in frames) if asked is None else ():
+        parts = [_most(pl.concat([*parts, _orders(rows)]))]
+    known = parts[0] if asked is None else asked
+    tables, items = list[pl.DataFrame](), list[pl.DataFrame]()
+    for rows in (_comparisons(frame, family) for frame in frames):
+        begun = _begun(rows)
+        if asked is not None:
+            begun = begun.select(CHECKPOINT).unique().join(_types(known), on="model")
+        apart.append(begun)
+        hits = sentences(rows, known)
+        tables.append(_table(hits, known, begun, measure))
+        items.append(_items(hits))
+    check_apart(apart)
+    return beside_baseline(pl.concat(tables), pl.concat(items), ("type",)).select(SCHEMA.keys())
+
+
+def _items(hits: pl.DataFrame) -> pl.DataFrame:
+    return items_of(hits, ("type",), item="sentence_id", value=pl.col("hit"))
+
+
+def _begun(rows: pl.DataFrame) -> pl.DataFrame:
+    """Checkpoints and the types that they have any score of: each gets a row."""
+    return rows.select(*CHECKPOINT, "type").unique()
+
+
+def _types(known: pl.DataFrame) -> pl.DataFrame:
+    return known.select("model", "type").unique()
+
+
+def _orders(rows: pl.DataFrame) -> pl.DataFrame:
+    """model, type, sentence_id, most: the orders that a checkpoint has at most."""
+    sentence = [*CHECKPOINT, "type", "sentence_id"]
+    return _most(rows.group_by(sentence).agg(most=pl.len()))
+
+
+def _most(orders: pl.DataFrame) -> pl.DataFrame:
+    return orders.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
+
+
+def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
+    """One row per checkpoint, type, sentence and order: score of the answer and of the other."""
+    key = [*CHECKPOINT, "type", "sentence_id", "order"]
+    score = pl.col("score").cast(pl.Float64)
+    answer = pl.col("is_answer").fill_null(False)
+    found = (
+        rows.with_columns(pl.col("model", "run", "prompt_id", "sentence_id").cast(pl.String))
+        .group_by(key)
+        .agg(
+            own=score.filter(answer).sum(),
+            other=score.filter(~answer).sum(),
+            answers=answer.sum(),
+            options=pl.len(),
+            finite=score.is_finite().fill_null(False).all(),
+            prompt_id=pl.col("prompt_id").min(),
+        )
+        .sort(key, nulls_last=True)
+        .collect()
+    )
+    if found.is_empty():
+        raise BankError(f"there is no score of {family} to compare; extract its prompts first")
+    for odd, what, then in (
+        (
+            found.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
+            "does not have two options, one of them the answer",
+            "scan one prompt set with both options of each prompt",
+        ),
+        (
+            found.filter(~pl.col("finite")),
+            "has a score that is not finite",
+            AGAIN,
+        ),
+    ):
+        if len(odd):
+            row = odd.row(0, named=True)
+            raise BankError(
+                f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
+                f"({len(odd):,} such prompts); {then}"
+            )
+    return found
+
+
+def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Orders averaged before the comparison; only sentences with all the orders of the model."""
+    sentence = [*CHECKPOINT, "type", "sentence_id"]
+    means = rows.group_by(sentence).agg(pl.col("own", "other").mean(), orders=pl.len())
+    whole = _with_most(means, known).filter(pl.col("orders") == pl.col("most"))
+    return whole.with_columns(
+        hit=_hit(), tied=(pl.col("own") == pl.col("other")), sd=pl.lit(float("nan"))
+    )
+
+
+def _with_most(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    return means.join(known, on=["model", "type", "sentence_id"], nulls_equal=True)
+
+
+def by_order(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Each order compared by itself, then averaged within the sentence: over those that it has."""
+    sentence = [*CHECKPOINT, "type", "sentence_id"]
+    hits = rows.with_columns(hit=_hit(), tied=pl.col("own") == pl.col("other"))
+    per_order = hits.group_by(*CHECKPOINT, "type", "order").agg(pl.col("hit").mean())
+    spread = per_order.group_by(*CHECKPOINT, "type").agg(
+        sd=pl.col("hit").std(ddof=1).fill_null(float("nan"))
+    )
+    means = hits.group_by(sentence).agg(pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len())
+    return _with_most(means, known).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
+
+
+def _hit() -> pl.Expr:
+    """1, 0, or ½ for a tie."""
+    greater = (pl.col("own") > pl.col("other")).cast(pl.Float64)
+    return pl.when(pl.col("own") == pl.col("other")).then(0.5).otherwise(greater)
+
+
+def _table(
+    sentences: pl.DataFrame, known: pl.DataFrame, begun: pl.DataFrame, measure: str
+) -> pl.DataFrame:
+    """A row for every checkpoint and type in `begun`; NaN where no sentence is left."""
+    keys = [*CHECKPOINT, "type"]
+    expected = known.group_by("model", "type").agg(expected=pl.len())
+    counts = ("sentences", "orders", "tied", "whole")
+    numbers = sentences.group_by(keys).agg(
+        accuracy=pl.col("hit").mean(),
+        sd=pl.col("sd").first(),
+        sentences=pl.len().cast(pl.Int64),
+        orders=pl.col("orders").max().cast(pl.Int64),
+        tied=pl.col("tied").sum().cast(pl.Int64),
+        whole=(pl.col("orders") == pl.col("most")).sum(),
+    )
+    table = (
+        begun.join(numbers, on=keys, how="left", nulls_equal=True)
+        .join(expected, on=["model", "type"], nulls_equal=True)
+        .with_columns(pl.col(counts).fill_null(0), pl.col("accuracy", "sd").fill_null(float("nan")))
+        .with_columns(
+            measure=pl.lit(measure),
+            missing=pl.col("expected").cast(pl.Int64) - pl.col("whole").cast(pl.Int64),
+            accuracy_stderr=standard_error(pl.col("accuracy"), pl.col("sentences")),
+        )
+    )
+    return with_wilson(table, "accuracy", "sentences").select(
+        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items() if name not in BASELINE
+    )

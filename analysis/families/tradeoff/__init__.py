@@ -1,0 +1,1 @@
+"""Trade-offs: a bias against an ability, checkpoint by checkpoint."""

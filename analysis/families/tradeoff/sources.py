@@ -1,0 +1,283 @@
+"""Where the two sides of a trade-off come from: scans of a bank, result files, tables of others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.families.crows_pairs.metric import ALL, crows_pairs
+from logitbank.analysis.families.fairness.baseline import gender_difference
+from logitbank.analysis.families.fairness.cube import Axes, Cube, FairnessLabels, each_cube
+from logitbank.analysis.families.lambada.metric import examples_in_turn
+from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.tradeoff.curves import curve, stderr_of_interval
+from logitbank.analysis.frames.batches import Scan
+from logitbank.analysis.frames.expressions import Floats, jsd_parts, scaled
+from logitbank.analysis.frames.pieces import CHECKPOINT, WholePrompts, together
+from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
+from logitbank.analysis.harness.read import NEW_NAMES, read_harness
+from logitbank.analysis.stats.significance import (
+    FEWEST_CLUSTERS,
+    bootstrap_means,
+    cluster_counts,
+    mean_present,
+)
+from logitbank.errors import UsageError
+
+LAMBADA_METRICS = ("acc", "perplexity")
+
+
+def lambada_curve(
+    frame: Scan,
+    *,
+    metric: str = "acc",
+    expected: pl.DataFrame | None = None,
+    resamples: int = 1000,
+    seed: int = 1,  # not that of fairness: as many sentences as examples would be drawn alike
+) -> pl.DataFrame:
+    """LAMBADA accuracy or perplexity at every checkpoint, with bootstrap draws over examples.
+
+    One resample has the same examples at every checkpoint, so that differences between checkpoints
+    are differences on the same examples.
+    """
+    if (metric := NEW_NAMES.get(metric, metric)) not in LAMBADA_METRICS:
+        raise UsageError(
+            f"unknown metric {metric!r}: LAMBADA of a bank has {' and '.join(LAMBADA_METRICS)}; "
+            "others come from files (--performance)"
+        )
+    column = "correct" if metric == "acc" else "logprob"
+    parts = examples_in_turn(frame, partial(_examples, column=column), expected=expected)
+    names = pl.concat(part.names for part in parts).unique().sort()
+    values = np.full((sum(len(part.checkpoints) for part in parts), 1, len(names)), np.nan)
+    start = 0
+    for part in parts:
+        rows = np.arange(start, start := start + len(part.checkpoints))
+        values[rows[:, None], 0, names.search_sorted(part.names).to_numpy()] = part.values
+    checkpoints = pl.concat(part.checkpoints for part in parts)
+    counts = cluster_counts(np.arange(len(names)), resamples=resamples, seed=seed)
+    means, draws = mean_present(values[:, 0], axis=1), bootstrap_means(values, counts)
+    if metric != "acc":
+        means, draws = np.exp(-means), np.exp(-draws)
+    examples = np.count_nonzero(~np.isnan(values[:, 0]), axis=1)
+    draws = np.where(examples < FEWEST_CLUSTERS, np.nan, draws)
+    return together([curve(checkpoints, means, draws=draws)])
+
+
+class _Examples(NamedTuple):
+    checkpoints: pl.DataFrame
+    names: pl.Series
+    values: Floats
+    """By checkpoint and name, NaN where there is none: 8 bytes each."""
+
+
+def _examples(examples: WholePrompts, *, column: str) -> _Examples:
+    rows = examples.rows
+    checkpoints = rows.select(CHECKPOINT).unique().sort(CHECKPOINT, nulls_last=True)
+    names = rows.select("prompt_id").unique().sort("prompt_id")
+    values = np.full((len(checkpoints), len(names)), np.nan)
+    place = _index(rows, checkpoints, CHECKPOINT), _index(rows, names, ("prompt_id",))
+    values[place] = rows[column].cast(pl.Float64).to_numpy()
+    return _Examples(checkpoints, names["prompt_id"], values)
+
+
+def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
+    """The gap Δ of fairness, scaled and signed, with bootstrap draws over sentences.
+
+    As in the table `gap` of `fairness`; one resample has the same sentences at every checkpoint.
+    """
+
+    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
+        counts = cluster_counts(axes.clusters, resamples=resamples, seed=seed)
+        return partial(_gap_curve, counts=counts)
+
+    labels = FairnessLabels()
+    parts = each_cube(frame, prepare, labels=labels, ties="competition")
+    return together(parts)
+
+
+def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
+    parts = jsd_parts(data.logits, data.gold)
+    delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts).in_unit(scaled)
+    few = delta.sentences < FEWEST_CLUSTERS
+    return curve(data.checkpoints, delta.mean.mean, draws=np.where(few, np.nan, delta.draws))
+
+
+def _stderr(rows: pl.DataFrame, column: str, clusters: str) -> pl.Series:
+    """A standard error, NaN where an interval from it would rest on too few clusters."""
+    enough = pl.col(clusters) >= FEWEST_CLUSTERS
+    return rows.select(pl.when(enough).then(column).otherwise(float("nan"))).to_series()
+
+
+def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.DataFrame:
+    """Stereotype accuracy on Type 2 sentences as a distance from one half."""
+    table = stereotype_accuracy(frame, winobias).stereotype_accuracy
+    rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
+    if rows.is_empty():
+        raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
+    return curve(rows, rows["accuracy"] - 0.5, stderr=_stderr(rows, "accuracy_stderr", "sentences"))
+
+
+def crows_pairs_curve(frame: Scan, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The metric score of CrowS-Pairs over all bias types as a distance from one half."""
+    table = crows_pairs(frame, expected=expected).crows_pairs
+    rows = table.filter(pl.col("bias_type") == ALL)
+    return curve(
+        rows, rows["score"] / 100 - 0.5, stderr=_stderr(rows, "score_stderr", "pairs") / 100
+    )
+
+
+def performance_files(
+    paths: Sequence[Path],
+    *,
+    task: str = "lambada_openai",
+    metric: str = "acc",
+    where: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """The performance curve in result files of lm-evaluation-harness, in tables, or in both.
+
+    Raises
+    ------
+    UsageError
+        What `read_harness` and `table_curve` refuse; a metric that the files do not have.
+    """
+    wanted = NEW_NAMES.get(metric, metric)
+    parts = [
+        table_curve(path, metric, where=where, name="performance")
+        for path in paths
+        if is_table_path(path)
+    ]
+    files = [path for path in paths if not is_table_path(path)]
+    if files:
+        found = read_harness(files, task=task)
+        own = found.filter(pl.col("metric") == wanted)
+        bare = found.unique(CHECKPOINT, keep="first", maintain_order=True).join(
+            own, on=list(CHECKPOINT), how="anti", maintain_order="left"
+        )
+        if own.is_empty():
+            names = ", ".join(found["metric"].unique().sort().to_list()) or "none"
+            raise UsageError(
+                f"unknown metric {metric!r}: {task} has {names} in {files[0]}"
+                + (f" and {len(files) - 1:,} more files" if len(files) > 1 else "")
+                + "; choose one with --metric"
+            )
+        if len(bare):
+            raise UsageError(
+                f"{bare['file'][0]} has no number for {metric!r} ({len(bare):,} such checkpoints), "
+                "and others have one; leave it out"
+            )
+        parts.append(curve(own, own["value"], stderr=own["stderr"]))
+    return pl.concat(parts)
+
+
+def table_curve(
+    path: Path, column: str, *, where: Mapping[str, str] | None = None, name: str = "gap"
+) -> pl.DataFrame:
+    """One curve of a CSV or Parquet table.
+
+    The table has model and step, and either metric and value, of which the rows of that metric are
+    taken, or a column of that name. A standard error is in `stderr` or `<column>_stderr`, or
+    follows from a 95 % interval, `low` and `high`; for `delta_scaled` also `low_scaled` and
+    `high_scaled`. A column run is optional.
+
+    Parameters
+    ----------
+    where
+        Values that rows must have in other columns.
+
+    Raises
+    ------
+    UsageError
+        No such table or column, a number that is none, or no row left.
+    """
+    table = read_table(path)
+    for key, value in (where or {}).items():
+        if key not in table.columns:
+            raise UsageError(
+                f"--where: {path} has no column {key}; it has {_listed(table.columns)}"
+            )
+        kept = table.filter(pl.col(key).cast(pl.String) == value)
+        if kept.is_empty():
+            there = table[key].cast(pl.String).drop_nulls().unique().sort().to_list()
+            raise UsageError(f"--where: {path} has no {key} {value!r}; it has {_listed(there)}")
+        table = kept
+    if lacking := [key for key in ("model", "step") if key not in table.columns]:
+        raise UsageError(
+            f"{path} lacks {', '.join(lacking)}; it has {_listed(table.columns)}, and a curve "
+            "needs model, step and a value"
+        )
+    value, table = _value_column(table, column, path, name)
+    try:
+        values, steps = number(table[value]), whole(table["step"])
+        errors = _errors(table, value)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    run = table["run"] if "run" in table.columns else pl.Series(["main"] * len(table))
+    checkpoints = pl.DataFrame(
+        {"model": table["model"].cast(pl.String), "run": run.cast(pl.String), "step": steps}
+    )
+    odd = ~values.is_finite().fill_null(False)
+    if odd.any():
+        row = checkpoints.filter(odd).row(0, named=True)
+        raise UsageError(
+            f"{path}: the {value} of {row['model']} step {row['step']} is "
+            f"{table[value].filter(odd)[0]}, which is not finite ({odd.sum():,} such rows); leave "
+            "them out"
+        )
+    return curve(checkpoints, values, stderr=errors)
+
+
+def _value_column(
+    table: pl.DataFrame, column: str, path: Path, name: str
+) -> tuple[str, pl.DataFrame]:
+    """The column with the values, and the rows that count."""
+    old = {new: old for old, new in NEW_NAMES.items()}
+    names = [n for n in (column, NEW_NAMES.get(column), old.get(column)) if n]
+    if {"metric", "value"} <= {*table.columns}:
+        rows = table.filter(pl.col("metric").cast(pl.String).is_in(names))
+        if len(rows):
+            return "value", rows
+        there = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
+        raise UsageError(
+            f"unknown metric {column!r}: {path} has {_listed(there)}; choose one with --metric"
+        )
+    for candidate in names:
+        if candidate in table.columns and candidate not in CHECKPOINT:
+            return candidate, table
+    if name == "performance" and "value" in table.columns:
+        return "value", table
+    option = "--metric" if name == "performance" else "--gap"
+    others = [c for c in table.columns if c not in CHECKPOINT]
+    what = "metric" if name == "performance" else "gap"
+    raise UsageError(
+        f"unknown {what} {column!r}: {path} has the columns {_listed(others)}; choose one with "
+        f"{option}"
+    )
+
+
+def _errors(table: pl.DataFrame, column: str) -> pl.Series | None:
+    for name in (f"{column}_stderr", "stderr"):
+        if name in table.columns:
+            return number(table[name]).fill_null(float("nan"))
+    stem, _, unit = column.rpartition("_")
+    for low, high in ((f"low_{unit}", f"high_{unit}"), ("low", "high")):
+        if {low, high} <= {*table.columns} and (low != "low" or column == "value" or not stem):
+            width = stderr_of_interval(number(table[low]), number(table[high]))
+            return width.fill_null(float("nan"))
+    return None
+
+
+def _index(rows: pl.DataFrame, of: pl.DataFrame, on: Sequence[str]) -> np.ndarray:
+    """The place of each row in a frame of distinct ones."""
+    numbered = of.with_row_index("at")
+    found: np.ndarray = rows.join(
+        numbered, on=list(on), how="left", nulls_equal=True, maintain_order="left"
+    )["at"].to_numpy()
+    return found
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,193 @@
+"""From banks, result files and tables to a trade-off: one call for the command."""
+
+import glob
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import polars as pl
+
+from logitbank.analysis.families.evaluation.figures import evaluation_figures
+from logitbank.analysis.families.evaluation.study import frame_of
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+from logitbank.analysis.families.tradeoff.sources import (
+    crows_pairs_curve,
+    fairness_curve,
+    lambada_curve,
+    performance_files,
+    stereotype_curve,
+    table_curve,
+)
+from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
+from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expressions import check_choice
+from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
+from logitbank.analysis.results.study import Study, write_study
+from logitbank.errors import UsageError
+from logitbank.store import Bank
+
+Gap = Literal["fairness", "stereotype", "sa_gender", "crows-pairs"]
+GAP_NAMES = {
+    "fairness": "gap |Δ|, JSD-P scaled",
+    "stereotype": "distance of SA from ½",
+    "sa_gender": "distance of sa_gender from ½",
+    "crows-pairs": "distance of the CrowS-Pairs score from ½",
+}
+TASK = "lambada_openai"
+METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
+
+
+def tradeoff_study(
+    sources: Sequence[Path | Bank],
+    *,
+    performance: Sequence[Path] = (),
+    task: str = TASK,
+    metric: str = "acc",
+    gap: str | None = None,
+    fairness_table: Path | None = None,
+    where: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    lower_is_better: bool = False,
+    give_up: float | None = None,
+    pair: tuple[int, int] | None = None,
+    prompts: str = "winobias",
+    lambada: str = "lambada",
+    models: Sequence[str] | None = None,
+    bootstrap: int = 1000,
+    out: Path | None = None,
+) -> Study[TradeOff]:
+    """Set performance against fairness over checkpoints.
+
+    Parameters
+    ----------
+    sources
+        Banks. Result files (.json) and tables (.csv, .parquet) among them are taken as further
+        `performance`, so that a shell may expand `--performance results/*.json`.
+    performance
+        Result files of lm-evaluation-harness, tables, folders of result files, or patterns such as
+        `results/*.json`. Without any, LAMBADA of the banks.
+    task, metric
+        What to read from result files; in a table the metric or column. Of a bank `acc` or
+        `perplexity`.
+    gap
+        `fairness`, `stereotype`, `sa_gender` or `crows-pairs` of the banks; with `fairness_table`
+        its column, `value` by default.
+    fairness_table
+        CSV or Parquet table with model, step and the gap, in place of one from a bank.
+    where
+        Values that rows of tables of performance must have in other columns.
+    prompts, lambada
+        Prompt sets of the banks for the fairness gap and for performance.
+    bootstrap
+        Resamples of sentences and examples; 0 gives no intervals.
+
+    Other parameters are those of `logitbank.analysis.families.tradeoff.metric.tradeoff`.
+
+    Raises
+    ------
+    LogitbankError
+        A source that is not there, or what the curves and `tradeoff` refuse.
+    """
+    paths = [source for source in sources if not isinstance(source, Bank)]
+    more = [path for path in paths if path.suffix.lower() in (".json", *SUFFIXES)]
+    more = [path for path in more if not path.is_dir()]
+    files = [*_files(performance), *more]
+    banks = open_banks(source for source in sources if source not in more)
+    if where and not any(is_table_path(path) for path in files):
+        raise UsageError("--where chooses rows of a table of performance; name one (--performance)")
+    if task != TASK and not files:
+        raise UsageError(f"--task {task} is read from result files; name them (--performance)")
+    if files:
+        curve = performance_files(files, task=task, metric=metric, where=where)
+    else:
+        if not banks:
+            raise UsageError("there is no performance; name a bank with LAMBADA, or --performance")
+        frame, pieces = frame_of(banks, lambada, models), expected_pieces(banks, lambada)
+        curve = lambada_curve(frame, metric=metric, expected=pieces, resamples=bootstrap)
+    if models is not None:
+        other = [*models, *(rename or {})]
+        bare = {name.rsplit("/", maxsplit=1)[-1] for name in other}
+        own = curve.filter(pl.col("model").str.split("/").list.last().is_in(bare))
+        if own.is_empty():
+            there = ", ".join(curve["model"].unique().sort().to_list())
+            raise UsageError(
+                f"the performance has no model {models[0]!r}; it has {there}: name one with "
+                "--model, or add --rename"
+            )
+        curve = own
+    if fairness_table is not None:
+        fair = table_curve(fairness_table, gap or "value")
+        gap_name = gap if gap not in (None, "value") else f"gap of {fairness_table.stem}"
+    else:
+        fair = _bank_gap(banks, gap or "fairness", prompts, models, bootstrap)
+        gap_name = GAP_NAMES[gap or "fairness"]
+    from_lambada = not files or task.startswith("lambada")
+    result = tradeoff(
+        curve,
+        fair,
+        metric=(
+            f"LAMBADA {METRIC_NAMES.get(metric, metric)}" if from_lambada else f"{task} {metric}"
+        ),
+        gap_name=str(gap_name),
+        higher_is_better=False if lower_is_better else None,
+        give_up=give_up,
+        pair=pair,
+        rename=rename,
+        resamples=bootstrap,
+    )
+    summary = tradeoff_summary(result)
+    report = None
+    if out is not None:
+        about = [bank.info() for bank in banks]
+        tables = [*files, *([fairness_table] if fairness_table is not None else [])]
+        about += [pl.DataFrame({"file": [path.name]}) for path in tables]
+        named = ", ".join(result.tradeoff["model"].unique(maintain_order=True).to_list())
+        report = write_study(
+            out,
+            result,
+            title=f"Performance and fairness during training: {named}",
+            summary=summary,
+            figures=evaluation_figures(result),
+            provenance=pl.concat(about, how="diagonal_relaxed"),
+        )
+    return Study(result, tuple(summary), report)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """Files named directly, in folders, or by a pattern."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.glob("*.json"))
+            what = f"the folder {path} has no .json file; name result files or a folder of them"
+        elif any(sign in str(path) for sign in "*?[") and not path.exists():
+            inside = [Path(name) for name in sorted(glob.glob(str(path)))]
+            what = f"no file matches {path}; check the pattern"
+        else:
+            inside, what = [path], ""
+        if not inside:
+            raise UsageError(what)
+        found += inside
+    return found
+
+
+def _bank_gap(
+    banks: Sequence[Bank], gap: str, prompts: str, models: Sequence[str] | None, bootstrap: int
+) -> pl.DataFrame:
+    check_choice("gap", gap, get_args(Gap))
+    if not banks:
+        raise UsageError(f"a gap of {gap} comes from a bank; name one, or --fairness-table")
+
+    def frame(name: str) -> list[pl.LazyFrame]:
+        return frame_of(banks, name, models)
+
+    made: dict[str, Callable[[], pl.DataFrame]] = {
+        "fairness": lambda: fairness_curve(frame(prompts), resamples=bootstrap),
+        "stereotype": lambda: stereotype_curve(frame("stereotype-accuracy")),
+        "sa_gender": lambda: stereotype_curve(None, frame(prompts)),
+        "crows-pairs": lambda: crows_pairs_curve(
+            frame("crows-pairs"), expected=expected_pieces(banks, "crows-pairs")
+        ),
+    }
+    return made[gap]()

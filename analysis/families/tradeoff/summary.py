@@ -1,0 +1,193 @@
+"""What a trade-off says, in sentences with numbers and their uncertainty."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED
+from logitbank.analysis.families.tradeoff.metric import TradeOff
+
+Row = Mapping[str, Any]
+
+CAUTIONS = (
+    "A checkpoint chosen for its gap looks fairer here than it will elsewhere: it was the smallest "
+    "of several measured ones.",
+    "Change points suppose levels that jump. Their p values are against curves that only wander, "
+    "each checkpoint a random step from the one before; a slow rise cannot be told from that.",
+)
+KINDS = {
+    RESAMPLED: "items resampled, the same ones at every checkpoint",
+    NORMAL: "normal, from the standard errors given, checkpoints taken as independent",
+    None: "none, as there is no standard error",
+}
+SIGNIFICANT = 0.05
+UNTRAINED = 0
+"""The step of random weights, from whose gap no percentage is given."""
+
+
+def tradeoff_summary(result: TradeOff) -> list[str]:
+    """Plain sentences about every model and run, followed by how the intervals were made."""
+    runs = result.tradeoff.select("model", "run").unique(maintain_order=True).rows()
+    sentences = []
+    for model, run in runs:
+        own = (pl.col("model") == model) & (pl.col("run") == run)
+        prefix = f"{model}{'' if run == 'main' else f' {run}'}: " if len(runs) > 1 else ""
+        sentences += [prefix + text for text in _run_sentences(result, own)]
+    kinds = [result.settings[f"{side}_interval"] for side in ("performance", "gap")]
+    how = (
+        f"Intervals (95 %): performance – {KINDS.get(str(kinds[0]), KINDS[None])}; gap – "
+        f"{KINDS.get(str(kinds[1]), KINDS[None])}."
+    )
+    return [*sentences, how, *CAUTIONS]
+
+
+def pair_sentence(row: Row, settings: Mapping[str, Any]) -> str:
+    """The change between two checkpoints, from a row of `pairs`."""
+    cost = _performance_change(row, settings)
+    if why := _no_percentage(row):
+        return (
+            f"From step {row['before']:,} to step {row['after']:,}: {_gap_change(row)} {cost}; no "
+            f"percentage, since {why}."
+        )
+    fairness = f"fairness {_signed(row['fairness_change'])} %"
+    if row["fairness_low"] == row["fairness_low"]:
+        low, high = _signed(row["fairness_low"]), _signed(row["fairness_high"])
+        fairness += f" (95 % interval {low} to {high})"
+    return f"From step {row['before']:,} to step {row['after']:,}: {fairness} {cost}."
+
+
+def _no_percentage(row: Row) -> str:
+    """Why there is no percentage of the gap before; nothing where there is one."""
+    if row["before"] == UNTRAINED:
+        return "step 0 is the untrained model"
+    if row["fairness_change"] != row["fairness_change"]:
+        return "the gap before is zero"
+    return "the gap before may be zero" if row["before_may_be_zero"] else ""
+
+
+def _gap_change(row: Row) -> str:
+    before, after = abs(row["delta_before"]), abs(row["delta_after"])
+    side = "larger" if after > before else "smaller"
+    return (
+        f"gap becomes {_number(abs(after - before))} {side} ({_number(before)} → {_number(after)})"
+    )
+
+
+def _performance_change(row: Row, settings: Mapping[str, Any]) -> str:
+    change = row["performance_change"]
+    better = settings["higher_is_better"]
+    text = _signed(change if better else -change)  # as the metric moves
+    if row["performance_low"] == row["performance_low"]:
+        bounds = (row["performance_low"], row["performance_high"])
+        low, high = bounds if better else (-bounds[1], -bounds[0])
+        interval = f" ({_signed(low)} to {_signed(high)})"
+    else:
+        interval = ""
+    unit = "points of " if settings["unit"] == "points" else ""
+    return f"{'for' if change < 0 else 'with'} {text} {unit}{settings['metric']}{interval}"
+
+
+def _run_sentences(result: TradeOff, own: pl.Expr) -> Iterator[str]:
+    table, settings = result.tradeoff.filter(own), result.settings
+    for row in result.pairs.filter(own).iter_rows(named=True):
+        yield pair_sentence(row, settings)
+        if not _no_percentage(row):
+            yield f"Between the two the {_gap_change(row)}."
+    front = table.filter("on_front")
+    steps = table["step"].to_list()
+    where = f"steps {steps[0]:,} to {steps[-1]:,}" if len(steps) > 1 else f"step {steps[0]:,}"
+    beaten = "" if len(front) < len(steps) else "; none is beaten by another"
+    yield (
+        f"{_count(len(steps), 'checkpoint')} with both {settings['metric']} and "
+        f"{settings['gap']}, {where}; on the Pareto front: "
+        f"{_steps(front['step'].to_list())}{beaten}."
+    )
+    choices = result.choices.filter(own)
+    for at, row in enumerate(choices.iter_rows(named=True)):
+        yield _choice(row, settings, first=at == 0)
+    for row in result.change_points.filter(own).iter_rows(named=True):
+        yield _change(row, settings)
+
+
+def _choice(row: Row, settings: Mapping[str, Any], *, first: bool) -> str:
+    best = (
+        f"The best {settings['metric']} is {_number(row['best_performance'])} at step "
+        f"{row['best_step']:,}, with a gap of {_number(row['gap_at_best'])}. "
+        if first
+        else ""
+    )
+    point = "point" if row["give_up"] == 1 else "points"
+    allowance = f"{row['give_up']:g}" + (f" {point}" if settings["unit"] == "points" else "")
+    if row["step"] == row["best_step"]:
+        text = f"Giving up at most {allowance}, no checkpoint has a smaller gap than that one."
+    else:
+        text = (
+            f"Giving up at most {allowance}, the smallest gap is {_number(row['gap'])}, at step "
+            f"{row['step']:,}, where {settings['metric']} is {_number(row['performance'])}"
+        )
+        text += f": {_number(row['gap_at_best'] - row['gap'])} smaller."
+    share = row["chosen_share"]
+    if share == share:
+        text += f" It is chosen in {_percent(share)} of the resamples."
+    return best + text
+
+
+def _change(row: Row, settings: Mapping[str, Any]) -> str:
+    name = settings["metric"] if row["curve"] == "performance" else settings["gap"]
+    if row["p"] is None:
+        return (
+            f"No change of level is looked for in {name}: it is constant, or has fewer than six "
+            "checkpoints."
+        )
+    within = (
+        f"between steps {row['last_before']:,} and {row['first_after']:,}, with a probability of "
+        f"{_percent(row['probability'])}"
+        if row["earliest"] == row["latest"]
+        else f"most likely between steps {row['last_before']:,} and {row['first_after']:,}; with "
+        f"95 % probability the new level begins at one of steps {row['earliest']:,} to "
+        f"{row['latest']:,}"
+    )
+    if row["p_wander"] > SIGNIFICANT:
+        return (
+            f"No change of level in {name} can be told from wandering (p = {row['p_wander']:.2g})."
+        )
+    fits = (
+        "one jump fits better than a straight line over the checkpoints"
+        if row["bic_over_line"] > 0
+        else "a straight line over the checkpoints fits better than one jump"
+    )
+    return (
+        f"If {name} has one level before and one after a single change, that change, from "
+        f"{_number(row['mean_before'])} to {_number(row['mean_after'])}, is {within} (p = "
+        f"{row['p_wander']:.2g} against a curve that only wanders); {fits} (BIC)."
+    )
+
+
+def _steps(steps: list[int]) -> str:
+    shown = ", ".join(f"{step:,}" for step in steps[:8])
+    more = f" and {len(steps) - 8} more" if len(steps) > 8 else ""
+    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
+
+
+def _signed(value: float) -> str:
+    """One decimal, a true minus, and no sign for what rounds to zero."""
+    text = f"{value:+,.1f}"
+    return text[1:] if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def _percent(share: float) -> str:
+    """Never 0 or 100 for what is neither."""
+    if 0 < share < 0.01:
+        return "less than 1 %"
+    return "more than 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 99.5:
+        return f"{value:,.0f}"
+    return f"{value:.3g}".replace("-", "−")

@@ -1,0 +1,284 @@
+"""The tables of a trade-off, from both sides of each model and run."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.families.tradeoff.curves import Joined
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.stats.change_points import change_point
+from logitbank.analysis.stats.significance import Interval, central_interval
+from logitbank.errors import UsageError
+
+Flags = NDArray[np.bool_]
+NAN = float("nan")
+CHOICES = {
+    "model": pl.String,
+    "run": pl.String,
+    "give_up": pl.Float64,
+    "best_step": pl.Int64,
+    "best_performance": pl.Float64,
+    "gap_at_best": pl.Float64,
+    "step": pl.Int64,
+    "performance": pl.Float64,
+    "gap": pl.Float64,
+    "performance_change": pl.Float64,
+    "fairness_change": pl.Float64,
+    "chosen_share": pl.Float64,
+}
+PAIRS = {
+    "model": pl.String,
+    "run": pl.String,
+    "before": pl.Int64,
+    "after": pl.Int64,
+    "performance_before": pl.Float64,
+    "performance_after": pl.Float64,
+    "performance_change": pl.Float64,
+    "performance_low": pl.Float64,
+    "performance_high": pl.Float64,
+    "delta_before": pl.Float64,
+    "delta_after": pl.Float64,
+    "fairness_change": pl.Float64,
+    "fairness_low": pl.Float64,
+    "fairness_high": pl.Float64,
+    "before_may_be_zero": pl.Boolean,
+}
+CHANGES = {
+    "model": pl.String,
+    "run": pl.String,
+    "curve": pl.String,
+    "checkpoints": pl.Int64,
+    "last_before": pl.Int64,
+    "first_after": pl.Int64,
+    "mean_before": pl.Float64,
+    "mean_after": pl.Float64,
+    "p": pl.Float64,
+    "p_wander": pl.Float64,
+    "probability": pl.Float64,
+    "earliest": pl.Int64,
+    "latest": pl.Int64,
+    "bic_over_line": pl.Float64,
+}
+
+
+class Scale(NamedTuple):
+    """How differences of performance are told."""
+
+    sign: int
+    """−1 where less is better."""
+    factor: float
+    unit: str
+
+
+def scale_of(found: Sequence[Joined], *, higher_is_better: bool) -> Scale:
+    """Points, hundredths, for what is better higher and always within [0, 1]."""
+    values = np.concatenate([one.performance for one in found])
+    share = higher_is_better and bool(((values >= 0) & (values <= 1)).all())
+    return Scale(1 if higher_is_better else -1, *((100.0, "points") if share else (1.0, "units")))
+
+
+def pareto_front(performance: Floats, gap: Floats) -> Flags:
+    """Points that no other dominates: none as good in both and better in one.
+
+    Both are (…, c), greater performance and smaller gap are better; equal points stand or fall
+    together.
+
+    >>> pareto_front(np.array([3.0, 2.0, 2.0, 1.0]), np.array([9.0, 5.0, 5.0, 6.0])).tolist()
+    [True, True, True, False]
+    """
+    p, g = performance[..., None, :], gap[..., None, :]
+    own_p, own_g = performance[..., :, None], gap[..., :, None]
+    dominated = (p >= own_p) & (g <= own_g) & ((p > own_p) | (g < own_g))
+    front: Flags = np.logical_not(dominated.any(axis=-1))
+    return front
+
+
+def fairest(performance: Floats, gap: Floats, allowance: float) -> NDArray[np.int64]:
+    """Index of the smallest gap among points that lose at most `allowance` against the best.
+
+    (…, c) to (…); of equal gaps the better performance, then the earlier point.
+    """
+    best = performance.max(axis=-1, keepdims=True)
+    # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
+    allowed = performance >= best - allowance - 1e-12 * np.maximum(np.abs(best), 1)
+    masked = np.where(allowed, gap, np.inf)
+    least = masked == masked.min(axis=-1, keepdims=True)
+    chosen: NDArray[np.int64] = np.where(least, performance, -np.inf).argmax(axis=-1)
+    return chosen
+
+
+def size_interval(signed: Interval) -> Interval:
+    """Interval of a size, from that of the value with its sign: from 0 where that one holds 0.
+
+    Quantiles of the draws' sizes would leave out a size near 0 itself, as draws are larger.
+
+    >>> low, high = size_interval(Interval(np.array([-3.0, -1.0]), np.array([-2.0, 4.0])))
+    >>> low.tolist(), high.tolist()
+    ([2.0, 0.0], [3.0, 4.0])
+    """
+    low, high = np.abs(signed.low), np.abs(signed.high)
+    within = (signed.low <= 0) & (signed.high >= 0)
+    return Interval(np.where(within, 0.0, np.minimum(low, high)), np.maximum(low, high))
+
+
+def increase(before: Floats, after: Floats) -> Floats:
+    """Fairness increase in percent from gaps with or without sign; NaN where it was zero."""
+    size = np.abs(before)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change: Floats = np.where(size > 0, 100 * (size - np.abs(after)) / size, NAN)
+    return change
+
+
+def curve_table(found: Sequence[Joined], scale: Scale) -> pl.DataFrame:
+    """Both curves, their intervals, and the front."""
+    tables = []
+    for one in found:
+        performance = central_interval(one.performance_draws)
+        delta = central_interval(one.delta_draws)
+        gap = size_interval(delta)
+        front = pareto_front(scale.sign * one.performance, np.abs(one.delta))
+        tables.append(
+            pl.DataFrame(
+                {
+                    "model": one.model,
+                    "run": one.run,
+                    "step": pl.Series(one.steps, dtype=pl.Int64),
+                    "performance": one.performance,
+                    "performance_low": performance.low,
+                    "performance_high": performance.high,
+                    "delta": one.delta,
+                    "delta_low": delta.low,
+                    "delta_high": delta.high,
+                    "gap": np.abs(one.delta),
+                    "gap_low": gap.low,
+                    "gap_high": gap.high,
+                    "on_front": front,
+                    "front_share": _front_share(one, scale),
+                }
+            )
+        )
+    return pl.concat(tables)
+
+
+def _certain(one: Joined) -> bool:
+    """Whether every value of both sides has draws."""
+    return bool(
+        len(one.delta_draws)
+        and np.isfinite(one.delta_draws).all()
+        and np.isfinite(one.performance_draws).all()
+    )
+
+
+def _front_share(one: Joined, scale: Scale) -> Floats:
+    if not _certain(one):
+        return np.full(len(one.steps), NAN)
+    count = np.zeros(len(one.steps))
+    # In parts: all pairs of checkpoints in all resamples at once would be large.
+    for at in range(0, len(one.delta_draws), 50):
+        part = slice(at, at + 50)
+        draws = scale.sign * one.performance_draws[part], np.abs(one.delta_draws[part])
+        count += pareto_front(*draws).sum(axis=0)
+    share: Floats = count / len(one.delta_draws)
+    return share
+
+
+def choice_table(
+    found: Sequence[Joined], scale: Scale, allowances: Sequence[float]
+) -> pl.DataFrame:
+    """The fairest checkpoint for each allowance, in the scale's unit."""
+    rows: list[tuple[Any, ...]] = []
+    for one in found:
+        signed, gap = scale.sign * one.performance, np.abs(one.delta)
+        best = int(fairest(signed, gap, 0.0))
+        for allowance in allowances:
+            limit = allowance / scale.factor
+            at = int(fairest(signed, gap, limit))
+            share = NAN
+            if _certain(one):
+                drawn = fairest(scale.sign * one.performance_draws, np.abs(one.delta_draws), limit)
+                share = float((drawn == at).mean())
+            rows.append(
+                (
+                    *(one.model, one.run, float(allowance)),
+                    *(one.steps[best], one.performance[best], gap[best]),
+                    *(one.steps[at], one.performance[at], gap[at]),
+                    scale.factor * (signed[at] - signed[best]),
+                    float(increase(gap[best], gap[at])),
+                    share,
+                )
+            )
+    return pl.DataFrame(rows, schema=CHOICES, orient="row")
+
+
+def pair_table(found: Sequence[Joined], scale: Scale, pair: tuple[int, int] | None) -> pl.DataFrame:
+    """What changes between two checkpoints, for every run that has both.
+
+    Raises
+    ------
+    UsageError
+        No run has both steps.
+    """
+    if pair is None:
+        return pl.DataFrame(schema=PAIRS)
+    rows = [_pair(one, scale, *pair) for one in found if {*pair} <= {*one.steps}]
+    if not rows:
+        one = found[0]
+        lacking = [step for step in pair if step not in one.steps] or list(pair)
+        shown = ", ".join(map(str, one.steps[:12])) + (" …" if len(one.steps) > 12 else "")
+        raise UsageError(
+            f"step {lacking[0]} of the pair is not among those that both curves have; "
+            f"{one.model} {one.run} has {shown}"
+        )
+    return pl.DataFrame(rows, schema=PAIRS, orient="row")
+
+
+def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]:
+    b, a = one.steps.index(before), one.steps.index(after)
+    factor = scale.sign * scale.factor
+    performance, draws = one.performance, one.performance_draws
+    lost = _with_width(central_interval(factor * (draws[:, [a]] - draws[:, [b]])))
+    start = central_interval(one.delta_draws[:, [b]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = one.delta_draws[:, [a]] / one.delta_draws[:, [b]]
+    left = _with_width(size_interval(central_interval(ratio)))
+    fairness = Interval(100 * (1 - left.high), 100 * (1 - left.low))
+    # A gap without sign has draws on both sides of zero only if it is no larger than its error.
+    unsure = None if np.isnan(start.low[0]) else bool(start.low[0] <= 0 <= start.high[0])
+    return (
+        *(one.model, one.run, before, after),
+        *(performance[b], performance[a], factor * (performance[a] - performance[b])),
+        *(lost.low[0], lost.high[0]),
+        *(one.delta[b], one.delta[a], float(increase(one.delta[b], one.delta[a]))),
+        *(fairness.low[0], fairness.high[0], unsure),
+    )
+
+
+def _with_width(interval: Interval) -> Interval:
+    """NaN where all draws agree: no item differed, which says nothing of others that might."""
+    flat = interval.high - interval.low <= 1e-12
+    return Interval(np.where(flat, NAN, interval.low), np.where(flat, NAN, interval.high))
+
+
+def change_table(found: Sequence[Joined], *, seed: int) -> pl.DataFrame:
+    """The change of level of each curve; nulls where there is none to look for."""
+    rows: list[tuple[Any, ...]] = []
+    for one in found:
+        for name, values in (("performance", one.performance), ("delta", one.delta)):
+            head = (one.model, one.run, name, len(values))
+            change = change_point(values, seed=seed)
+            if change is None:
+                rows.append((*head, *([None] * (len(CHANGES) - len(head)))))
+                continue
+            rows.append(
+                (
+                    *head,
+                    *(one.steps[change.at - 1], one.steps[change.at]),
+                    *(change.mean_before, change.mean_after),
+                    *(change.p, change.p_wander, change.probability),
+                    *(one.steps[change.first], one.steps[change.last], change.bic_over_line),
+                )
+            )
+    return pl.DataFrame(rows, schema=CHANGES, orient="row")

@@ -1,0 +1,1 @@
+"""UnQover: subjects and attributes in questions that do not tell."""

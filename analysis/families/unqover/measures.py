@@ -1,0 +1,170 @@
+"""Aggregates of UnQover instances: γ and η by subject and attribute, bias intensity, intervals.
+
+Axis letters: `x` subjects, `a` attributes, `b` bootstrap resamples.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.stats.significance import (
+    Interval,
+    bootstrap_means,
+    cluster_counts,
+    mean_present,
+    percentile_interval,
+)
+
+SEED = 0
+MEANS = ("abs_c", "positional", "attributive")
+"""Numbers of single instances, averaged over them."""
+KEY = ("subject", "gender", "attribute", "attribute_class")
+
+
+class Grid(NamedTuple):
+    """γ and η of every subject with every attribute, (x, a); NaN where there is no instance."""
+
+    subjects: pl.DataFrame
+    """subject, gender: x rows."""
+    attributes: pl.DataFrame
+    """attribute, attribute_class: a rows."""
+    gamma: Floats
+    eta: Floats
+
+
+class Estimate(NamedTuple):
+    """A number with its interval; NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+def subject_attribute_cells(instances: pl.DataFrame) -> pl.DataFrame:
+    r"""γ(x, a) and η(x, a): means of C, and of its sign, oriented towards the subject x.
+
+    Over all instances that there are of a subject and an attribute, whichever partner and context
+    they have. The sign of 0 is 0.
+
+    Parameters
+    ----------
+    instances
+        `unqover_instances`, of one checkpoint and category.
+
+    Returns
+    -------
+    subject, gender, attribute, attribute_class, `gamma` and `eta` in [-1, 1], and the numbers of
+    instances, partners and contexts. Sorted by subject and attribute.
+
+    References
+    ----------
+    Li et al. 2020, eq. 7 and 8.
+    """
+    sides = [
+        instances.select(
+            *("attribute", "attribute_class", "context"),
+            subject=f"subject{own}",
+            partner=f"subject{other}",
+            gender=f"gender{own}",
+            c=sign * pl.col("c") + 0.0,  # no −0
+        )
+        for own, other, sign in ((1, 2, 1.0), (2, 1, -1.0))
+    ]
+    return (
+        pl.concat(sides)
+        .group_by(KEY)
+        .agg(
+            gamma=pl.col("c").mean(),
+            eta=pl.col("c").sign().mean(),
+            instances=pl.len().cast(pl.Int64),
+            partners=pl.col("partner").n_unique().cast(pl.Int64),
+            contexts=pl.col("context").n_unique().cast(pl.Int64),
+        )
+        .sort(KEY, nulls_last=True)
+    )
+
+
+def grid_of(cells: pl.DataFrame) -> Grid:
+    """The cells as arrays, subjects and attributes in the order of the alphabet."""
+    subjects = cells.select("subject", "gender").unique().sort(pl.all(), nulls_last=True)
+    attributes = cells.select("attribute", "attribute_class").unique()
+    attributes = attributes.sort(pl.all(), nulls_last=True)
+    placed = cells.join(
+        subjects.with_row_index("x"), on=["subject", "gender"], nulls_equal=True
+    ).join(attributes.with_row_index("a"), on=["attribute", "attribute_class"], nulls_equal=True)
+    at = placed["x"].to_numpy(), placed["a"].to_numpy()
+    gamma, eta = np.full((2, len(subjects), len(attributes)), np.nan)
+    gamma[at], eta[at] = placed["gamma"].to_numpy(), placed["eta"].to_numpy()
+    return Grid(subjects, attributes, gamma, eta)
+
+
+def subject_means(grid: Grid, bootstrap: int) -> tuple[Floats, Interval]:
+    """γ(x), the mean of γ(x, a) over attributes, (x,); its interval resamples attributes."""
+    counts = _counts(grid.gamma.shape[1], bootstrap)
+    draws = bootstrap_means(grid.gamma[:, None, :], counts)
+    attributes = np.count_nonzero(~np.isnan(grid.gamma), axis=1)
+    return mean_present(grid.gamma, axis=1), percentile_interval(draws, clusters=attributes)
+
+
+def model_level(instances: pl.DataFrame, grid: Grid, bootstrap: int) -> dict[str, Estimate]:
+    r"""`mu`, `eta`, `abs_c`, `positional` and `attributive`, each with a 95 % interval.
+
+    :math:`\mu=\mathrm{mean}_x\max_a|\gamma(x,a)|`, the bias intensity;
+    :math:`\eta=\mathrm{mean}_x\mathrm{mean}_a|\eta(x,a)|`; means of :math:`|C|` and of both errors
+    over instances. All in [0, 1].
+
+    Intervals are percentiles. Those of η, |C| and the errors resample attributes, with all their
+    instances: these share the attribute's words, whereas contexts are too few (four for gender),
+    and pairs are not independent, as a subject is in many. Resampled attributes would only lower a
+    maximum, and μ would lie above its own interval; so that of μ resamples subjects, of which it is
+    a mean. As subjects share partners, it is rough. Fewer than ten attributes, or subjects, have
+    none.
+
+    References
+    ----------
+    Li et al. 2020, §3.4. The intervals are ours.
+    """
+    x, a = grid.gamma.shape
+    counts = _counts(a, bootstrap)
+    greatest = np.nanmax(np.abs(grid.gamma), axis=1)
+    draws = bootstrap_means(greatest[None, None, :], _counts(x, bootstrap))
+    found = {"mu": _estimate(float(greatest.mean()), draws[:, 0], clusters=x)}
+    size = np.abs(grid.eta)
+    draws = mean_present(bootstrap_means(size[:, None, :], counts), axis=1)
+    found["eta"] = _estimate(
+        float(mean_present(mean_present(size, axis=1), axis=0)), draws, clusters=a
+    )
+    sums = _sums(instances, grid)
+    totals = counts @ sums
+    for at, name in enumerate(MEANS):
+        mean = float(sums[:, at].sum() / len(instances))
+        found[name] = _estimate(mean, totals[:, at] / totals[:, -1], clusters=a)
+    return found
+
+
+def _sums(instances: pl.DataFrame, grid: Grid) -> Floats:
+    """(a, 4): sums of `MEANS` and number of the instances of each attribute."""
+    key = ["attribute", "attribute_class"]
+    sums = instances.group_by(key).agg(
+        pl.col("c").abs().sum().alias("abs_c"),
+        pl.col("positional", "attributive").sum(),
+        pl.len().cast(pl.Float64).alias("instances"),
+    )
+    ordered = grid.attributes.join(
+        sums, on=key, how="left", nulls_equal=True, maintain_order="left"
+    )
+    return ordered.select(*MEANS, "instances").to_numpy()
+
+
+def _counts(clusters: int, resamples: int) -> Floats:
+    """How often each counts in each resample; no resamples of one alone."""
+    return cluster_counts(
+        np.arange(clusters), resamples=resamples if clusters > 1 else 0, seed=SEED
+    )
+
+
+def _estimate(value: float, draws: Floats, *, clusters: int) -> Estimate:
+    low, high = percentile_interval(draws[:, None], clusters=clusters)
+    return Estimate(value, float(low[0]), float(high[0]))

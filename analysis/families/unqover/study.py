@@ -1,0 +1,130 @@
+"""From banks to everything that UnQover has to say, in one call."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.families.unqover.figures import unqover_figures
+from logitbank.analysis.families.unqover.metric import ASKED, Cells, Unqover, unqover
+from logitbank.analysis.families.unqover.summary import unqover_summary
+from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.results.study import Study, write_study
+from logitbank.errors import AbsentError, BankError
+from logitbank.store import Bank
+
+FAMILY = "unqover-"
+"""How the names of its prompt sets begin."""
+ROWS = 400_000
+"""Of a batch: rows are as wide as their texts."""
+
+
+def unqover_study(
+    banks: Sequence[Path | Bank],
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    topk: int | None = None,
+    he_she: bool = False,
+    bootstrap: int = 1000,
+    cells: Cells = "last",
+    out: Path | None = None,
+) -> Study[Unqover]:
+    """UnQover of the checkpoints in banks and, with `out`, tables, figures and the report.
+
+    Parameters
+    ----------
+    prompts
+        Names of prompt sets; all that begin with `unqover-` and have been scored, if None.
+    models
+        Only these.
+
+    Other parameters are those of `logitbank.analysis.families.unqover.metric.unqover`.
+
+    Raises
+    ------
+    LogitbankError
+        A bank, prompt set or model that is not there, or what `unqover` refuses.
+    """
+    opened = open_banks(banks)
+    frames = _frames(opened, prompts, models)
+    names = _prompt_sets(opened, prompts)
+    result = unqover(
+        frames,
+        topk=topk,
+        he_she=he_she,
+        bootstrap=bootstrap,
+        cells=cells,
+        expected=expected_instances(opened, names),
+    )
+    summary = unqover_summary(result)
+    report = None
+    if out is not None:
+        named = ", ".join(result.unqover["model"].unique(maintain_order=True).to_list())
+        report = write_study(
+            out,
+            result,
+            title=f"UnQover: {named}",
+            summary=summary,
+            figures=unqover_figures(result),
+            provenance=pl.concat([bank.info() for bank in opened], how="diagonal_relaxed"),
+        )
+    return Study(result, tuple(summary), report)
+
+
+def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
+    """The instances that each model was asked in several prompt sets, for `unqover`."""
+    parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
+    return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
+
+
+def _frames(
+    banks: Sequence[Bank], prompts: Sequence[str] | None, models: Sequence[str] | None
+) -> list[pl.LazyFrame]:
+    """Scans of the prompt sets, in batches; a set without a score of any model is left out.
+
+    Sets of a category are put together, such as its train and its test part, and an instance of
+    several counts once. Questions to masked and to causal models have the same ids: those stay
+    apart.
+    """
+    names = _prompt_sets(banks, prompts)
+    frames = []
+    for causal in (False, True):
+        own = [name for name in names if name.endswith("-causal") == causal]
+        frames += batches(banks, own, models=models, rows=ROWS)
+    there = {m for bank in banks for name in names for m in _models(bank, name)}
+    for model in models or ():
+        if model not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise AbsentError(
+                f"no bank has scores of {', '.join(names)} from a model {model!r}; there are "
+                f"{known}"
+            )
+    if not frames:
+        raise BankError(
+            f"{banks[0].path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
+        )
+    return frames
+
+
+def _prompt_sets(banks: Sequence[Bank], prompts: Sequence[str] | None) -> list[str]:
+    there = sorted({name for bank in banks for name in bank.prompt_sets()})
+    names = [n for n in there if n.startswith(FAMILY)] if prompts is None else list(prompts)
+    absent = [name for name in names if name not in there]
+    if absent or not names:
+        what = f"prompt set {absent[0]!r}" if absent else "prompt set of UnQover"
+        whose = f"{banks[0].path} has no" if len(banks) == 1 else "none of the banks has a"
+        raise AbsentError(
+            f"{whose} {what}; there are {', '.join(there) or 'none'}. Run `logitbank extract "
+            f"{banks[0].path} --suite … --prompts unqover-gender` first"
+        )
+    return names
+
+
+def _models(bank: Bank, prompts: str) -> set[str]:
+    """Models with a deposit of a prompt set, if there is one."""
+    if prompts not in bank.prompt_sets():
+        return set()
+    return {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}

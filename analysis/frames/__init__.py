@@ -1,0 +1,1 @@
+"""Frames from banks and files: batches, pieces, expressions."""

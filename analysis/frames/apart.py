@@ -1,0 +1,64 @@
+"""Banks that are analysed together hold different checkpoints of what they are asked about."""
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from logitbank.analysis.frames.same_prompts import same_table
+from logitbank.errors import UsageError
+from logitbank.store import Bank, Deposit, View, open_bank
+from logitbank.store.remote.mirror import mirror_of
+
+
+def open_banks(banks: Iterable[Path | Bank]) -> list[Bank]:
+    """Open banks and views, each of which may be named once.
+
+    Raises
+    ------
+    UsageError
+        Two are the same one.
+    LogitbankError
+        As `open_bank`.
+    """
+    opened: list[Bank] = []
+    folders: set[Path | int] = set()
+    for given in banks:
+        bank = open_bank(given)
+        folder = bank.folder if isinstance(bank, View) else bank.path
+        key = id(bank) if folder is None else folder.resolve()
+        if key in folders:
+            raise UsageError(f"{place_of(bank)} is named twice; name each bank once")
+        folders.add(key)
+        opened.append(bank)
+    return opened
+
+
+def check_checkpoints_apart(
+    banks: Sequence[Bank], prompts: str, deposits: Sequence[Iterable[Deposit]]
+) -> None:
+    """Raise UsageError where two banks have all scores of one checkpoint on the same prompts.
+
+    `deposits` are those of each bank that are analysed.
+    """
+    held = [{(d.checkpoint, d.query_set): d for d in own} for own in deposits]
+    for (one, own), (other, theirs) in combinations(zip(banks, held, strict=True), 2):
+        common = [key for key in own if key in theirs]
+        if not common or not same_table(one, other, prompts):
+            continue
+        asked = set(one.prompts(prompts).select("query_set").unique().collect().to_series())
+        for checkpoint, name in common:
+            both = own[checkpoint, name], theirs[checkpoint, name]
+            if name in asked and all(deposit.complete for deposit in both):
+                raise UsageError(
+                    f"{checkpoint} is scored on {prompts!r} in both {place_of(one)} and"
+                    f" {place_of(other)}; leave out one of the banks, or put them together with"
+                    " `logitbank merge`"
+                )
+
+
+def place_of(bank: Bank) -> str:
+    """Where a person finds a bank or a view: a folder or a URL."""
+    if isinstance(bank, View) and bank.folder is not None:
+        return str(bank.folder)
+    copy = mirror_of(bank.path)
+    return copy.url if copy else str(bank.path)

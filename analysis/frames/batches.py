@@ -1,0 +1,156 @@
+"""Scans in batches of checkpoints: what an analysis holds at once does not grow with their number.
+
+A batch has a bounded number of rows, not of checkpoints. See decision 019.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.frames.apart import check_checkpoints_apart
+from logitbank.analysis.frames.same_prompts import check_same_prompts
+from logitbank.errors import UsageError
+from logitbank.store import Bank, Deposit
+from logitbank.store.read.scan import scan
+
+Scan = pl.LazyFrame | pl.DataFrame | Sequence[pl.LazyFrame]
+"""One frame, or several with different checkpoints, to be worked through one after the other."""
+
+ROWS = 800_000
+"""Of a batch: sixteen checkpoints of WinoBias in five orders, for which fairness takes 250 MB."""
+
+Place = tuple[str, int | None]
+"""Run and step; null is a release."""
+
+
+def batches(
+    banks: Bank | Sequence[Bank],
+    prompts: str | Sequence[str],
+    *,
+    models: Collection[str] | None = None,
+    steps: Collection[int | None] | None = None,
+    rows: int = ROWS,
+) -> list[pl.LazyFrame]:
+    """`Bank.scan` of banks that hold a prompt set, in frames of about `rows` rows.
+
+    A frame has whole checkpoints, and with them those of other models at the same run and step,
+    which may be compared. Analyses take the list in a scan's place and give the same numbers.
+
+    Parameters
+    ----------
+    prompts
+        Or several prompt sets, put together by checkpoint: of every bank those that it holds.
+    models, steps
+        Keep these checkpoints; all if None.
+
+    Raises
+    ------
+    BankError
+        As `Bank.scan`. Of several prompt sets those without a score are left out.
+    UsageError
+        Two banks have other content of one prompt, or the scores of one checkpoint.
+    """
+    banks = [banks] if isinstance(banks, Bank) else banks
+    if isinstance(prompts, str):
+        held = [_held(bank, prompts, models, steps) for bank in banks]
+        _check_same(banks, [prompts] * len(banks), held)
+        for bank, own in zip(banks, held, strict=True):
+            if not own.deposits and (models is None or not any(other.deposits for other in held)):
+                bank.scan(prompts, models=models, steps=steps)  # says what there is
+    else:
+        both = [(bank, name) for bank in banks for name in bank.prompt_sets() if name in prompts]
+        held = [_held(bank, name, models, steps) for bank, name in both]
+        _check_same([bank for bank, _ in both], [name for _, name in both], held)
+    found = []
+    for batch in _divided(held, rows):
+        frames = [
+            scan(own.prompts, deposits)
+            for own in held
+            if (deposits := [d for place in batch for d in own.deposits.get(place, ())])
+        ]
+        found.append(pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0])
+    return found
+
+
+def frames_of(given: Scan) -> list[pl.LazyFrame]:
+    """The frames of a scan, or the one.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    if isinstance(given, pl.LazyFrame | pl.DataFrame):
+        return [given.lazy()]
+    if not given:
+        raise UsageError("there is no frame to analyse; give a scan, or what `batches` gives")
+    return [frame.lazy() for frame in given]
+
+
+def check_apart(parts: Sequence[pl.DataFrame]) -> None:
+    """Raise UsageError where two frames of a scan, by their checkpoints, have the same one."""
+    keys = pl.concat(part.select("model", "run", "step").unique() for part in parts)
+    twice = keys.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all())
+    if len(twice):
+        model, run, step = twice.row(0)
+        name = "release" if step is None else f"step {step}"
+        raise UsageError(
+            f"{model} {run} {name} is in several frames; each frame of a scan has checkpoints of "
+            "its own, so concatenate those"
+        )
+
+
+class _Held(NamedTuple):
+    """What a bank has of a prompt set: listed once, as a scan of each batch would list it again."""
+
+    prompts: pl.LazyFrame
+    rows: Mapping[str, int]
+    """Of each query set, for one deposit; fewer where blocks are not committed."""
+    deposits: Mapping[Place, list[Deposit]]
+
+
+def _check_same(banks: Sequence[Bank], names: Sequence[str], held: Sequence[_Held]) -> None:
+    """Of banks that give rows of a prompt set."""
+    giving: dict[str, list[tuple[Bank, list[Deposit]]]] = {}
+    for bank, name, own in zip(banks, names, held, strict=True):
+        if own.deposits:
+            deposits = [d for place in own.deposits.values() for d in place]
+            giving.setdefault(name, []).append((bank, deposits))
+    for name, given in giving.items():
+        own_banks = [bank for bank, _ in given]
+        check_same_prompts(own_banks, name)
+        check_checkpoints_apart(own_banks, name, [deposits for _, deposits in given])
+
+
+def _held(
+    bank: Bank, prompts: str, models: Collection[str] | None, steps: Collection[int | None] | None
+) -> _Held:
+    table = bank.prompts(prompts)
+    rows = dict(table.group_by("query_set").len().collect().iter_rows())
+    deposits: dict[Place, list[Deposit]] = {}
+    for deposit in bank.deposits():
+        checkpoint = deposit.checkpoint
+        if (
+            deposit.query_set in rows
+            and (models is None or checkpoint.model in models)
+            and (steps is None or checkpoint.step in steps)
+        ):
+            deposits.setdefault((checkpoint.run, checkpoint.step), []).append(deposit)
+    return _Held(table, rows, deposits)
+
+
+def _divided(held: Sequence[_Held], rows: int) -> Iterator[list[Place]]:
+    """The places of each batch, of one run and as even as can be."""
+    sizes: dict[str, dict[int | None, int]] = {}
+    for own in held:
+        for (run, step), deposits in own.deposits.items():
+            steps = sizes.setdefault(run, {})
+            steps[step] = steps.get(step, 0) + sum(own.rows[d.query_set] for d in deposits)
+    for run in sorted(sizes):
+        ordered = sorted(sizes[run], key=lambda step: (step is None, step or 0))
+        number = min(len(ordered), ceil(sum(sizes[run].values()) / rows))
+        for part in np.array_split(np.arange(len(ordered)), max(number, 1)):
+            yield [(run, ordered[i]) for i in part]

@@ -1,0 +1,74 @@
+"""What the prompt sets of banks ask of each model: what is missing is counted against it."""
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from logitbank.store import Bank
+from logitbank.store.deposits.tables import query_sets_of, tokenizer_of
+from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.wording import counted
+
+
+def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -> pl.DataFrame:
+    """The distinct values of some columns of a prompt set, by model: model, then `columns`.
+
+    A model is asked what the prompt set has for its tokenizer, whether or not any checkpoint has a
+    score of it. Models without a deposit of the prompt set are not there, nor are prompt sets that
+    lack a column.
+    """
+    empty = pl.DataFrame(
+        schema={"model": pl.String} | {c: PROMPTS_SCHEMA.get(c, pl.String()) for c in columns}
+    )
+    parts = []
+    for bank in banks:
+        if prompts not in bank.prompt_sets():
+            continue
+        lazy = bank.prompts(prompts)
+        if not set(columns).issubset(lazy.collect_schema().names()):
+            continue
+        table = lazy.select("query_set", *columns).unique().collect()
+        for model, query_sets in expected_query_sets(bank, prompts).items():
+            own = table.filter(pl.col("query_set").is_in(list(query_sets))).drop("query_set")
+            parts.append(own.select(pl.lit(model).alias("model"), *columns).unique())
+    return pl.concat(parts, how="vertical_relaxed").unique() if parts else empty
+
+
+def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]]:
+    """By model with a deposit of a prompt set: those of its query sets that have its tokenizer."""
+    names = query_sets_of(bank.prompts(prompts))
+    scored: dict[str, set[str]] = {}
+    for deposit in bank.deposits():
+        if deposit.query_set in names:
+            scored.setdefault(deposit.checkpoint.model, set()).add(deposit.query_set)
+    if all(own == set(names) for own in scored.values()):
+        return {model: frozenset(names) for model in scored}
+    # A query set names its tokenizer in a file of its own, which is not needed above.
+    made_by = {name: tokenizer_of(bank.path, name) for name in names}
+    asked = {}
+    for model, own in scored.items():
+        tokenizers = {made_by[name] for name in own}
+        asked[model] = frozenset(name for name in names if made_by[name] in tokenizers)
+    return asked
+
+
+def expected_pieces(
+    banks: Sequence[Bank], prompts: str, *, own: Sequence[str] = ()
+) -> pl.DataFrame:
+    """How many pieces each prompt has: model, prompt_id, pieces, and `own` columns of prompts."""
+    rows = expected_rows(banks, prompts, ("prompt_id", "piece", *own))
+    return rows.group_by("model", "prompt_id").agg(
+        pl.col(own).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
+    )
+
+
+def missing_sentence(missing: int, noun: str, plural: str = "", *, checkpoints: int = 1) -> str:
+    """That so many are missing.
+
+    >>> missing_sentence(1508, "pair", checkpoints=3)
+    '1,508 pairs missing at 3 checkpoints, whose numbers are over what is there.'
+    """
+    return (
+        f"{counted(missing, noun, plural)} missing at {counted(checkpoints, 'checkpoint')}, whose "
+        "numbers are over what is there."
+    )

@@ -1,0 +1,1 @@
+"""Result files of lm-evaluation-harness: read and written."""

@@ -1,0 +1,213 @@
+"""Result files of lm-evaluation-harness, old and new layout, as one tidy table.
+
+A file is one model at one training step with the metrics of its tasks. The old layout names a
+metric `acc`, the new one `acc,none` (with the filter that was applied to the answers).
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.frames.json_files import json_object
+from logitbank.errors import UsageError
+
+SCHEMA = {
+    "model": pl.String,
+    "run": pl.String,
+    "step": pl.Int64,
+    "task": pl.String,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "stderr": pl.Float64,
+    "file": pl.String,
+}
+NEW_NAMES = {"ppl": "perplexity", "likelihood_difference": "likelihood_diff"}
+"""Names of the old layout that the new one changed."""
+OWN_KEY = "logitbank"
+"""Where our own files say model, run and step."""
+STEP = re.compile(r"(?:^|[^A-Za-z])step[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE)
+LARGEST_STEP = 10**18
+KIND = "result file"
+SHOWN = 12
+
+
+def read_harness(paths: Iterable[Path | str], *, task: str = "lambada_openai") -> pl.DataFrame:
+    """The metrics of one task in result files, one row per file and metric.
+
+    Columns model, run, step, task, metric, value, stderr (NaN where there is none), file; sorted
+    by model, run, step and metric. A metric has the name of the new layout without its filter
+    `none`: `acc`, `perplexity` (`ppl` in the old one), `exact_match,strict-match`. Values that are
+    text, such as "N/A" and the alias, are left out. Files that repeat another count once.
+
+    Model and step come from the configuration in the file (`pretrained=…,revision=step13000`),
+    and where that lacks one, from the file's name (`pythia-160m-step13000.json`). A file says
+    nothing of runs: its run is `main`.
+
+    Raises
+    ------
+    UsageError
+        A file that is not there, is no JSON, or is no result file; one without the task, without a
+        number of it, or without a step; a value that is not finite; a standard error that is
+        negative or infinite; two files that differ in a metric of one model and step.
+    """
+    tables = [_read(Path(path), task) for path in paths]
+    if not tables:
+        raise UsageError("no result file was given; name one or more .json files")
+    return _merged(pl.concat(tables))
+
+
+def checked_harness(document: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """The `results` of a document: task to metrics."""
+    results = document.get("results")
+    if not isinstance(results, dict) or not all(isinstance(v, dict) for v in results.values()):
+        raise UsageError(
+            f"{path} is no result file of lm-evaluation-harness: it has no `results` by task"
+        )
+    return results
+
+
+def _read(path: Path, task: str) -> pl.DataFrame:
+    document = json_object(path, KIND)
+    results = checked_harness(document, path)
+    if task not in results:
+        names = sorted(results)
+        more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+        raise UsageError(
+            f"{path} has no results of task {task!r}; it has "
+            f"{', '.join(names[:SHOWN]) or 'none'}{more}; choose one with --task"
+        )
+    model, run, step = checkpoint_of(document, path)
+    metrics = _metrics(results[task], path)
+    if not metrics:
+        raise UsageError(f"{path} has no number of task {task!r}; leave the file out")
+    rows = [
+        (model, run, step, task, metric, value, stderr, str(path))
+        for metric, (value, stderr) in metrics.items()
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, int]:
+    """Model, run and step that a document is of.
+
+    >>> config = {"model_args": "pretrained=EleutherAI/pythia-70m,revision=step512"}
+    >>> checkpoint_of({"config": config}, Path("x.json"))
+    ('EleutherAI/pythia-70m', 'main', 512)
+    >>> checkpoint_of({}, Path("evals/pythia-160m-step13000.json"))
+    ('pythia-160m', 'main', 13000)
+    """
+    if isinstance(own := document.get(OWN_KEY), dict):
+        model, run, step = (own.get(key) for key in ("model", "run", "step"))
+        named = isinstance(model, str) and isinstance(run, str)
+        if named and step is None:
+            raise UsageError(f"{path} is of a release, which has no step; leave it out")
+        if not (named and type(step) is int and 0 <= step < LARGEST_STEP):
+            raise UsageError(
+                f"{path}: its key {OWN_KEY} has the model {model!r}, run {run!r} and step "
+                f"{step!r:.40}; they are two texts and a number of steps"
+            )
+        return str(model), str(run), step
+    config = document.get("config")
+    config = config if isinstance(config, dict) else {}
+    args = _model_args(config.get("model_args"))
+    told = document.get("model_name")
+    pretrained = args.get("pretrained") or (told if isinstance(told, str) else "")
+    revision = args.get("revision") or str(config.get("model_revision") or "")
+    found = next((m for text in (revision, pretrained, path.stem) if (m := _step(text))), None)
+    if found is None:
+        raise UsageError(
+            f"no training step is in {path}: neither its configuration (revision "
+            f"{revision or 'none'!r}) nor its name has one; name the file <model>-step<number>.json"
+        )
+    model = _before_step(pretrained) or _before_step(path.stem)
+    if not model:
+        raise UsageError(
+            f"no model is named in {path}, neither in its configuration nor in its name; "
+            "name the file <model>-step<number>.json"
+        )
+    return model, "main", int(found[1])
+
+
+def _step(text: str) -> re.Match[str] | None:
+    """The last step in a text, as folders come from the outside in."""
+    return next(iter(reversed(list(STEP.finditer(text)))), None)
+
+
+def _model_args(args: object) -> dict[str, str]:
+    """From `a=b,c=d`, or the mapping that newer files have."""
+    if isinstance(args, dict):
+        return {str(key): str(value) for key, value in args.items() if value is not None}
+    if not isinstance(args, str):
+        return {}
+    pairs = (part.split("=", maxsplit=1) for part in args.split(",") if "=" in part)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _before_step(text: str) -> str:
+    """The model's name in a name or path that may end in a step."""
+    text = text.strip().rstrip("/")
+    match = _step(text)
+    name = text if match is None else text[: match.start()].rstrip("/-_. ")
+    # A folder on somebody's disk says no more than its last part.
+    local = name.startswith(("/", ".", "~")) or text.count("/") > 1
+    return name.rsplit("/", maxsplit=1)[-1].lstrip(".~") if local else name
+
+
+def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float, float]]:
+    """Metric to value and standard error."""
+    known: dict[str, float] = {}
+    for key, value in values.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue  # "N/A", an alias
+        name, _, kind = key.partition(",")
+        is_error = name.endswith("_stderr")
+        base = name.removesuffix("_stderr")
+        base = NEW_NAMES.get(base, base) + (f",{kind}" if kind not in ("", "none") else "")
+        known[f"{base} stderr" if is_error else base] = _float(value)
+    # A standard error of NaN is that of one example.
+    odd = [
+        (name, v)
+        for name, v in known.items()
+        if (not 0 <= v < math.inf and v == v if name.endswith(" stderr") else v - v != 0)
+    ]
+    if odd:
+        name, value = odd[0]
+        what = "no standard error" if name.endswith(" stderr") else "not finite"
+        raise UsageError(
+            f"{path} has {value} for {name}, which is {what} ({len(odd)} such values); leave the "
+            "file out, or evaluate that checkpoint again"
+        )
+    nan = float("nan")
+    return {
+        name: (value, known.get(f"{name} stderr", nan))
+        for name, value in known.items()
+        if not name.endswith(" stderr")
+    }
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of 400 digits
+        return math.inf
+
+
+def _merged(table: pl.DataFrame) -> pl.DataFrame:
+    """One row per checkpoint and metric; an error where files disagree."""
+    key = ["model", "run", "step", "task", "metric"]
+    apart = table.group_by(key, maintain_order=True).agg(
+        pl.col("value").n_unique().alias("values"), pl.col("file").alias("files"), pl.col("value")
+    )
+    if len(apart := apart.filter(pl.col("values") > 1)):
+        row = apart.row(0, named=True)
+        other = next(i for i, v in enumerate(row["value"]) if v != row["value"][0])
+        raise UsageError(
+            f"{row['files'][0]} and {row['files'][other]} are both {row['model']} step "
+            f"{row['step']}, with {row['metric']} {row['value'][0]:g} and "
+            f"{row['value'][other]:g} ({len(apart)} such cases); leave one of them out"
+        )
+    return table.unique(key, keep="first", maintain_order=True).sort(key)

@@ -1,0 +1,1 @@
+"""Single prompts: their scores, movements and differences."""

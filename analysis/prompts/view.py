@@ -1,0 +1,197 @@
+"""Which prompts move through training, and which differ between two checkpoints; tidy rows."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.errors import UsageError
+from logitbank.store import Bank
+from logitbank.store.bank import among
+
+Between = tuple[int | None, int | None]
+"""Two training steps; None is the release."""
+
+
+def changes(
+    bank: Bank,
+    prompts: str,
+    *,
+    between: Between | None = None,
+    models: Collection[str] | str | None = None,
+    runs: Collection[str] | str | None = None,
+) -> Iterator[tuple[PromptScores, pl.DataFrame]]:
+    """`movements` of every model and run, or their `differences` between two checkpoints.
+
+    One after the other, each with the scores it is of. Where `between` is given, only those two
+    checkpoints are read, of the models and runs that have both.
+
+    Raises
+    ------
+    UsageError
+        No such model and run has the two checkpoints.
+    BankError
+        The bank has no such prompts, or no deposit of them by such models.
+    """
+    if between is None:
+        found = prompt_scores(bank, prompts, models=models, runs=runs)
+        return ((scores, movements(scores)) for scores in found)
+    before, after = between
+    there: dict[tuple[str, str], set[int | None]] = {}
+    held = bank.deposits_of(prompts)
+    for deposit in among(among(held, "model", models), "run", runs) if held else ():
+        checkpoint = deposit.checkpoint
+        there.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
+    if there and not any(steps.issuperset(between) for steps in there.values()):
+        for (model, run), steps in there.items():
+            for step in between:
+                if step not in steps:
+                    raise _no_step(f"{model} {run}", steps, step)
+    both = prompt_scores(bank, prompts, models=models, runs=runs, steps=set(between))
+    return (
+        (scores, differences(scores, before, after))
+        for scores in both
+        if set(scores.steps) == set(between)
+    )
+
+
+def movements(scores: PromptScores) -> pl.DataFrame:
+    """How far each prompt's probabilities move through training, the farthest first.
+
+    The movement of an option is its largest minus its smallest share over the checkpoints that
+    have it; that of a prompt is its options' largest. Where no prompt has two options, it is the
+    probability that moves (`PromptScores.measure`); of a sentence that is the product over its
+    tokens, so short ones move most.
+
+    Returns
+    -------
+    One row per prompt × order that is scored anywhere: model, run, prompt_id, order_seed, option
+    (which moves most; of equals the first), movement, low, low_step, high, high_step (the first
+    such checkpoint; null is the release). Equal movements, to 12 decimals of a share, are in the
+    order of the prompts.
+    """
+    values = scores.values()
+    low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
+    prompt, option = _largest(scores, high - low)
+    chosen = values[:, option]
+    lowest = np.argmin(np.where(np.isnan(chosen), np.inf, chosen), axis=0)
+    highest = np.argmax(np.where(np.isnan(chosen), -np.inf, chosen), axis=0)
+    steps = pl.Series(scores.steps, dtype=pl.Int64)
+    return _named(scores, prompt, option).with_columns(
+        movement=(high - low)[option],
+        low=low[option],
+        low_step=steps.gather(lowest),
+        high=high[option],
+        high_step=steps.gather(highest),
+    )
+
+
+def differences(scores: PromptScores, before: int | None, after: int | None) -> pl.DataFrame:
+    """How much each prompt's probabilities differ between two checkpoints, the most first.
+
+    Shares, or where no prompt has two options, probabilities (`PromptScores.measure`).
+
+    Parameters
+    ----------
+    before, after
+        Training steps; None is the release.
+
+    Returns
+    -------
+    One row per prompt × order that both checkpoints score: model, run, prompt_id, order_seed,
+    option (that with the largest difference, whatever its sign; of equals the first), before,
+    after, difference (after − before). By the size of the difference; equal ones, to 12 decimals of
+    a share, are in the order of the prompts.
+
+    Raises
+    ------
+    UsageError
+        The model and run have no such checkpoint.
+    """
+    at = [_index(scores, step) for step in (before, after)]
+    values = scores.values()[at]
+    difference = values[1] - values[0]
+    prompt, option = _largest(scores, np.abs(difference))
+    return _named(scores, prompt, option).with_columns(
+        before=values[0, option], after=values[1, option], difference=difference[option]
+    )
+
+
+def prompt_rows(scores: PromptScores) -> pl.DataFrame:
+    """Everything as tidy rows, one per checkpoint × option, by step.
+
+    Returns
+    -------
+    Columns model, run, step (null is the release), prompt_id, order_seed, option, is_answer,
+    logprob (nats), probability, share, rank; null where not scored, rank also where the option
+    has several pieces.
+    """
+    c, o = scores.logprob.shape
+    about = scores.options.select("prompt", "option", "is_answer").with_columns(
+        scores.prompts.select("prompt_id", "order_seed")[scores.options["prompt"]]
+    )
+    rank = scores.rank.ravel()
+    return pl.DataFrame(
+        {
+            "model": [scores.model] * (c * o),
+            "run": [scores.run] * (c * o),
+            "step": pl.Series(scores.steps, dtype=pl.Int64).gather(np.repeat(np.arange(c), o)),
+        }
+    ).with_columns(
+        about[np.tile(np.arange(o), c)].select("prompt_id", "order_seed", "option", "is_answer"),
+        logprob=pl.Series(scores.logprob.ravel()).fill_nan(None),
+        probability=pl.Series(np.exp(scores.logprob).ravel()).fill_nan(None),
+        share=pl.Series(scores.share().ravel()).fill_nan(None),
+        rank=pl.when(pl.Series(rank > 0)).then(pl.Series(rank)),
+    )
+
+
+def step_name(step: int | None) -> str:
+    return "release" if step is None else f"step {step}"
+
+
+def _largest(
+    scores: PromptScores, size: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each prompt with a size that is no NaN, its index and its largest option; largest first.
+
+    Two shares that add up to 1 move equally, but for rounding: it decides nothing.
+    """
+    if scores.measure == "share":
+        size = np.round(size, 12)
+    prompt = scores.options["prompt"].to_numpy()
+    there = np.flatnonzero(~np.isnan(size))
+    order = there[np.lexsort((there, -size[there], prompt[there]))]
+    option = order[np.flatnonzero(np.diff(prompt[order], prepend=-1))]
+    option = option[np.argsort(-size[option], kind="stable")]
+    return prompt[option], option
+
+
+def _named(
+    scores: PromptScores, prompt: NDArray[np.int64], option: NDArray[np.int64]
+) -> pl.DataFrame:
+    return scores.prompts[prompt].select(
+        pl.lit(scores.model).alias("model"),
+        pl.lit(scores.run).alias("run"),
+        "prompt_id",
+        "order_seed",
+        scores.options["option"].gather(option),
+    )
+
+
+def _index(scores: PromptScores, step: int | None) -> int:
+    if step not in scores.steps:
+        raise _no_step(f"{scores.model} {scores.run}", scores.steps, step)
+    return scores.steps.index(step)
+
+
+def _no_step(who: str, steps: Iterable[int | None], step: int | None) -> UsageError:
+    known = sorted(s for s in steps if s is not None)
+    has = [f"{len(known)} from step {known[0]} to {known[-1]}"] if known else []
+    has += ["the release"] if None in steps else []
+    near = ""
+    if step is not None and known:
+        near = f" (nearest: {min(known, key=lambda other: abs(other - step))})"
+    return UsageError(f"{who} has no {step_name(step)}{near}; it has {' and '.join(has)}")

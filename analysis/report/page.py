@@ -1,0 +1,263 @@
+"""One self-contained HTML page with interactive figures, sortable tables and single prompts.
+
+Text in a bank comes from strangers. The template escapes it; what the page's script shows travels
+as JSON in which no tag can end, and only ever becomes text there. A policy in the page allows its
+two scripts by their digests, and nothing from the network.
+"""
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from logitbank.analysis.report.plot import prompt_plot
+from logitbank.analysis.report.prompts import SERIES
+from logitbank.analysis.results.files import replace_file
+
+if TYPE_CHECKING:
+    from bokeh.model import Model
+
+    from logitbank.analysis.drawing.interactive import Interactive
+
+FIGURES = 5_000_000
+"""Most characters of all figures together; what is beyond is left out, and said so."""
+CELLS = 250_000
+"""Most cells of all tables together; 9 bytes each."""
+ROWS = 2_000
+"""Most rows of a table."""
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section of the page: an analysis."""
+
+    id: str
+    title: str
+    prompts: Sequence[str]
+    about: str = ""
+    """What it asks, in plain words."""
+    findings: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    problem: str = ""
+    figures: "Mapping[str, Interactive]" = field(default_factory=dict)
+    figure_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """What each figure draws."""
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+
+
+def write_page(
+    path: Path | str,
+    *,
+    title: str,
+    lead: str,
+    parts: Sequence[Part],
+    prompts: Sequence[Json] = (),
+    unread: Sequence[str] = (),
+    about: Mapping[str, str],
+    bank_tables: Mapping[str, pl.DataFrame],
+    cautions: Sequence[str],
+    version: str,
+) -> None:
+    """Write the page; it is replaced at once when it is complete.
+
+    Parameters
+    ----------
+    lead
+        A sentence under the title.
+    parts
+        Analyses, in order.
+    prompts
+        `page_prompts.prompt_data` of each prompt set.
+    unread
+        Why prompts of other sets are not shown.
+    about
+        Title, licence and so on of the bank; blank ones are left out.
+    bank_tables
+        What it holds and how it was made; the first is open.
+    """
+    from bokeh.resources import Resources
+    from jinja2 import Environment, StrictUndefined
+
+    every = [
+        *(
+            table
+            for part in parts
+            for table in (*part.figure_tables.values(), *part.tables.values())
+        ),
+        *bank_tables.values(),
+    ]
+    data = _Data(rows=rows_that_fit([table.shape for table in every]))
+    shown = [data.part(part) for part in parts]
+    own_tables = [data.table(name, table) for name, table in bank_tables.items()]
+    text = {name: _resource(name) for name in ("page.html", "page.css", "page.js")}
+    library = Resources(mode="inline", components=["bokeh"], minified=True)
+    scripts = [_script("\n".join(library.js_raw)), _script(text["page.js"])]
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    page = environment.from_string(text["page.html"]).render(
+        title=title,
+        lead=lead,
+        parts=shown,
+        prompts=_prompt_note(prompts),
+        unread=unread,
+        about={name: value for name, value in about.items() if value},
+        bank_tables=own_tables,
+        cautions=cautions,
+        version=version,
+        css=text["page.css"],
+        data=_json(
+            {
+                "figures": data.figures,
+                "tables": data.tables,
+                "prompts": list(prompts),
+                "promptPlot": prompt_plot() if prompts else None,
+            }
+        ),
+        library=scripts[0],
+        script=scripts[1],
+        script_hashes=[_digest(script) for script in scripts],
+    )
+    replace_file(Path(path), page.encode())
+
+
+class _Data:
+    """What the page's script reads, and the places where it shows it."""
+
+    def __init__(self, *, rows: int) -> None:
+        self.figures: list[Json] = []
+        self.tables: list[Json] = []
+        self._rows = rows
+        self._size = 0
+
+    def table(self, name: str, frame: pl.DataFrame) -> Json:
+        self.tables.append(table_data(name, frame, rows=self._rows))
+        return {"index": len(self.tables) - 1, "name": name, "total": len(frame)}
+
+    def fits(self, figure: "Interactive") -> bool:
+        """Whether there is room for another figure; if so, it is kept."""
+        spec = {"item": embedded(figure.model), "meta": figure.meta, "traces": figure.traces}
+        size = len(_json(spec))
+        if self._size + size > FIGURES:
+            return False
+        self._size += size
+        self.figures.append(spec)
+        return True
+
+    def figure(self, name: str, figure: "Interactive", table: pl.DataFrame | None) -> Json:
+        return {
+            "index": len(self.figures) - 1,
+            "title": figure.meta["title"],
+            "caption": figure.meta["caption"],
+            "tables": [] if table is None else [self.table(name, table)],
+        }
+
+    def part(self, part: Part) -> Json:
+        figures = [
+            self.figure(name, figure, part.figure_tables.get(name))
+            for name, figure in part.figures.items()
+            if self.fits(figure)
+        ]
+        return {
+            "id": part.id,
+            "title": part.title,
+            "prompts": part.prompts,
+            "about": part.about,
+            "findings": part.findings,
+            "notes": part.notes,
+            "problem": part.problem,
+            "figures": figures,
+            "left_out": len(part.figures) - len(figures),
+            "tables": [self.table(name, table) for name, table in part.tables.items()],
+        }
+
+
+def embedded(model: "Model") -> Json:
+    """A model of Bokeh's as the page's script embeds it."""
+    from bokeh.embed import json_item
+
+    return dict(json_item(model))
+
+
+def rows_that_fit(shapes: Sequence[tuple[int, int]]) -> int:
+    """Most rows of a table so that all tables together have at most `CELLS` cells.
+
+    >>> rows_that_fit([(100, 5)]), rows_that_fit([(10_000, 10)] * 100)
+    (2000, 250)
+    """
+    rows = ROWS
+    while rows > 1 and sum(min(rows, height) * width for height, width in shapes) > CELLS:
+        rows //= 2
+    return rows
+
+
+def table_data(name: str, frame: pl.DataFrame, *, rows: int = ROWS) -> Json:
+    """The first rows of a table by columns, for JSON: floats with six digits, NaN as text.
+
+    >>> table_data("t", pl.DataFrame({"x": [1 / 3, float("nan"), None]}))["values"]
+    [[0.333333, 'NaN', None]]
+    """
+    shown = frame.head(rows)
+    return {
+        "name": name,
+        "columns": frame.columns,
+        "numeric": [dtype.is_numeric() for dtype in frame.dtypes],
+        "values": [[_value(value) for value in column] for column in shown.iter_columns()],
+        "total": len(frame),
+    }
+
+
+def _value(value: object) -> object:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(f"{value:.6g}")
+        return str(value).replace("nan", "NaN").replace("inf", "Infinity")
+    return value if value is None or isinstance(value, bool | int) else str(value)
+
+
+def _prompt_note(prompts: Sequence[Json]) -> str:
+    if not prompts:
+        return ""
+    held = sum(len(one["prompts"]) for one in prompts)
+    total = sum(one["total"] for one in prompts)
+    left = sum(one["left_out"] for one in prompts)
+    series = (
+        f" Models and runs beyond the first {SERIES} of each set are left out: {left}."
+        if left
+        else ""
+    )
+    if held == total:
+        return f"All {total:,} prompts, at every checkpoint.{series}"
+    return (
+        f"{held:,} of {total:,} prompts (option orders counted): those that move most, and those "
+        f"that differ most between two checkpoints, with their scores at every checkpoint.{series} "
+        "`logitbank show BANK --prompt ID` shows any other."
+    )
+
+
+def _resource(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _json(value: object) -> str:
+    """JSON that ends no script element, whatever text is in it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _script(source: str) -> str:
+    """A script as the page holds it: what a browser hashes has only line feeds."""
+    return source.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _digest(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,227 @@
+"""The prompt view of a page: which prompts it holds, and their scores through training.
+
+A page cannot hold every score of a large bank. It holds the prompts that move most, and those that
+differ most between any two of a few checkpoints, with their scores at all checkpoints.
+"""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, combinations, zip_longest
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.view import differences, movements
+from logitbank.store import Bank
+
+MOVED, DIFFERENT, ANCHORS = 20, 10, 8
+"""Prompts of a list, of a pair of checkpoints, and checkpoints to choose pairs from."""
+SERIES = 12
+"""Models and runs of a prompt set; a page says how many are left out."""
+FEWEST = 20
+Key = tuple[str, int | None]
+Json = dict[str, Any]
+
+
+def prompt_data(
+    bank: Bank, prompts: str, *, models: Sequence[str] | None = None, values: int = 350_000
+) -> Json:
+    """What the prompt view of a page needs of a prompt set, for JSON.
+
+    Parameters
+    ----------
+    values
+        Most scores to hold, unless so few prompts were left that the view would be of no use.
+
+    Returns
+    -------
+    name, measure, total (prompts × orders), prompts (id, order, text, answer, options), and series
+    (name, steps, anchors, moved, pairs, left_out, logprob: float32, checkpoint × option of the
+    prompts held, base64).
+
+    Raises
+    ------
+    BankError
+        The bank has no such prompts, or no deposit of them.
+    """
+    lists: list[_Lists] = []
+    left_out = 0
+    for scores in prompt_scores(bank, prompts, models=models):
+        if len(lists) < SERIES:
+            lists.append(_Lists(scores))
+        else:
+            left_out += 1
+    keys = _chosen(lists, values)
+    if not keys:  # no option is scored
+        return {
+            "name": prompts, "measure": "share", "total": max(own.total for own in lists),
+            "left_out": left_out, "prompts": [], "series": [],
+        }  # fmt: skip
+    ids = {name for name, _ in keys}
+    again = prompt_scores(bank, prompts, models=models, ids=ids)
+    held = {(scores.model, scores.run): scores for scores in again}
+    lists = [own for own in lists if own.series in held]  # others were asked none of these
+    shown = _prompts([held[own.series] for own in lists], keys)
+    places = {key: at for at, key in enumerate(keys)}
+    several_runs = len({own.series[1] for own in lists}) > 1
+    return {
+        "name": prompts,
+        "measure": lists[0].measure,
+        "total": max(own.total for own in lists),
+        "left_out": left_out,
+        "prompts": shown,
+        "series": [
+            {
+                "name": " ".join(own.series) if several_runs else own.series[0],
+                **own.placed(places),
+                "steps": list(held[own.series].steps),
+                "logprob": _logprobs(held[own.series], keys, shown),
+            }
+            for own in lists
+        ],
+    }
+
+
+class _Lists:
+    """The prompts of one model and run that move and differ most."""
+
+    def __init__(self, scores: PromptScores) -> None:
+        self.series = scores.model, scores.run
+        self.measure = scores.measure
+        self.total = len(scores.prompts)
+        self.values_each = len(scores.steps) * len(scores.options) / max(1, self.total)
+        self.moved = [
+            (_key(row), row["option"], row["movement"])
+            for row in movements(scores).head(10 * MOVED).iter_rows(named=True)
+        ]
+        c = len(scores.steps)
+        at = np.unique(np.linspace(0, c - 1, min(c, ANCHORS)).round().astype(int))
+        few = replace(
+            scores,
+            steps=tuple(scores.steps[index] for index in at),
+            logprob=scores.logprob[at],
+            rank=scores.rank[at],
+        )
+        self.anchors = few.steps
+        self.pairs = {
+            (a, b): [
+                (_key(row), row["option"], row["before"], row["after"])
+                for row in differences(few, few.steps[a], few.steps[b])
+                .head(DIFFERENT)
+                .iter_rows(named=True)
+            ]
+            for a, b in combinations(range(len(few.steps)), 2)
+        }
+
+    def wanted(self) -> Iterator[list[Key]]:
+        """Lists of keys, what is shown first in front."""
+        yield [key for key, *_ in self.moved[:MOVED]]
+        for a, b in sorted(self.pairs, key=lambda pair: pair[0] - pair[1]):
+            yield [key for key, *_ in self.pairs[a, b]]
+        yield [key for key, *_ in self.moved[MOVED:]]
+
+    def placed(self, places: dict[Key, int]) -> Json:
+        """The lists by index into the prompts that the page holds."""
+        moved = [
+            [places[key], option, _short(size)]
+            for key, option, size in self.moved[:MOVED]
+            if key in places
+        ]
+        pairs = [
+            {
+                "from": a,
+                "to": b,
+                "top": [
+                    [places[key], option, _short(before), _short(after)]
+                    for key, option, before, after in rows
+                    if key in places
+                ],
+            }
+            for (a, b), rows in self.pairs.items()
+        ]
+        return {"anchors": list(self.anchors), "moved": moved, "pairs": pairs}
+
+
+def _chosen(lists: Sequence[_Lists], values: int) -> list[Key]:
+    """Prompts for the page: the heads of all lists first, until there are as many as it holds."""
+    most = max(FEWEST, int(values / max(1.0, sum(own.values_each for own in lists))))
+    heads = chain.from_iterable(zip_longest(*chain.from_iterable(own.wanted() for own in lists)))
+    return list(dict.fromkeys(key for key in heads if key is not None))[:most]
+
+
+def _prompts(held: Sequence[PromptScores], keys: Sequence[Key]) -> list[Json]:
+    """Text and options of each prompt, from the first model that was asked it."""
+    found: dict[Key, Json] = {}
+    for scores in held:
+        options = scores.options.partition_by("prompt", as_dict=True, include_key=False)
+        for at, row in enumerate(scores.prompts.iter_rows(named=True)):
+            if _key(row) in found:
+                continue
+            found[_key(row)] = {
+                "id": row["prompt_id"],
+                "order": row["order_seed"],
+                "text": row["text"],
+                "answer": row["answer"],
+                "options": [
+                    {
+                        "option": own["option"],
+                        "continuation": own["continuation"],
+                        "answer": bool(own["is_answer"]),
+                    }
+                    for own in options[(at,)].iter_rows(named=True)
+                ],
+            }
+    return [found[key] for key in keys]
+
+
+def _logprobs(scores: PromptScores, keys: Sequence[Key], shown: Sequence[Json]) -> Json:
+    """Scores of the prompts held, in their order; NaN where a model was not asked."""
+    first: dict[Key, dict[str, int]] = {}
+    about = list(scores.prompts.select("prompt_id", "order_seed").iter_rows(named=True))
+    for column, (prompt, option) in enumerate(scores.options.select("prompt", "option").rows()):
+        first.setdefault(_key(about[prompt]), {})[option] = column
+    missing = int(scores.logprob.shape[1])
+    columns = [
+        first.get(key, {}).get(option["option"], missing)
+        for key, prompt in zip(keys, shown, strict=True)
+        for option in prompt["options"]
+    ]
+    padded = np.column_stack([scores.logprob, np.full(len(scores.steps), np.nan)])
+    return array(padded[:, np.array(columns, dtype=np.intp)])
+
+
+def array(values: np.ndarray) -> Json:
+    """Float32 in base64, as the page's script and Plotly read it.
+
+    >>> array(np.array([1.0]))
+    {'dtype': 'f4', 'bdata': 'AACAPw=='}
+    """
+    content = np.ascontiguousarray(values, dtype="<f4").tobytes()
+    return {"dtype": "f4", "bdata": base64.b64encode(content).decode()}
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return row["prompt_id"], row["order_seed"]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def prompt_table(bank: Bank, names: Sequence[str]) -> pl.DataFrame:
+    """One row per prompt set: prompts, option orders, options, and the set's own columns."""
+    rows = []
+    for name in names:
+        table = bank.prompts(name)
+        own = table.collect_schema().names()
+        counts = table.select(
+            prompts=pl.col("prompt_id").n_unique(),
+            orders=pl.col("order_seed").n_unique(),
+            options=pl.col("option").n_unique(),
+        ).collect()
+        rows.append((name, *counts.row(0), len(own)))
+    columns = ("prompt set", "prompts", "option orders", "different options", "columns")
+    return pl.DataFrame(rows, schema=columns, orient="row")

@@ -1,0 +1,238 @@
+"""`logitbank report`: everything that a bank allows, on one page."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.drawing.interactive import interactive_figures, tables_by_kind
+from logitbank.analysis.drawing.paper import kind_of
+from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.report.page import Json, Part, write_page
+from logitbank.analysis.report.prompts import prompt_data, prompt_table
+from logitbank.analysis.report.sections import Section, options_of, planned, section, told
+from logitbank.analysis.report.words import ABOUT, cautions
+from logitbank.errors import BankError, LogitbankError, UsageError
+from logitbank.store import Bank, open_bank
+from logitbank.store.change.about import own_fields, sources_of
+from logitbank.store.deposits.tables import query_sets_of
+from logitbank.store.files.objects import require_outside
+from logitbank.wording import counted
+
+VALUES = 350_000
+"""Scores of single prompts in a page, of all prompt sets together."""
+Progress = Callable[[str, int, int], None]
+"""What comes next, how many parts are done, and of how many."""
+
+
+def report(
+    bank: Path | str | Bank,
+    out: Path | str | None = None,
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    bootstrap: int = 1000,
+    progress: Progress | None = None,
+) -> Path:
+    """Write one self-contained HTML page about a bank or a view, and return its path.
+
+    It has every analysis that the bank allows, single prompts through training, what is in the bank
+    and how it was made. Opening it needs no network.
+
+    Parameters
+    ----------
+    bank
+        Folder, URL, or opened.
+    out
+        File to write; by default the bank's name with `.html`, in the current folder. A page that
+        is there is replaced.
+    prompts, models
+        Only these prompt sets and models.
+    bootstrap
+        Resamples for the intervals; 0 gives none.
+    progress
+        Called as `progress(what, done, total)` before each part and at the end.
+
+    Raises
+    ------
+    LogitbankError
+        No bank, nothing in it, or a prompt set or model that it lacks.
+    UsageError
+        `out` is a folder, or does not end in .html.
+    """
+    path = _target(bank, out)
+    opened = open_bank(bank)
+    names = _prompt_sets(opened, prompts)
+    info = _info(opened, names, models)
+    plans = planned(opened, names, models=models, bootstrap=bootstrap)
+    tell = progress or (lambda what, done, total: None)
+    total = len(plans) + len(names) + 1
+    parts: list[Part] = []
+    for done, plan in enumerate(plans):
+        tell(plan.title, done, total)
+        found = section(plan)
+        parts.append(_part(found, taken=[part.id for part in parts]))
+        if found.problem and plan.family != "options":
+            # Prompts of one's own may bear a family's name.
+            known = {name for other in plans if other is not plan for name in other.prompts}
+            for name in sorted(set(plan.prompts) - known):
+                shares = section(options_of(opened, name, models))
+                parts += [] if shares.problem else [_part(shares, taken=[p.id for p in parts])]
+    views: list[Json] = []
+    unread: list[str] = []
+    for done, name in enumerate(names, start=len(plans)):
+        tell(f"prompts of {name}", done, total)
+        try:
+            if _scored(opened, name, models):
+                view = prompt_data(opened, name, models=models, values=VALUES // len(names))
+                views += [view] if view["prompts"] else []
+        except (LogitbankError, pl.exceptions.PolarsError) as error:
+            unread.append(f"{name}: {told(error)}")
+    tell("writing the page", total - 1, total)
+    title = str(own_fields(opened.attributes)["title"] or _stem(bank))
+    write_page(
+        path,
+        title=title,
+        lead=_lead(info, opened, names),
+        parts=parts,
+        prompts=views,
+        unread=unread,
+        about=_about(opened),
+        bank_tables={
+            "checkpoints": _holdings(info),
+            "prompt sets": prompt_table(opened, names),
+            "how it was made": opened.provenance(),
+        },
+        cautions=cautions(part.family for part in plans),
+        version=_version(),
+    )
+    tell("done", total, total)
+    return path
+
+
+def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
+    path = Path(f"{_stem(bank)}.html" if out is None else out)
+    if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{path} is no name for a page; give a file that ends in .html")
+    require_outside(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for {path.name}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(
+            f"{path.parent.resolve()} cannot be written to; name another place with --out"
+        )
+    return path
+
+
+def _stem(bank: Path | str | Bank) -> str:
+    """The name of a bank without its folder, revision and ending."""
+    source = bank.path if isinstance(bank, Bank) else bank
+    name = str(source).rstrip("/").rsplit("/", maxsplit=1)[-1].partition("@")[0]
+    name = Path(source).resolve().name if name in (".", "..") else name
+    return name.removesuffix(".zarr") or "bank"
+
+
+def _prompt_sets(bank: Bank, asked: Sequence[str] | None) -> list[str]:
+    there = bank.prompt_sets()
+    for name in asked or ():
+        if name not in there:
+            raise UsageError(
+                f"{bank.path} has no prompt set {name!r}; it has {', '.join(there) or 'none'}"
+            )
+    return there if asked is None else [name for name in there if name in set(asked)]
+
+
+def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
+    sets = {own for name in names for own in query_sets_of(bank.prompts(name))}
+    info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
+    if info.is_empty():
+        of = f" of {', '.join(names)}" if names else ""
+        raise BankError(f"{bank.path} has no checkpoint{of} yet; run `logitbank extract` first")
+    known = info["model"].unique().sort().to_list()
+    for model in models or ():
+        if model not in known:
+            raise BankError(f"{bank.path} has no model {model!r}; it has {', '.join(known)}")
+    return info if models is None else info.filter(pl.col("model").is_in(list(models)))
+
+
+def _scored(bank: Bank, prompts: str, models: Sequence[str] | None) -> bool:
+    there = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
+    return bool(there if models is None else there.intersection(models))
+
+
+def _part(found: Section, *, taken: Sequence[str]) -> Part:
+    same = sum(name == found.family or name.startswith(f"{found.family}-") for name in taken)
+    head = (
+        f"{found.family}-{same + 1}" if same else found.family,
+        f"{found.title}: {found.prompts[0]}" if same else found.title,
+        found.prompts,
+    )
+    if found.problem:
+        return Part(*head, about=ABOUT[found.family], problem=found.problem)
+    figures = interactive_figures(found.result)
+    drawn = _drawn(found.result)
+    return Part(
+        *head,
+        about=ABOUT[found.family],
+        findings=found.findings,
+        notes=found.notes,
+        figures=figures,
+        figure_tables={name: drawn[kind_of(name)] for name in figures if kind_of(name) in drawn},
+        tables={name: table for name, table in found.result.tables().items() if len(table)},
+    )
+
+
+def _drawn(result: Any) -> dict[str, pl.DataFrame]:
+    """What figures draw, by their kind; those of any prompts draw the tables below them."""
+    return {} if isinstance(result, OptionScores) else tables_by_kind(result)
+
+
+def _lead(info: pl.DataFrame, bank: Bank, names: Sequence[str]) -> str:
+    checkpoints = info.unique(["model", "run", "step"])
+    steps = checkpoints["step"].drop_nulls().sort()
+    span = f" (steps {steps[0]:,} to {steps[-1]:,})" if len(steps) > 1 else ""
+    size = int(info["bytes"].sum())
+    parts = [
+        counted(info["model"].n_unique(), "model"),
+        counted(info.select("model", "run").n_unique(), "run"),
+        counted(len(checkpoints), "checkpoint") + span,
+        counted(len(names), "prompt set"),
+    ]
+    return f"{', '.join(parts)}. Kept: {', '.join(info['keep'].unique().sort())}; {_bytes(size)}."
+
+
+def _holdings(info: pl.DataFrame) -> pl.DataFrame:
+    """One row for each model, run and query set, as hundreds of checkpoints are alike."""
+    keys = ["model", "run", "query_set", "keep", "dtype", "engine"]
+    return info.group_by(keys, maintain_order=True).agg(
+        checkpoints=pl.len(),
+        first_step=pl.col("step").min(),
+        last_step=pl.col("step").max(),
+        queries=pl.col("queries").first(),
+        incomplete=(pl.col("committed") < pl.col("queries")).sum(),
+        unsealed=(~pl.col("sealed")).sum(),
+        bytes=pl.col("bytes").sum(),
+    )
+
+
+def _about(bank: Bank) -> dict[str, str]:
+    about = dict(own_fields(bank.attributes))
+    for source in sources_of(bank.attributes):
+        texts = "; ".join(source[name] for name in own_fields({}) if source[name])
+        about[f"from ({', '.join(source['models'])})"] = texts
+    return about
+
+
+def _bytes(size: int) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _version() -> str:
+    from logitbank import __version__
+
+    return __version__

@@ -1,0 +1,1 @@
+"""Statistics that several families use."""

@@ -1,0 +1,99 @@
+"""Pearson correlations and coefficients of variation, vectorised; NumPy only.
+
+Axis letters: `m` checkpoints, `t` professions.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from logitbank.analysis.frames.expressions import Floats
+
+CONSTANT = 16 * float(np.finfo(np.float64).eps)
+"""Numbers that are apart by at most this share of the greatest are one number, rounded."""
+
+
+class Correlation(NamedTuple):
+    """One correlation, and over how much it is."""
+
+    r: float
+    n: int
+    """Pairs of finite values."""
+    excluded: int
+    """Pairs with an infinite or a missing value."""
+
+
+def pearson(x: ArrayLike, y: ArrayLike) -> Correlation:
+    r"""Pearson correlation :math:`\frac{\sum(x-\bar x)(y-\bar y)}{|x-\bar x||y-\bar y|}` of (t,).
+
+    Pairs in which either value is not finite are left out and counted. NaN for fewer than two
+    pairs, and where one side is constant up to rounding.
+
+    >>> found = pearson([1.0, 2.0, 3.0, np.inf], [2.0, 4.0, 6.0, 8.0])
+    >>> round(found.r, 12), found.n, found.excluded
+    (1.0, 3, 1)
+    >>> pearson([1.0, 2.0], [5.0, 5.0]).r
+    nan
+    """
+    both = np.stack([np.asarray(x, np.float64), np.asarray(y, np.float64)])
+    finite = np.isfinite(both).all(axis=0)
+    n = int(np.count_nonzero(finite))
+    r = float(pearson_matrix(both if n == both.shape[1] else both[:, finite])[0, 1])
+    return Correlation(r, n, both.shape[1] - n)
+
+
+def pearson_matrix(rows: ArrayLike) -> Floats:
+    """Pearson correlation of every two rows of (m, t) finite values: (m, m), symmetric.
+
+    The diagonal is 1. NaN for fewer than two columns, and for a row that is constant up to rounding
+    (`CONSTANT`): what is left of it is noise, which would correlate by chance.
+
+    >>> pearson_matrix([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [4.0, 4.0, 4.0]]).round(12)[0].tolist()
+    [1.0, -1.0, nan]
+    """
+    x = np.asarray(rows, np.float64)
+    if x.shape[1] < 2:
+        return np.full((len(x), len(x)), np.nan)
+    # The mean of equal numbers may be off by a rounding, so constancy is asked of the numbers.
+    constant = _constant(x, axis=1)
+    centred = x - x.mean(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        centred /= np.abs(centred).max(axis=1, keepdims=True)  # ratios of 1e200 have squares too
+        centred /= np.sqrt(np.einsum("mt,mt->m", centred, centred))[:, None]
+    centred[constant] = np.nan
+    # Not `@`: for matrices this small, BLAS's threads cost more than they save on busy cores.
+    r: Floats = np.clip(np.einsum("at,bt->ab", centred, centred), -1.0, 1.0)
+    np.fill_diagonal(r, np.where(constant, np.nan, 1.0))
+    return r
+
+
+def variation(values: ArrayLike) -> Floats:
+    r"""Coefficient of variation over checkpoints: :math:`\mathrm{SD}_{\mathrm{ddof}=0}/\mathrm{mean}`.
+
+    `values` is (m, …), the result (…). Multiplying a column by a positive constant changes
+    nothing. 0 where the values are equal up to rounding (`CONSTANT`), as those of identical
+    checkpoints. NaN where a value is infinite or missing, or the mean is zero.
+
+    References
+    ----------
+    arXiv 2211.14639, §3; the population deviation is that of its code.
+
+    Examples
+    --------
+    >>> variation([[1.0, 2.0], [3.0, np.inf]]).tolist()
+    [0.5, nan]
+    """  # noqa: E501
+    x = np.asarray(values, np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio: Floats = x.std(axis=0, ddof=0) / x.mean(axis=0)
+        flat = _constant(x, axis=0) & np.isfinite(ratio)
+    return np.where(flat, 0.0, ratio)
+
+
+def _constant(x: Floats, *, axis: int) -> NDArray[np.bool_]:
+    """Whether the values along an axis are one number, up to rounding."""
+    low, high = x.min(axis=axis), x.max(axis=axis)
+    with np.errstate(invalid="ignore", over="ignore"):
+        same: NDArray[np.bool_] = high - low <= CONSTANT * np.maximum(np.abs(low), np.abs(high))
+    return same

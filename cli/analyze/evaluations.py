@@ -1,0 +1,180 @@
+"""The commands `analyze lambada`, `stereotype`, `crows-pairs` and `tradeoff`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import (
+    Banks,
+    Form,
+    Format,
+    Models,
+    Out,
+    Partial,
+    Prompts,
+    SaveResults,
+    Table,
+    once,
+)
+
+
+def analyze_lambada(
+    banks: Banks,
+    out: Out = None,
+    prompts: Prompts = "lambada",
+    model: Models = None,
+    save_results: SaveResults = None,
+    partial: Partial = False,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """LAMBADA accuracy and perplexity by checkpoint."""
+    from logitbank.analysis.families.evaluation.study import lambada_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = lambada_study(
+        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
+    )
+    print_study(study, table=table, form=form)
+
+
+def analyze_stereotype(
+    banks: Banks,
+    out: Out = None,
+    prompts: Prompts = "stereotype-accuracy",
+    winobias: Annotated[
+        str, typer.Option(help="Prompt set for sa_gender and JSD-P, where a bank has it.")
+    ] = "winobias",
+    winobias_em: Annotated[
+        str, typer.Option(help="Prompt set for winobias_em, where a bank has it.")
+    ] = "winobias-em",
+    model: Models = None,
+    save_results: SaveResults = None,
+    partial: Partial = False,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """Stereotype accuracy, sa_gender and winobias_em by checkpoint, against JSD-P."""
+    from logitbank.analysis.families.evaluation.study import stereotype_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = stereotype_study(
+        banks,
+        prompts=prompts,
+        winobias=winobias,
+        winobias_em=winobias_em,
+        models=model,
+        out=out,
+        save_results=save_results,
+        partial=partial,
+    )
+    print_study(study, table=table, form=form)
+
+
+def analyze_crows_pairs(
+    banks: Banks,
+    out: Out = None,
+    prompts: Prompts = "crows-pairs",
+    model: Models = None,
+    save_results: SaveResults = None,
+    partial: Partial = False,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """CrowS-Pairs scores by checkpoint and bias type, for masked and causal models."""
+    from logitbank.analysis.families.evaluation.study import crows_pairs_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = crows_pairs_study(
+        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
+    )
+    print_study(study, table=table, form=form)
+
+
+def analyze_tradeoff(
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Banks; result files and tables among them are performance.", show_default=False
+        ),
+    ] = None,
+    performance: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Result files of lm-evaluation-harness, a folder of them, or a table with model, "
+            "step, metric, value; else LAMBADA of the banks."
+        ),
+    ] = None,
+    task: Annotated[str, typer.Option(help="Task in result files.")] = "lambada_openai",
+    metric: Annotated[str, typer.Option(help="Metric, or column of a table.")] = "acc",
+    gap: Annotated[
+        str | None,
+        typer.Option(
+            help="fairness, stereotype, sa_gender or crows-pairs of the banks, or a column of "
+            "--fairness-table.",
+            show_default="fairness, or value",
+        ),
+    ] = None,
+    fairness_table: Annotated[
+        Path | None, typer.Option(help="Table with model, step and a gap, in place of a bank's.")
+    ] = None,
+    give_up: Annotated[
+        list[float] | None, typer.Option(min=0, help="Largest loss of performance, in points.")
+    ] = None,
+    pair: Annotated[
+        tuple[int, int] | None, typer.Option(help="Print the change between two steps.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="COLUMN=VALUE: rows of a table of performance to take."),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=NAME: a model of the performance, and its name in the gap."),
+    ] = None,
+    lower_is_better: Annotated[
+        bool, typer.Option("--lower-is-better", help="As for perplexities, which are known.")
+    ] = False,
+    prompts: Annotated[str, typer.Option(help="Prompt set of the fairness gap.")] = "winobias",
+    model: Models = None,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+    out: Out = None,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """Performance against fairness: Pareto front, fairest checkpoint, change between two."""
+    from logitbank.analysis.families.tradeoff.study import tradeoff_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = tradeoff_study(
+        sources or [],
+        performance=performance or [],
+        task=task,
+        metric=metric,
+        gap=gap,
+        fairness_table=fairness_table,
+        where=_pairs(where or [], "--where"),
+        rename=_pairs(rename or [], "--rename"),
+        lower_is_better=lower_is_better,
+        give_up=once("--give-up", give_up),
+        pair=pair,
+        prompts=prompts,
+        models=model,
+        bootstrap=bootstrap,
+        out=out,
+    )
+    print_study(study, table=table, form=form)
+
+
+def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    from logitbank.errors import UsageError
+
+    pairs = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not (key and sign and value):
+            raise UsageError(f"{option} {text!r} is not of the form NAME=VALUE")
+        pairs[key] = value
+    return pairs

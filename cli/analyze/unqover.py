@@ -1,0 +1,52 @@
+"""The command `analyze unqover`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import Banks, Form, Format, Models, Out, Table
+
+
+class Cells(StrEnum):
+    last = "last"
+    all = "all"
+
+
+def analyze_unqover(
+    banks: Banks,
+    out: Out = None,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these prompt sets; else all that begin with unqover-."),
+    ] = None,
+    model: Models = None,
+    topk: Annotated[
+        int | None,
+        typer.Option(min=1, help="Probabilities outside the K highest entries count as 0."),
+    ] = None,
+    he_she: Annotated[
+        bool, typer.Option("--he-she", help="The pronoun stands for the name of its gender too.")
+    ] = False,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+    cells: Annotated[
+        Cells, typer.Option(help="Subject by attribute: of the last checkpoint, or of all.")
+    ] = Cells.last,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """UnQover: bias by subject and attribute, its intensity, and errors, by checkpoint."""
+    from logitbank.analysis.families.unqover.study import unqover_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = unqover_study(
+        banks,
+        prompts=prompts or None,
+        models=model or None,
+        topk=topk,
+        he_she=he_she,
+        bootstrap=bootstrap,
+        cells=cells.value,
+        out=out,
+    )
+    print_study(study, table=table, form=form)

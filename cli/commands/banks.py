@@ -1,0 +1,105 @@
+"""The commands that say what banks hold, and make banks of banks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import BankPath, Form, Format, StoredDtype, Table
+
+
+def info(
+    bank: BankPath,
+    provenance: Annotated[
+        bool, typer.Option("--provenance", help="Who made what from what, equal values together.")
+    ] = False,
+    form: Format = Form.table,
+) -> None:
+    """Say what a bank holds and what is missing, one row a checkpoint and query set."""
+    from logitbank.cli.screen.bank import print_bank, print_provenance
+    from logitbank.store import open_bank
+
+    (print_provenance if provenance else print_bank)(open_bank(bank), form)
+
+
+def describe(
+    bank: BankPath,
+    title: Annotated[str | None, typer.Option(help="Of the data.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Of the data, such as CC-BY-4.0.")] = None,
+    citation: Annotated[str | None, typer.Option(help="How to cite the data.")] = None,
+) -> None:
+    """Set the title, licence or citation of a bank; what is not named stays."""
+    from logitbank.cli.screen.bank import print_about
+    from logitbank.store import describe as run_describe
+
+    print_about(run_describe(bank, title=title, licence=licence, citation=citation))
+
+
+def merge(
+    into: Annotated[
+        Path, typer.Argument(help="Bank to write to; made if it is not there.", show_default=False)
+    ],
+    banks: Annotated[list[Path], typer.Argument(help="Banks to copy from.", show_default=False)],
+) -> None:
+    """Copy what other banks hold into one; what differs is an error, before anything is copied."""
+    from logitbank.cli.commands.care import byte_progress
+    from logitbank.cli.screen.bank import merged_line
+    from logitbank.cli.screen.tables import print_lines
+    from logitbank.store import merge as run_merge
+
+    with byte_progress("copying") as progress:
+        done = run_merge(into, *banks, progress=progress)
+    print_lines([merged_line(into, done)])
+
+
+def shrink(
+    bank: BankPath,
+    out: Annotated[Path, typer.Argument(help="Bank to write.", show_default=False)],
+    keep: Annotated[
+        str | None, typer.Option(help="topk:K or options.", show_default="as it is")
+    ] = None,
+    dtype: Annotated[
+        StoredDtype | None, typer.Option(help="float16, of float32 rows.", show_default="as it is")
+    ] = None,
+) -> None:
+    """Write a smaller version of a bank: fewer entries of each row, or fewer digits."""
+    from logitbank.cli.screen.bank import row_progress, shrunk_line
+    from logitbank.cli.screen.tables import print_lines
+    from logitbank.store import shrink as run_shrink
+
+    with row_progress("shrinking") as progress:
+        done = run_shrink(
+            bank, out, keep=keep, dtype=dtype.value if dtype else None, progress=progress
+        )
+    print_lines([shrunk_line(out, done)])
+
+
+def rescore(bank: BankPath) -> None:
+    """Score options that prompts named after a bank was filled, from its full rows."""
+    from logitbank.cli.screen.bank import rescored_line
+    from logitbank.cli.screen.tables import print_lines
+    from logitbank.store import Bank
+
+    print_lines([rescored_line(Bank.open(bank).rescore())])
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="Bank that is the reference.", show_default=False)],
+    b: Annotated[Path, typer.Argument(help="Bank compared with it.", show_default=False)],
+    prompts: Annotated[str | None, typer.Option(help="Only this prompt set.")] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Only these: first:last:stride, a list, or release.")
+    ] = None,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """Say how two banks differ where both have the same: logits, KL, ranks, metrics."""
+    from logitbank.analysis.comparison.compare import compare as run_compare
+    from logitbank.analysis.comparison.summary import comparison_summary
+    from logitbank.analysis.results.study import Study
+    from logitbank.cli.screen.tables import print_study
+    from logitbank.store.steps import parse_steps
+
+    chosen = None if steps is None else parse_steps(steps).pick
+    found = run_compare(a, b, prompts=prompts, steps=chosen)
+    print_study(Study(found, tuple(comparison_summary(found)), None), table=table, form=form)

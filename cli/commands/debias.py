@@ -1,0 +1,204 @@
+"""The commands `debias train`, `apply`, `compare` and `search`."""
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.layout import App
+from logitbank.cli.options import BankPath, Form, Format, Models, Out, Table, once
+
+app = App(help="Train a small filter from a bank, and see the bank through it.")
+
+
+class Objective(StrEnum):
+    direct = "direct"
+    published = "published"
+
+
+class Mode(StrEnum):
+    keep_tail = "keep_tail"
+    truncate = "truncate"
+
+
+class Start(StrEnum):
+    identity = "identity"
+    ones = "ones"
+
+
+class Preset(StrEnum):
+    bert = "bert"
+    roberta = "roberta"
+    causal = "causal"
+
+
+UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
+Model = Annotated[str | None, typer.Option(help="Model; else the only one.")]
+Run = Annotated[str | None, typer.Option(help="Run of the model; else the only one.")]
+Step = Annotated[int | None, typer.Option(help="Training step; else the last, or the release.")]
+HeShe = Annotated[
+    bool, typer.Option("--he-she", help="The pronoun stands for the name of its gender too.")
+]
+Tail = Annotated[
+    Mode, typer.Option(help="What tokens beyond the k highest get: what they had, or 0.")
+]
+
+
+@app.command("train")
+def debias_train(
+    bank: BankPath,
+    out: Annotated[Path, typer.Option(help="File for the filter (.safetensors).")],
+    prompts: UnqoverPrompts = "unqover-gender",
+    split: Annotated[str, typer.Option(help="Part to train on: train, test or all.")] = "train",
+    k: Annotated[
+        int | None,
+        typer.Option("--k", min=1, help="Logits it sees.", show_default="8; 10 of preset causal"),
+    ] = None,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(help="Objective to seed as published for such models.", show_default=False),
+    ] = None,
+    objective: Annotated[
+        Objective, typer.Option(help="Mean |C| itself, or the published surrogate.")
+    ] = Objective.direct,
+    mode: Tail = Mode.keep_tail,
+    start: Annotated[Start, typer.Option(help="Weights before training.")] = Start.identity,
+    regularisation: Annotated[
+        float, typer.Option(min=0, help="Of direct: pull towards the identity.")
+    ] = 0.0,
+    learning_rate: Annotated[float, typer.Option(min=0, help="Of published.")] = 5e-5,
+    batch_size: Annotated[int, typer.Option(min=2, help="Of published: instances a step.")] = 70,
+    mini_batch_size: Annotated[
+        int, typer.Option(min=2, help="Of published: drawn from each batch with replacement.")
+    ] = 70,
+    epochs: Annotated[int, typer.Option(min=1, help="Of published.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
+    model: Model = None,
+    run: Run = None,
+    step: Step = None,
+    he_she: HeShe = False,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """Train a filter on UnQover's instances in a bank; no model is loaded."""
+    from logitbank.analysis.debias.study import debias_train as train
+    from logitbank.analysis.debias.train import Training, published
+    from logitbank.cli.screen.tables import print_study
+
+    if preset is not None:
+        training = published(re.split("[-@]", prompts.removeprefix("unqover-"))[0], preset.value)
+    else:
+        training = Training(
+            objective=objective.value, mode=mode.value, start=start.value,
+            regularisation=regularisation, learning_rate=learning_rate, batch_size=batch_size,
+            mini_batch_size=mini_batch_size, epochs=epochs, seed=seed,
+        )  # fmt: skip
+    study = train(
+        bank, prompts=prompts, k=k or (10 if preset is Preset.causal else 8), training=training,
+        split=None if split == "all" else split, model=model, run=run, step=step, he_she=he_she,
+        bootstrap=bootstrap, out=out,
+    )  # fmt: skip
+    print_study(study, table=table, form=form)
+
+
+@app.command("apply")
+def debias_apply(
+    by: Annotated[Path, typer.Argument(metavar="FILTER", help="File of a filter.")],
+    bank: BankPath,
+    view: Annotated[Path, typer.Argument(help="Folder for the view.")],
+    name: Annotated[
+        str | None, typer.Option(help="What the model is called there.", show_default=False)
+    ] = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="Take the filter that this one began as.")
+    ] = False,
+) -> None:
+    """Make a view of a bank through a filter: every `analyze` command takes it like a bank."""
+    from logitbank.analysis.debias.compare import untrained as beginning
+    from logitbank.cli.screen.tables import out
+    from logitbank.store.filter.filters import Filter
+    from logitbank.store.filter.view import View, open_bank
+
+    found = Filter.load(by)
+    made = View.of(open_bank(bank), beginning(found) if untrained else found, name=name)
+    made.save(view)
+    out.print(
+        f"{view} shows {bank} through the filter, as model {made.name!r}; compare them with"
+        f" `logitbank analyze stereoset {bank} {view}`",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@app.command("compare")
+def debias_compare(
+    bank: BankPath,
+    by: Annotated[
+        list[Path] | None,
+        typer.Option("--filter", help="File of a filter; may be repeated.", show_default=False),
+    ] = None,
+    model: Models = None,
+    step: Annotated[int | None, typer.Option(help="Only this training step.")] = None,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+    out: Out = None,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """No filter, untrained and trained filters, and the prefix: one table and one figure."""
+    from logitbank.analysis.debias.compare import debias_compare as compare
+    from logitbank.cli.screen.tables import print_study
+
+    study = compare(bank, by or [], models=model, step=step, bootstrap=bootstrap, out=out)
+    print_study(study, table=table, form=form)
+
+
+@app.command("search")
+def debias_search(
+    bank: BankPath,
+    prompts: UnqoverPrompts = "unqover-gender",
+    k: Annotated[list[int] | None, typer.Option("--k", help="Sizes to try.")] = None,
+    regularisation: Annotated[list[float] | None, typer.Option(help="Strengths to try.")] = None,
+    temperature: Annotated[list[float] | None, typer.Option(help="Temperatures to try.")] = None,
+    mode: Tail = Mode.keep_tail,
+    stereoset: Annotated[
+        str | None,
+        typer.Option(
+            help="StereoSet's prompt set that tells the price.",
+            show_default="stereoset-intra, or the only one",
+        ),
+    ] = None,
+    give_up: Annotated[
+        list[float] | None,
+        typer.Option(min=0, help="Largest loss of lms, in points.", show_default="1"),
+    ] = None,
+    model: Model = None,
+    run: Run = None,
+    step: Step = None,
+    he_she: HeShe = False,
+    out: Out = None,
+    table: Table = None,
+    form: Format = Form.table,
+) -> None:
+    """Bias against language modelling over filters and simple baselines; the best filter."""
+    from logitbank.analysis.debias import search as searching
+    from logitbank.cli.screen.tables import print_study
+
+    study = searching.debias_search(
+        bank,
+        prompts=prompts,
+        sizes=k or searching.SIZES,
+        regularisations=regularisation or searching.REGULARISATIONS,
+        temperatures=temperature or searching.TEMPERATURES,
+        mode=mode.value,
+        judge=stereoset,
+        give_up=1.0 if (allowance := once("--give-up", give_up)) is None else allowance,
+        model=model,
+        run=run,
+        step=step,
+        he_she=he_she,
+        out=out,
+    )
+    print_study(study, table=table, form=form)

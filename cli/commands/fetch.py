@@ -1,0 +1,90 @@
+"""The command that downloads checkpoints for later."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logitbank.cli.complete import suite_names
+
+if TYPE_CHECKING:
+    from logitbank.engine.suites.fetch import Fetched
+
+
+def fetch(
+    suite: Annotated[
+        str,
+        typer.Option(help="Known suite, or owner/repo on the hub.", autocompletion=suite_names),
+    ],
+    steps: Annotated[
+        str, typer.Option(help="all, log, first:last:stride, a list, or release.")
+    ] = "all",
+    legacy_weights: Annotated[
+        bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")
+    ] = False,
+    parallel: Annotated[int, typer.Option(min=1, help="Checkpoints to download at once.")] = 4,
+    disk_budget: Annotated[
+        str | None, typer.Option(help="Refuse to download more than this, such as 100GB.")
+    ] = None,
+) -> None:
+    """Download checkpoints only, for extract without a network; goes on after an interruption."""
+    from logitbank.cli.commands.care import byte_progress
+    from logitbank.engine.suites.fetch import fetch as run_fetch
+
+    with byte_progress("fetching") as progress:
+        done = run_fetch(
+            suite,
+            steps=steps,
+            legacy_weights=legacy_weights,
+            parallel=parallel,
+            disk_budget=disk_budget,
+            progress=progress,
+        )
+    _print_fetched(done, suite=suite, steps=steps, legacy_weights=legacy_weights)
+    raise typer.Exit(0 if done.complete else 1)
+
+
+def _print_fetched(done: "Fetched", *, suite: str, steps: str, legacy_weights: bool) -> None:
+    import shlex
+
+    from logitbank.cli.screen.tables import clean, print_lines, say
+    from logitbank.engine.plan.plan import readable_bytes
+    from logitbank.wording import counted
+
+    for note in done.notes:
+        say(f"[yellow]note[/yellow] {clean(note)}")
+    for message in dict.fromkeys(done.failed.values()):
+        whom = [str(c) for c, why in done.failed.items() if why == message]
+        named = ", ".join(whom[:3]) + (f" and {len(whom) - 3:,} more" if len(whom) > 3 else "")
+        say(f"[red]failed[/red] {clean(named)}: {clean(message)}")
+    if done.untried:
+        say(
+            f"{counted(done.untried, 'more checkpoint')} not tried: nothing says that it would go"
+            " better"
+        )
+    total = len(done.folders) + len(done.failed) + done.untried
+    rate = readable_bytes(done.bytes / done.seconds) if done.seconds else "0 B"
+    print_lines(
+        [
+            f"{len(done.folders):,} of {counted(total, 'checkpoint')} {_are(total)} here; "
+            + (
+                f"{readable_bytes(done.bytes)} came in {done.seconds:,.1f} s ({rate}/s)"
+                if done.bytes > 0
+                else "nothing had to be fetched"
+            )
+        ]
+    )
+    if done.failed:
+        print_lines(["the same command goes on with what is left"])
+    if done.folders:
+        words = ["--suite", suite, *(["--steps", steps] if steps != "all" else [])]
+        words += ["--legacy-weights"] if legacy_weights else []
+        print_lines(
+            [
+                "offline, with the same HF_HOME: "
+                f"HF_HUB_OFFLINE=1 logitbank extract BANK {shlex.join(words)} --prompts …"
+            ]
+        )
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

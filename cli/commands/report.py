@@ -1,0 +1,37 @@
+"""The command `report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import BankPath, Models
+
+
+def report(
+    bank: BankPath,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write; else the bank's name with .html, here.", show_default=False
+        ),
+    ] = None,
+    prompts: Annotated[list[str] | None, typer.Option(help="Only these prompt sets.")] = None,
+    model: Models = None,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+) -> None:
+    """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
+    from logitbank.analysis.report.report import report as write
+    from logitbank.cli.screen.bank import part_progress
+    from logitbank.cli.screen.tables import clean, err
+
+    with part_progress() as progress:
+        path = write(
+            bank,
+            out,
+            prompts=prompts or None,
+            models=model or None,
+            bootstrap=bootstrap,
+            progress=progress,
+        )
+    err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

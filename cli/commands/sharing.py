@@ -1,0 +1,85 @@
+"""The commands that send a bank to where others read it, and fetch one from there."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import Models
+
+Step = int | None
+Steps = Annotated[
+    str | None, typer.Option(help="Only these: log, first:last:stride, a list, or release.")
+]
+Prompts = Annotated[list[str] | None, typer.Option(help="Only these prompt sets.")]
+
+
+def push(
+    bank: Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="s3://bucket/prefix, hf://datasets/owner/name, or a folder.", show_default=False
+        ),
+    ],
+    model: Models = None,
+    steps: Steps = None,
+    prompts: Prompts = None,
+) -> None:
+    """Publish a bank, or what is new in it, at a URL; goes on after an interruption."""
+    from logitbank.cli.commands.care import byte_progress
+    from logitbank.cli.screen.tables import print_lines
+    from logitbank.store.sharing.transfer import push as run_push
+
+    with byte_progress("pushing") as progress:
+        done = run_push(
+            bank,
+            target,
+            models=model or None,
+            steps=_chooser(steps),
+            prompts=prompts or None,
+            progress=progress,
+        )
+    print_lines([f"{done} → {target}"])
+
+
+def pull(
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="https://…, s3://bucket/prefix or hf://datasets/owner/name.", show_default=False
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder: a new one, or a bank.", show_default=False)
+    ],
+    model: Models = None,
+    steps: Steps = None,
+    prompts: Prompts = None,
+) -> None:
+    """Copy a bank from a URL, or what a folder lacks of it; goes on after an interruption."""
+    from logitbank.cli.commands.care import byte_progress
+    from logitbank.cli.screen.tables import print_lines
+    from logitbank.store.sharing.transfer import pull as run_pull
+
+    with byte_progress("pulling") as progress:
+        done = run_pull(
+            url,
+            folder,
+            models=model or None,
+            steps=_chooser(steps),
+            prompts=prompts or None,
+            progress=progress,
+        )
+    print_lines([f"{done} → {folder}"])
+
+
+def _chooser(steps: str | None) -> Callable[[Collection[Step]], Collection[Step]] | None:
+    """What chooses among the steps of a bank; they are not known yet."""
+    if steps is None:
+        return None
+    from logitbank.store.steps import parse_steps
+
+    selector = parse_steps(steps)
+    return lambda there: selector.select(there, of="this bank")

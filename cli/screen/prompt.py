@@ -1,0 +1,225 @@
+"""Prompts, their probabilities and their movements, as lines for people.
+
+Text from a bank is a stranger's: control characters are made visible, a prompt's own lines stand
+behind a bar, and nothing in it is markup.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.cells import cell_len
+from rich.text import Text
+
+from logitbank.cli.plain import ASCII, CONTROL, ONE_LINE
+from logitbank.cli.screen import tables as show
+from logitbank.cli.screen.plot import plot
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from logitbank.analysis.prompts.lookup import PromptView
+    from logitbank.analysis.prompts.scores import PromptScores
+
+WIDEST = 72
+"""Columns of a plot and of shortened text; fewer in a narrow terminal."""
+
+PLOTS = 8
+"""Options of one prompt that are drawn."""
+
+_COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+_PLAIN = str.maketrans(ASCII)
+
+
+def say(lines: Iterable[str | Text]) -> None:
+    """Print lines; what the output cannot encode is replaced."""
+    for line in lines:
+        text = line if isinstance(line, Text) else Text(line)
+        if not _encodes(text.plain):
+            kept = text.plain.translate(_PLAIN).encode(show.out.encoding, "backslashreplace")
+            text = Text(kept.decode(show.out.encoding))
+        show.out.print(text, soft_wrap=True)
+
+
+def one_line(text: object) -> str:
+    """A stranger's label, on one line."""
+    return str(text).translate(ONE_LINE)
+
+
+def shortened(text: object, width: int) -> str:
+    """A stranger's text on one line, cut to so many columns."""
+    line = Text(one_line(" ".join(str(text).split())))
+    line.truncate(max(width, 8), overflow="ellipsis")
+    return line.plain
+
+
+def number(value: float) -> str:
+    """Three decimals, or three digits of what is smaller than they can tell."""
+    if np.isnan(value):
+        return "–"
+    return f"{value:.3f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
+
+
+def width() -> int:
+    return min(show.out.width, WIDEST)
+
+
+def about_prompt(view: "PromptView", scores: "PromptScores") -> Iterator[str]:
+    """What is asked: text, answer, the set's own columns, and the options with their tokens."""
+    (row,) = scores.prompts.iter_rows(named=True)
+    order = row["order_seed"]
+    yield f"{one_line(view.prompt_id)}, in {one_line(view.prompts)}"
+    others = [seed for seed in view.orders if seed != order]
+    if others:
+        yield f"order {order}; {len(others)} more: --order {', '.join(map(str, others))}"
+    elif order is not None:
+        yield f"order {order}"
+    yield from (f"│ {line.translate(CONTROL)}" for line in str(row["text"]).split("\n"))
+    if row["answer"] is not None:
+        yield f"answer: {one_line(row['answer'])}"
+    own = [name for name in row if name not in ("prompt_id", "order_seed", "text", "answer")]
+    told = [f"{one_line(name)}: {one_line(row[name])}" for name in own if row[name] is not None]
+    yield from _wrapped(told)
+    yield "options:" if len(scores.options) else "it has no options"
+    for option in scores.options.iter_rows(named=True):
+        notes = [f"{option['pieces']} tokens"] * (option["pieces"] > 1)
+        notes += ["the answer"] * (option["is_answer"] is True)
+        yield "  " + ", ".join(
+            [f"{shortened(option['option'], 24)}  {_quoted(option['continuation'])}", *notes]
+        )
+
+
+def through_training(scores: "PromptScores") -> Iterator[str | Text]:
+    """A plot for each option of one prompt, and a table of first, last, lowest and highest."""
+    from logitbank.analysis.prompts.view import step_name
+
+    steps, values = scores.steps, scores.values()
+    yield ""
+    yield Text(f"{one_line(scores.model)} {one_line(scores.run)}, {scores.measure}", style="bold")
+    if not np.isfinite(values).any():
+        yield "not scored yet"
+        return
+    drawn = list(range(len(scores.options)))
+    if len(drawn) > PLOTS:
+        highest = np.fmax.reduce(values, axis=0)
+        drawn = sorted(np.argsort(-highest, kind="stable")[:PLOTS].tolist())
+        yield f"the {PLOTS} options with the highest {scores.measure} are drawn"
+    if len(steps) > 1:
+        labels = [scores.options["option"][o] for o in drawn]
+        yield from _plots(values[:, drawn], labels, share=scores.measure == "share")
+        left, right = step_name(steps[0]), step_name(steps[-1])
+        middle = f"{len(steps)} checkpoints".center(width() - 6 - len(left) - len(right))
+        yield f"      {left}{middle}{right}"
+    yield from _table(values, scores)
+    if scores.measure == "share":
+        first, last = (number(float(np.exp(scores.logprob[c]).sum())) for c in (0, -1))
+        yield f"probability of all options: {first} first, {last} last"
+
+
+def _plots(values: np.ndarray, labels: Sequence[str], *, share: bool) -> Iterator[str | Text]:
+    braille = _encodes("⠿┤")
+    top = 1.0 if share else float(np.nanmax(values)) or 1.0
+    axis = ["1" if share else f"{top:.0e}", "", "", "", "0"]
+    for o, label in enumerate(labels):
+        style = _COLOURS[o % len(_COLOURS)]
+        yield Text("      " + shortened(label, width() - 6), style=style)
+        lines = plot(values[:, o].tolist(), width=width() - 6, top=top, braille=braille)
+        for at, line in zip(axis, lines, strict=True):
+            yield Text.assemble(f"{at:>5}┤", (line.rstrip(), style))
+
+
+def _table(values: np.ndarray, scores: "PromptScores") -> Iterator[str]:
+    rows = [["first", "last", "lowest", "at", "highest", "at"]]
+    for own in values.T:
+        if np.isnan(own).all():
+            rows.append(["–"] * 6)
+            continue
+        low, high = int(np.nanargmin(own)), int(np.nanargmax(own))
+        at_low, at_high = _step(scores.steps[low]), _step(scores.steps[high])
+        ends = [number(own[i]) for i in (0, -1, low, high)]
+        rows.append([*ends[:3], at_low, ends[3], at_high])
+    sizes = [max(len(row[i]) for row in rows) for i in range(6)]
+    room = max(width() - sum(sizes) - 2 * len(sizes), 8)
+    labels = ["", *(shortened(option, room) for option in scores.options["option"])]
+    widest = max(map(cell_len, labels))
+    for label, row in zip(labels, rows, strict=True):
+        cells = [cell.rjust(size) for cell, size in zip(row, sizes, strict=True)]
+        yield "  ".join([label + " " * (widest - cell_len(label)), *cells])
+
+
+def listed(scores: "PromptScores", table: "pl.DataFrame", *, top: int) -> Iterator[str | Text]:
+    """The first prompts of `movements` or `differences`, each with its text."""
+    yield ""
+    yield Text(f"{one_line(scores.model)} {one_line(scores.run)}, {scores.measure}", style="bold")
+    if table.is_empty():
+        yield "not scored yet"
+    elif _still(scores, table):
+        moves = "moves" if "movement" in table.columns else "differs"
+        yield f"no prompt {moves}; the first:"
+    texts = scores.prompts.join(
+        table.head(top).select("prompt_id", "order_seed"),
+        on=["prompt_id", "order_seed"],
+        how="semi",
+        nulls_equal=True,
+    )
+    text = {(row[0], row[1]): row[2] for row in texts.iter_rows()}
+    for i, row in enumerate(table.head(top).iter_rows(named=True), start=1):
+        key = row["prompt_id"], row["order_seed"]
+        order = "" if key[1] is None else f", order {key[1]}"
+        yield f"{i:>2}. {one_line(key[0])}{order}"
+        yield f"    {shortened(row['option'], width() - 42)} {_change(row)}"
+        yield f"    {shortened(text[key], width() - 4)}"
+
+
+def command(bank: object, prompts: str, row: dict[str, object]) -> str:
+    """The command that shows the prompt of a row of `movements` or `differences`."""
+    words = ["logitbank", "show", str(bank), "--prompts", prompts, "--prompt", row["prompt_id"]]
+    words += [] if row["order_seed"] is None else ["--order", str(row["order_seed"])]
+    return one_line(shlex.join(map(str, words)))
+
+
+def _change(row: dict[str, float]) -> str:
+    if "difference" in row:
+        sign = "−" if row["difference"] < 0 else "+"
+        size = number(abs(row["difference"]))
+        return f"{number(row['before'])} → {number(row['after'])} ({sign}{size})"
+    ends = [(row["low"], row["low_step"]), (row["high"], row["high_step"])]
+    ends.sort(key=lambda end: (end[1] is None, end[1] or 0))
+    (first, at), (second, then) = ends
+    return f"{number(first)} → {number(second)} ({_step(at)} → {_step(then)})"
+
+
+def _still(scores: "PromptScores", table: "pl.DataFrame") -> bool:
+    """Whether no prompt moves, or differs: shares to 12 decimals, probabilities at all."""
+    sizes = table["movement" if "movement" in table.columns else "difference"].abs()
+    return bool(((sizes.round(12) if scores.measure == "share" else sizes) == 0).all())
+
+
+def _step(step: float | None) -> str:
+    return "release" if step is None else str(step)
+
+
+def _quoted(text: str) -> str:
+    """In quotes, so that spaces at its ends are seen."""
+    return '"' + one_line(text) + '"'
+
+
+def _wrapped(told: Sequence[str]) -> Iterator[str]:
+    """Put side by side what fits."""
+    line = ""
+    for part in told:
+        if line and cell_len(line) + cell_len(part) + 2 > width():
+            yield line + ","
+            line = ""
+        line = f"{line}, {part}" if line else part
+    if line:
+        yield line
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode(show.out.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,388 @@
+"""Tables and progress for people: rich on a terminal, plain elsewhere."""
+
+import json
+import logging
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from logitbank.cli.plain import CONTROL, ONE_LINE
+from logitbank.cli.screen.brief import BRIEF
+from logitbank.cli.screen.run import ProgressLines, account, forecast, planned
+from logitbank.wording import counted
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from logitbank.analysis.results.study import Study
+    from logitbank.engine.workers.events import Event, Planned, Summary
+    from logitbank.store.format.schema import CheckpointId
+
+# No emoji: a prompt's ":cat:" is shown as it is written.
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
+out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 200)
+
+
+def clean(text: object) -> str:
+    """Text from a bank or a model, with control characters made visible and markup escaped."""
+    return escape(str(text).translate(CONTROL))
+
+
+def one_line(text: object) -> str:
+    """As `clean`, of text that may not begin a line of its own."""
+    return escape(str(text).translate(ONE_LINE))
+
+
+def print_table(frame: "pl.DataFrame", *, title: str = "", limit: int = 40) -> None:
+    """Rounded; on a terminal at most `limit` rows, with a line about the rest, elsewhere all.
+
+    Where that is narrow, what is the same in every row is told once above the table. One that is
+    too wide even so is left to the terminal to wrap: cut numbers would be wrong ones.
+    """
+    shown = frame.head(limit) if sys.stdout.isatty() else frame
+    widths = _widths(shown)
+    if _total(widths) > out.width and len(frame) > 1:
+        same = [name for name in frame.columns if frame[name].n_unique() == 1]
+        if same:
+            say(one_line(", ".join(f"{name} {frame[name][0]}" for name in same)), to=out)
+        shown, widths = shown.drop(same), {n: w for n, w in widths.items() if n not in same}
+    if sys.stdout.isatty():
+        table = _table(shown, title)
+        table.width = _total(widths) if _total(widths) > out.width else None
+        out.print(table, crop=False)
+    else:
+        out.file.writelines(f"{line}\n" for line in _plain(shown, widths, title))
+    if frame.is_empty():
+        say("no rows")
+    if len(frame) > len(shown):
+        named = f"--table {title} --format csv" if title else "--format csv"
+        more = counted(len(frame) - len(shown), "more row")
+        say(f"… {more}; {clean(named)} prints all of them, and so does a pipe", to=out)
+
+
+# Where the home is read-only, it warns of the temporary folder that it uses instead.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
+def _table(frame: "pl.DataFrame", title: str) -> Table:
+    table = Table(title=title or None, title_justify="left", header_style="bold", box=None)
+    for name, dtype in frame.schema.items():
+        table.add_column(clean(name), justify="right" if dtype.is_numeric() else "left")
+    for row in frame.iter_rows():
+        table.add_row(*(escape(_text(value)) for value in row))
+    return table
+
+
+def _widths(frame: "pl.DataFrame") -> dict[str, int]:
+    """Columns on the screen that each column's widest cell takes."""
+    widths = [cell_len(name) for name in frame.columns]
+    for row in frame.iter_rows():
+        widths = [max(w, cell_len(_text(value))) for w, value in zip(widths, row, strict=True)]
+    return dict(zip(frame.columns, widths, strict=True))
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return sum(width + 2 for width in widths.values())  # a space on either side
+
+
+def _plain(frame: "pl.DataFrame", widths: Mapping[str, int], title: str) -> Iterator[str]:
+    """The lines of a table as Rich draws it, one for each row.
+
+    Rich takes 3 ms a row, and a table in a pipe may have thousands.
+    """
+    if title:
+        yield title
+    right = [dtype.is_numeric() for dtype in frame.dtypes]
+    for row in chain([frame.columns], frame.iter_rows()) if widths else ():
+        cells = []
+        for value, width, to_the_right in zip(row, widths.values(), right, strict=True):
+            text = _text(value)
+            space = " " * (width - cell_len(text))
+            cells.append(f" {space}{text} " if to_the_right else f" {text}{space} ")
+        yield "".join(cells)
+
+
+def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
+    """One frame in the format asked for: table, csv or json (full precision)."""
+    if form == "table":
+        print_table(frame, title=title)
+    elif form == "csv":
+        from logitbank.analysis.results.csv_text import without_formulas
+
+        table = without_formulas(frame.lazy()).collect()
+        text = (_in_lines(table) if sys.stdout.isatty() else table).write_csv()
+        sys.stdout.write(text.translate(CONTROL) if sys.stdout.isatty() else text)
+    else:
+        from logitbank.analysis.results.tables import json_rows
+
+        json.dump(json_rows(frame), sys.stdout, default=str, indent=1)
+        sys.stdout.write("\n")
+
+
+def _in_lines(table: "pl.DataFrame") -> "pl.DataFrame":
+    """A table whose names and texts have no line break."""
+    import polars as pl
+
+    texts = pl.selectors.by_dtype(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
+    escaped = table.with_columns(
+        texts.str.replace_all("\n", "\\n", literal=True).str.replace_all("\t", "\\t", literal=True)
+    )
+    return escaped.rename(lambda name: name.translate(ONE_LINE))
+
+
+def _text(value: Any) -> str:
+    """A value as one line, with control characters made visible."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value).translate(ONE_LINE)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        rate = f"{task.finished_speed or task.speed or 0:,.0f} prompts/s"
+        return Text(rate + task.fields.get("more", ""), style="cyan")
+
+
+class ExtractProgress:
+    """Follows an extraction's events: a bar on a terminal, elsewhere lines."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            _Rate(),
+            TimeRemainingColumn(),
+            console=err,
+            disable=not err.is_interactive,
+        )
+        self._committed = self._tokens = self._bytes = self._done = self._checkpoints = 0
+        self._began = 0.0
+        self._pending: Counter[CheckpointId] = Counter()
+        self._lines = ProgressLines(lambda line: say(clean(line)))
+
+    def __enter__(self) -> "ExtractProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: "Event") -> None:
+        from logitbank.engine.workers import events
+
+        if not err.is_interactive:
+            self._lines(event)
+        match event:
+            case events.Planned():
+                self._plan(event)
+            case events.CheckpointStarted(checkpoint=checkpoint):
+                self._say(f"{checkpoint}: loading")
+            case events.WeightsLoaded(checkpoint=checkpoint):
+                self._forget(checkpoint)  # of a worker that died and was replaced
+                self._say(f"{checkpoint}")
+            case events.RowsScored(checkpoint=checkpoint, rows=rows, tokens=tokens):
+                self._tokens += tokens
+                self._count(checkpoint, pending=rows)
+            case events.BlockCommitted(checkpoint=checkpoint, rows=rows, bytes=size):
+                self._bytes += size
+                self._count(checkpoint, committed=rows, pending=-rows)
+            case events.CheckpointDone(checkpoint=checkpoint):
+                self._done += 1
+                self._forget(checkpoint)
+            case events.CheckpointFailed(checkpoint=checkpoint, message=message):
+                self._forget(checkpoint)
+                if not err.is_interactive:
+                    return
+                self._progress.print(f"[red]failed[/red] {clean(message)}")
+            case events.Note(text=text):
+                self._progress.print(f"[yellow]note[/yellow] {clean(text)}")
+
+    def _count(self, checkpoint: "CheckpointId", *, committed: int = 0, pending: int = 0) -> None:
+        """Rows that are durable, and those that are scored and may still be lost."""
+        self._committed += committed
+        self._pending[checkpoint] = max(0, self._pending[checkpoint] + pending)
+        completed = self._committed + self._pending.total()
+        self._progress.update(self._task, completed=completed, more=self._more())
+
+    def _more(self) -> str:
+        """Tokens a second since the first were scored, and what is written, before compression."""
+        from logitbank.engine.plan.plan import readable_bytes
+
+        now = time.monotonic()
+        self._began = self._began or now
+        rate = self._tokens / (now - self._began) if now > self._began else 0
+        return f", {rate:,.0f} tokens/s, {readable_bytes(self._bytes)}"
+
+    def _forget(self, checkpoint: "CheckpointId") -> None:
+        """Rows that were scored and lost, as when a worker died."""
+        self._count(checkpoint, pending=-self._pending[checkpoint])
+
+    def _plan(self, event: "Planned") -> None:
+        plan = event.plan
+        self._progress.print(planned(plan, event.engine))
+        for note in event.notes:
+            self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
+        self._checkpoints = len(plan.to_run)
+        self._task = self._progress.add_task("starting the engine", total=plan.rows or 1)
+
+    def _say(self, text: str) -> None:
+        text = f"{self._done + 1}/{self._checkpoints} {text}"
+        self._progress.update(self._task, description=clean(text))
+
+
+def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
+    """What an extraction did, and what to do next."""
+    if dry_run:
+        for line in forecast(summary):
+            say(line)
+        say("dry run: nothing was written")
+        return
+    for failure in summary.failed:
+        say(f"[red]failed[/red] {clean(failure.message)}")
+    explained = [failure for failure in summary.failed if failure.log_tail]
+    if explained:
+        about = explained[-1]
+        say(f"The last lines of {clean(bank)}.log about {clean(about.checkpoint)}:", style="dim")
+        for line in about.log_tail:
+            say("  " + clean(line), style="dim")
+    if not (summary.plan.rows or summary.failed):
+        return
+    rate = summary.rows / summary.seconds if summary.seconds else 0
+    others = f"; {summary.others:,} more {_were(summary.others)} there by then" * bool(
+        summary.others
+    )
+    say(
+        f"{len(summary.done):,} of {counted(len(summary.plan.to_run), 'checkpoint')} done, "
+        f"{counted(summary.rows, 'row')} in {summary.seconds:,.1f} s ({rate:,.3g} a second{others})"
+        f" → {clean(bank)}"
+    )
+    for line in account(summary):
+        say(line)
+    if summary.interrupted:
+        say("interrupted: what was committed is kept; the same command goes on from there")
+    elif summary.failed:
+        tried = len(summary.done) + len(summary.failed)
+        if (untried := len(summary.plan.to_run) - tried) > 0:
+            say(
+                f"{untried:,} more {_were(untried)} not tried, as nothing says that"
+                f" {'it' if untried == 1 else 'they'} would fare better"
+            )
+        say("the same command tries again what failed; leave it out with --steps")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Sentences: wrapped between words on a terminal, each as one line elsewhere."""
+    for line in lines:
+        say(clean(line), to=out)
+
+
+def print_verbatim(lines: Iterable[str]) -> None:
+    """Each as one line, however wide: no space of a prompt becomes the end of a line."""
+    for line in lines:
+        out.print(clean(line), soft_wrap=True)
+
+
+def say(text: str, *, to: Console | None = None, style: str = "") -> None:
+    """Print marked-up text, wrapped between words on a terminal; a path stays in one piece."""
+    console = to or err
+    told = Text.from_markup(text, style=style, emoji=False)
+    lines = _wrapped(told, console.width) if console.is_terminal else [told]
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _wrapped(text: Text, width: int) -> Iterator[Text]:
+    for line in text.split("\n", allow_blank=True):
+        ends, used = [], 0
+        for word in re.finditer(r"\s*\S+\s*", line.plain):
+            if used and used + cell_len(word[0].rstrip()) > width:
+                ends.append(word.start())
+                used = 0
+            used += cell_len(word[0])
+        for part in line.divide(ends):
+            part.rstrip()
+            yield part
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+class TrainingProgress:
+    """A bar for training steps on a terminal, silence elsewhere."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("training"),
+            BarColumn(),
+            TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
+            TimeRemainingColumn(),
+            console=err,
+            disable=not err.is_interactive,
+        )
+
+    def __enter__(self) -> "TrainingProgress":
+        self._progress.start()
+        self._task = self._progress.add_task("training", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, step: int, total: int) -> None:
+        self._progress.update(self._task, completed=step, total=total)
+
+
+def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
+    """The sentences and main tables for people, or the tables as data."""
+    from logitbank.errors import UsageError
+
+    tables = study.result.tables()
+    if table is not None and table not in tables:
+        raise UsageError(f"there is no table {table!r}; there are {', '.join(tables)}")
+    if table is not None:
+        print_frame(tables[table], form)
+    elif form == "json":
+        from logitbank.analysis.results.tables import json_rows
+
+        document = {name: json_rows(frame) for name, frame in tables.items()}
+        json.dump(document, sys.stdout, default=str, indent=1)
+        sys.stdout.write("\n")
+    elif form == "csv":
+        raise UsageError("name one table for CSV with --table; there are " + ", ".join(tables))
+    else:
+        # With a report the tables are files, and the sentences are what is read here.
+        brief = BRIEF.get(type(study.result).__name__, {})
+        for name, columns in brief.items() if study.report is None else ():
+            if len(tables[name]):
+                keys = ("model", "run", "verb", "plateau", "step")
+                shown = [c for c in (*keys, *columns) if c in tables[name].columns]
+                print_table(tables[name].select(shown), title=name)
+        for line in study.summary:
+            say(one_line(line), to=out)
+    if study.report is not None:
+        say(f"Report: {clean(study.report)}")

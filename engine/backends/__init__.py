@@ -1,0 +1,1 @@
+"""Engines: what an engine is, and the two that run."""

@@ -1,0 +1,305 @@
+"""The transformers engine: any architecture, any device; length-sorted batches under a budget."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+
+from logitbank.engine.backends.choose import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory
+from logitbank.engine.backends.hf.model import (
+    adapter_weights,
+    output_logits,
+    read_model,
+    used_weights,
+)
+from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.weights.weights import ContentDigest, stream_weights
+from logitbank.errors import EngineError, WeightsError
+from logitbank.store.format.schema import Head, Json, Query
+
+ALONE = "one sequence at a time"
+"""What provenance says of deterministic runs."""
+
+
+class _Sequence(NamedTuple):
+    """What one forward pass sees of a query."""
+
+    next_sentence: bool
+    language: str
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+
+
+def _sequence(query: Query) -> _Sequence:
+    next_sentence = query.head == "next_sentence"
+    return _Sequence(next_sentence, query.language, query.ids, query.segments)
+
+
+class TransformersBackend:
+    """Plain transformers with one architecture resident on the device."""
+
+    name: EngineName = "transformers"
+
+    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._dtype: torch.dtype = getattr(torch, settings.compute_dtype)
+        wanted = settings.device
+        if wanted == "auto":
+            wanted = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = torch.device(wanted)
+        self._model: transformers.PreTrainedModel | None = None
+        self._adapters: dict[str, Json] = {}
+        self._size = BatchSize(settings.max_batch_tokens, settings.max_sequences)
+        if settings.deterministic:
+            self._size = BatchSize(settings.max_batch_tokens, 1)
+            torch.use_deterministic_algorithms(True)
+
+    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+        start = time.perf_counter()
+        try:
+            read = read_model(folder, self._settings)
+        except WeightsError as error:
+            raise WeightsError(f"{checkpoint}: {error}") from error
+        fresh = read.model
+        first = self._model is None
+        if self._model is None:
+            self._model = fresh.to(self._device).eval()
+            self._head = SelectingHead(self._model, each=self._settings.deterministic)
+            if self._settings.next_sentence:
+                in_float32(self._model.cls.seq_relationship)
+        else:
+            _copy_weights(fresh, self._model, checkpoint)
+        model = self._model
+        tied = bool(getattr(fresh.config, "tie_word_embeddings", False))
+        digest = ContentDigest()
+        legacy, masked = self._settings.legacy_weights, self._settings.task == "masked"
+        stream = digest.watch(stream_weights(folder, legacy_weights=legacy))
+        adapters = ContentDigest()
+        borrowed = adapters.watch(adapter_weights(self._settings))
+        ledger = Ledger(self._dtype, tied and not masked)
+        for name, tensor in ledger.record(
+            chain(used_weights(stream, read), borrowed) if masked else stream
+        ):
+            del name, tensor
+        if languages := self._settings.adapter_languages:
+            self._adapters = {
+                "adapter_languages": [*languages],
+                "adapter_weights": adapters.hexdigest(),
+            }
+        ledger.check(_held(model, self._dtype, once=masked), checkpoint=checkpoint)
+        measured = self._settings.sizes_from_memory and not self._settings.deterministic
+        if first and measured and self._device.type == "cuda":
+            self._fit(model)
+        return Loaded(digest.hexdigest(), self._head.outputs, time.perf_counter() - start)
+
+    @torch.inference_mode()
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
+        assert self._model is not None, "load comes before score"
+        run = 0
+        todo = deque(batches(queries, *self._size))
+        while todo:
+            batch = todo.popleft()
+            sequences = [*dict.fromkeys(_sequence(queries[i]) for i in batch)]
+            if self._ran(queries, batch, sequences, sink):
+                run += sum(len(s.ids) for s in sequences)
+                continue
+            self._halve(sequences)
+            rest = [i for each in (batch, *todo) for i in each]
+            again = batches([queries[i] for i in rest], *self._size)
+            todo = deque([rest[j] for j in each] for each in again)
+        asked = sum(len(query.ids) for query in queries)
+        return Tokens(asked, asked - run)
+
+    def _ran(
+        self, queries: Sequence[Query], batch: list[int], sequences: list[_Sequence], sink: Sink
+    ) -> bool:
+        """Score one batch; False where memory was too short. The error holds what was in it."""
+        try:
+            sink(batch, self._logits([queries[i] for i in batch], sequences).float())
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                return False
+            raise
+        return True
+
+    def _logits(self, queries: list[Query], sequences: list[_Sequence]) -> torch.Tensor:
+        assert self._model is not None
+        place = {s: row for row, s in enumerate(sequences)}
+        rows = torch.tensor([place[_sequence(query)] for query in queries])
+        positions = torch.tensor([query.position for query in queries])
+        head = queries[0].head
+        none = slice(0 if head == "next_sentence" else None)
+        self._head.select(rows=rows[none], positions=positions[none])
+        logits = output_logits(self._model(**self._inputs(sequences)), head)
+        if head == "next_sentence":
+            return logits[rows]
+        if logits.dim() == 3:  # a head that could not be told apart ran on every position
+            return logits[rows, positions]
+        return logits
+
+    def _halve(self, sequences: list[_Sequence]) -> None:
+        """Batches of half the size from here on, where one of these sequences did not fit."""
+        length = len(sequences[0].ids)
+        if len(sequences) == 1:
+            raise EngineError(
+                f"one sequence of {length:,} tokens is more than the memory of {self._device} "
+                "holds beside the model; use --compute-dtype bfloat16, fewer --workers, or a "
+                "machine with more memory"
+            )
+        self._size = BatchSize(len(sequences) * length // 2, self._size.sequences)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _fit(self, model: transformers.PreTrainedModel) -> None:
+        """Batches from the free memory, tried out with the largest: halved until it runs."""
+        config, length = model.config.get_text_config(), self._settings.max_length
+        hidden = int(getattr(config, "hidden_size", 4096))
+        sizes = {
+            "hidden": hidden,
+            "intermediate": int(getattr(config, "intermediate_size", None) or 4 * hidden),
+            "heads": int(getattr(config, "num_attention_heads", 32)),
+            "vocab": self._head.outputs,
+            "length": length,
+        }
+        free, _ = torch.cuda.mem_get_info(self._device)
+        many, value_bytes = self._settings.many_positions, self._dtype.itemsize
+        self._size = fitting_batch(free, sizes, value_bytes=value_bytes, many_positions=many)
+        language = next(iter(getattr(config, "languages", None) or ()), "")
+        head: Head = "mask" if self._settings.task == "masked" else "next_token"
+        count = min(self._size.sequences, self._size.tokens // length, config.vocab_size)
+        tried = [
+            Query((i, *[0] * (length - 1)), length - 1, head=head, language=language)
+            for i in range(max(1, count))
+        ]
+        self.score(tried, lambda *_: None)
+
+    def describe(self) -> dict[str, Json]:
+        return {
+            "engine": "transformers",
+            "engine_version": transformers.__version__,
+            "torch_version": torch.__version__,
+            "device": str(self._device),
+            "compute_dtype": self._settings.compute_dtype,
+            "head_dtype": "float32",
+            "max_batch_tokens": self._size.tokens,
+            "max_sequences": self._size.sequences,
+            **({"deterministic": ALONE} if self._settings.deterministic else {}),
+        } | self._adapters
+
+    def close(self) -> None:
+        self._model = None
+
+    def _inputs(self, sequences: list[_Sequence]) -> dict[str, Any]:
+        """What the model is called with: sequences of one length and one language."""
+        assert self._model is not None
+        ids = torch.tensor([s.ids for s in sequences])
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if any(s.segments for s in sequences):
+            none = (0,) * ids.shape[1]
+            inputs["token_type_ids"] = torch.tensor([s.segments or none for s in sequences])
+        if language := sequences[0].language:
+            index = self._model.config.languages.index(language)
+            inputs["lang_ids"] = torch.full(ids.shape[:1], index)
+        on_device: dict[str, Any] = {k: v.to(self._device) for k, v in inputs.items()}
+        return on_device | ({"use_cache": False} if self._settings.task == "causal" else {})
+
+
+class SelectingHead:
+    """Makes a model's own forward apply its output head, in float32, to chosen positions only.
+
+    The head's input is replaced by the chosen rows, so what the model does to its logits afterwards
+    (scaling, soft caps) still happens. A model that names no linear head is left as it is.
+    """
+
+    def __init__(self, model: transformers.PreTrainedModel, *, each: bool = False) -> None:
+        """`each` position by itself: the sums of a product depend on how many rows it has."""
+        self._each = each
+        head: Any = model.get_output_embeddings()
+        self._head = head if isinstance(head, torch.nn.Linear) else None
+        self._rows = self._positions = torch.empty(0, dtype=torch.long)
+        self.outputs: int = int(model.config.vocab_size)
+        if self._head is not None:
+            self.outputs = self._head.weight.shape[0]
+            head.forward = self._forward
+
+    def select(self, *, rows: torch.Tensor, positions: torch.Tensor) -> None:
+        self._rows, self._positions = rows, positions
+
+    def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        assert self._head is not None
+        chosen = hidden[self._rows, self._positions].float()
+        weight: torch.Tensor = self._head.weight.float()
+        bias: torch.Tensor | None = self._head.bias
+        if bias is not None:
+            bias = bias.float()
+        count = 1 if self._each else max(1, len(chosen))
+        parts = torch.split(chosen, count)
+        return torch.cat([torch.nn.functional.linear(part, weight, bias) for part in parts])
+
+
+def in_float32(layer: torch.nn.Linear) -> None:
+    """Make a layer compute in float32, whatever its weights are in."""
+
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        weight, bias = layer.weight.float(), layer.bias.float()
+        return torch.nn.functional.linear(input.float(), weight, bias)
+
+    layer.forward = forward  # type: ignore[method-assign]
+
+
+def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> Iterator[list[int]]:
+    """Indices of `queries`, cut so that no batch exceeds the budget.
+
+    A batch is for one head, of one language and one length: some models, such as MobileBERT, let
+    padding change the logits of the rest, whatever the attention mask says. Queries of one sequence
+    stay together, so that it is run once.
+    """
+
+    def place(i: int) -> tuple[bool, str, int, _Sequence]:
+        own = _sequence(queries[i])
+        return own.next_sentence, own.language, len(own.ids), own
+
+    batch: list[int] = []
+    sequences: set[_Sequence] = set()
+    for i in sorted(range(len(queries)), key=place):
+        own = _sequence(queries[i])
+        grown = len(sequences) + 1
+        full = grown * len(own.ids) > max_tokens or grown > max_sequences
+        other = bool(batch) and place(batch[0])[:3] != place(i)[:3]
+        if batch and own not in sequences and (full or other):
+            yield batch
+            batch, sequences = [], set()
+        batch.append(i)
+        sequences.add(own)
+    if batch:
+        yield batch
+
+
+@torch.no_grad()
+def _copy_weights(source: torch.nn.Module, target: torch.nn.Module, checkpoint: str) -> None:
+    """Swap in place: the device holds one model however many checkpoints there are."""
+    new, old = dict(source.named_parameters()), dict(target.named_parameters())
+    if {n: p.shape for n, p in new.items()} != {n: p.shape for n, p in old.items()}:
+        odd = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
+        raise WeightsError(
+            f"{checkpoint}: its parameters differ from the suite's first checkpoint "
+            f"({odd[0]}{', …' if len(odd) > 1 else ''}); a suite has one architecture and size"
+        )
+    for name, parameter in old.items():
+        parameter.copy_(new[name])
+    for name, buffer in target.named_buffers():
+        buffer.copy_(source.get_buffer(name))
+
+
+def _held(model: torch.nn.Module, dtype: torch.dtype, *, once: bool) -> Fingerprint:
+    """Fingerprint of every parameter, counted under each of its names, or once."""
+    total = (0, 0)
+    for _, parameter in model.named_parameters(remove_duplicate=once):
+        total = add(total, fingerprint(parameter.to(dtype)))
+    return total

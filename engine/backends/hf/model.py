@@ -1,0 +1,152 @@
+"""Read a checkpoint as a plain transformers model, with language adapters of another if asked."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+)
+
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.weights.proof import Fingerprint, fingerprint
+from logitbank.engine.weights.sizes import check_sizes
+from logitbank.engine.weights.weights import stream_weights, weight_files
+from logitbank.errors import WeightsError
+from logitbank.store.format.schema import Head
+
+_CLASSES: dict[str, Any] = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
+
+
+class ReadModel(NamedTuple):
+    """A model, and which of its file's tensors it has no place for."""
+
+    model: transformers.PreTrainedModel
+    unexpected: frozenset[str]
+
+
+def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
+    """The model of a checkpoint folder, on the CPU, in the settings' dtype.
+
+    Raises
+    ------
+    WeightsError
+        It cannot be loaded, lacks a parameter, its config claims more than its weights hold, or the
+        other checkpoint's adapters do not fit.
+    """
+    check_sizes(folder, legacy_weights=settings.legacy_weights)
+    extra: dict[str, Any] = {}
+    try:
+        if settings.adapter_languages:
+            config = AutoConfig.from_pretrained(folder)
+            config.languages = [*config.languages, *settings.adapter_languages]
+            extra["config"] = config
+        files = weight_files(folder, legacy_weights=settings.legacy_weights)
+        kind = AutoModelForPreTraining if settings.next_sentence else _CLASSES[settings.task]
+        model, found = kind.from_pretrained(
+            folder,
+            dtype=getattr(torch, settings.compute_dtype),
+            use_safetensors=files[0].suffix == ".safetensors",
+            trust_remote_code=settings.trust_remote_code,
+            output_loading_info=True,
+            **extra,
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise WeightsError(f"{folder} cannot be loaded: {error}") from error
+    _check_missing(found["missing_keys"], folder, settings)
+    _put_adapters(model, settings)
+    return ReadModel(model, frozenset(found["unexpected_keys"]))
+
+
+def output_logits(found: Any, head: Head) -> torch.Tensor:
+    """Of a model's outputs those of one head."""
+    if head == "next_sentence":
+        logits: torch.Tensor = found.seq_relationship_logits
+    else:
+        logits = found.prediction_logits if "prediction_logits" in found else found.logits
+    return logits
+
+
+def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings) -> None:
+    """Refuse a file without a parameter: transformers would fill it with random or zero values."""
+    borrowed = [f".adapter_modules.{language}." for language in settings.adapter_languages]
+    lacking = sorted(n for n in names if not any(part in n for part in borrowed))
+    if lacking:
+        raise WeightsError(
+            f"{folder} lacks {len(lacking)} parameters of its model, such as {lacking[0]}; fetch "
+            "the checkpoint again, or correct its config.json"
+        )
+
+
+def used_weights(
+    weights: Iterable[tuple[str, torch.Tensor]], read: ReadModel
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Of a file's tensors those that the model holds, each shared one once.
+
+    Raises
+    ------
+    WeightsError
+        Two names of one parameter have two values.
+    """
+    model = read.model
+    own = model.state_dict().keys()
+    ignored = [re.compile(p) for p in model._keys_to_ignore_on_load_unexpected or ()]
+    tied: dict[str, str] = getattr(model, "all_tied_weights_keys", None) or {}
+    seen: dict[str, Fingerprint] = {}
+    for name, tensor in weights:
+        unused = name in read.unexpected or any(pattern.search(name) for pattern in ignored)
+        if name not in own and unused:
+            continue
+        shared = tied.get(name, name)
+        if shared in tied.values():
+            value, first = fingerprint(tensor), shared not in seen
+            if seen.setdefault(shared, value) != value:
+                raise WeightsError(
+                    f"{name} and {shared} are one parameter of the model and differ in the file; "
+                    "correct tie_word_embeddings in config.json, or do not use this checkpoint"
+                )
+            if not first:
+                continue
+        yield name, tensor
+
+
+def adapter_weights(settings: EngineSettings) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of the languages that are taken from another checkpoint."""
+    if settings.adapter_from is None or not settings.adapter_languages:
+        return
+    parts = [f".adapter_modules.{language}." for language in settings.adapter_languages]
+    for name, tensor in stream_weights(
+        Path(settings.adapter_from), legacy_weights=settings.legacy_weights
+    ):
+        if any(part in name for part in parts):
+            yield name, tensor
+
+
+@torch.no_grad()
+def _put_adapters(model: torch.nn.Module, settings: EngineSettings) -> None:
+    lacking = {
+        name
+        for name, _ in model.named_parameters()
+        if any(f".adapter_modules.{language}." in name for language in settings.adapter_languages)
+    }
+    parameters = dict(model.named_parameters())
+    for name, tensor in adapter_weights(settings):
+        if name not in parameters or parameters[name].shape != tensor.shape:
+            raise WeightsError(
+                f"{settings.adapter_from}: its adapter tensor {name} does not fit this model; take "
+                "the adapters of a model of the same architecture and size"
+            )
+        parameters[name].copy_(tensor)
+        lacking.discard(name)
+    if lacking:
+        raise WeightsError(
+            f"{settings.adapter_from} lacks {len(lacking)} adapter tensors of "
+            f"{', '.join(settings.adapter_languages)}, such as {min(lacking)}"
+        )

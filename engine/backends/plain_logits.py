@@ -1,0 +1,58 @@
+"""One sequence by plain transformers, in float32 and in the dtype of a run.
+
+To be imported only in the canary's process: vLLM patches transformers where it runs.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import linear
+
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.hf.model import output_logits, read_model
+from logitbank.store.format.schema import Head, Query
+
+
+def evaluate(folder: Path, query: Query, settings: EngineSettings) -> tuple[np.ndarray, float]:
+    """Logits (v,) in float32, and how far the settings' dtype is from them.
+
+    That is the largest difference over all outputs that both have finite; 0 where the dtype is
+    float32. One model is in memory at a time.
+    """
+    exact = _logits(folder, query, replace(settings, compute_dtype="float32"))
+    if settings.compute_dtype == "float32":
+        return exact, 0.0
+    rounded = _logits(folder, query, settings)
+    finite = np.isfinite(exact) & np.isfinite(rounded)
+    return exact, float(np.abs(exact - rounded)[finite].max(initial=0))
+
+
+def _logits(folder: Path, query: Query, settings: EngineSettings) -> np.ndarray:
+    model: Any = read_model(folder, settings).model.eval()
+    _head_in_float32(model, query.head)
+    inputs = {"input_ids": torch.tensor([query.ids])}
+    if query.segments:
+        inputs["token_type_ids"] = torch.tensor([query.segments])
+    if query.language:
+        inputs["lang_ids"] = torch.tensor([model.config.languages.index(query.language)])
+    with torch.inference_mode():
+        output = output_logits(model(**inputs), query.head)[0]
+    row = output[query.position] if output.dim() == 2 else output
+    logits: np.ndarray = row.float().numpy()
+    return logits
+
+
+def _head_in_float32(model: Any, head: Head) -> None:
+    """As in every engine: only the body computes in the dtype of the run."""
+    layer = model.cls.seq_relationship if head == "next_sentence" else model.get_output_embeddings()
+    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype == torch.float32:
+        return
+
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        bias = None if layer.bias is None else layer.bias.float()
+        return linear(input.float(), layer.weight.float(), bias)
+
+    layer.forward = forward  # type: ignore[method-assign]

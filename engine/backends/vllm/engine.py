@@ -1,0 +1,236 @@
+"""The vLLM engine: one load per architecture, weights swapped in place, logits tapped inside.
+
+Must be imported only in a process of its own: vLLM's transformers backend, which runs GPT-NeoX,
+patches transformers where it is loaded.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from logitbank.engine.backends.precision import TRITON, triton_precision
+
+# Before vLLM is imported: the engine runs in this process, and nothing is sent anywhere.
+os.environ |= {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_PLUGINS": "",
+    # A prompt as long as the model takes leaves no room for the token that vLLM insists on
+    # generating; that token is never run, and longer prompts are refused when planning.
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+} | triton_precision(os.environ)
+
+import torch
+import vllm
+from vllm import LLM, SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+
+from logitbank.engine.backends.choose import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
+from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.weights.weights import ContentDigest, stream_weights
+from logitbank.errors import EngineError, LogitbankError, WeightsError
+from logitbank.store.format.schema import Json, Query
+
+Weights = Iterator[tuple[str, torch.Tensor]]
+
+
+class VllmEngine:
+    """vLLM with one architecture loaded: swaps and proof, the same for every kind of model."""
+
+    name: EngineName = "vllm"
+
+    def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
+        self._settings = settings
+        if settings.deterministic:
+            _require_invariance()
+        self._llm = LLM(**arguments)
+        self._model_config = self._llm.llm_engine.vllm_config.model_config
+        self._packed: dict[str, Fingerprint] = {}
+        self._llm.apply_model(self._watch_packing)
+
+    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+        start = time.perf_counter()
+        digest = ContentDigest()
+        self._packed.clear()
+        weights = stream_weights(folder, legacy_weights=self._settings.legacy_weights)
+        ledger, recorded = self._recorded(digest.watch(weights))
+        try:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": recorded})
+        except LogitbankError:
+            raise
+        except (ValueError, KeyError, RuntimeError, AssertionError) as error:
+            raise WeightsError(
+                f"{checkpoint}: the weights in {folder} do not fit the engine's architecture "
+                f"({error}); are all checkpoints of the suite of one architecture and size?"
+            ) from error
+        if not self._llm.reset_prefix_cache():
+            raise EngineError(
+                f"{checkpoint}: vLLM's prefix cache could not be reset after the swap"
+            )
+        held = self._llm.apply_model(self._held)
+        ledger.check(held[0], checkpoint=checkpoint)
+        vocab = int(self._model_config.get_vocab_size())
+        return Loaded(digest.hexdigest(), vocab, time.perf_counter() - start)
+
+    @property
+    def _tied(self) -> bool:
+        return bool(getattr(self._model_config.hf_text_config, "tie_word_embeddings", False))
+
+    def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
+        """What goes into the engine, and the account of it."""
+        ledger = Ledger(self._model_config.dtype, self._tied)
+        return ledger, ledger.record(weights)
+
+    def describe(self) -> dict[str, Json]:
+        device = self._llm.llm_engine.vllm_config.device_config.device_type
+        return {
+            "engine": "vllm",
+            "engine_version": vllm.__version__,
+            "torch_version": torch.__version__,
+            "device": device,
+            "compute_dtype": str(self._model_config.dtype).removeprefix("torch."),
+            "head_dtype": "float32",
+            **({"triton_float32": os.environ[TRITON]} if device == "cuda" else {}),
+            "max_batch_tokens": self._settings.max_batch_tokens,
+            "max_sequences": self._settings.max_sequences,
+            **(
+                {"deterministic": "batch-invariant kernels"} if self._settings.deterministic else {}
+            ),
+        }
+
+    def close(self) -> None:
+        self._llm.llm_engine.engine_core.shutdown()
+
+    def _watch_packing(self, model: torch.nn.Module) -> None:
+        """Fingerprint parameters that the CPU build repacks, at the moment before it does.
+
+        oneDNN's packed copy cannot be read back, and the parameter itself becomes empty.
+        """
+        for path, module in model.named_modules():
+            method = getattr(module, "quant_method", None)
+            process = getattr(method, "process_weights_after_loading", None)
+            if process is None:
+                continue
+
+            def watched(
+                layer: torch.nn.Module, *, _path: str = path, _process: Any = process
+            ) -> None:
+                before = {n: fingerprint(p) for n, p in layer.named_parameters(recurse=False)}
+                _process(layer)
+                for name, parameter in layer.named_parameters(recurse=False):
+                    if name in before and parameter.numel() == 0:
+                        self._packed[f"{_path}.{name}"] = before[name]
+
+            method.process_weights_after_loading = watched  # type: ignore[union-attr]
+
+    def _held(self, model: torch.nn.Module) -> Fingerprint:
+        """Fingerprint of every parameter, counted under each of its names.
+
+        The CPU build holds the biases of low-precision layers in float32, rounded all the same.
+        """
+        total = (0, 0)
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            own = self._packed.get(name, (0, 1))
+            if parameter.numel():
+                own = fingerprint(parameter.to(self._model_config.dtype))
+            total = add(total, own)
+        return total
+
+
+def _require_invariance() -> None:
+    """Refuse to begin without kernels of which vLLM says that they are batch-invariant.
+
+    No error of ours: it is the same for all checkpoints, and two such end a run.
+    """
+    known = "VLLM_BATCH_INVARIANT" in vllm.envs.environment_variables
+    capable = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    if not (known and capable):
+        raise RuntimeError(
+            f"vLLM {vllm.__version__} has no batch-invariant kernels for this device; run"
+            " --deterministic with --engine transformers, which takes one sequence at a time"
+        )
+
+
+class VllmBackend(VllmEngine):
+    """Causal models: the next token's logits, tapped where vLLM samples."""
+
+    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+        arguments = _arguments(folder, settings)
+        config = EngineArgs(**arguments).create_engine_config()
+        self._slots = bool(config.use_v2_model_runner)
+        tap = SlotTap if self._slots else BatchTap
+        super().__init__(settings, arguments | {"logits_processors": [tap]})
+
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
+        prompts = [{"prompt_token_ids": list(q.ids)} for q in queries]
+        params = [
+            SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={ROW: i})
+            for i in range(len(queries))
+        ]
+        set_sink(sink)
+        try:
+            outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        finally:
+            set_sink(None)
+        cached = sum(output.num_cached_tokens or 0 for output in outputs)
+        return Tokens(sum(len(q.ids) for q in queries), cached)
+
+    def describe(self) -> dict[str, Json]:
+        return super().describe() | {
+            "model_runner": "v2" if self._slots else "v1",
+            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
+            "block_size": _block_size(self._settings),
+        }
+
+
+def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+    """Arguments of `vllm.LLM`. Dummy weights: every checkpoint, the first too, comes by a swap."""
+    return {
+        "model": str(folder),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "dtype": settings.compute_dtype,
+        "enforce_eager": True,
+        "trust_remote_code": settings.trust_remote_code,
+        "disable_log_stats": True,
+        "seed": 0,
+    }
+
+
+def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+    arguments: dict[str, Any] = common_arguments(folder, settings) | {
+        "hf_overrides": {"head_dtype": "float32"},
+        "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
+        "max_num_batched_tokens": max(settings.max_batch_tokens, _block_size(settings)),
+        "max_num_seqs": settings.max_sequences,
+        "block_size": _block_size(settings),
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+    }
+    return arguments | cpu_cache_arguments(folder, settings)
+
+
+def _block_size(settings: EngineSettings) -> int:
+    return settings.block_size or (16 if torch.cuda.is_available() else 32)
+
+
+def cpu_cache_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
+    """On a CPU, room for four full batches of keys and values, at least 512 MiB.
+
+    Without it, vLLM wants most of the machine's memory there.
+    """
+    if torch.cuda.is_available():
+        return {}
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
+    width = getattr(config, "hidden_size", 4096)
+    layers = getattr(config, "num_hidden_layers", 32)
+    token_bytes: int = 2 * width * layers * getattr(torch, settings.compute_dtype).itemsize
+    tokens = 4 * (settings.max_batch_tokens + settings.max_length)
+    return {"kv_cache_memory_bytes": max(512 * 2**20, token_bytes * tokens)}

@@ -1,0 +1,93 @@
+"""The logits tap: vLLM's own extension point, for both of its model runners.
+
+A request carries its row in `extra_args["logitbank_row"]`; the tap hands every row's logits to the
+sink and changes nothing. Rows of a prefill that is not finished are overwritten by the last one
+(older runner) or skipped (newer runner).
+"""
+
+import torch
+from vllm.config import VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+from vllm.v1.worker.gpu.sample.logits_processor import (
+    LogitsContext,
+    LogitsProcRequestState,
+)
+from vllm.v1.worker.gpu.sample.logits_processor import (
+    LogitsProcessor as SlotLogitsProcessor,
+)
+
+from logitbank.engine.backends.choose import Sink
+
+ROW = "logitbank_row"
+_sinks: list[Sink] = []  # the engine builds the tap itself, so the sink is handed over here
+
+
+def set_sink(sink: Sink | None) -> None:
+    """Where logits go from now on; None switches the tap off."""
+    _sinks[:] = [] if sink is None else [sink]
+
+
+def _row(params: SamplingParams) -> int | None:
+    return None if params.extra_args is None else params.extra_args.get(ROW)
+
+
+class BatchTap(LogitsProcessor):  # type: ignore[misc]
+    """For the model runner whose batch rows are announced by updates (the CPU build's)."""
+
+    def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
+        self._rows: dict[int, int] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        return False  # invariant processors are skipped for greedy requests
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        for index in batch_update.removed:
+            self._rows.pop(index, None)
+        for index, params, _, _ in batch_update.added:
+            self._rows.pop(index, None)
+            if (row := _row(params)) is not None:
+                self._rows[index] = row
+        for source, target, direction in batch_update.moved:
+            moved, replaced = self._rows.pop(source, None), self._rows.pop(target, None)
+            if moved is not None:
+                self._rows[target] = moved
+            if direction is MoveDirectionality.SWAP and replaced is not None:
+                self._rows[source] = replaced
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if _sinks and self._rows:
+            positions, rows = zip(*sorted(self._rows.items()), strict=True)
+            whole = positions == tuple(range(len(logits)))
+            _sinks[0](rows, logits if whole else logits[list(positions)])
+        return logits
+
+
+class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
+    """For the model runner whose rows map to request slots (the default where Triton exists)."""
+
+    def __init__(self, vllm_config: VllmConfig, req_states: LogitsProcRequestState) -> None:
+        self._states = req_states
+        self._rows: dict[int, int] = {}
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        self._rows.pop(req_idx, None)
+        if (row := _row(sampling_params)) is not None:
+            self._rows[req_idx] = row
+        return req_idx in self._rows
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        if _sinks and self._rows:
+            lengths = self._states.prompt_len.np
+            seen = zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)
+            keep = [
+                (i, self._rows[slot])
+                for i, (slot, position) in enumerate(seen)
+                if slot in self._rows and position + 1 >= lengths[slot]
+            ]
+            if keep:
+                positions, rows = zip(*keep, strict=True)
+                _sinks[0](rows, logits[list(positions)])
+        return logits

@@ -1,0 +1,1 @@
+"""The demo: corpora whose truth is known, and models trained on them."""

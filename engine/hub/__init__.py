@@ -1,0 +1,1 @@
+"""The hub of models: listings, downloads and patience."""

@@ -1,0 +1,471 @@
+"""Ask a Hugging Face hub what there is and fetch it: a thin layer over huggingface_hub.
+
+It knows repositories, revisions and files, and neither suites nor models. Code that a repository
+ships is never fetched.
+"""
+
+import errno
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from logitbank.engine.hub.blobs import Blob, Body
+from logitbank.engine.hub.patience import Patience
+from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
+from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
+from logitbank.store.remote.hub_token import keep_token
+from logitbank.store.remote.retry_after import told_to_wait
+
+_SETTINGS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "vocab*",
+    "merges*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+_SAFE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_LEGACY_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_NEVER = ("*.py", "*/*")
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+_CHUNK_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a repository at one revision."""
+
+    name: str
+    size: int
+    """Bytes."""
+    sha256: str | None
+    """Digest of the content where the hub knows it (large files), else None."""
+
+
+class Hub:
+    """One hub and one local cache.
+
+    Parameters
+    ----------
+    endpoint
+        Address of the hub; by default `HF_ENDPOINT`, else the public one.
+    token
+        Access token; by default `HF_TOKEN`, else the one saved by `hf auth login`.
+    cache_dir
+        Where files are kept; by default `HF_HUB_CACHE`, else `hub` in `HF_HOME`.
+    patience
+        How long to go on asking a hub that limits requests or fails.
+
+    Raises
+    ------
+    MissingExtraError
+        huggingface_hub is not installed.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        token: str | None = None,
+        cache_dir: Path | None = None,
+        *,
+        patience: Patience | None = None,
+    ) -> None:
+        _disable_telemetry()
+        try:
+            from huggingface_hub import HfApi, constants
+        except ImportError as error:
+            raise MissingExtraError(
+                "huggingface_hub is not installed; install it with "
+                '`pip install "logitbank[engine]"`'
+            ) from error
+        chosen = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+        self.endpoint = chosen.rstrip("/")
+        self.cache_dir = cache_dir or _cache_from_environment() or Path(constants.HF_HUB_CACHE)
+        self._token = token
+        self._patience, self._answered = patience or Patience(), False
+        keep_token(self.endpoint, token)
+        self._api = HfApi(endpoint=self.endpoint, token=token)
+        self._files: dict[tuple[str, str], tuple[HubFile, ...]] = {}
+
+    @property
+    def offline(self) -> bool:
+        """True where `HF_HUB_OFFLINE` forbids the network; then only the cache is used."""
+        from huggingface_hub import constants
+
+        asked = os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
+        return asked or constants.HF_HUB_OFFLINE
+
+    def revisions(self, repo: str) -> tuple[str, ...]:
+        """Branch names of a repository; offline, those that the cache has seen.
+
+        Raises
+        ------
+        SuiteError
+            The repository is unknown, closed to this token, or the hub cannot be reached.
+        """
+        if self.offline:
+            return self._cached_revisions(repo)
+        with self._explained(repo):
+            refs = self._asked(lambda: self._api.list_repo_refs(repo))
+        return tuple(branch.name for branch in refs.branches)
+
+    def files(self, repo: str, revision: str) -> tuple[HubFile, ...]:
+        """Files at the root of a repository at one revision; one request, remembered.
+
+        Raises
+        ------
+        SuiteError
+            As `revisions`, or the revision is unknown.
+        """
+        if (repo, revision) in self._files:
+            return self._files[repo, revision]
+        if self.offline:
+            raise SuiteError(self._offline_message(f"the files of {repo} at {revision}"))
+        with self._explained(repo, revision):
+            entries = self._asked(lambda: list(self._tree(repo, revision)))
+        found = tuple(
+            HubFile(entry["path"], entry["size"], (entry.get("lfs") or {}).get("oid"))
+            for entry in entries
+            if entry["type"] == "file"
+        )
+        return self._files.setdefault((repo, revision), found)
+
+    def weights_digest(self, repo: str, revision: str) -> str | None:
+        """What the hub knows of the weights before any download.
+
+        The SHA-256 of the weight file; for several files, that of their sorted digests. None
+        where there are no weights or the hub lacks a digest. Equal digests are equal weights;
+        different digests may still hold equal tensors in other files.
+        """
+        files = {file.name: file for file in self.files(repo, revision)}
+        names = weight_names(sorted(files))
+        known = sorted(digest for name in names if (digest := files[name].sha256))
+        if not names or len(known) < len(names):
+            return None
+        return (
+            known[0] if len(known) == 1 else hashlib.sha256("\n".join(known).encode()).hexdigest()
+        )
+
+    def blobs(self, repo: str, revision: str, *, legacy_weights: bool = False) -> tuple[Blob, ...]:
+        """The weight files of a checkpoint whose digests the hub knows: where its bytes are.
+
+        Raises
+        ------
+        SuiteError
+            As `files`.
+        WeightsError
+            As `fetch`.
+        """
+        files = self.files(repo, revision)
+        names = [file.name for file in files]
+        patterns = _SAFE_WEIGHTS
+        if not any(fnmatch(name, "*.safetensors") for name in names):
+            if not legacy_weights:
+                self._refuse_without_safetensors(repo, revision)
+            patterns = _LEGACY_WEIGHTS
+        folder = self.cache_dir.expanduser().absolute() / f"models--{repo.replace('/', '--')}"
+        return tuple(
+            Blob(folder, file.name, file.size, file.sha256)
+            for file in files
+            if file.sha256 and "/" not in file.name and any(fnmatch(file.name, p) for p in patterns)
+        )
+
+    def fetch(
+        self,
+        repo: str,
+        revision: str,
+        *,
+        legacy_weights: bool = False,
+        keep: bool = True,
+        on_bytes: Callable[[int], None] = lambda _: None,
+    ) -> Path:
+        """Bring one checkpoint into the cache and return its folder.
+
+        Only settings, tokenizer and weights are fetched, never code. Legacy weights are fetched
+        only where they are asked for and there are no safetensors. What came of a weight file
+        before a connection broke or a process was killed is not fetched again.
+
+        Parameters
+        ----------
+        keep
+            False where it may be evicted later.
+        on_bytes
+            Told of the bytes of weights as they come; what it raises stops the transfer.
+
+        Raises
+        ------
+        SuiteError
+            As `files`.
+        WeightsError
+            The revision has no weights, or only legacy ones that were not asked for; or they are
+            not those of the hub's digest.
+        """
+        if not self.offline:
+            try:
+                blobs = self.blobs(repo, revision, legacy_weights=legacy_weights)
+            except WeightsError:
+                raise
+            except SuiteError:
+                # A hub that is out of reach does not keep from what is here.
+                with suppress(SuiteError):
+                    return self._whole(repo, revision, legacy_weights, local=True)
+                raise
+            for blob in blobs:
+                self._bring(repo, revision, blob, on_bytes)
+                if keep:
+                    blob.keep()
+            on_bytes(0)  # it may be stopped here too
+        return self._whole(repo, revision, legacy_weights)
+
+    def _whole(
+        self, repo: str, revision: str, legacy_weights: bool, *, local: bool = False
+    ) -> Path:
+        """The snapshot's folder, after fetching what it lacks unless that is `local`."""
+        folder = self._snapshot(repo, revision, (*_SETTINGS, *_SAFE_WEIGHTS), local=local)
+        names = [path.name for path in folder.glob("*.safetensors")]
+        if not names and legacy_weights:
+            folder = self._snapshot(repo, revision, (*_SETTINGS, *_LEGACY_WEIGHTS), local=local)
+        elif not names and not local:
+            self._refuse_without_safetensors(repo, revision)
+        weight_files(folder, legacy_weights=legacy_weights)
+        return folder
+
+    def _bring(self, repo: str, revision: str, blob: Blob, on_bytes: Callable[[int], None]) -> None:
+        if blob.there:
+            return
+        with self._explained(repo, revision):
+            blob.fetch(
+                lambda start: self._body(repo, revision, blob.name, start),
+                patiently=self._asked,
+                broken=(_transport(), ConnectionError),
+                on_bytes=on_bytes,
+            )
+
+    def _refuse_without_safetensors(self, repo: str, revision: str) -> None:
+        where = f"{repo} at revision {revision}"
+        if self.offline:
+            raise WeightsError(f"{where} has no *.safetensors in the cache; fetch it while online")
+        names = weight_names([file.name for file in self.files(repo, revision)])
+        if names:
+            raise WeightsError(
+                f"{where} has only legacy weights ({names[0]}) and no *.safetensors; "
+                "add --legacy-weights to load them without running any code they hold"
+            )
+        raise WeightsError(
+            f"{where} holds no weights: looked for {SAFE.single}, *.safetensors and "
+            f"{LEGACY.single}; choose another revision"
+        )
+
+    def _snapshot(
+        self, repo: str, revision: str, patterns: tuple[str, ...], *, local: bool = False
+    ) -> Path:
+        from huggingface_hub import snapshot_download
+
+        with self._explained(repo, revision):
+            folder = self._asked(
+                lambda: snapshot_download(
+                    repo,
+                    revision=revision,
+                    endpoint=self.endpoint,
+                    token=self._token,
+                    cache_dir=self.cache_dir,
+                    allow_patterns=list(patterns),
+                    ignore_patterns=list(_NEVER),
+                    local_files_only=local or self.offline,
+                    tqdm_class=_quiet_bar(),
+                )
+            )
+        return Path(folder)
+
+    def _tree(self, repo: str, revision: str) -> Iterator[dict[str, Any]]:
+        # Not by HfApi.list_repo_tree, which has a patience of its own, of 23 s a failing request.
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            get_session,
+            hf_raise_for_status,
+        )
+
+        url = f"{self.endpoint}/api/models/{repo}/tree/{quote(revision, safe='')}"
+        while url:
+            response = get_session().get(url, headers=self._headers(), timeout=_timeout_s())
+            hf_raise_for_status(response)
+            yield from response.json()
+            url = response.links.get("next", {}).get("url", "")
+
+    @contextmanager
+    def _body(self, repo: str, revision: str, name: str, start: int) -> Iterator[Body]:
+        """The content of a file from an offset on, as it comes."""
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            get_session,
+            hf_raise_for_status,
+        )
+
+        url = hf_hub_url(repo, name, revision=revision, endpoint=self.endpoint)
+        headers = self._headers() | {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        with get_session().stream(
+            "GET", url, headers=headers, timeout=_timeout_s(), follow_redirects=True
+        ) as response:
+            hf_raise_for_status(response)
+            begins = start if response.status_code == 206 else 0
+            yield Body(begins, response.iter_raw(_CHUNK_BYTES))
+
+    def _headers(self) -> dict[str, str]:
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        return dict(build_hf_headers(token=self._token))
+
+    def _asked(self, attempt: Callable[[], T]) -> T:
+        """What the hub answers, with patience where it limits requests or fails for now."""
+        answer = self._patience.call(attempt, self._wait)
+        self._answered = True
+        return answer
+
+    def _wait(self, error: Exception) -> float | None:
+        """As `Patience.call` asks. A hub that never answered is out of reach, and told so."""
+        from huggingface_hub import errors
+
+        cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else error
+        if isinstance(cause, errors.HfHubHTTPError):
+            status = cause.response.status_code
+            if status in (408, 429) or status >= 500:
+                return told_to_wait(cause.response.headers)
+            return None
+        broken = isinstance(cause, (_transport(), ConnectionError))
+        return 0.0 if broken and self._answered and not self.offline else None
+
+    def _cached_revisions(self, repo: str) -> tuple[str, ...]:
+        refs = self.cache_dir / f"models--{repo.replace('/', '--')}" / "refs"
+        found = tuple(sorted(path.name for path in refs.glob("*") if path.is_file()))
+        if not found:
+            raise SuiteError(self._offline_message(f"the revisions of {repo}"))
+        return found
+
+    def _offline_message(self, what: str) -> str:
+        return (
+            f"{what} are not in the cache {self.cache_dir} and HF_HUB_OFFLINE is set; "
+            "run `logitbank fetch` while online, or unset HF_HUB_OFFLINE"
+        )
+
+    @contextmanager
+    def _explained(self, repo: str, revision: str | None = None) -> Iterator[None]:
+        """Turn what huggingface_hub raises into one line that names the next step."""
+        from huggingface_hub import errors
+
+        what = repo if revision is None else f"{repo} at revision {revision}"
+        try:
+            yield
+        except errors.GatedRepoError as error:
+            raise SuiteError(self._gated(repo, error)) from error
+        except errors.RepositoryNotFoundError as error:
+            raise SuiteError(
+                f"repository {repo!r} is not on {self.endpoint}, or is private; `logitbank suites` "
+                "lists known ones, and HF_TOKEN opens private ones"
+            ) from error
+        except errors.RevisionNotFoundError as error:
+            raise SuiteError(
+                f"{repo} has no revision {revision!r}; choose one of its branches on "
+                f"{self.endpoint}/{repo}, or a series that `logitbank suites` lists"
+            ) from error
+        except errors.HFValidationError as error:
+            raise SuiteError(f"{repo!r} is no repository name; use owner/name") from error
+        except errors.LocalEntryNotFoundError as error:
+            if self.offline:
+                raise SuiteError(self._offline_message(f"all files of {what}")) from error
+            if isinstance(error.__cause__, errors.HfHubHTTPError):
+                raise self._refused(what, error.__cause__) from error
+            raise self._unreachable(what, error.__cause__ or error) from error
+        except errors.HfHubHTTPError as error:
+            raise self._refused(what, error) from error
+        except (_transport(), ConnectionError, errors.XetDownloadError) as error:
+            raise self._unreachable(what, error) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise DiskSpaceError(
+                f"the disk of {self.cache_dir} filled up while fetching {what}; "
+                "free some of it, set HF_HOME to a folder on a larger one, or use --disk-budget"
+            ) from error
+
+    def _gated(self, repo: str, error: Any) -> str:
+        where = f"{self.endpoint}/{repo}"
+        if error.response.status_code == 403:
+            return (
+                f"{repo} is gated, and this token has no access: accept its licence on {where} "
+                "with the token's account, and wait where its authors grant access by hand"
+            )
+        return (
+            f"{repo} is gated: accept its licence on {where} and set HF_TOKEN, or run "
+            "`hf auth login`"
+        )
+
+    def _refused(self, what: str, error: Any) -> SuiteError:
+        status = error.response.status_code
+        if status in (401, 403):
+            return SuiteError(
+                f"{self.endpoint} refused access to {what} (status {status}): accept the licence "
+                "on the model page and set HF_TOKEN to a valid token"
+            )
+        if status == 429:
+            return SuiteError(
+                f"{self.endpoint} limits requests (status 429) and did so to the end for {what}; "
+                "the same command goes on later; HF_TOKEN raises the limit"
+            )
+        return SuiteError(f"{self.endpoint} answered {status} for {what}; try again later")
+
+    def _unreachable(self, what: str, error: BaseException) -> SuiteError:
+        return SuiteError(
+            f"cannot reach {self.endpoint} for {what} ({type(error).__name__}); check the network "
+            "and HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what was fetched before"
+        )
+
+
+def _transport() -> type[Exception]:
+    """The base of HTTP and connection errors: httpx's or httpx2's, by version."""
+    from huggingface_hub import errors
+
+    base: type[Exception] = errors.HfHubHTTPError.__bases__[0]
+    return base
+
+
+def _timeout_s() -> float:
+    from huggingface_hub import constants
+
+    return float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
+
+
+def _disable_telemetry() -> None:
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    # The library reads the variable once, when it is imported.
+    if constants := sys.modules.get("huggingface_hub.constants"):
+        constants.HF_HUB_DISABLE_TELEMETRY = True  # type: ignore[attr-defined]
+
+
+def _cache_from_environment() -> Path | None:
+    if cache := os.environ.get("HF_HUB_CACHE"):
+        return Path(cache).expanduser()
+    if home := os.environ.get("HF_HOME"):
+        return Path(home).expanduser() / "hub"
+    return None
+
+
+def _quiet_bar() -> type[Any]:
+    """A progress bar that shows nothing: the terminal shows ours."""
+    from tqdm import tqdm
+
+    class QuietBar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "disable": True})
+
+    return QuietBar

@@ -1,0 +1,1 @@
+"""What is run, where and in which order: decided before anything starts."""

@@ -1,0 +1,191 @@
+"""Deal what a bank lacks to runs that know nothing of each other: equal rows, and no gap.
+
+What a run finds missing depends on when it looks. So the first one writes down, beside the bank,
+who does which rows, and the others go by that; what the bank has by then is not done again.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, groupby, pairwise
+from pathlib import Path
+
+from logitbank.engine.plan.pieces import Shard
+from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.plan.prepare import Extraction, Prepared
+from logitbank.errors import DamagedError
+from logitbank.store.files import checked, objects
+from logitbank.store.format.schema import CheckpointId, json_digest
+
+LOAD = 0.1
+"""Of a checkpoint's rows: what loading it costs, about. Shares that differ by less are equal."""
+
+Owners = Mapping[tuple[str, str], Sequence[tuple[int, int, int]]]
+"""By checkpoint and query set: first row, row after the last, and the share that does them."""
+
+
+def dealt(lacking: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]:
+    """Equal runs of rows, in order; cut inside a checkpoint only where its end is too far away.
+
+    Examples
+    --------
+    >>> from logitbank.store.format.schema import CheckpointId, Keep, Layout
+    >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
+    >>> steps = [CheckpointId("m", step=step) for step in (1, 2, 3)]
+    >>> plans = [DepositPlan(step, "q", layout, tuple(range(10))) for step in steps]
+    >>> [[(d.checkpoint.step, d.rows) for d in share] for share in dealt(plans, 2)]
+    [[(1, 80), (2, 40)], [(2, 40), (3, 80)]]
+    """
+    blocks = [(plan, block) for plan in lacking for block in plan.blocks]
+    before = [0, *accumulate(len(plan.layout.rows(block)) for plan, block in blocks)]
+    edges = [
+        i
+        for i in range(len(blocks) + 1)
+        if i in (0, len(blocks)) or blocks[i][0].checkpoint != blocks[i - 1][0].checkpoint
+    ]
+    cuts = [_cut(before, edges, before[-1] * i / count) for i in range(count + 1)]
+    return [
+        [
+            replace(plan, blocks=tuple(block for _, block in group))
+            for plan, group in groupby(blocks[first:last], key=lambda pair: pair[0])
+        ]
+        for first, last in pairwise(cuts)
+    ]
+
+
+def _cut(before: Sequence[int], edges: Sequence[int], target: float) -> int:
+    """How many blocks come before a cut at `target` rows, or at a checkpoint's end near there.
+
+    `before` has the rows before each block, `edges` the blocks at which checkpoints begin.
+    """
+
+    def distance(block: int) -> float:
+        return abs(before[block] - target)
+
+    at = bisect_left(before, target)
+    nearest = min(max(0, at - 1), at, key=distance)
+    end = bisect_left(edges, at)
+    first, last = edges[max(0, end - 1)], edges[end]
+    edge = min(first, last, key=distance)
+    return edge if distance(edge) <= LOAD * (before[last] - before[first]) else nearest
+
+
+def own_share(
+    bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard, *, dry_run: bool
+) -> Prepared:
+    """What is this run's of all that the bank lacks, by what the shares have agreed on.
+
+    Raises
+    ------
+    DamagedError
+        What they have written down is not what was written.
+    """
+    lacking = prepared.plan.deposits
+    file = agreement(bank, prepared, extraction, shard)
+    owners = _agreed(file, lacking, shard, dry_run=dry_run) if lacking else {}
+    own = owned(lacking, owners, shard, [c.id for c in extraction.suite.checkpoints])
+    plan = replace(
+        prepared.plan,
+        deposits=own,
+        shard=str(shard),
+        lacking_rows=prepared.plan.rows,
+        lacking_checkpoints=len(prepared.plan.to_run),
+    )
+    return replace(prepared, plan=plan)
+
+
+def owned(
+    lacking: Sequence[DepositPlan], owners: Owners, shard: Shard, suite: Sequence[CheckpointId]
+) -> tuple[DepositPlan, ...]:
+    """Of what the bank lacks now, what is this share's.
+
+    Rows without an owner are those that a repair dropped later: their blocks go by number.
+    """
+    indices = {checkpoint: index for index, checkpoint in enumerate(suite)}
+    own = []
+    for plan in lacking:
+        spans = owners.get((plan.checkpoint.path, plan.query_set), ())
+        blocks = set(_overlapping(plan, [span for span in spans if span[2] == shard.index]))
+        unowned = tuple(sorted(set(plan.blocks) - set(_overlapping(plan, spans))))
+        rest = replace(plan, blocks=unowned)
+        for part in shard.of([rest], indices[plan.checkpoint], len(indices)):
+            blocks |= set(part.blocks)
+        if blocks:
+            own.append(replace(plan, blocks=tuple(sorted(blocks))))
+    return tuple(own)
+
+
+def agreement(bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard) -> Path:
+    """Where shares of one extraction write down who does what: beside the bank, as its log is.
+
+    By name it is theirs alone: of as many shares that start together, the same checkpoints and the
+    same queries, wherever the bank has them.
+    """
+    sets = prepared.query_sets
+    queries = [sets[name].queries[row] for name, row in prepared.placement.places]
+    asked = {
+        "shares": shard.count,
+        "round": shard.round,
+        "checkpoints": [c.id.path for c in extraction.suite.checkpoints],
+        "queries": sorted([q.ids, q.segments, q.position, q.head, q.language] for q in queries),
+    }
+    where = bank.resolve()
+    return where.with_name(f"{where.name}.shares-{json_digest(asked)[:12]}.json")
+
+
+def _agreed(file: Path, lacking: Sequence[DepositPlan], shard: Shard, *, dry_run: bool) -> Owners:
+    if file.exists() or not dry_run:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with objects.locked(file.with_name(f".{file.name}.lock")):
+            if not file.exists():
+                objects.write_new(file, _document(dealt(lacking, shard.count)))
+            return _read(file)
+    return owners_of(spans_of(dealt(lacking, shard.count)))
+
+
+def _document(shares: Sequence[Sequence[DepositPlan]]) -> bytes:
+    content: dict[str, object] = {"rows": spans_of(shares)}
+    return objects.signed(content, content)
+
+
+def spans_of(shares: Sequence[Sequence[DepositPlan]]) -> list[list[object]]:
+    """Checkpoint, query set, first row, row after the last, share: runs of blocks as one."""
+    spans: list[list[object]] = []
+    for index, plans in enumerate(shares):
+        for plan in plans:
+            for block in plan.blocks:
+                rows, place = plan.layout.rows(block), [plan.checkpoint.path, plan.query_set]
+                last = spans[-1] if spans else []
+                if [*last[:2], *last[3:]] == [*place, rows.start, index]:
+                    last[3] = rows.stop
+                else:
+                    spans.append([*place, rows.start, rows.stop, index])
+    return spans
+
+
+def _read(file: Path) -> Owners:
+    try:
+        return owners_of(checked.document(file)["rows"])
+    except DamagedError as error:
+        raise DamagedError(
+            f"{file} is not what the shares of this extraction wrote there; remove it when none of"
+            " them runs, and they deal anew"
+        ) from error
+
+
+def owners_of(spans: Sequence[Sequence[object]]) -> Owners:
+    owners: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for checkpoint, query_set, first, stop, share in spans:
+        place = (str(checkpoint), str(query_set))
+        owners.setdefault(place, []).append((int(str(first)), int(str(stop)), int(str(share))))
+    return owners
+
+
+def _overlapping(plan: DepositPlan, spans: Collection[tuple[int, int, int]]) -> list[int]:
+    """Blocks with a row in one of the spans, whatever the size of the blocks they were made of."""
+    return [
+        block
+        for block in plan.blocks
+        for rows in [plan.layout.rows(block)]
+        if any(first < rows.stop and rows.start < stop for first, stop, _ in spans)
+    ]

@@ -1,0 +1,56 @@
+"""How fast an engine will be, about, before it has run: for the size of a block of scores."""
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from logitbank.engine.weights.weights import weight_files
+from logitbank.errors import WeightsError
+from logitbank.store.format.schema import MAX_BLOCK_ROWS, Query
+
+BLOCK_S = 30.0
+"""What is lost with a worker: the block at hand, and the one that is being written."""
+LEAST_ROWS = 64
+"""Of a block: committing a smaller one would take longer than scoring it, on a large machine."""
+CPU_RATE, GPU_RATE = 5e10, 2e13
+"""Operations a second in float32: of two busy cores, and of a GPU that waits for launches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of one architecture on one kind of device."""
+
+    parameters: float
+    gpu: bool = False
+
+    @classmethod
+    def of(cls, folder: Path, *, gpu: bool, legacy_weights: bool = False) -> Self:
+        """By the sizes of a checkpoint's weight files; without weights, as if there were none."""
+        size, width = 0, 4
+        with suppress(WeightsError, OSError):
+            files = weight_files(folder, legacy_weights=legacy_weights)
+            size = sum(file.stat().st_size for file in files)
+        with suppress(OSError, ValueError, AttributeError):
+            config = json.loads((folder / "config.json").read_text())
+            width = 2 if str(config.get("dtype", config.get("torch_dtype"))).endswith("16") else 4
+        return cls(size / width, gpu)
+
+    def block_rows(self, queries: Sequence[Query]) -> int:
+        """Rows that are scored in `BLOCK_S`, as a power of two of at most 4,096.
+
+        Examples
+        --------
+        >>> queries = [Query((1,) * 40, 39)]
+        >>> Pace(14e6).block_rows(queries), Pace(1e9).block_rows(queries)
+        (1024, 64)
+        >>> Pace(160e6, gpu=True).block_rows(queries), Pace(6.9e9, gpu=True).block_rows(queries)
+        (4096, 1024)
+        """
+        tokens = sum(len(query.ids) for query in queries) / len(queries)
+        row_s = 2 * self.parameters * tokens / (GPU_RATE if self.gpu else CPU_RATE)
+        fit = BLOCK_S / max(row_s, BLOCK_S / MAX_BLOCK_ROWS)
+        return int(max(LEAST_ROWS, 2 ** math.floor(math.log2(max(1.0, fit)))))

@@ -1,0 +1,125 @@
+"""Who runs what: checkpoints, and parts of the last ones, dealt to workers. Pure arithmetic."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from logitbank.engine.plan.plan import DepositPlan
+from logitbank.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A checkpoint, or one of several equal parts of its blocks.
+
+    Runs that know nothing of each other go by the blocks' numbers (`of`), as each finds others
+    missing; one that deals them to its own workers goes by what is missing (`share`).
+    """
+
+    index: int
+    """Of the checkpoint, where it was dealt from."""
+    part: int = 0
+    parts: int = 1
+
+    def of(self, deposit: DepositPlan) -> DepositPlan:
+        """The blocks of a deposit that are this piece's, by their numbers."""
+        own = (b for b in deposit.blocks if b * self.parts // deposit.layout.blocks == self.part)
+        return replace(deposit, blocks=tuple(own))
+
+    def share(self, deposits: Sequence[DepositPlan]) -> tuple[DepositPlan, ...]:
+        """Of the blocks to do, those of one deposit after the other, an equal run for each part.
+
+        Examples
+        --------
+        >>> from logitbank.store.format.schema import CheckpointId, Keep, Layout
+        >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
+        >>> half = DepositPlan(CheckpointId("m"), "q", layout, (5, 6, 7, 8, 9))
+        >>> [[d.blocks for d in Piece(0, part, 2).share([half])] for part in (0, 1)]
+        [[(5, 6)], [(7, 8, 9)]]
+        """
+        blocks = sum(len(deposit.blocks) for deposit in deposits)
+        first, last = (blocks * part // self.parts for part in (self.part, self.part + 1))
+        taken = []
+        for deposit in deposits:
+            taken.append(replace(deposit, blocks=deposit.blocks[max(0, first) : max(0, last)]))
+            first, last = first - len(deposit.blocks), last - len(deposit.blocks)
+        return tuple(deposit for deposit in taken if deposit.blocks)
+
+
+def pieces(checkpoints: int, workers: int) -> tuple[Piece, ...]:
+    """Whole checkpoints while there are enough for all workers; the remainder in parts.
+
+    Each part costs a swap of weights, so no more are made than let all workers end together.
+
+    Examples
+    --------
+    >>> [(p.index, f"{p.part}/{p.parts}") for p in pieces(3, 2)]
+    [(0, '0/1'), (1, '0/1'), (2, '0/2'), (2, '1/2')]
+    """
+    rest = checkpoints % workers
+    whole = [Piece(i) for i in range(checkpoints - rest)]
+    parts = workers // math.gcd(workers, rest) if rest else 1
+    cut = [Piece(checkpoints - rest + i, k, parts) for i in range(rest) for k in range(parts)]
+    return (*whole, *cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of several runs, on machines that know nothing of each other, that fill one bank."""
+
+    index: int
+    """From 0."""
+    count: int
+    round: str = ""
+    """Names the runs that start together, such as a SLURM array: each deals the rest anew."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`i/n` with i from 0 to n − 1.
+
+        Raises
+        ------
+        UsageError
+            It is something else.
+        """
+        match = re.fullmatch(r"(\d{1,6})/([1-9]\d{0,5})", text)
+        if match is None or int(match[1]) >= int(match[2]):
+            raise UsageError(f"shard {text!r} is not i/n with i from 0 to n − 1, such as 0/8")
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def from_slurm(cls, environment: Mapping[str, str]) -> Self | None:
+        """This task's share of a SLURM array; None outside one.
+
+        Raises
+        ------
+        UsageError
+            The array leaves out numbers, so that nobody would do their part.
+        """
+        try:
+            task, first, last, count = (
+                int(environment[f"SLURM_ARRAY_TASK_{name}"])
+                for name in ("ID", "MIN", "MAX", "COUNT")
+            )
+        except (KeyError, ValueError):
+            return None
+        if last - first + 1 != count:
+            raise UsageError(
+                f"the SLURM array has {count} tasks from {first} to {last}, so some numbers are "
+                "left out; name each task's part with --shard i/n"
+            )
+        return cls(task - first, count, environment.get("SLURM_ARRAY_JOB_ID", ""))
+
+    def of(
+        self, deposits: Sequence[DepositPlan], index: int, checkpoints: int
+    ) -> list[DepositPlan]:
+        """Of blocks of the suite's checkpoint `index`, this shard's by their numbers alone."""
+        dealt = enumerate(pieces(checkpoints, self.count))
+        own = [p for at, p in dealt if at % self.count == self.index and p.index == index]
+        found = [piece.of(deposit) for piece in own for deposit in deposits]
+        return [deposit for deposit in found if deposit.blocks]
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"

@@ -1,0 +1,162 @@
+"""What the bank still lacks, and in what order to make it: plain values in, plain values out."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from logitbank.store.format.schema import (
+    PROMPTS_SCHEMA,
+    CheckpointId,
+    Dtype,
+    Keep,
+    Layout,
+    Query,
+    QuerySet,
+)
+
+# Levels offered when a plan does not fit the disk, from the largest.
+_SMALLER: tuple[tuple[str, Dtype], ...] = (
+    ("full", "float16"),
+    ("topk:64", "float16"),
+    ("options", "float16"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where each query of a prompt set is, or will be, in the bank."""
+
+    places: tuple[tuple[str, int], ...]
+    """(query set, row) of each query, in the order asked."""
+    new: tuple[QuerySet, ...]
+    """The queries that no stored query set holds: a set for those of the vocabulary, and one for
+    those of a next-sentence head, which has other outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepositPlan:
+    """The blocks of one checkpoint × one query set that must be run."""
+
+    checkpoint: CheckpointId
+    query_set: str
+    layout: Layout
+    blocks: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(self.layout.rows(block)) for block in self.blocks)
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.layout.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that one extraction will run."""
+
+    deposits: tuple[DepositPlan, ...]
+    """Only those with something to run."""
+    checkpoints: int
+    """Asked for, complete ones included."""
+    queries: int
+    """Distinct queries of the prompt sets."""
+    prompts: int
+    """Prompts asked for, option orders counted."""
+    asked: int = 0
+    """Positions that the prompts are about, before equal ones became one query."""
+    orders: int = 1
+    """Of the options, of the prompt set that has most."""
+    shard: str = ""
+    """`i/n` where this is one share of an extraction; the two numbers are of all shares."""
+    lacking_rows: int = 0
+    """That the bank lacks, whoever runs them; counted for a share only."""
+    lacking_checkpoints: int = 0
+    """That lack one of these rows."""
+
+    @property
+    def rows(self) -> int:
+        return sum(d.rows for d in self.deposits)
+
+    @property
+    def bytes(self) -> int:
+        return sum(d.bytes for d in self.deposits)
+
+    @property
+    def files(self) -> int:
+        """Objects that will be added, but for a few tables: about, as some may be there."""
+        rows = sum(len(d.blocks) for d in self.deposits if d.layout.keep.level == "full")
+        each = [6 if d.layout.keep.level == "full" else 5 for d in self.deposits]
+        return rows + sum(each) + len(self.to_run)
+
+    @property
+    def to_run(self) -> tuple[CheckpointId, ...]:
+        return tuple(dict.fromkeys(d.checkpoint for d in self.deposits))
+
+
+def place(queries: Sequence[Query], tokenizer: str, stored: Mapping[str, QuerySet]) -> Placement:
+    """Find each query in the stored query sets; put the rest, sorted by ids, into new ones.
+
+    Sorting puts sequences with a shared beginning side by side, where a prefix cache sees them.
+    """
+    known: dict[Query, tuple[str, int]] = {}
+    for name, query_set in sorted(stored.items()):
+        if query_set.tokenizer == tokenizer:
+            for row, query in enumerate(query_set.queries):
+                known.setdefault(query, (name, row))
+    lacking = sorted(
+        {q for q in queries if q not in known},
+        key=lambda q: (q.ids, q.segments, q.position, q.head, q.language),
+    )
+    kinds = ([q for q in lacking if (q.head == "next_sentence") == nsp] for nsp in (False, True))
+    new = tuple(QuerySet(tokenizer, tuple(kind)) for kind in kinds if kind)
+    for query_set in new:
+        known |= {query: (query_set.name, row) for row, query in enumerate(query_set.queries)}
+    return Placement(tuple(known[q] for q in queries), new)
+
+
+def placed(table: pl.DataFrame, places: Sequence[tuple[str, int]]) -> pl.DataFrame:
+    """A prompt table that points into the bank: `query` becomes (query_set, row) by `places`."""
+    where = pl.DataFrame(
+        {
+            "query": range(len(places)),
+            "query_set": [p[0] for p in places],
+            "row": [p[1] for p in places],
+        },
+        schema={"query": pl.Int32, "query_set": pl.String, "row": pl.Int32},
+    )
+    own = [c for c in table.columns if c not in PROMPTS_SCHEMA and c != "query"]
+    return table.join(where, on="query", how="left", maintain_order="left").select(
+        *PROMPTS_SCHEMA, *own
+    )
+
+
+def needed_blocks(
+    rows: Iterable[int], layout: Layout, committed: Collection[int]
+) -> tuple[int, ...]:
+    """Blocks that hold one of `rows` and are not committed, ascending."""
+    return tuple(sorted({row // layout.block_rows for row in rows} - set(committed)))
+
+
+def fitting_levels(rows: int, vocab: int, free_bytes: int) -> list[str]:
+    """Keep levels and dtypes whose estimate for `rows` queries fits in `free_bytes`."""
+    fits = []
+    for level, dtype in _SMALLER:
+        layout = Layout.plan(queries=rows, vocab=vocab, dtype=dtype, keep=Keep.parse(level))
+        if rows * layout.row_bytes <= free_bytes:
+            fits.append(f"--keep {level} --dtype {dtype}" if level == "full" else f"--keep {level}")
+    return fits
+
+
+def readable_bytes(number: float) -> str:
+    """Bytes for people.
+
+    >>> readable_bytes(1_730_000)
+    '1.73 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"

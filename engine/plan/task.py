@@ -1,0 +1,118 @@
+"""What prompts and a model's config decide about the engine: pure, before anything is loaded."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from logitbank.engine.backends.choose import EngineSettings, Task
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.errors import PromptError, UsageError
+
+VLLM_MASKED = ("bert", "roberta")
+"""Model types whose masked models vLLM runs here, with model classes of this package."""
+
+
+def fitted_settings(
+    settings: EngineSettings,
+    prompts: Sequence[TokenizedPrompts],
+    config: ModelConfig,
+    *,
+    any_engine: bool,
+) -> tuple[EngineSettings, tuple[str, ...]]:
+    """The settings asked for with task, engine and borrowed adapters; and notes about them.
+
+    `any_engine` allows another engine where theirs has no class for the model.
+
+    Raises
+    ------
+    PromptError
+        Prompts of two kinds, of the wrong kind for the model, or without a language adapter that
+        the model has.
+    UsageError
+        An engine that has no class for the model.
+    """
+    task = _task(prompts, config)
+    borrowed = _borrowed(prompts, config, settings)
+    engine, notes = settings.engine, []
+    if settings.adapter_from is not None and not borrowed:
+        notes.append(f"no adapter is taken from {settings.adapter_from}: none is lacking")
+    if task == "masked" and engine == "vllm" and config.model_type not in VLLM_MASKED:
+        why = (
+            f"masked models of type {config.model_type!r} do not run on vLLM here "
+            f"({', '.join(VLLM_MASKED)} do)"
+        )
+        if not any_engine:
+            raise UsageError(f"{why}; use --engine transformers")
+        engine = "transformers"
+        notes.append(f"{why}: transformers is used")
+    queries = (query for each in prompts for query in each.queries)
+    fitted = replace(
+        settings,
+        task=task,
+        engine=engine,
+        next_sentence=any(p.queries[0].head == "next_sentence" for p in prompts),
+        many_positions=any(query.position < len(query.ids) - 1 for query in queries),
+        adapter_languages=borrowed,
+    )
+    return fitted, tuple(notes)
+
+
+def _task(prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> Task:
+    tasks: dict[Task, str] = {}
+    for each in prompts:
+        masked = [query.head != "next_token" for query in each.queries]
+        for task in sorted({_named(m) for m in masked}):
+            query = masked.index(task == "masked")
+            first = each.table.filter(query=query)["prompt_id"][0]
+            tasks.setdefault(task, f"prompt {first!r} of {each.name!r}")
+    if len(tasks) > 1:
+        raise PromptError(
+            f"{tasks['masked']} has a [MASK] and {tasks['causal']} has none: they need different "
+            "kinds of model; extract them separately"
+        )
+    ((task, where),) = tasks.items()
+    if config.task is not None and config.task != task:
+        what = "a [MASK] and the model predicts next tokens"
+        if task == "causal":
+            what = "no [MASK] and the model is a masked one"
+        raise PromptError(
+            f"{where} has {what} ({', '.join(config.architectures)}); choose other prompts or "
+            "another suite"
+        )
+    return task
+
+
+def _named(masked: bool) -> Task:
+    return "masked" if masked else "causal"
+
+
+def _borrowed(
+    prompts: Sequence[TokenizedPrompts], config: ModelConfig, settings: EngineSettings
+) -> tuple[str, ...]:
+    """Languages whose adapters come from another checkpoint."""
+    asked = sorted({query.language for each in prompts for query in each.queries})
+    if not config.languages:
+        if asked != [""]:
+            raise PromptError(
+                f"the model has no language adapters, so none for {asked[-1]!r}; leave out "
+                "--language"
+            )
+        return ()
+    there = ", ".join(config.languages)
+    if "" in asked:
+        raise PromptError(f"the model has a language adapter each for {there}; name --language")
+    lacking = tuple(language for language in asked if language not in config.languages)
+    if not lacking or settings.adapter_from is None:
+        if lacking:
+            raise PromptError(
+                f"the model has no adapter for {lacking[0]!r} (it has {there}); take it from "
+                "another checkpoint with --adapter-from"
+            )
+        return ()
+    others = ModelConfig.read(settings.adapter_from).languages
+    if absent := [language for language in lacking if language not in others]:
+        raise PromptError(
+            f"neither the model nor {settings.adapter_from} has an adapter for {absent[0]!r}; they "
+            f"have {there}, and {', '.join(others) or 'none'}"
+        )
+    return lacking

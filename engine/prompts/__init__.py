@@ -1,0 +1,1 @@
+"""Prompts: values, files, tokens."""

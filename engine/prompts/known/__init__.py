@@ -1,0 +1,1 @@
+"""Prompt sets that come with the product, one module each."""

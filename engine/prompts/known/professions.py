@@ -1,0 +1,108 @@
+"""Pronouns before professions, as fill-in-the-blank prompts: METRICS §7.1.
+
+Source: Tang and Jiang 2022, whose released list of 923 professions is taken as it is: the article
+follows the first letter ("an university president") and its order is that of their matrices.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder
+from logitbank.engine.prompts.values import MASK, Option, Prompt, PromptSet, Scalar
+from logitbank.errors import PromptError
+
+FILE = "923-professions.txt"
+DATASET = Dataset(
+    name="professions",
+    base_url=(
+        "https://raw.githubusercontent.com/kt2k01/checkpoint-bias/"
+        "f1df8d8a778503be88ba9e1580134bd255911c08/data"
+    ),
+    files={FILE: "ed370957c0334e65cf15f40a910837ac81f36b3f935352dfd1fa40feaf0e31c3"},
+)
+TEMPLATES = {"is": MASK + " is {}.", "works as": MASK + " works as {}."}
+"""Verb to sentence; `{}` is the profession with its article."""
+PRIOR = f"a {MASK}"
+"""What stands for the profession where a model is asked for its prior."""
+# At the start of a sentence: the one entry that each tokenizer has for that, such as "he" in an
+# uncased vocabulary and "He" without a leading space in RoBERTa's.
+OPTIONS = (Option("he", "He"), Option("she", "She"))
+
+
+def professions(
+    data: Path | None = None,
+    *,
+    templates: Mapping[str, str] = TEMPLATES,
+    base_url: str = DATASET.base_url,
+) -> PromptSet:
+    """Both pronouns before each of the 923 professions, with each verb, and the priors.
+
+    The first mask is scored. Columns: `occupation` (with its article; `a [MASK]` for a prior),
+    `verb` and `prior`.
+
+    Parameters
+    ----------
+    data
+        Folder that holds `professions/`; without one, `LOGITBANK_DATA`, else a download.
+    templates
+        Verb to sentence, with the mask and `{}` for the profession.
+
+    Raises
+    ------
+    UsageError
+        A data folder that lacks the list.
+    PromptError
+        A template without mask or place for the profession, or a list with blank or repeated
+        lines; the message names file and line.
+    LogitbankError
+        A failed download.
+    """
+    listed = read_professions(dataset_folder(DATASET, data=data, base_url=base_url) / FILE)
+    return pronoun_prompts("professions", listed, templates=templates)
+
+
+def pronoun_prompts(
+    name: str, occupations: Sequence[str], *, templates: Mapping[str, str] = TEMPLATES
+) -> PromptSet:
+    """As `professions`, of any occupations, each with its article."""
+    for template in templates.values():
+        if template.count("{}") != 1 or MASK not in template.partition("{}")[0]:
+            raise PromptError(
+                f"template {template!r} needs a {MASK} and, after it, one {{}} for the profession"
+            )
+    prompts = (
+        _prompt(verb, template, occupation)
+        for verb, template in templates.items()
+        for occupation in (PRIOR, *occupations)
+    )
+    return PromptSet(name, tuple(prompts))
+
+
+def read_professions(path: Path) -> tuple[str, ...]:
+    """The professions of a list, one a line with its article, in the list's order."""
+    if not (listed := tuple(_checked(path))):
+        raise PromptError(f"{path} is empty; write one profession a line, with its article")
+    return listed
+
+
+def _checked(path: Path) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise PromptError(f"{path}:{number} is blank; remove the line")
+        if line != line.strip() or MASK in line:
+            raise PromptError(f"{path}:{number}: {line!r} is no profession; write 'a nurse'")
+        if (first := seen.setdefault(line, number)) != number:
+            raise PromptError(f"{path}:{number}: {line!r} is line {first} too; remove one")
+        yield line
+
+
+def _prompt(verb: str, template: str, occupation: str) -> Prompt:
+    prior = occupation == PRIOR
+    columns: dict[str, Scalar] = {"occupation": occupation, "verb": verb, "prior": prior}
+    name = f"{verb}: {'prior' if prior else occupation}"
+    return Prompt(name, template.replace("{}", occupation), OPTIONS, columns=columns)

@@ -1,0 +1,1 @@
+"""The prompt sets of UnQover."""

@@ -1,0 +1,208 @@
+"""The sentences of WinoBias, from their original text files: METRICS §1.1.
+
+Source: Zhao et al. 2018. It knows nothing of prompts.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from logitbank.engine.prompts.datasets import Dataset
+from logitbank.errors import PromptError
+
+Split = Literal["dev", "test"]
+Stereotype = Literal["pro", "anti"]
+Type = Literal[1, 2]
+"""1: the sense of the sentence says who the pronoun is; 2: its grammar does."""
+
+DATASET = Dataset(
+    name="winobias",
+    base_url="https://raw.githubusercontent.com/uclanlp/corefBias/"
+    "0bce984dd081bbc10b0622f326727a024c607895/WinoBias/wino/data",
+    files={
+        "pro_stereotyped_type2.txt.dev": (
+            "8f0250de723cea9328e3eaf7169e07936f01aa5909ce7aa580db66eb803f4e86"
+        ),
+        "anti_stereotyped_type2.txt.dev": (
+            "763ad829ad724f9a85ead689ba8ca69072020cb1238def6210f0fc6a47b97e59"
+        ),
+        "pro_stereotyped_type2.txt.test": (
+            "ea1c1fd94fa612e3cc44d7fa3cc4cb76021bb63fdf94f9826f430051e9052438"
+        ),
+        "anti_stereotyped_type2.txt.test": (
+            "336571ac1ea8c06cd2aba8e5dd2bd98e00acc0c48da3e4ec5ec7e54eb2633a8f"
+        ),
+        "male_occupations.txt": (
+            "6b82d88847b69d56d207a0c396e9830b031890de585e916e6b4e9bc50672657e"
+        ),
+        "female_occupations.txt": (
+            "693bff12286c2c1d46c7d4d45a44a631574710c30b39c1a3001bb7bdebb44ed8"
+        ),
+    },
+)
+"""Type 2 and the lists of occupations; all that most prompts need."""
+BOTH_TYPES = replace(
+    DATASET,
+    files={
+        **DATASET.files,
+        "pro_stereotyped_type1.txt.dev": (
+            "dd55a0d220fe4c0ceb63dd4648223fb4fe1a58d5ad95c116a002ad24b0e292a5"
+        ),
+        "anti_stereotyped_type1.txt.dev": (
+            "a4e0ebae344e78b56f657a42e8ae684b9db7747d177c5e7149c0907ebb7f3bf6"
+        ),
+        "pro_stereotyped_type1.txt.test": (
+            "db7838907238a758eeb5779e48f38c013b892910d6fe864456c59f04245c6689"
+        ),
+        "anti_stereotyped_type1.txt.test": (
+            "331db5bd74bfefebf146a60b67645152a4a1991570d2a56f57154103ac361dd2"
+        ),
+    },
+)
+_GENDERS = {
+    "he": "male",
+    "him": "male",
+    "his": "male",
+    "himself": "male",
+    "she": "female",
+    "her": "female",
+    "hers": "female",
+    "herself": "female",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One line of the files, read."""
+
+    split: Split
+    stereotype: Stereotype
+    index: int
+    text: str
+    referred: str
+    """Occupation that the pronoun refers to, as the occupation lists spell it."""
+    other: str
+    pronoun: str
+    """The first one that is bracketed, in lower case."""
+
+    @property
+    def gender(self) -> str:
+        return _GENDERS[self.pronoun]
+
+
+class Occupations:
+    """The two lists of 20 occupations, and how to find one in a text."""
+
+    def __init__(self, male: Sequence[str], female: Sequence[str]) -> None:
+        self._male = frozenset(male)
+        self._spelling = {name.lower(): name for name in (*male, *female)}
+        longest_first = sorted(self._spelling, key=len, reverse=True)
+        self._pattern = re.compile(rf"\b({'|'.join(map(re.escape, longest_first))})\b", re.I)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Occupations":
+        """From `male_occupations.txt` and `female_occupations.txt`, one occupation a line."""
+        lists = {
+            gender: (folder / f"{gender}_occupations.txt").read_text(encoding="utf-8").splitlines()
+            for gender in ("male", "female")
+        }
+        return cls(**{g: [n.strip() for n in names if n.strip()] for g, names in lists.items()})
+
+    def exact(self, text: str) -> str | None:
+        """The occupation that this text is, without its article."""
+        bare = re.sub(r"^(the|an|a)\s+", "", text.strip().lower())
+        return self._spelling.get(bare)
+
+    def first_in(self, text: str) -> str | None:
+        """The occupation that this text mentions first."""
+        found = self._pattern.search(text)
+        return self._spelling[found[0].lower()] if found else None
+
+    def opposite(self, one: str, other: str) -> bool:
+        return (one in self._male) != (other in self._male)
+
+
+def files_of(splits: Collection[Split], dataset: Dataset = DATASET) -> Dataset:
+    """The dataset with the files of some splits only, and the lists of occupations."""
+    other = tuple(f".{split}" for split in get_args(Split) if split not in splits)
+    files = {name: digest for name, digest in dataset.files.items() if not name.endswith(other)}
+    return replace(dataset, files=files)
+
+
+def read_split(folder: Path, split: Split, *, kind: Type = 2) -> list[tuple[Sentence, bool]]:
+    """The sentences of the pro file, then of the anti file, each with whether it has a twin.
+
+    Twins have the same index and the same referred occupation. Wording is no guide: it differs
+    in more than the pronoun in some pairs.
+    """
+    occupations = Occupations.read(folder)
+    pro, anti = (
+        list(_read_file(folder, kind, split, stereotype, occupations))
+        for stereotype in get_args(Stereotype)
+    )
+    twins = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
+    return [(s, (s.index, s.referred) in twins) for s in (*pro, *anti)]
+
+
+def _read_file(
+    folder: Path, kind: Type, split: Split, stereotype: Stereotype, occupations: Occupations
+) -> Iterator[Sentence]:
+    path = folder / f"{stereotype}_stereotyped_type{kind}.txt.{split}"
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    yield parse_line(
+                        line, split=split, stereotype=stereotype, occupations=occupations
+                    )
+                except PromptError as error:
+                    raise PromptError(f"{path}:{number}: {error}") from None
+
+
+def parse_line(
+    line: str, *, split: Split, stereotype: Stereotype, occupations: Occupations
+) -> Sentence:
+    """Read `12 The clerk gave [the mechanic] a present and wished [him] happy birthday.`
+
+    Raises
+    ------
+    PromptError
+        No line number, brackets that are not one occupation and pronouns, no other occupation,
+        or two occupations of the same list.
+    """
+    numbered = re.fullmatch(r"(\d+) (.+)", line.strip())
+    if not numbered:
+        raise PromptError(
+            f"{line.strip()!r} does not begin with its number; use the numbered files"
+        )
+    marked = numbered[2]
+    brackets = [inside.strip() for inside in re.findall(r"\[([^\]]*)\]", marked)]
+    pronouns = [inside.lower() for inside in brackets if inside.lower() in _GENDERS]
+    rest = [inside for inside in brackets if inside.lower() not in _GENDERS]
+    referred = occupations.exact(rest[0]) if len(rest) == 1 else None
+    if not pronouns or referred is None:
+        raise PromptError(f"brackets {brackets} are not one listed occupation and a pronoun")
+    if len({_GENDERS[p] for p in pronouns}) > 1:
+        raise PromptError(f"pronouns {pronouns} differ in gender")
+    other = occupations.first_in(re.sub(r"\[[^\]]*\]", " ", marked))
+    if other is None or not occupations.opposite(referred, other):
+        raise PromptError(
+            f"beside {referred!r} stands {other!r}; the other list's occupation was expected"
+        )
+    return Sentence(
+        split=split,
+        stereotype=stereotype,
+        index=int(numbered[1]),
+        text=_plain(marked),
+        referred=referred,
+        other=other,
+        pronoun=pronouns[0],
+    )
+
+
+def _plain(marked: str) -> str:
+    """Without brackets, doubled articles and doubled spaces."""
+    text = " ".join(re.sub(r"[\[\]]", "", marked).split())
+    return re.sub(r"\b(the|an|a) \1\b", r"\1", text, flags=re.I)

@@ -1,0 +1,252 @@
+"""Prompts that own many queries: target words, sentences, and words in pieces.
+
+Each names texts; `pieces` turns them into queries with the one token that is scored at each, once
+a tokenizer is known. Sources: METRICS §5 to §8.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import MASK, Scalar, masked_text
+from logitbank.errors import PromptError
+from logitbank.store.format.schema import Query
+
+Kind = Literal["target", "given", "sentence", "masked", "nsp"]
+"""How a token is scored: as part of a target, or of a sentence, after its context; after the text
+before it; under a mask. `nsp` is a class of a next-sentence head."""
+
+
+class Piece(NamedTuple):
+    """One scored token, or class of a next-sentence head."""
+
+    query: Query
+    token: int
+    text: str
+    """Of the token, for people."""
+    kind: Kind
+    option: str = "target"
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Every token of `target` after `context` and the target tokens before it."""
+
+    id: str
+    context: str
+    target: str
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    kind: Kind = "target"
+
+    @property
+    def text(self) -> str:
+        return self.context + self.target
+
+    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+        """Context and target are encoded together; the target is what is beyond the context."""
+        ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
+        start = len(tokenizer.encode(self.context, add_special_tokens=False))
+        if not 0 < start < len(ids):
+            raise PromptError(
+                f"prompt {self.id!r}: context and target are {start} and {len(ids) - start} "
+                "tokens; both need at least one"
+            )
+        yield from _following(ids, range(start, len(ids)), tokenizer, language, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Every token of a text, for causal models: the first after the begin-of-text token alone,
+    the others after the text before them, without that token."""
+
+    id: str
+    text: str
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    begun: bool = False
+    """Whether the begin-of-text token stands before the other tokens too."""
+
+    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+        ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
+        begin = tokenizer.begin_id
+        if begin is None or not ids:
+            lacking = "begin-of-text token" if ids else "tokens for its text"
+            raise PromptError(f"prompt {self.id!r}: the tokenizer has no {lacking}")
+        if self.begun:
+            whole = (begin, *ids)
+            yield from _following(whole, range(1, len(whole)), tokenizer, language, "sentence")
+            return
+        first = Query((begin,), 0, language=language)
+        yield Piece(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
+        yield from _following(ids, range(1, len(ids)), tokenizer, language, "sentence")
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedWord:
+    """Each piece of `word` in the place of `BLANK`: the pieces before it, and one mask for it.
+
+    The pieces after it are absent, not masked.
+    """
+
+    id: str
+    context: str
+    """With `BLANK` where the word stands."""
+    word: str
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    leading_space: bool = False
+    """Whether the word is encoded with a space before it."""
+
+    @property
+    def text(self) -> str:
+        return self.context
+
+    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+        word = " " + self.word if self.leading_space else self.word
+        tokens = tokenizer.encode(word, add_special_tokens=False)
+        if not tokens:
+            raise PromptError(f"prompt {self.id!r}: the word {self.word!r} has no tokens")
+        for i, token in enumerate(tokens):
+            before = tokenizer.decode(tokens[:i])
+            text = self.context.replace(BLANK, before + MASK)
+            ids, position = masked_ids(text, tokenizer, self.id)
+            query = Query(ids, position, "mask", language=language)
+            yield Piece(query, token, tokenizer.pieces([token])[0], "masked")
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedTokens:
+    """Each of some tokens of a text under its own mask, the others in place."""
+
+    id: str
+    text: str
+    other: str
+    """Text with which the scored tokens are shared; the others are not scored."""
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    first: bool = True
+    """Whether `text` is the first of the two when their common blocks are looked for: the search is
+    not symmetric, and both sides of a pair must score the same tokens."""
+
+    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+        assert tokenizer.mask_id is not None
+        ids = tuple(tokenizer.encode(self.text))
+        other = tokenizer.encode(self.other)
+        shared = _shared(ids, other)[0] if self.first else _shared(other, ids)[1]
+        special = tokenizer.special_ids
+        for i in (i for i in shared if ids[i] not in special):
+            masked = (*ids[:i], tokenizer.mask_id, *ids[i + 1 :])
+            query = Query(masked, i, "mask", language=language)
+            yield Piece(query, ids[i], tokenizer.pieces([ids[i]])[0], "masked")
+
+
+@dataclass(frozen=True, slots=True)
+class NextSentence:
+    """Whether `sentence` follows `context`, by a next-sentence head: both classes' logits.
+
+    Both, since near certainty the probability of the one would drown in the rounding of its logit.
+    """
+
+    id: str
+    context: str
+    sentence: str
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return f"{self.context} {self.sentence}"
+
+    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+        ids, segments = tokenizer.encode_pair(self.context, self.sentence)
+        query = Query(tuple(ids), 0, "next_sentence", tuple(segments), language)
+        yield Piece(query, 0, "", "nsp", IS_NEXT)
+        yield Piece(query, 1, "", "nsp", IS_OTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A sentence that a masked model and a causal one score in their own ways.
+
+    `masked` says how where the tokenizer has a mask; otherwise it is a `Sentence`.
+    """
+
+    id: str
+    text: str
+    masked: MaskedWord | MaskedTokens
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    begun: bool = False
+    """As a `Sentence`'s."""
+
+    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+        if tokenizer.mask_id is not None:
+            return self.masked.pieces(tokenizer, language)
+        return Sentence(self.id, self.text, begun=self.begun).pieces(tokenizer, language)
+
+
+BLANK = "BLANK"
+IS_NEXT, IS_OTHER = "next", "other"
+"""Options of a next-sentence query."""
+SequencePrompt = Continuation | Sentence | MaskedWord | MaskedTokens | NextSentence | Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSet:
+    """Prompts of many queries that are deposited and analysed under one name."""
+
+    name: str
+    prompts: tuple[SequencePrompt, ...]
+    language: str = ""
+
+    @property
+    def next_sentence(self) -> bool:
+        """Whether it needs a model with a next-sentence head."""
+        return isinstance(self.prompts[0], NextSentence)
+
+    def __post_init__(self) -> None:
+        if not self.prompts:
+            raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
+        if len({isinstance(prompt, NextSentence) for prompt in self.prompts}) > 1:
+            raise PromptError(
+                f"prompt set {self.name!r} has prompts for a next-sentence head and others; make "
+                "two sets of them"
+            )
+        seen: set[str] = set()
+        for prompt in self.prompts:
+            if prompt.id in seen:
+                raise PromptError(f"prompt {prompt.id!r} is there twice; give each its own id")
+            seen.add(prompt.id)
+
+
+def masked_ids(text: str, tokenizer: Tokenizer, name: str) -> tuple[tuple[int, ...], int]:
+    """Ids of a text with a `[MASK]`, and where the first is.
+
+    Raises
+    ------
+    PromptError
+        The tokenizer has no mask, or the text holds none.
+    """
+    if tokenizer.mask_token is None:
+        raise PromptError(f"prompt {name!r} needs a mask, and this tokenizer has no mask token")
+    ids = tuple(tokenizer.encode(masked_text(text, tokenizer.mask_token)))
+    for place, token in enumerate(ids):
+        if token == tokenizer.mask_id:
+            return ids, place
+    raise PromptError(f"prompt {name!r}: {text!r} holds no {MASK}")
+
+
+def _following(
+    ids: tuple[int, ...], tokens: range, tokenizer: Tokenizer, language: str, kind: Kind
+) -> Iterator[Piece]:
+    """Each of the tokens at these places, read off the position before it; the last is not run."""
+    texts = tokenizer.pieces([ids[t] for t in tokens])
+    for place, text in zip(tokens, texts, strict=True):
+        yield Piece(Query(ids[:-1], place - 1, language=language), ids[place], text, kind)
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Places in `a` and in `b` of their longest blocks in common."""
+    from difflib import SequenceMatcher
+
+    blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return (
+        [block.a + i for block in blocks for i in range(block.size)],
+        [block.b + i for block in blocks for i in range(block.size)],
+    )

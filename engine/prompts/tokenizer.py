@@ -1,0 +1,149 @@
+"""A tokenizer as text in, ids out, and a digest that says which one it was.
+
+It knows transformers and nothing of prompts, models or the bank.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from logitbank.errors import MissingExtraError, SuiteError
+from logitbank.store.format.schema import json_digest
+
+VOCABULARY_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+_OTHER_FILES = (
+    "config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "merges.txt",
+)
+
+
+def files_digest(folder: Path) -> str:
+    """SHA-256 of every file in `folder` that a tokenizer is read from: equal files, equal ids."""
+    total = hashlib.sha256()
+    for name in sorted(VOCABULARY_FILES + _OTHER_FILES):
+        if (folder / name).is_file():
+            content = (folder / name).read_bytes()
+            total.update(f"{name} {len(content)}\n".encode() + content)
+    return total.hexdigest()
+
+
+class Tokenizer:
+    """Text to token ids, as the checkpoint's own files define it.
+
+    `digest` is the SHA-256 of what decides the ids of a text: vocabulary, merges, added tokens,
+    normalisation and the special tokens put around a text. Decoding, truncation and padding are
+    left out. `entries` is the number of vocabulary entries, added tokens included; a model may
+    have more outputs. `mask_token` and `mask_id` are None where it has no mask, and so is
+    `begin_id`, of the begin-of-text token.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.mask_token: str | None = backend.mask_token
+        self.mask_id: int | None = None if self.mask_token is None else backend.mask_token_id
+        self.begin_id: int | None = backend.bos_token_id
+        self.special_ids = frozenset(backend.all_special_ids)
+        self.entries: int = len(backend)
+        self.digest: str = json_digest(_mapping(backend))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read the tokenizer in a checkpoint folder. Code that ships with it never runs.
+
+        Raises
+        ------
+        SuiteError
+            The folder holds no vocabulary file, or one that cannot be read.
+        MissingExtraError
+            transformers is not installed.
+        """
+        if not any((folder / name).is_file() for name in VOCABULARY_FILES):
+            raise SuiteError(
+                f"{folder} holds no tokenizer: looked for {', '.join(VOCABULARY_FILES)}; "
+                "copy the tokenizer's files beside the weights"
+            )
+        tokenizer = cls(_read(folder))
+        # transformers 5 answers a vocabulary file that it does not look for (say vocab.txt where
+        # the class wants vocab.json) with a vocabulary of its few special tokens, without a word.
+        if tokenizer.entries <= len(tokenizer._backend.all_special_ids):
+            raise SuiteError(
+                f"the tokenizer in {folder} has {tokenizer.entries} entries, all of them special "
+                "tokens: its class did not read the vocabulary file; name the right "
+                "tokenizer_class in tokenizer_config.json"
+            )
+        return tokenizer
+
+    def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
+        """Ids of one text; None leaves the special tokens to the tokenizer."""
+        return self.encode_many([text], add_special_tokens=add_special_tokens)[0]
+
+    def encode_many(
+        self, texts: Sequence[str], *, add_special_tokens: bool | None = None
+    ) -> list[list[int]]:
+        """Ids of each text, in one batch; nothing is truncated or padded."""
+        if not texts:
+            return []
+        flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
+        batch = self._backend(
+            list(texts),
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+            **flags,
+        )
+        ids: list[list[int]] = batch["input_ids"]
+        return ids
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Ids of two texts with the special tokens around them, and the text that each is of."""
+        batch = self._backend(first, second, return_token_type_ids=True, verbose=False)
+        return batch["input_ids"], batch["token_type_ids"]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids together."""
+        text: str = self._backend.decode(list(ids), clean_up_tokenization_spaces=False)
+        return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text of each id by itself; empty for a padding output."""
+        decode = self._backend.decode
+        return [decode([i], clean_up_tokenization_spaces=False) for i in ids]
+
+
+def _read(folder: Path) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtraError(
+            "tokenizers need transformers: pip install 'logitbank[engine]'"
+        ) from error
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(folder), trust_remote_code=False, local_files_only=True
+        )
+    except Exception as error:  # the Rust library raises bare Exception for a broken file
+        reason = " ".join(str(error).split())
+        raise SuiteError(f"the tokenizer in {folder} cannot be read: {reason}") from error
+
+
+def _mapping(backend: Any) -> Any:
+    """What decides the ids of a text, as JSON."""
+    if not backend.is_fast:
+        special = {"special": backend.special_tokens_map, "class": type(backend).__name__}
+        return [sorted(backend.get_vocab().items()), special]
+    content = json.loads(backend.backend_tokenizer.to_str())
+    for part in ("truncation", "padding", "decoder"):
+        content.pop(part, None)
+    return [content, bool(getattr(backend, "split_special_tokens", False))]

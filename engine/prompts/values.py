@@ -1,0 +1,159 @@
+"""Prompts with their options and answers, as values that are checked when they are built.
+
+Text is literal throughout: an option is the exact continuation, leading space included. Only
+`[MASK]` stands for something else: the mask token of whatever tokenizer meets it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from logitbank.errors import PromptError
+from logitbank.store.format.schema import RESERVED_COLUMNS
+
+Scalar = str | int | float | bool | None
+
+MASK = "[MASK]"
+"""A masked position in a prompt's text, whatever the model calls its mask token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that may follow a prompt."""
+
+    label: str
+    """What metrics call it."""
+    text: str
+    """The exact continuation that is scored."""
+    optional: bool = False
+    """Left out where it is not one token, or that of another option of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One text whose continuation, or one of whose masks, is scored; checked when it is built."""
+
+    id: str
+    text: str
+    """May hold `[MASK]`; then a mask is scored instead of the continuation."""
+    options: tuple[Option, ...] = ()
+    answer: str | None = None
+    """Label of the right option, where there is one."""
+    order_seed: int | None = None
+    """Tells orders of the same options apart; None where they have no order."""
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    """Further columns, kept for grouping."""
+    mask: int | None = None
+    """Which `[MASK]` of the text is scored, counted from 0; None for the first, if there is any."""
+
+    @property
+    def masks(self) -> int:
+        """Number of masks in the text; 0 for a prompt whose continuation is scored."""
+        return self.text.count(MASK)
+
+    def __post_init__(self) -> None:
+        if not self.id.strip():
+            raise PromptError(
+                f"a prompt has no id (text {_short(self.text)}); give every prompt one"
+            )
+        if not self.text.strip():
+            raise PromptError(f"{self} has no text; remove it or give it one")
+        if self.mask is not None and not 0 <= self.mask < self.masks:
+            there = f"has {self.masks} ({MASK})" if self.masks else f"has no {MASK}"
+            raise PromptError(f"{self}: mask {self.mask} is to be scored, but its text {there}")
+        _check_options(self)
+        if self.order_seed is not None and not 0 <= self.order_seed < 2**31:
+            raise PromptError(f"{self}: an order seed is a whole number from 0 to 2147483647")
+        _check_encodable(self)
+        if reserved := sorted(RESERVED_COLUMNS & set(self.columns)):
+            raise PromptError(f"{self}: column {reserved[0]!r} is one of the bank's own; rename it")
+
+    def __str__(self) -> str:
+        order = "" if self.order_seed is None else f" (order {self.order_seed})"
+        return f"prompt {self.id!r}{order}"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """Prompts that are deposited and analysed under one name."""
+
+    name: str
+    prompts: tuple[Prompt, ...]
+    add_special_tokens: bool | None = None
+    """Whether special tokens are put around each text; None leaves it to the tokenizer."""
+    first_token: bool = False
+    """Whether an option of several tokens is represented by its first."""
+    drop_split: bool = False
+    """Whether a prompt is left out where an option, and no optional one, is not one token."""
+    language: str = ""
+    """Language adapter that its texts go through, for models that have such; else empty."""
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name != self.name.strip():
+            raise PromptError(f"{self.name!r} is no name for a prompt set; give a non-blank one")
+        if not self.prompts:
+            raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
+        seen: set[tuple[str, int | None]] = set()
+        for prompt in self.prompts:
+            if (prompt.id, prompt.order_seed) in seen:
+                raise PromptError(f"{prompt} is there twice; give each prompt its own id")
+            seen.add((prompt.id, prompt.order_seed))
+
+
+def _check_encodable(prompt: Prompt) -> None:
+    texts = [prompt.id, prompt.text, *(o.label + o.text for o in prompt.options)]
+    texts += [value for value in prompt.columns.values() if isinstance(value, str)]
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise PromptError(
+                f"{prompt.id!a}: {text!a} holds half a surrogate pair, which is no "
+                "character; write the character itself"
+            ) from None
+
+
+def _check_options(prompt: Prompt) -> None:
+    labels = [option.label for option in prompt.options]
+    for option in prompt.options:
+        if not option.label.strip() or not option.text:
+            raise PromptError(
+                f"{prompt}: option {option.label!r} ({quote(option.text)}) needs a label "
+                "and a continuation that are not empty"
+            )
+        if labels.count(option.label) > 1:
+            raise PromptError(f"{prompt}: option {option.label!r} is there twice; rename one")
+    if prompt.answer is None or prompt.answer in labels:
+        return
+    if not labels:
+        raise PromptError(f"{prompt} has the answer {prompt.answer!r} but no options; list them")
+    raise PromptError(
+        f"{prompt}: answer {prompt.answer!r} is not among the options "
+        f"{', '.join(map(repr, labels))}"
+    )
+
+
+_TOLD = 20
+"""Errors that are listed; of more, the number."""
+
+
+def one_error(what: str, errors: Sequence[PromptError]) -> PromptError:
+    """One error as it is; several as a list, a line each."""
+    if len(errors) == 1:
+        return errors[0]
+    first = f"{what} has {len(errors):,} errors"
+    first += f", the first {_TOLD}:" if len(errors) > _TOLD else ":"
+    return PromptError("\n".join([first, *(f"  {error}" for error in errors[:_TOLD])]))
+
+
+def quote(text: str) -> str:
+    """A text in double quotes, on one line, for messages."""
+    return '"' + repr(text)[1:-1] + '"'
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def masked_text(text: str, mask_token: str | None) -> str:
+    """A text with a tokenizer's mask token for every `[MASK]`; unchanged where it has none."""
+    return text if mask_token is None else text.replace(MASK, mask_token)

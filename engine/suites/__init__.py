@@ -1,0 +1,1 @@
+"""Series of checkpoints: on disk, at the hub, known by name."""

@@ -1,0 +1,113 @@
+"""Find the checkpoints in a folder by the names of its sub-folders. It opens no file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from logitbank.engine.weights.weights import weight_names
+from logitbank.errors import SuiteError
+from logitbank.store.steps import Step, parse_name, run_seed
+
+
+class FoundCheckpoint(NamedTuple):
+    """A checkpoint folder, and what its name says."""
+
+    run: str
+    step: Step
+    path: Path
+
+
+class FolderScan(NamedTuple):
+    """What a folder holds."""
+
+    model: str
+    found: tuple[FoundCheckpoint, ...]
+    notes: tuple[str, ...]
+
+
+def scan_folder(folder: Path) -> FolderScan:
+    """The checkpoints in a folder, or the folder itself where it is one.
+
+    Sub-folders named like `step1000` that hold `config.json` are checkpoints of the run "main";
+    in a sub-folder of another name they are checkpoints of the run of that name. A folder that is
+    a checkpoint and holds others is their release. One that holds no other gets its step from its
+    own name and its model from its parent's: `pythia/step10` is step 10 of `pythia`.
+
+    Raises
+    ------
+    SuiteError
+        The folder does not exist, is a file, holds no checkpoint, or holds two checkpoints of the
+        same run and step.
+    """
+    if not folder.exists():
+        raise SuiteError(
+            f"folder {folder} does not exist; give a folder of checkpoints, owner/name on the "
+            "hub, or a name that `logitbank suites` lists"
+        )
+    if not folder.is_dir():
+        raise SuiteError(f"{folder} is a file; give the folder that holds the checkpoint")
+    notes: list[str] = []
+    found = list(_below(folder, notes, run="main", nested=True))
+    if not found:
+        return FolderScan(*_itself(folder), ())
+    if _is_checkpoint(folder):
+        found.append(FoundCheckpoint("main", None, folder))
+    _refuse_twins(found)
+    return FolderScan(folder.resolve().name, tuple(found), tuple(notes))
+
+
+def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterator[FoundCheckpoint]:
+    for path in _subfolders(folder):
+        named = parse_name(path.name)
+        if not (path / "config.json").is_file():
+            if named is not None:
+                notes.append(f"{path} is left out: it has no config.json")
+            elif nested:
+                yield from _below(path, notes, run=path.name, nested=False)
+        elif named is None:
+            notes.append(f"{path} is left out: its name tells no step; rename it like step1000")
+        else:
+            runs = dict.fromkeys(part for part in (run, named.run) if part != "main")
+            yield FoundCheckpoint("-".join(runs) or "main", named.step, path)
+
+
+def _itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
+    """Model and checkpoint of a folder that holds no other checkpoint."""
+    if not _is_checkpoint(folder):
+        raise SuiteError(_nothing_in(folder))
+    where = folder.resolve()
+    if (named := parse_name(where.name)) is None:
+        return where.name, (FoundCheckpoint("main", None, folder),)
+    parent, run = where.parent, named.run
+    if run == "main" and run_seed(parent.name) is not None:
+        parent, run = parent.parent, parent.name
+    return parent.name or where.name, (FoundCheckpoint(run, named.step, folder),)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    names = [path.name for path in folder.iterdir()]
+    return "config.json" in names and bool(weight_names(names))
+
+
+def _refuse_twins(found: list[FoundCheckpoint]) -> None:
+    taken: dict[tuple[str, Step], Path] = {}
+    for run, step, path in found:
+        if (other := taken.setdefault((run, step), path)) != path:
+            what = "the release" if step is None else f"step {step}"
+            raise SuiteError(
+                f"{other} and {path} are both {what} of run {run!r}; rename or move one of them"
+            )
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _nothing_in(folder: Path) -> str:
+    seen = [path.name for path in _subfolders(folder)]
+    more = f" and {len(seen) - 5} more" if len(seen) > 5 else ""
+    there = f"sub-folders {', '.join(seen[:5])}{more}" if seen else "no sub-folder"
+    return (
+        f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
+        f"sub-folders named like step1000, and saw {there}; give the folder that holds them"
+    )

@@ -1,0 +1,267 @@
+"""Find the checkpoints of a suite: a known series, a repository on the hub, or a local folder.
+
+It lists and names; it downloads no weights and loads none.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.suites.catalogue import KnownSuite, known_suites
+from logitbank.engine.suites.folders import scan_folder
+from logitbank.engine.weights.weights import sample_digest
+from logitbank.errors import SuiteError
+from logitbank.store.format.schema import CheckpointId, Json
+from logitbank.store.steps import StepSelector, parse_name, parse_steps, run_seed
+
+__all__ = [
+    "Checkpoint",
+    "HubSource",
+    "KnownSuite",
+    "LocalSource",
+    "Suite",
+    "duplicate_notes",
+    "known_suites",
+    "on_hub",
+    "resolve_suite",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A checkpoint folder on this machine."""
+
+    path: Path
+
+    def describe(self) -> dict[str, Json]:
+        """For the provenance: the folder's name, never its path, and a sample of its weights."""
+        found: dict[str, Json] = {"folder": self.path.name}
+        if (sample := sample_digest(self.path)) is not None:
+            found["sample"] = sample
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A checkpoint on the hub: one revision of one repository."""
+
+    repo: str
+    revision: str
+
+    def describe(self) -> dict[str, Json]:
+        """For the provenance."""
+        return {"repo": self.repo, "revision": self.revision}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Weights at one training step of one run, and where they are."""
+
+    id: CheckpointId
+    source: LocalSource | HubSource
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """An ordered list of checkpoints of one architecture."""
+
+    name: str
+    checkpoints: tuple[Checkpoint, ...]
+    """By run, then by step; a run's release after its steps."""
+    notes: tuple[str, ...] = ()
+    """What the user should know, one line each: missing, left out, duplicate."""
+
+
+def resolve_suite(
+    spec: str, *, steps: str = "all", hub: Hub | None = None, model: str | None = None
+) -> Suite:
+    """The checkpoints that a name stands for.
+
+    Parameters
+    ----------
+    spec
+        A known suite (`pythia-160m`), a repository on the hub (`owner/name`), or a folder that is
+        a checkpoint or holds checkpoints (`step1000`, `checkpoint-1000`, `seed0/step1000`, …).
+        A known name comes first, then a folder; write `./pythia-160m` for a folder of that name.
+    steps
+        A choice as `parse_steps` reads it. The release (the hub's `main`) is left out unless it
+        is asked for or is all there is.
+    hub
+        The hub to ask, by default the one that the environment names. Unused for a folder.
+    model
+        Name of the model, by default that of the suite, repository or folder.
+
+    Raises
+    ------
+    UsageError
+        `steps` cannot be read.
+    SuiteError
+        Nothing of that name, no checkpoint in it, two folders of the same run and step, a step
+        that is not there, or a hub that cannot be asked.
+    """
+    selector = parse_steps(steps)
+    known = _known(spec)
+    if _is_folder(spec):
+        everything = _from_folder(Path(spec).expanduser(), model)
+    elif on_hub(spec):
+        repo = spec.partition("/")[2]
+        suite = known or KnownSuite(repo, repo=spec, description="", model=repo)
+        everything = _from_hub(suite, hub or Hub(), model)
+    else:
+        raise SuiteError(_unknown(spec))
+    return _choose(everything, selector)
+
+
+def duplicate_notes(suite: Suite, hub: Hub) -> tuple[str, ...]:
+    """One line for each set of a suite's revisions whose weight files are the same, byte by byte.
+
+    One small request per checkpoint and no download. What the hub does not tell is passed over;
+    a listing that fails becomes a note.
+    """
+    if hub.offline:
+        return ()
+    sources = [c.source for c in suite.checkpoints if isinstance(c.source, HubSource)]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        answers = list(pool.map(lambda source: _digest(source, hub), sources))
+    same: dict[str, list[HubSource]] = {}
+    for source, (digest, _) in zip(sources, answers, strict=True):
+        if digest:
+            same.setdefault(digest, []).append(source)
+    return (
+        *(_same_weights(twins) for twins in same.values() if len(twins) > 1),
+        *(f"duplicates unknown: {problem}" for _, problem in answers if problem),
+    )
+
+
+def _same_weights(twins: Sequence[HubSource]) -> str:
+    repos = list(dict.fromkeys(source.repo for source in twins))
+    if len(repos) == 1:
+        revisions = " and ".join(source.revision for source in twins)
+        return f"{repos[0]}: revisions {revisions} hold the same weights"
+    return f"{' and '.join(repos)} hold the same weights"
+
+
+def _digest(source: HubSource, hub: Hub) -> tuple[str | None, str]:
+    try:
+        return hub.weights_digest(source.repo, source.revision), ""
+    except SuiteError as error:
+        return None, str(error)
+
+
+def _known(spec: str) -> KnownSuite | None:
+    return next((suite for suite in known_suites() if spec in (suite.name, suite.repo)), None)
+
+
+def on_hub(spec: str) -> bool:
+    """Whether the hub is asked for a suite; another is a folder, or not known at all."""
+    if _known(spec) is not None:
+        return True
+    return not _is_folder(spec) and bool(re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII))
+
+
+def _is_folder(spec: str) -> bool:
+    there = bool(spec) and (_looks_local(spec) or Path(spec).expanduser().exists())
+    return there and _known(spec) is None
+
+
+def _looks_local(spec: str) -> bool:
+    return spec.startswith((".", "~", os.sep)) or spec.endswith("/") or spec.count("/") > 1
+
+
+def _unknown(spec: str) -> str:
+    close = difflib.get_close_matches(spec, [suite.name for suite in known_suites()], n=3)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    return (
+        f"{spec!r} is neither a known suite, a folder, nor an owner/name on the hub{hint}; "
+        "`logitbank suites` lists the known ones"
+    )
+
+
+def _choose(everything: Suite, selector: StepSelector) -> Suite:
+    """Apply the selector to each run; a step that one run lacks is a note."""
+    available = {c.id.step for c in everything.checkpoints}
+    if selector.select(available, of=everything.name) == (None,):
+        chosen = [c for c in everything.checkpoints if c.id.step is None]
+        return replace(everything, checkpoints=tuple(chosen))
+    chosen, notes = [], list(everything.notes)
+    runs: dict[str, dict[int | None, Checkpoint]] = {}
+    for checkpoint in everything.checkpoints:
+        runs.setdefault(checkpoint.id.run, {})[checkpoint.id.step] = checkpoint
+    for run, by_step in sorted(runs.items(), key=lambda r: (set(r[1]) == {None}, _natural(r[0]))):
+        chosen += [by_step[step] for step in selector.pick(by_step)]
+        if set(by_step) != {None} and (lacking := selector.lacking(by_step)):
+            notes.append(f"run {run} of {everything.name} has no step {_shortened(lacking)}")
+    return Suite(everything.name, tuple(chosen), tuple(notes))
+
+
+def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
+    if suite.members:
+        return _from_members(suite, model)
+    found: dict[tuple[str, int | None], Checkpoint] = {}
+    notes = []
+    for revision in sorted(hub.revisions(suite.repo), key=_natural):
+        if (named := parse_name(revision)) is None or revision in ("release", "final"):
+            continue
+        run, seed = (
+            (suite.run, suite.run_seed) if named.run == "main" else (named.run, run_seed(named.run))
+        )
+        if first := found.get((run, named.step)):
+            kept = first.source.revision if isinstance(first.source, HubSource) else ""
+            notes.append(f"{suite.repo}: revision {revision} left out, {kept} is the same step")
+            continue
+        checkpoint = CheckpointId(model or suite.model, run, named.step, seed)
+        found[run, named.step] = Checkpoint(checkpoint, HubSource(suite.repo, revision))
+    if not found:
+        raise SuiteError(
+            f"{suite.repo} has neither revisions like step1000 nor main; choose another repository"
+        )
+    notes += _completeness(suite, {step for _, step in found}, offline=hub.offline)
+    return Suite(suite.name, tuple(found.values()), tuple(notes))
+
+
+def _from_members(suite: KnownSuite, model: str | None) -> Suite:
+    """A series of one repository a checkpoint; what is not there fails when it is asked for."""
+    name = model or suite.model
+    return Suite(
+        suite.name,
+        tuple(
+            Checkpoint(CheckpointId(name, m.run, m.step, m.run_seed), HubSource(m.repo, "main"))
+            for m in suite.members
+        ),
+    )
+
+
+def _completeness(suite: KnownSuite, there: set[int | None], *, offline: bool) -> Iterator[str]:
+    if offline:
+        yield f"{suite.name}: offline, so only the {len(there)} revisions in the cache are known"
+    elif suite.expected and (missing := [s for s in suite.expected if s not in there]):
+        count = f"missing {len(missing)} of {len(suite.expected)} steps"
+        yield f"{suite.name}: {count}: {_shortened(missing)}"
+    if there == {None}:
+        yield f"{suite.name} has no revisions like step1000; only its release (main) is there"
+
+
+def _from_folder(folder: Path, model: str | None) -> Suite:
+    scan = scan_folder(folder)
+    name = model or scan.model
+    checkpoints = (
+        Checkpoint(CheckpointId(name, run, step, run_seed(run)), LocalSource(path))
+        for run, step, path in scan.found
+    )
+    return Suite(name, tuple(checkpoints), scan.notes)
+
+
+def _natural(text: str) -> list[tuple[int, int | str]]:
+    """Sort key that puts step2 before step10."""
+    parts = re.split(r"([0-9]+)", text)
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
+
+
+def _shortened(steps: Sequence[int]) -> str:
+    shown = ", ".join(map(str, steps[:10]))
+    return f"{shown} and {len(steps) - 10} more" if len(steps) > 10 else shown

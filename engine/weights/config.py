@@ -1,0 +1,106 @@
+"""Read what a checkpoint's config.json says, without loading any model code."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from logitbank.engine.backends.choose import Task
+from logitbank.engine.weights.sizes import LENGTHS, check_claims
+from logitbank.errors import SuiteError
+
+_SHAPE_KEYS = (
+    ("model_type",),
+    ("hidden_size", "n_embd", "d_model"),
+    ("num_hidden_layers", "n_layer", "n_layers"),
+    ("num_attention_heads", "n_head", "n_heads"),
+    ("vocab_size",),
+)
+"""Each under the names that architectures give it."""
+_OFFSET_POSITIONS = frozenset(
+    {
+        *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert"),
+        *("xmod", "longformer", "mpnet", "data2vec-text", "luke", "mluke", "ibert", "esm"),
+    }
+)
+"""Positions count from the padding's id on, so that many of the embeddings are never used."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The part of a config that planning needs."""
+
+    vocab: int
+    """Outputs of the head, padding included."""
+    max_length: int | None
+    """Longest sequence in tokens, or None where the config does not say."""
+    shape: tuple[object, ...]
+    """Model type and sizes: equal within a suite."""
+    model_type: str = ""
+    architectures: tuple[str, ...] = ()
+    """Classes that its authors name."""
+    languages: tuple[str, ...] = ()
+    """Language adapters, where the model has such."""
+
+    @property
+    def task(self) -> Task | None:
+        """What its head predicts, or None where the config does not say."""
+        if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in self.architectures):
+            return "masked"
+        if any(
+            name.endswith(("ForCausalLM", "LMHeadModel")) and not name.endswith("WithLMHeadModel")
+            for name in self.architectures  # XLMWithLMHeadModel is either
+        ):
+            return "causal"
+        return None
+
+    def difference(self, first: "ModelConfig") -> str:
+        """What keeps this config out of the suite of `first`; empty where nothing does."""
+        return ", ".join(
+            f"{keys[0]} is {mine}, the first checkpoint's {theirs}"
+            for keys, mine, theirs in zip(_SHAPE_KEYS, self.shape, first.shape, strict=True)
+            if mine != theirs
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Parse `folder/config.json`.
+
+        Raises
+        ------
+        SuiteError
+            If the file is absent, is no JSON object, gives no vocabulary size, or claims sizes that
+            no model has.
+        """
+        path = folder / "config.json"
+        try:
+            config = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise SuiteError(
+                f"{folder} has no config.json, so it is no checkpoint in the Hugging Face layout"
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise SuiteError(f"{path} is no JSON: {error}") from None
+        check_claims(config, path)
+        vocab = config.get("vocab_size") if isinstance(config, dict) else None
+        if not isinstance(vocab, int) or vocab < 1:
+            raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
+        lengths = [config[k] for k in LENGTHS if isinstance(config.get(k), int)]
+        model_type = str(config.get("model_type", ""))
+        if model_type in _OFFSET_POSITIONS and isinstance(
+            pad := config.get("pad_token_id", 1), int
+        ):
+            lengths = [length - pad - 1 for length in lengths]
+        shape = tuple(next((config[k] for k in keys if k in config), None) for keys in _SHAPE_KEYS)
+        return cls(
+            vocab,
+            min(lengths) if lengths else None,
+            shape,
+            model_type,
+            _names(config.get("architectures")),
+            _names(config.get("languages")),
+        )
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()

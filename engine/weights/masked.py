@@ -1,0 +1,83 @@
+"""The tensors of a masked model's checkpoint that its scores depend on, under one set of names.
+
+Published checkpoints carry heads that are not used here, parameters under two names, and names of
+an older time. What is left fits the models of both engines.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from logitbank.engine.weights.proof import Fingerprint, fingerprint
+from logitbank.errors import WeightsError
+
+if TYPE_CHECKING:
+    import torch
+
+_UNUSED = re.compile(r"(^|\.)pooler\.|^cls\.seq_relationship\.")
+"""Of a next-sentence head."""
+_NAMES = (
+    (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
+    (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),
+    (re.compile(r"^cls\.predictions\.transform\.dense\."), "head.dense."),
+    (re.compile(r"^cls\.predictions\.transform\.LayerNorm\."), "head.layer_norm."),
+    (re.compile(r"^cls\.predictions\.bias$"), "head.first_bias"),
+    (re.compile(r"^cls\.predictions\.decoder\.bias$"), "head.bias"),
+    (re.compile(r"^cls\.predictions\.decoder\.weight$"), "head.decoder"),
+    (re.compile(r"^lm_head\.(dense|layer_norm)\."), r"head.\1."),
+    (re.compile(r"^lm_head\.bias$"), "head.first_bias"),
+    (re.compile(r"^lm_head\.decoder\.bias$"), "head.bias"),
+    (re.compile(r"^lm_head\.decoder\.weight$"), "head.decoder"),
+    (re.compile(r"^bert\.pooler\.dense\."), "next_sentence.dense."),
+    (re.compile(r"^cls\.seq_relationship\."), "next_sentence.output."),
+    (re.compile(r"^(bert|roberta)\."), "body."),
+)
+_EMBEDDING = "body.embeddings.word_embeddings.weight"
+SPARE_BIAS = "head.first_bias"
+"""The bias beside the output layer, which is only used where the two are tied."""
+
+
+def masked_weights(
+    weights: "Iterable[tuple[str, torch.Tensor]]", *, tied: bool, next_sentence: bool = False
+) -> "Iterator[tuple[str, torch.Tensor]]":
+    """Pass on what is used, each parameter once.
+
+    BERT's and RoBERTa's names become `body.…` (their encoder), `head.…` and, where that head is
+    wanted, `next_sentence.…`; others stay. A `tied`
+    head is the embedding, and is left out; its two biases are one. An untied one's first bias is
+    passed on as `SPARE_BIAS`.
+
+    Raises
+    ------
+    WeightsError
+        A parameter has two names and two values; or the config ties the head to the embedding and
+        the file has another head.
+    """
+    seen: dict[str, Fingerprint] = {}
+    names: set[str] = set()
+    for name, tensor in weights:
+        if not next_sentence and _UNUSED.search(name):
+            continue
+        canonical = name
+        for pattern, replacement in _NAMES:
+            canonical = pattern.sub(replacement, canonical)
+        if tied and canonical == SPARE_BIAS:
+            canonical = "head.bias"
+        is_tied_head = tied and canonical == "head.decoder"
+        shared = _EMBEDDING if is_tied_head else canonical
+        again = is_tied_head or (shared == "head.bias" and shared in seen)
+        if shared in (_EMBEDDING, "head.bias"):
+            own = fingerprint(tensor)
+            if seen.setdefault(shared, own) != own:
+                raise WeightsError(
+                    f"{name} differs from {shared}, of which it should be a second name; correct "
+                    "tie_word_embeddings in config.json, or do not use this checkpoint"
+                )
+        if not again:
+            names.add(canonical)
+            yield canonical, tensor
+    if SPARE_BIAS in names and "head.bias" not in names:
+        raise WeightsError(
+            "the file has no bias for its output layer, which is not tied; save the checkpoint "
+            "again with a current version of transformers"
+        )

@@ -1,0 +1,1 @@
+"""Processes that run a plan, and what they tell."""

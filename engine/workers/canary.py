@@ -1,0 +1,168 @@
+"""Score one sequence with plain transformers in a process of its own, as a check on an engine.
+
+The process is separate because vLLM patches transformers where it runs. Run as a module: it reads
+requests as JSON lines and answers each with one line, logits as base64 float32. What low precision
+explains is measured in the same process, by plain transformers alone.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.precision import triton_precision
+from logitbank.errors import CanaryError, EngineError
+from logitbank.store.format.schema import Query
+
+FLOAT32_LIMIT = 1e-3
+"""Largest difference, in logits: sums in another order differ by about 3e-6 at 70M."""
+TIMES = 3
+FLOOR = {"float16": 0.02, "bfloat16": 0.15}
+"""In low precision, an engine may differ by so many times what plain transformers itself differs by
+from float32, on the same sequence, and by this where that happens to be next to nothing."""
+
+
+class Reference(NamedTuple):
+    """What plain transformers says of a sequence."""
+
+    logits: np.ndarray
+    """(v,) computed in float32."""
+    rounding: float = 0.0
+    """Largest difference of its own logits in the run's compute dtype from these."""
+
+    def allowed(self, dtype: str) -> float:
+        """By how much an engine may differ."""
+        return FLOAT32_LIMIT if dtype == "float32" else TIMES * self.rounding + FLOOR[dtype]
+
+    def limit(self, dtype: str) -> str:
+        """The same for people, and where it is from."""
+        text = f"allowed in {dtype}: {self.allowed(dtype):.3g}"
+        if dtype == "float32":
+            return text
+        return (
+            f"{text}, {TIMES} times the {self.rounding:.3g} by which plain transformers in {dtype}"
+            f" differs from itself in float32, and {FLOOR[dtype]:g}"
+        )
+
+
+class Canary:
+    """A child process that evaluates sequences with plain transformers on the CPU."""
+
+    def __init__(self, settings: EngineSettings, *, log: Path) -> None:
+        self._settings = asdict(settings)
+        self._log = log
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "logitbank.engine.workers.canary"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ
+                | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+                | triton_precision(os.environ),
+            )
+
+    def ask(self, folder: Path, query: Query) -> None:
+        """Start an evaluation; `answer` collects it."""
+        request = {"folder": folder, "query": asdict(query), "settings": self._settings}
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request, default=str) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._dead() from None
+
+    def answer(self) -> Reference:
+        """What plain transformers says of the sequence asked for first and not yet answered."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._dead()
+        reply = json.loads(line)
+        if "error" in reply:
+            raise EngineError(f"the canary could not run: {reply['error']}")
+        logits = np.frombuffer(base64.b64decode(reply["logits"]), np.float32)
+        return Reference(logits, reply["rounding"])
+
+    def _dead(self) -> EngineError:
+        code = self._process.wait()
+        if code != -signal.SIGKILL:
+            return EngineError(f"the canary process ended; see the end of {self._log}")
+        return EngineError(
+            "the canary process was killed by signal 9 (out of memory?): it holds the weights in "
+            "float32, beside the engine; use a machine with more memory, or --canary-every 0"
+        )
+
+    def close(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._process.kill()  # it holds nothing
+        self._process.wait()
+
+
+def compare(
+    reference: Reference, logits: np.ndarray, *, dtype: str, checkpoint: str, engine: str = "vllm"
+) -> float:
+    """Largest difference between an engine's logits (v,) and the canary's.
+
+    Raises
+    ------
+    CanaryError
+        If it exceeds what the compute dtype explains, or other logits are finite. Where both
+        have the same that are not, scoring refuses them and names the prompt.
+    """
+    # In low precision both engines are right to differ, so neither is recommended for the other.
+    advice = "use --engine transformers" if engine == "vllm" else "report this architecture"
+    if dtype != "float32":
+        advice = "use --compute-dtype float32"
+    exact = reference.logits
+    if exact.shape != logits.shape:
+        raise CanaryError(
+            f"{checkpoint}: the engine gives {len(logits)} logits, plain transformers "
+            f"{len(exact)}; {advice}"
+        )
+    finite = np.isfinite(exact)
+    alike = np.array_equal(finite, np.isfinite(logits))
+    worst = float(np.abs(exact - logits)[finite].max(initial=0)) if alike else np.inf
+    if worst > reference.allowed(dtype):
+        raise CanaryError(
+            f"{checkpoint}: the canary's logits differ from plain transformers by {worst:.3g} "
+            f"({reference.limit(dtype)}); the engine is not to be trusted with this model: {advice}"
+        )
+    return worst
+
+
+def _serve() -> None:
+    # A scheduler's reaches every process of a job, and the worker still waits for an answer.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    from transformers.utils import logging
+
+    from logitbank.engine.backends.plain_logits import evaluate
+
+    logging.disable_progress_bar()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            query, settings = Query(**request["query"]), EngineSettings(**request["settings"])
+            logits, rounding = evaluate(Path(request["folder"]), query, settings)
+            text = base64.b64encode(logits.tobytes()).decode()
+            reply: dict[str, object] = {"logits": text, "rounding": rounding}
+        except Exception as error:  # the parent decides; this process only reports
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,180 @@
+"""What an extraction tells whoever watches it. Small frozen values that cross process borders."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from logitbank.engine.plan.plan import Plan
+from logitbank.errors import INTERRUPTED
+from logitbank.store.format.schema import CheckpointId
+
+if TYPE_CHECKING:
+    from logitbank.engine.sample import Estimate
+
+Phase = Literal["load", "swap", "canary", "score", "write", "wait"]
+"""What a worker's time goes into: an engine's start, weights exchanged and proved, a sequence
+checked independently, prompts scored, blocks written while nothing is scored, nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan is made; nothing has been run."""
+
+    plan: Plan
+    engine: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStarted:
+    """Its weights are at hand and its job is with the worker."""
+
+    checkpoint: CheckpointId
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsLoaded:
+    """Swapped in and proved."""
+
+    checkpoint: CheckpointId
+    weights: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryChecked:
+    """A sequence was evaluated independently, and agrees."""
+
+    checkpoint: CheckpointId
+    difference: float
+    """Largest, in logits."""
+    allowed: float
+    rounding: float
+    """Of plain transformers in the run's compute dtype, from itself in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsScored:
+    """Rows since the last such event."""
+
+    checkpoint: CheckpointId
+    rows: int
+    tokens: int = 0
+    """Of their sequences."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCommitted:
+    """A block is durable, and this run made it so."""
+
+    checkpoint: CheckpointId
+    block: int
+    rows: int
+    bytes: int
+    """Before compression."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDone:
+    """Every planned block of the checkpoint is committed."""
+
+    checkpoint: CheckpointId
+    seconds: float
+    spent: Mapping[Phase, float] = field(default_factory=dict)
+    """Seconds of its worker, by what they went into."""
+    tokens: int = 0
+    """Of all queries scored."""
+    reused: int = 0
+    """Of these, not run: from the prefix cache, or of a sequence that was run for another query."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStopped:
+    """Its worker was asked to stop, and did after the block at hand."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The checkpoint was given up; others go on unless it is fatal."""
+
+    checkpoint: CheckpointId
+    message: str
+    fatal: bool = False
+    """Nothing else can be done either."""
+    restart: bool = False
+    """The worker must be replaced before the next checkpoint."""
+    crash: bool = False
+    """The worker's process died."""
+    lost: bool = False
+    """Its machine, or the way there, is gone: nothing of the checkpoint's doing."""
+    engine: bool = False
+    """The engine failed in a way that may have nothing to do with this checkpoint."""
+    memory: bool = False
+    """It may have been for lack of memory."""
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A finding worth a line."""
+
+    text: str
+
+
+Event = (
+    Planned
+    | CheckpointStarted
+    | WeightsLoaded
+    | CanaryChecked
+    | RowsScored
+    | BlockCommitted
+    | CheckpointDone
+    | CheckpointStopped
+    | CheckpointFailed
+    | Note
+)
+
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What an extraction did."""
+
+    plan: Plan
+    seconds: float = 0.0
+    rows: int = 0
+    """Committed by this run."""
+    others: int = 0
+    """Planned rows of checkpoints that are done which somebody else had committed meanwhile."""
+    done: list[CheckpointId] = field(default_factory=list)
+    failed: list[CheckpointFailed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    workers: int = 1
+    spent: dict[Phase, float] = field(default_factory=dict)
+    """Seconds of all workers, by what they went into."""
+    tokens: int = 0
+    """Of the queries of checkpoints that are done."""
+    reused: int = 0
+    """Of these, not run."""
+    prefix_cache: bool = False
+    """Whether the engine has one: what it did not run began like something that it had."""
+    bytes: int = 0
+    """Committed, before compression."""
+
+    estimate: "Estimate | None" = None
+    """Of the time that the plan will take, where a dry run measured it."""
+
+    @property
+    def complete(self) -> bool:
+        return not (self.failed or self.interrupted)
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command line. One that was interrupted may still find out what fails."""
+        return INTERRUPTED if self.interrupted else int(not self.complete)

@@ -1,0 +1,27 @@
+"""How a deposit was made: what its provenance says that no engine knows."""
+
+import platform
+import socket
+from datetime import UTC, datetime
+
+from logitbank import __version__
+from logitbank.engine.plan.prepare import Prepared
+from logitbank.engine.suites.suites import HubSource, LocalSource
+from logitbank.store.format.schema import Json
+
+
+def made_of(source: LocalSource | HubSource, prepared: Prepared) -> dict[str, Json]:
+    settings, adapters = prepared.settings, prepared.adapters
+    borrowed: dict[str, Json] = {}
+    if settings.adapter_languages and adapters is not None:
+        borrowed = {"adapter_from": adapters.describe()}
+    return borrowed | {
+        "source": source.describe(),
+        "tokenizer": prepared.tokenizer.digest,
+        "logitbank_version": __version__,
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "trust_remote_code": settings.trust_remote_code,
+        "legacy_weights": settings.legacy_weights,
+    }

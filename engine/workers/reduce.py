@@ -1,0 +1,110 @@
+"""Reduce logits where they are: in NumPy on a CPU, batched on a GPU."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from logitbank.errors import EngineError
+from logitbank.store.deposits.reduce import (
+    FLOAT16_MIN,
+    NOT_FINITE,
+    BlockReducer,
+    Entries,
+    Normalised,
+    ReducedRow,
+)
+
+
+class ReducingSink:
+    """Feeds a BlockReducer from tensors.
+
+    The first error is kept and raised by `raise_pending`, because an exception inside an engine's
+    step would leave that engine unusable for the next checkpoint.
+    """
+
+    def __init__(self, reducer: BlockReducer) -> None:
+        self._reducer = reducer
+        self._failed: dict[int, EngineError] = {}
+
+    def __call__(self, indices: Sequence[int], logits: torch.Tensor) -> None:
+        if logits.device.type == "cpu":
+            self._on_cpu(indices, logits.float())
+        else:
+            self._on_device(indices, logits.float())
+
+    def _on_cpu(self, indices: Sequence[int], logits: torch.Tensor) -> None:
+        """Softmax and rounding for the batch: one parallel step instead of thousands a second."""
+        layout = self._reducer.layout
+        exact = logits.double()
+        logsumexp = torch.logsumexp(exact, dim=1)
+        full = layout.keep.level == "full"
+        dtype = getattr(torch, layout.dtype)
+        logprobs = exact.sub_(logsumexp[:, None]).to(dtype) if full else None
+        for j, (i, row) in enumerate(zip(indices, logits.numpy(), strict=True)):
+            stored = None if logprobs is None else logprobs[j].numpy()
+            try:
+                self._reducer.put(i, row, Normalised(logsumexp[j].item(), stored))
+                self._failed.pop(i, None)
+            except EngineError as error:
+                self._failed[i] = error
+
+    def raise_pending(self) -> None:
+        """Raise the first row's error, if the last logits of any row were unusable."""
+        if self._failed:
+            raise self._failed[min(self._failed)]
+
+    def _on_device(self, indices: Sequence[int], logits: torch.Tensor) -> None:
+        layout, entries = self._reducer.layout, self._reducer.vocab_entries
+        finite = torch.isfinite(logits).all(dim=1)
+        # Of logits less their maximum, so that float32 loses a few 1e-7 of it whatever their size.
+        highest = logits.amax(dim=1, keepdim=True)
+        shifted = logits - highest
+        share = torch.logsumexp(shifted, dim=1)
+        logsumexp = highest[:, 0].double() + share.double()
+        logprobs = shifted - share[:, None]
+        tokens = [self._reducer.tokens_of(i) for i in indices]
+        width = max(map(len, tokens), default=0)
+        padded = np.zeros((len(indices), width), np.int64)
+        for row, own in zip(padded, tokens, strict=True):
+            row[: len(own)] = own
+        options = batch_entries(logits, torch.from_numpy(padded).to(logits.device), entries)
+        top = torch.topk(logits, min(layout.keep.k, logits.shape[1]), dim=1).indices
+        tops = batch_entries(logits, top, entries)
+        full = layout.keep.level == "full"
+        rounds = full and layout.dtype == "float16"
+        fits = (logprobs.amin(dim=1) >= FLOAT16_MIN) | (not rounds)
+        stored = logprobs.to(getattr(torch, layout.dtype)).cpu().numpy() if full else None
+        lse, ok, fit = logsumexp.cpu().numpy(), finite.cpu().numpy(), fits.cpu().numpy()
+        for j, i in enumerate(indices):
+            if not (ok[j] and fit[j]):
+                what = (
+                    f"logits that are not finite; {NOT_FINITE}"
+                    if not ok[j]
+                    else "a log-probability under float16's range; store float32 (--dtype float32)"
+                )
+                self._failed[i] = EngineError(what, query=self._reducer.rows[i])
+                continue
+            self._failed.pop(i, None)
+            listed = Entries(*(f[j, : len(tokens[j])] for f in options))
+            best = Entries(*(f[j] for f in tops))
+            self._reducer.put_reduced(
+                i, ReducedRow(float(lse[j]), listed, best), None if stored is None else stored[j]
+            )
+
+
+def batch_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Entries:
+    """Logit, rank and tie counts of `tokens` (n, k) in `logits` (n, v); fields (n, k) on the host.
+
+    One token at a time over the batch, so that no (n, k, v) array is made.
+    """
+    values = logits.gather(1, tokens)
+    padding = logits[:, vocab_entries:]
+    fields = torch.zeros((4, *tokens.shape), dtype=torch.int32, device=logits.device)
+    for j in range(tokens.shape[1]):
+        z = values[:, j : j + 1]
+        fields[0, :, j] = (logits > z).sum(dim=1) + 1
+        fields[1, :, j] = (logits == z).sum(dim=1) - 1
+        fields[2, :, j] = (padding > z).sum(dim=1)
+        fields[3, :, j] = (padding == z).sum(dim=1) - (tokens[:, j] >= vocab_entries).int()
+    return Entries(tokens.int().cpu().numpy(), values.cpu().numpy(), *fields.cpu().numpy())

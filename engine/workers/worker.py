@@ -1,0 +1,380 @@
+"""One architecture loaded: swap and prove weights, score blocks, hand them to the bank.
+
+It knows no transport: `serve` gives it jobs from a pipe. Logits never leave its process, only small
+events do.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from logitbank.engine.backends.choose import Backend, Tokens, open_backend
+from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.workers.block_writer import BlockWriter, RowBuffers
+from logitbank.engine.workers.events import (
+    BlockCommitted,
+    CanaryChecked,
+    CheckpointDone,
+    CheckpointStopped,
+    Event,
+    Note,
+    Phase,
+    RowsScored,
+    WeightsLoaded,
+)
+from logitbank.engine.workers.job import Job
+from logitbank.errors import DamagedError, EngineError, SuiteError
+from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
+from logitbank.store.change.twins import COPIED, Copier, twin_of
+from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.format.schema import CheckpointId, Json, Query
+
+if TYPE_CHECKING:
+    import torch
+
+    from logitbank.engine.workers.canary import Canary
+
+
+FINISH_S = 8.0
+"""What is left of a block when a stop is asked for is scored if it takes no longer: the rest of the
+time of grace is for writing it, and the one before, on a machine that may be busy."""
+
+
+class _Left(Exception):  # noqa: N818 (nothing is wrong)
+    """The block at hand is left without being committed."""
+
+
+class _Progress:
+    """Of the block that is being scored."""
+
+    def __init__(self, rows: int) -> None:
+        self._start, self._rows, self._scored = time.monotonic(), rows, 0
+
+    def add(self, rows: int) -> None:
+        self._scored += rows
+
+    def ends(self) -> float:
+        """When, at its rate so far; nobody knows before the first batch."""
+        if self._scored >= self._rows:
+            return 0.0
+        now = time.monotonic()
+        rest = (self._rows - self._scored) / self._scored if self._scored else math.inf
+        return now + (now - self._start) * rest
+
+
+class Worker:
+    """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
+
+    def __init__(self, bank: Path, *, log: Path, emit: Callable[[Event], None]) -> None:
+        self._path = bank
+        self._log = log
+        self._emit = emit
+        self._backend: Backend | None = None
+        self._canary: Canary | None = None
+        self._buffers = RowBuffers()
+        self._loads = 0
+        self._stop = threading.Event()
+        self._finish_by = math.inf
+        self._at_hand = False
+        self._progress: _Progress | None = None
+        self._spent: dict[Phase, float] = {}
+        self._tokens = Tokens(0, 0)
+
+    @cached_property
+    def _bank(self) -> Bank:
+        return Bank.open(self._path)  # made only when the plan is
+
+    def stop(self) -> bool:
+        """Leave the job at hand: after its current block, or without it where that takes long.
+
+        May be called from any thread. False where nothing is at hand that could be committed.
+        """
+        self._finish_by = min(self._finish_by, time.monotonic() + FINISH_S)
+        self._stop.set()
+        return self._at_hand
+
+    def leave(self) -> None:
+        """Leave the block that is being scored, if it would take too long.
+
+        For a handler of signals, which runs in the middle of what the engine does: on a busy
+        machine a single batch may take as long as the time of grace. Nothing of the engine's is
+        used afterwards.
+        """
+        if self._progress is not None and self._progress.ends() > self._finish_by:
+            raise _Left
+
+    def run(self, job: Job) -> None:
+        """Score and deposit everything in `job`; errors come out as LogitbankError."""
+        self._at_hand = False
+        try:
+            self._run(job)
+        except BaseException:
+            # It may be dead, or hold an answer about this checkpoint that nobody asked for again.
+            if self._canary is not None:
+                self._canary.close()
+                self._canary = None
+            raise
+
+    def _run(self, job: Job) -> None:
+        start = time.perf_counter()
+        self._spent, self._tokens = {}, Tokens(0, 0)
+        canaries = self._canary_queries(job)
+        for query in canaries:
+            self._ask_canary(job, query)
+        if self._backend is None:
+            with self._timed("load"):
+                self._backend = open_backend(job.folder, job.settings)
+        with self._timed("swap"):
+            loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
+        if loaded.vocab != job.vocab:
+            raise SuiteError(
+                f"{job.checkpoint}: its head has {loaded.vocab} outputs, the suite's first "
+                f"checkpoint {job.vocab}; a suite has one vocabulary. Extract it on its own"
+            )
+        provenance = job.provenance | self._backend.describe() | {"weights": loaded.weights}
+        if canaries:
+            with self._timed("canary"):
+                checks = [self._check_canary(job, query) for query in canaries]
+            provenance |= _worst(checks)
+        self._loads += 1
+        self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
+        for deposit in job.deposits:
+            self._run_deposit(job, deposit, provenance)
+            provenance |= self._sizes_now(job, provenance)
+        if self._stop.is_set():
+            self._emit(CheckpointStopped(job.checkpoint))
+        else:
+            seconds = time.perf_counter() - start
+            self._emit(CheckpointDone(job.checkpoint, seconds, self._spent, *self._tokens))
+
+    @contextmanager
+    def _timed(self, phase: Phase) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            self._spent[phase] = self._spent.get(phase, 0.0) + seconds
+
+    def abandon(self) -> None:
+        """End the canary, whatever it is at; this process ends now."""
+        if self._canary is not None:
+            self._canary.close()
+
+    def close(self) -> None:
+        if self._canary is not None:
+            self._canary.close()
+        if self._backend is not None:
+            self._backend.close()
+
+    def _run_deposit(self, job: Job, plan: DepositPlan, provenance: dict[str, Json]) -> None:
+        queries = self._bank.query_set(plan.query_set).queries
+        options = self._bank.option_tokens(plan.query_set)
+        spec = DepositSpec(
+            job.checkpoint,
+            plan.query_set,
+            plan.layout,
+            min(job.vocab_entries, plan.layout.vocab),
+            provenance,
+        )
+        twin = twin_of(self._bank, spec, plan.blocks)
+        if twin is not None:
+            spec = replace(spec, provenance=provenance | {COPIED: str(twin.checkpoint)})
+        checkpoint = job.checkpoint
+
+        def written(block: int, data: BlockData) -> None:
+            size = 0 if data.logprobs is None else data.logprobs.nbytes
+            rows = len(writer.layout.rows(block))
+            self._emit(BlockCommitted(checkpoint, block, rows, size))
+
+        used = self._buffers.give_back
+        self._at_hand = True
+        with self._bank.begin(spec) as writer, BlockWriter(writer, written, used) as blocks:
+            # Another run may have made the deposit meanwhile, with blocks of another size.
+            layout = writer.layout
+            wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
+            if twin is not None:
+                self._copy(writer, twin, wanted)
+            for block in sorted(wanted.intersection(writer.missing())):
+                if self._stop.is_set():
+                    break
+                reducer = BlockReducer(
+                    layout,
+                    block,
+                    options=options,
+                    vocab_entries=spec.vocab_entries,
+                    buffer=self._buffers.take(layout),
+                )
+                with self._timed("score"):
+                    if not self._score(reducer, [queries[row] for row in reducer.rows], plan):
+                        break
+                    data = reducer.finish()
+                with self._timed("write"):
+                    blocks.put(block, data)
+            with self._timed("write"):
+                blocks.drain()
+                writer.seal()
+        self._at_hand = False
+
+    def _copy(self, writer: DepositWriter, twin: Deposit, wanted: set[int]) -> None:
+        """Take what the twin has; where it cannot be read, the rest is left to be run.
+
+        Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
+        """
+        deposit, layout = writer.deposit, writer.layout
+        if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
+            return
+        name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
+        full = layout.keep.level == "full"
+        copier = Copier(deposit, twin)
+        try:
+            with self._timed("write"):
+                for block in blocks:
+                    if self._stop.is_set():
+                        return
+                    copier.copy(block)
+                    rows = len(layout.rows(block))
+                    size = rows * layout.vocab * np.dtype(layout.dtype).itemsize if full else 0
+                    self._emit(RowsScored(name, rows))
+                    self._emit(BlockCommitted(name, block, rows, size))
+            self._emit(Note(f"{name}: copied from {twin.checkpoint}, not run again"))
+        except DamagedError as error:
+            self._emit(Note(f"{name}: run, as its twin cannot be copied: {error}"))
+        finally:
+            copier.close()
+
+    def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
+        """What the engine says of itself now; a note where its batches had to become smaller."""
+        assert self._backend is not None
+        now = self._backend.describe()
+        tokens = now.get("max_batch_tokens")
+        if tokens != before.get("max_batch_tokens"):
+            text = f"{job.checkpoint}: out of memory; batches have {tokens:,} tokens from here on"
+            self._emit(Note(text))
+        return now
+
+    def _score(self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan) -> bool:
+        """False where a stop was asked for and the block would have taken too long."""
+        from logitbank.engine.workers.reduce import ReducingSink
+
+        assert self._backend is not None
+        sink = ReducingSink(reducer)
+        counter = _Counter(self._emit, plan.checkpoint)
+        progress = _Progress(len(wanted))
+
+        def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
+            sink(indices, logits)
+            counter.add(len(indices), sum(len(wanted[i].ids) for i in indices))
+            progress.add(len(indices))
+            if self._stop.is_set():
+                self.leave()
+
+        try:
+            self._progress = progress
+            cost = self._backend.score(wanted, counted)
+            self._tokens = Tokens(*map(sum, zip(self._tokens, cost, strict=True)))
+            counter.flush()
+            sink.raise_pending()
+        except EngineError as error:
+            self._progress = None
+            raise EngineError(f"{plan.checkpoint}: {self._name_prompt(error, plan)}") from error
+        except Exception as error:
+            if not _is_left(error):
+                raise
+            return False
+        finally:
+            self._progress = None
+        return True
+
+    def _name_prompt(self, error: EngineError, plan: DepositPlan) -> str:
+        """Say which prompt a row's error is about."""
+        if error.query is None:
+            return str(error)
+        here = (pl.col("query_set") == plan.query_set) & (pl.col("row") == error.query)
+        for name in self._bank.prompt_sets():
+            prompts = self._bank.prompts(name).filter(here).select("prompt_id").collect()
+            if len(prompts):
+                return f"prompt {prompts.item(0, 0)!r} of {name!r}: {error}"
+        return f"query {error.query} of {plan.query_set}: {error}"
+
+    def _canary_queries(self, job: Job) -> list[Query]:
+        """The first query of each head."""
+        every = job.settings.canary_every
+        if every == 0 or self._loads % every:
+            return []
+        firsts = [self._bank.query_set(d.query_set).queries[0] for d in job.deposits]
+        return [*{query.head: query for query in reversed(firsts)}.values()]
+
+    def _ask_canary(self, job: Job, query: Query) -> None:
+        from logitbank.engine.workers.canary import Canary
+
+        if self._canary is None:
+            self._canary = Canary(job.settings, log=self._log)
+        self._canary.ask(job.folder, query)
+
+    def _check_canary(self, job: Job, query: Query) -> CanaryChecked:
+        from logitbank.engine.workers.canary import compare
+
+        assert self._canary is not None
+        assert self._backend is not None
+        rows = []
+        self._backend.score([query], lambda _, logits: rows.append(logits[0].float().cpu().clone()))
+        reference, dtype = self._canary.answer(), job.settings.compute_dtype
+        difference = compare(
+            reference,
+            rows[-1].numpy(),
+            dtype=dtype,
+            checkpoint=str(job.checkpoint),
+            engine=job.settings.engine,
+        )
+        limit = reference.limit(dtype)
+        print(f"{job.checkpoint}: the canary's logits differ by {difference:.3g} ({limit})")
+        allowed = reference.allowed(dtype)
+        event = CanaryChecked(job.checkpoint, difference, allowed, reference.rounding)
+        self._emit(event)
+        return event
+
+
+def _is_left(error: BaseException | None) -> bool:
+    """An engine may put an error of its own around ours."""
+    while error is not None and not isinstance(error, _Left):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _worst(checks: Sequence[CanaryChecked]) -> dict[str, Json]:
+    """For the provenance: the largest differences of several sequences."""
+    difference, rounding = (
+        float(f"{max(values):.3g}")
+        for values in zip(*((c.difference, c.rounding) for c in checks), strict=True)
+    )
+    told: dict[str, Json] = {"canary_difference": difference}
+    return told | ({"canary_rounding": rounding} if rounding else {})
+
+
+class _Counter:
+    """Turns row counts into events, a few a second."""
+
+    def __init__(self, emit: Callable[[Event], None], checkpoint: CheckpointId) -> None:
+        self._emit, self._checkpoint = emit, checkpoint
+        self._rows, self._tokens, self._last = 0, 0, time.monotonic()
+
+    def add(self, rows: int, tokens: int) -> None:
+        self._rows += rows
+        self._tokens += tokens
+        if time.monotonic() - self._last > 0.25:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._rows:
+            self._emit(RowsScored(self._checkpoint, self._rows, self._tokens))
+        self._rows, self._tokens, self._last = 0, 0, time.monotonic()

@@ -1,0 +1,1 @@
+"""Verify, repair, clear and log: what keeps a bank whole."""

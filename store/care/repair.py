@@ -1,0 +1,219 @@
+"""Take what is damaged out of a bank, so that the same extraction computes it again.
+
+The only code that removes what was committed. Undamaged blocks stay, byte for byte; a seal over a
+damaged block is turned back into commits of the others.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from logitbank.errors import LogitbankError
+from logitbank.store.bank import Bank
+from logitbank.store.care.damage import Damage
+from logitbank.store.deposits import tables
+from logitbank.store.deposits.deposit import Deposit, read_scores
+from logitbank.store.deposits.writer import (
+    DepositWriter,
+    move_into_place,
+    remove_sealed_parts,
+    write_scores,
+)
+from logitbank.store.files import objects
+from logitbank.store.files.staging import Staging, remove_dead_staging
+from logitbank.store.filter.view import open_unfiltered
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.commits import SEAL
+
+_OPTIONS = re.compile(r"(?:commits|scores)/(options-[0-9a-f]{12})\.(?:json|parquet)")
+_ALL_BLOCKS = ("scores/all.parquet", f"commits/{SEAL}.json")
+
+
+class Repaired(NamedTuple):
+    """What a repair did."""
+
+    dropped: dict[str, tuple[int, ...]]
+    """Blocks that are to be computed again, by the deposit's folder."""
+    restored: tuple[str, ...]
+    """Objects that were made again from what is sound."""
+
+
+def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
+    """Drop the damaged blocks that `verify` named, and make again what follows from the rest.
+
+    Query sets and prompts whose content is damaged stay as they are, and so do foreign objects:
+    the first are to be had from another copy only, the others are not the bank's to delete. Nobody
+    may write to the deposits meanwhile but through locks.
+
+    Raises
+    ------
+    UsageError
+        It is a view, which is made again instead.
+    """
+    open_unfiltered(bank)
+    by_deposit: dict[str, list[Damage]] = {}
+    restored: list[str] = []
+    for each in damage:
+        if each.deposit:
+            by_deposit.setdefault(each.deposit, []).append(each)
+        elif _restore(bank.path, each):
+            restored.append(each.path)
+    dropped: dict[str, tuple[int, ...]] = {}
+    for folder, found in by_deposit.items():
+        own = [d for d in found if d.problem != "foreign"]
+        if not own:
+            continue
+        lost, made = _repair_deposit(bank.path, folder, own)
+        restored += made
+        if lost:
+            dropped[folder] = lost
+    return Repaired(dropped, tuple(restored))
+
+
+def _restore(root: Path, damage: Damage) -> bool:
+    """Make a plain group, or a table whose content is sound, again."""
+    path = objects.plain_path(root, damage.path)
+    if damage.path.endswith("/zarr.json"):
+        path.unlink(missing_ok=True)
+        return objects.write_new(path, zarrays.GROUP)
+    table = path.with_name(path.name.removesuffix(".sha256"))
+    if not _readable(table):
+        return False
+    aside = table.with_name(f".{table.name}-{uuid.uuid4().hex}")
+    try:
+        if table.parent.name == "queries":
+            query_set = tables.query_set_in(table)
+            frame, metadata = query_set.to_frame(), {tables.TOKENIZER_KEY: query_set.tokenizer}
+        else:
+            frame, metadata = tables.prompts_in(table), {}
+    except (LogitbankError, OSError):
+        return False  # its content is damaged too
+    table.rename(aside)
+    try:
+        tables.write_table(root, table, frame, metadata)
+    except BaseException:
+        aside.replace(table)
+        raise
+    aside.unlink()
+    return True
+
+
+def _readable(table: Path) -> bool:
+    """Whether Polars can read a file: tried in another process, which a damaged one may kill."""
+    code = "import sys, polars; polars.read_parquet(sys.argv[1], glob=False)"
+    command = [sys.executable, "-I", "-c", code, str(table)]
+    return subprocess.run(command, capture_output=True, timeout=600).returncode == 0
+
+
+def _repair_deposit(
+    root: Path, folder: str, damage: Sequence[Damage]
+) -> tuple[tuple[int, ...], list[str]]:
+    """Blocks that were dropped from a deposit, and objects that were made again."""
+    path = objects.plain_path(root, folder)
+    inside = {each.path.removeprefix(f"{folder}/"): each for each in damage}
+    if "zarr.json" in inside:
+        blocks = _blocks_of(root, folder)
+        _remove(path)
+        return blocks, []
+    deposit = Deposit.open(root, folder)
+    state = deposit.state()
+    restored = []
+    with objects.locked(path / ".lock"):
+        remove_dead_staging(path)
+        for name, data in zarrays.array_metadata(deposit.layout).items():
+            if f"{name}/zarr.json" in inside:
+                objects.make_folders(root, path / name)
+                (path / name / "zarr.json").unlink(missing_ok=True)
+                objects.write_new(path / name / "zarr.json", data)
+                restored.append(f"{folder}/{name}/zarr.json")
+        lost = {each.block for each in damage if each.block is not None} & state.blocks
+        if any(p in inside for p in _ALL_BLOCKS):
+            lost = set(state.blocks)
+        options = {match[1] for p in inside if (match := _OPTIONS.fullmatch(p))}
+        for part in state.options if lost else options:  # a part may have scores of any block
+            (path / "commits" / f"{part}.json").unlink(missing_ok=True)
+            (path / "scores" / f"{part}.parquet").unlink(missing_ok=True)
+        if state.sealed and (lost or "logsumexp/c/0" in inside):
+            _unseal(deposit, state.blocks - lost)
+        for block in lost:
+            _drop_block(path, block)
+    if "logsumexp/c/0" in inside and not lost:
+        with DepositWriter(deposit) as writer:
+            writer.seal()
+        restored.append(f"{folder}/logsumexp/c/0")
+    return tuple(sorted(lost)), restored
+
+
+def _blocks_of(root: Path, folder: str) -> tuple[int, ...]:
+    """Blocks of a deposit whose attributes may be damaged: those with objects."""
+    names = [p.stem for p in (root / folder / "commits").glob("*.json")]
+    if SEAL in names:
+        names = [p.name for p in (root / folder / "logprobs" / "c").glob("*")] or ["0"]
+    return tuple(sorted(int(name) for name in names if name.isdecimal()))
+
+
+def _remove(deposit: Path) -> None:
+    """Remove a deposit at once, so that no reader finds half of it."""
+    gone = deposit.with_name(f".gone-{uuid.uuid4().hex}")
+    deposit.rename(gone)
+    objects.sync(deposit.parent)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
+    """Turn a seal back into commits of the blocks that are kept. The caller holds the lock.
+
+    They exist before the seal goes, so a reader finds them at every moment.
+    """
+    kept = sorted(kept)
+    remove_sealed_parts(deposit)  # of a seal, or a repair, that was interrupted
+    if kept:
+        digests = commits.digests(deposit.path, SEAL)
+        seal = commits.read(deposit.path, SEAL)
+        all_ = "scores/all.parquet"
+        scores = read_scores(objects.plain_path(deposit.path, all_), digests[all_])
+        staging = Staging(deposit.path)
+        try:
+            for block in kept:
+                rows, name = deposit.layout.rows(block), f"scores/{block}.parquet"
+                part = staging.path / f"{block}.parquet"
+                own = pl.col("query").is_between(rows.start, rows.stop - 1)
+                write_scores(part, scores.filter(own))
+                shard = f"logprobs/c/{block}/0"
+                vouched = {name: objects.settle(part)}
+                vouched |= {shard: digests[shard]} if shard in digests else {}
+                move_into_place(deposit.path, {name: part})
+                commits.commit(
+                    deposit.path,
+                    str(block),
+                    objects_=vouched,
+                    block=block,
+                    rows=[rows.start, rows.stop],
+                    engine=commits.engine_of(seal, block),
+                )
+        finally:
+            staging.remove()
+    path = deposit.path / "commits" / f"{SEAL}.json"
+    objects.require_file(path)
+    path.unlink()
+    objects.sync(deposit.path / "commits")
+    for made in ("scores/all.parquet", "logsumexp/c/0"):
+        objects.plain_path(deposit.path, made).unlink(missing_ok=True)
+
+
+def _drop_block(deposit: Path, block: int) -> None:
+    """Remove a block, its commit first."""
+    names = (f"commits/{block}.json", f"scores/{block}.parquet", f"logprobs/c/{block}/0")
+    for name in names:
+        objects.require_file(objects.plain_path(deposit, name))
+    for name in names:
+        objects.plain_path(deposit, name).unlink(missing_ok=True)
+        if name.startswith("commits/"):
+            objects.sync(deposit / "commits")

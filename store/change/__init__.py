@@ -1,0 +1,1 @@
+"""Banks made of banks: merged, shrunk, rescored, described."""

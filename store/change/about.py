@@ -1,0 +1,110 @@
+"""What a bank says of itself: title, licence, citation, and those of the banks it came from.
+
+The bank's own `zarr.json` is the one document that may be replaced, at once and under a lock: no
+commit vouches for it, and nothing in a deposit depends on these fields.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logitbank.errors import DamagedError, UsageError
+from logitbank.store.files import objects
+from logitbank.store.remote import mirror
+from logitbank.store.remote.urls import url_of
+
+if TYPE_CHECKING:
+    from logitbank.store.bank import Bank
+
+FIELDS = ("title", "licence", "citation")
+Source = dict[str, Any]
+"""title, licence and citation of a bank, and `models`: those of its models that came from there."""
+
+
+def describe(
+    bank: str | Path,
+    *,
+    title: str | None = None,
+    licence: str | None = None,
+    citation: str | None = None,
+) -> "Bank":
+    """Set a bank's title, licence or citation; those that are None stay. Returns the bank.
+
+    A bank whose `zarr.json` was damaged in these texts is opened by this alone, and is sound after.
+
+    Raises
+    ------
+    UsageError
+        None is given.
+    BankFormatError
+        There is no bank.
+    """
+    from logitbank.store.bank import Bank
+
+    given = {"title": title, "licence": licence, "citation": citation}
+    fields = {name: value for name, value in given.items() if value is not None}
+    if not fields:
+        raise UsageError("nothing to set; give a title, a licence or a citation")
+    try:
+        mirror.require_own(Bank.open(bank).path)
+    except DamagedError:  # of what is written again here
+        if url_of(bank):
+            raise
+    _replace(Path(bank), lambda _: fields)
+    return Bank.open(bank)
+
+
+def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
+    """Title, licence and citation as texts, whatever a stranger wrote there."""
+    values = {name: attributes.get(name) for name in FIELDS}
+    return {name: value if isinstance(value, str) else "" for name, value in values.items()}
+
+
+def sources_of(attributes: dict[str, Any]) -> list[Source]:
+    """Banks that this one came from, as far as it says so in the documented form."""
+    listed = attributes.get("sources")
+    found = []
+    for entry in listed if isinstance(listed, list) else []:
+        models = entry.get("models") if isinstance(entry, dict) else None
+        if isinstance(models, list) and all(isinstance(m, str) for m in models):
+            found.append({**own_fields(entry), "models": models})
+    return found
+
+
+def described_as(bank: "Bank", models: Iterable[str]) -> list[Source]:
+    """A bank as a source of others, after its own sources; none where it says nothing."""
+    own = own_fields(bank.attributes)
+    here = [{**own, "models": sorted(set(models))}] if any(own.values()) else []
+    return [*sources_of(bank.attributes), *here]
+
+
+def add_sources(root: Path, sources: Sequence[Source]) -> None:
+    """Record where deposits came from. Sources of equal texts become one, with all their models."""
+
+    def joined(own: dict[str, Any]) -> dict[str, Any]:
+        merged = sources_of(own)
+        for source in sources:
+            same = [s for s in merged if own_fields(s) == own_fields(source)]
+            if same:
+                same[0]["models"] = sorted({*same[0]["models"], *source["models"]})
+            else:
+                merged.append(dict(source))
+        return {"sources": merged} if merged else {}
+
+    _replace(root, joined)
+
+
+def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Replace fields of the root document by what `change` makes of it, at once."""
+    path = objects.plain_path(root, "zarr.json")
+    with objects.naming_full_disk(root, 2**20), objects.locked(root / ".lock"):
+        objects.remove_dead_files(root)
+        metadata = objects.read_json(path)
+        own = metadata["attributes"]["logitbank"]
+        own.update(change(own))
+        content = objects.signed(metadata, own)
+        if content == path.read_bytes():
+            return
+        with objects.beside(path, content) as file:
+            file.replace(path)
+        objects.sync(root)

@@ -1,0 +1,131 @@
+"""Copy what is committed from one bank into another: bytes with their digests checked on the way.
+
+Sources are banks of strangers and are only read: no path outside them is followed, nothing is taken
+that the format does not name, and nothing is believed that is not recomputed.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.store.bank import Bank
+from logitbank.store.deposits import tables
+from logitbank.store.deposits.deposit import VERIFY
+from logitbank.store.files import objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.remote import mirror
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes that are done and those that there are."""
+_PIECE = 4 * 2**20
+
+
+class TableCopy(NamedTuple):
+    """A query set or table of prompts that another bank lacks."""
+
+    path: str
+    """Relative to either bank."""
+    data: bytes
+
+
+def copy_checked(
+    source: Path, target: Path, expected: Digest, *, copied: Callable[[int], None]
+) -> None:
+    """Copy a file durably; `copied` is called with the bytes of each piece.
+
+    Raises
+    ------
+    DamagedError
+        It is not there or not what `expected` says; what was copied of it is to be dropped.
+    """
+    mirror.ensure_here(source)
+    objects.require_file(source)
+    digest, size = hashlib.sha256(), 0
+    try:
+        with source.open("rb") as reading, target.open("wb") as writing:
+            # No further than it should be: a stranger's file may be larger, or have no end.
+            while piece := reading.read(min(_PIECE, expected.bytes + 1 - size)):
+                size += len(piece)
+                digest.update(piece)
+                writing.write(piece)
+                copied(len(piece))
+            writing.flush()
+            os.fsync(writing.fileno())
+    except FileNotFoundError as error:
+        raise DamagedError(f"{source} was committed and is not there; {VERIFY}") from error
+    if Digest(digest.hexdigest(), size) != expected:
+        raise DamagedError(f"{source} is not what was committed, so it is not copied; {VERIFY}")
+
+
+def lacking_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy]:
+    """Query sets, then tables of prompts, that `into` lacks; all of them are checked.
+
+    Raises
+    ------
+    DamagedError
+        One is not what its name says.
+    BankError
+        Prompts of one name and id differ between banks; names both.
+    """
+    found: dict[str, TableCopy] = {}
+    for bank in sources:
+        for name in tables.query_set_names(bank.path):
+            path = f"queries/{name}.parquet"
+            bank.query_set(name)
+            if path not in found and not (into is not None and _has(into, path)):
+                found[path] = TableCopy(path, objects.plain_path(bank.path, path).read_bytes())
+    held: dict[str, list[tuple[Path, pl.DataFrame]]] = {}
+    for bank in [*([] if into is None else [into]), *sources]:
+        for file in tables.prompt_files(bank.path):
+            _add_prompts(bank, file, held, found, copy=bank is not into)
+    return list(found.values())
+
+
+def write_tables(into: Bank, copies: Iterable[TableCopy]) -> None:
+    for copy in copies:
+        tables.put_table(into.path, objects.plain_path(into.path, copy.path), copy.data)
+
+
+def _has(bank: Bank, path: str) -> bool:
+    return objects.plain_path(bank.path, path).exists()
+
+
+def _add_prompts(
+    bank: Bank,
+    file: tables.PromptFile,
+    held: dict[str, list[tuple[Path, pl.DataFrame]]],
+    found: dict[str, TableCopy],
+    *,
+    copy: bool,
+) -> None:
+    path = f"prompts/{file.path.name}"
+    known = held.setdefault(file.name, [])
+    if any(other.name == file.path.name for other, _ in known):
+        return
+    table = _prompts(bank, file)
+    for other, stored in known:
+        try:
+            tables.check_unchanged(file.name, table, stored)
+        except UsageError as error:
+            raise BankError(
+                f"{file.path} cannot be joined with {other}: {error}. Nothing was copied"
+            ) from error
+    known.append((file.path, table))
+    if copy:
+        found[path] = TableCopy(path, file.path.read_bytes())
+
+
+def _prompts(bank: Bank, file: tables.PromptFile) -> pl.DataFrame:
+    """A table of prompts, checked against its name and its bank's query sets."""
+    tables.require_sound(file.path)
+    try:
+        table = tables.prompts_in(file.path)
+        tables.check_prompts(bank.path, table)
+    except (DamagedError, UsageError) as error:
+        raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error
+    return table

@@ -1,0 +1,130 @@
+"""Join banks made by different people: a union of tables and of deposits.
+
+First everything is compared, then anything is copied. A deposit's attributes and commits are copied
+byte for byte; where several banks have the same deposit, the attributes of the first one stay, and
+each block's commit says which engine computed that block.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from logitbank.errors import UsageError
+from logitbank.store.bank import Bank
+from logitbank.store.change.about import FIELDS, add_sources, described_as, own_fields
+from logitbank.store.change.adopt import adopt
+from logitbank.store.change.copying import Progress, lacking_tables, write_tables
+from logitbank.store.change.merge_plan import Addition, plan
+from logitbank.store.change.rescore import rescore
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
+from logitbank.store.deposits.writer import DepositWriter
+from logitbank.store.files import objects
+from logitbank.store.files.staging import remove_dead_staging
+
+
+class Merged(NamedTuple):
+    """What a merge did."""
+
+    deposits: int
+    """That were added, or given blocks or scores."""
+    tables: int
+    """Query sets and tables of prompts that were added."""
+    bytes: int
+    """Of objects in deposits that were copied."""
+
+
+def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None) -> Merged:
+    """Copy what other banks hold into one, which is made if it is not there.
+
+    Query sets and prompts become a union. A deposit that several banks have must be the same in
+    all: what one has committed and another has not is added, what several have must be equal.
+    Options that only another bank's prompts name are then scored from full rows. The same call
+    again finishes one that was interrupted.
+
+    Parameters
+    ----------
+    into
+        Folder of the bank that is written to.
+    banks
+        Banks that are read, and not changed.
+    progress
+        Called with the bytes copied so far, and in all.
+
+    Raises
+    ------
+    UsageError
+        No bank is named, or one is the bank to be written to.
+    BankError
+        Deposits or prompts differ; names them and what differs. Nothing was copied then.
+    DamagedError
+        A source is not what its commits say.
+    """
+    if not banks:
+        raise UsageError("there is nothing to merge; name the banks to be read")
+    if any(Path(bank).resolve() == Path(into).resolve() for bank in banks):
+        raise UsageError(f"{into} cannot be merged into itself; name other banks")
+    sources = [Bank.open(bank) for bank in banks]
+    target = Bank.open(into) if objects.holds_something(Path(into)) else None
+    copies = lacking_tables(target, sources)
+    additions = plan(target, sources)
+    if target is None:
+        target = Bank.create(into, **_common(sources))
+    _record(target, sources, additions)
+    write_tables(target, copies)
+    total = sum(digest.bytes for a in additions for digest in a.objects.values())
+    done = 0
+
+    def copied(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    for addition in additions:
+        adopt(target.path, addition, copied)
+    for deposit in target.deposits():
+        _finish(target, deposit)
+    _tidy(target)
+    return Merged(len({a.folder for a in additions}), len(copies), total)
+
+
+def _common(sources: Sequence[Bank]) -> dict[str, str]:
+    """Title, licence and citation that all sources share; the others are in the new `sources`."""
+    about = [own_fields(bank.attributes) for bank in sources]
+    return {
+        name: about[0][name] if len({own[name] for own in about}) == 1 else "" for name in FIELDS
+    }
+
+
+def _record(target: Bank, sources: Sequence[Bank], additions: Sequence[Addition]) -> None:
+    """Whose deposits these are, before any is there."""
+    for bank in sources:
+        models = {
+            a.source.checkpoint.model for a in additions if bank.path in a.source.path.parents
+        }
+        said = described_as(bank, models) if models else []
+        own = own_fields(target.attributes)
+        add_sources(target.path, [s for s in said if own_fields(s) != own])
+
+
+def _finish(target: Bank, deposit: Deposit) -> None:
+    """Seal what is complete, and score options of the other banks' prompts."""
+    if deposit.complete and not deposit.sealed:
+        DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
+    full = deposit.layout.keep.level == "full"
+    if full and (options := target.lacking_options(deposit)) is not None:
+        rescore(deposit, options)
+
+
+def _tidy(target: Bank) -> None:
+    """Delete what merges and other writers that were killed left, in what is complete too."""
+    folders = {target.path, *(target.path / name for name in TABLE_FOLDERS)}
+    for folder in deposit_folders(target.path):
+        deposit = target.path / folder
+        folders |= {p for p in deposit.parents if p.is_relative_to(target.path)}
+        with suppress(FileNotFoundError), objects.locked(deposit / ".lock"):
+            remove_dead_staging(deposit)
+    for place in folders:
+        objects.remove_dead_files(place)

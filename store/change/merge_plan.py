@@ -1,0 +1,221 @@
+"""What a merge would add, with everything compared before anything is copied. Only reads."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from logitbank.errors import DamagedError
+from logitbank.store.bank import Bank
+from logitbank.store.change.overlap import conflict, lacking_blocks
+from logitbank.store.deposits.deposit import VERIFY, Deposit, read_scores
+from logitbank.store.files import checked, objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.commits import SEAL
+
+
+class Addition(NamedTuple):
+    """What one deposit of another bank adds."""
+
+    source: Deposit
+    folder: str
+    """Of the deposit, relative to either bank."""
+    blocks: tuple[int, ...]
+    options: tuple[str, ...]
+    """Commits of further options."""
+    whole: bool
+    """All of it, sealed as it is, rather than block by block."""
+    objects: dict[str, Digest]
+    """That are copied, by path in the deposit."""
+
+
+def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
+    """What each source adds to what is there before it.
+
+    Raises
+    ------
+    BankError
+        Two deposits differ where they must not.
+    DamagedError
+        A source is not what the format and its commits say.
+    """
+    held: dict[str, list[Deposit]] = {}
+    siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
+    for folder, deposit in _deposits(target):
+        held[folder] = [deposit]
+        siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
+    additions = []
+    for bank in sources:
+        queries = {name: len(query_set) for name, query_set in bank.query_sets().items()}
+        for folder, deposit in _deposits(bank):
+            _check_metadata(deposit, queries)
+            _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
+            siblings[deposit.checkpoint.path].append(deposit)
+            before = held.setdefault(folder, [])
+            if addition := _addition(before, deposit, folder):
+                additions.append(addition)
+            before.append(deposit)
+    return additions
+
+
+def _deposits(bank: Bank | None) -> Iterator[tuple[str, Deposit]]:
+    for deposit in [] if bank is None else bank.deposits():
+        yield f"{deposit.checkpoint.path}/{deposit.query_set}", deposit
+
+
+def _check_metadata(deposit: Deposit, queries: Mapping[str, int]) -> None:
+    """Refuse one whose arrays are not those of its attributes, or whose queries are others."""
+    there = queries.get(deposit.query_set, 0)
+    if deposit.layout.queries != there:
+        raise DamagedError(
+            f"{deposit.path} is said to have {deposit.layout.queries:,} queries, and its bank has"
+            f" {there:,} of {deposit.query_set}; {VERIFY}"
+        )
+    if not deposit.state().names:
+        return
+    attributes = objects.plain_path(deposit.path, "zarr.json")
+    metadata = checked.document(attributes, *zarrays.ATTRIBUTES)
+    own = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
+    arrays = {
+        f"{deposit.path}/{name}/zarr.json": (_read(deposit, f"{name}/zarr.json"), json.loads(data))
+        for name, data in zarrays.array_metadata(deposit.layout).items()
+    }
+    arrays[f"{deposit.path}/zarr.json"] = (metadata.get("consolidated_metadata"), own)
+    for path, (found, expected) in arrays.items():
+        if found != expected:
+            raise DamagedError(f"{path} does not describe the arrays of its deposit; {VERIFY}")
+
+
+def _read(deposit: Deposit, path: str) -> object:
+    try:
+        return objects.read_json(objects.plain_path(deposit.path, path))
+    except FileNotFoundError:
+        return None
+
+
+def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
+    """One checkpoint has one set of weights, whatever it was asked."""
+    weights = deposit.spec.provenance.get("weights")
+    for other in siblings:
+        stored = other.spec.provenance.get("weights")
+        if None not in (weights, stored) and stored != weights:
+            what = f"weights is {stored} in the latter and {weights} in the former"
+            raise conflict(other, deposit, what)
+
+
+def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Addition | None:
+    blocks = lacking_blocks(before, source)
+    options = _lacking_options(before, source)
+    if not (blocks or options):
+        return None
+    state = source.state()
+    digests = commits.vouched(source.path, state)
+    whole = state.sealed and bool(blocks) and _continues(before, digests)
+    taken = [f"scores/{name}.parquet" for name in options]
+    if whole:
+        taken += ["logsumexp/c/0", "scores/all.parquet"]
+    elif not state.sealed:
+        taken += [f"scores/{block}.parquet" for block in blocks]
+    if source.layout.keep.level == "full":
+        taken += [f"logprobs/c/{block}/0" for block in blocks]
+    if lacking := [path for path in taken if path not in digests]:
+        raise DamagedError(f"{source.path}: no commit names {lacking[0]}; {VERIFY}")
+    return Addition(source, folder, blocks, options, whole, {p: digests[p] for p in taken})
+
+
+def _continues(before: Sequence[Deposit], sealed: dict[str, Digest]) -> bool:
+    """Whether a seal holds for what is there too: the same attributes, and the same shards."""
+    for deposit in before:
+        if objects.digest(deposit.path / "zarr.json") != sealed.get("zarr.json"):
+            return False
+        shards = {
+            path: digest
+            for path, digest in commits.vouched(deposit.path, deposit.state()).items()
+            if path.startswith("logprobs/c/")
+        }
+        if any(sealed.get(path) != digest for path, digest in shards.items()):
+            return False
+    return True
+
+
+def _lacking_options(before: Sequence[Deposit], source: Deposit) -> tuple[str, ...]:
+    lacking = []
+    for name in source.state().options:
+        holders = [deposit for deposit in before if name in deposit.state().options]
+        if not holders:
+            lacking.append(name)
+        elif not _same_part(holders[0], source, name):
+            raise conflict(holders[0], source, f"other scores in scores/{name}.parquet")
+    return tuple(lacking)
+
+
+def _same_part(held: Deposit, new: Deposit, name: str) -> bool:
+    there, here = (commits.digests(deposit.path, name) for deposit in (held, new))
+    part = f"scores/{name}.parquet"
+    if part not in there or part not in here:
+        raise DamagedError(f"{new}: no commit names {part}; {VERIFY}")
+    if there[part] == here[part]:
+        return True
+    first, second = (
+        read_scores(objects.plain_path(deposit.path, part), told[part])
+        for deposit, told in ((held, there), (new, here))
+    )
+    return first.equals(second)
+
+
+def commit_of(source: Deposit, name: str) -> bytes:
+    """The bytes of a commit in force, which names what the format says of one so called.
+
+    Raises
+    ------
+    DamagedError
+        It does not.
+    """
+    if name == SEAL:
+        return seal_of(source)
+    return (
+        block_commit_of(source, int(name)) if name.isdecimal() else options_commit_of(source, name)
+    )
+
+
+def seal_of(source: Deposit) -> bytes:
+    """The bytes of a deposit's seal, which names what the format says and no more.
+
+    Raises
+    ------
+    DamagedError
+        It does not.
+    """
+    layout = source.layout
+    expected = {"zarr.json", "scores/all.parquet", "logsumexp/c/0"}
+    expected |= {f"{name}/zarr.json" for name in zarrays.array_metadata(layout)}
+    if layout.keep.level == "full":
+        expected |= {f"logprobs/c/{block}/0" for block in range(layout.blocks)}
+    found = commits.read(source.path, SEAL)
+    if set(found["objects"]) != expected or found.get("rows") != [0, layout.queries]:
+        raise DamagedError(f"{source.path}/commits/{SEAL}.json is no seal of it; {VERIFY}")
+    return _bytes(source, SEAL)
+
+
+def block_commit_of(source: Deposit, block: int) -> bytes:
+    """As `seal_of`, of the commit of a block."""
+    rows = source.layout.rows(block)
+    expected = {f"scores/{block}.parquet"}
+    if source.layout.keep.level == "full":
+        expected.add(f"logprobs/c/{block}/0")
+    found = commits.read(source.path, str(block))
+    facts = (set(found["objects"]), found.get("block"), found.get("rows"))
+    if facts != (expected, block, [rows.start, rows.stop]):
+        raise DamagedError(f"{source.path}/commits/{block}.json is no commit of it; {VERIFY}")
+    return _bytes(source, str(block))
+
+
+def options_commit_of(source: Deposit, name: str) -> bytes:
+    """As `seal_of`, of the commit of further options."""
+    if set(commits.read(source.path, name)["objects"]) != {f"scores/{name}.parquet"}:
+        raise DamagedError(f"{source.path}/commits/{name}.json is no commit of it; {VERIFY}")
+    return _bytes(source, name)
+
+
+def _bytes(source: Deposit, name: str) -> bytes:
+    return objects.plain_path(source.path, f"commits/{name}.json").read_bytes()

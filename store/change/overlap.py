@@ -1,0 +1,145 @@
+"""Whether two deposits of one checkpoint and query set can be one, and what the second adds."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import BankError, DamagedError
+from logitbank.store.deposits.deposit import VERIFY, Deposit, read_scores
+from logitbank.store.format import commits
+from logitbank.store.format.attributes import compared
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.schema import SCORES_SCHEMA
+
+_KEY = ("query", "kind", "token")
+_CHUNK_BYTES = 64 * 2**20
+
+
+def lacking_blocks(held: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
+    """Committed blocks of `new` whose rows none of `held` has; what several have must be equal.
+
+    Equal are the same bytes, or else the same values. What `held` lists beyond `new` is fine.
+
+    Raises
+    ------
+    BankError
+        They differ, or the rest of `new` cannot be added; names the deposit and what differs.
+    DamagedError
+        What was committed is not there.
+    """
+    if not held:
+        return tuple(sorted(new.committed()))
+    owner = held[0]
+    for name, here in compared(new.spec).items():
+        if (there := compared(owner.spec)[name]) != here:
+            raise conflict(owner, new, f"{name} is {there} in the latter and {here} in the former")
+    if not owner.layout.keep.covers(new.layout.keep):
+        raise conflict(
+            owner,
+            new,
+            f"the latter keeps {owner.layout.keep} and the former {new.layout.keep}; name the bank"
+            " that keeps more first",
+        )
+    have = np.zeros(new.layout.queries, bool)
+    own = committed_rows(new)
+    for deposit in held:
+        common = committed_rows(deposit) & own & ~have
+        if common.any():
+            _check_equal(deposit, new, common)
+        have |= common
+    if not (own & ~have).any():
+        return ()
+    for name in ("keep", "codec", "block_rows"):
+        was, wanted = getattr(owner.layout, name), getattr(new.layout, name)
+        if was != wanted:
+            raise conflict(
+                owner,
+                new,
+                f"{name} is {was} in the latter and {wanted} in the former, which has further rows",
+            )
+    return tuple(b for b in sorted(new.committed()) if not have[new.layout.rows(b).start])
+
+
+def conflict(held: Deposit, new: Deposit, what: str) -> BankError:
+    return BankError(
+        f"{new.path} cannot be joined with {held.path} ({new}): {what}. Nothing was copied;"
+        " `logitbank compare` says how they differ"
+    )
+
+
+def own_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
+    """Scores of committed rows (sorted) as they were deposited, without parts of later options."""
+    blocks = np.unique(rows // deposit.layout.block_rows).tolist()
+    own = replace(state, blocks=state.blocks if state.sealed else frozenset(blocks), options=())
+    try:
+        parts = deposit.vouched_scores(own)
+        scores = pl.concat([read_scores(part, told) for part, told in parts.items()])
+    except FileNotFoundError as error:
+        raise DamagedError(f"{deposit}: a committed object is gone ({error}); {VERIFY}") from error
+    return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
+
+
+def committed_rows(deposit: Deposit) -> np.ndarray:
+    """(q,) whether the row is committed."""
+    there = np.zeros(deposit.layout.queries, bool)
+    for block in deposit.committed():
+        rows = deposit.layout.rows(block)
+        there[rows.start : rows.stop] = True
+    return there
+
+
+def _check_equal(held: Deposit, new: Deposit, common: np.ndarray) -> None:
+    states = held.state(), new.state()
+    digests = commits.vouched(held.path, states[0]), commits.vouched(new.path, states[1])
+    same = {p for p, digest in digests[1].items() if digests[0].get(p) == digest}
+    aligned = held.layout == new.layout
+    every = same.issuperset(states[1].score_parts) and states[0].sealed == states[1].sealed
+    if not (aligned and every):
+        _check_scores(held, new, states, np.flatnonzero(common))
+    if "full" in (held.layout.keep.level, new.layout.keep.level) and (
+        held.layout.keep.level == new.layout.keep.level
+    ):
+        for rows in _chunks(new, common):
+            block = int(rows[0]) // new.layout.block_rows
+            if aligned and f"logprobs/c/{block}/0" in same:
+                continue
+            if not np.array_equal(held.stored_logprobs(rows), new.stored_logprobs(rows)):
+                raise conflict(held, new, f"other logprobs in rows {rows[0]}–{rows[-1]}")
+
+
+def _chunks(deposit: Deposit, common: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows in common, block after block, in pieces that fit memory."""
+    layout = deposit.layout
+    size = max(1, _CHUNK_BYTES // (layout.vocab * np.dtype(layout.dtype).itemsize))
+    for block in sorted(deposit.committed()):
+        span = layout.rows(block)
+        rows = span.start + np.flatnonzero(common[span.start : span.stop])
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
+
+
+def _check_scores(
+    held: Deposit, new: Deposit, states: tuple[Committed, Committed], rows: np.ndarray
+) -> None:
+    """Every exact score of `new` is one of `held`, who may list more."""
+    there, here = (own_scores(d, s, rows) for d, s in zip((held, new), states, strict=True))
+    unknown = here.join(there, on=list(SCORES_SCHEMA), how="anti")
+    listed = unknown.join(there, on=_KEY, how="semi").filter("exact")
+    if not listed.is_empty():
+        query, token = listed.select("query", "token").row(0)
+        raise conflict(
+            held, new, f"{len(listed):,} other scores, the first of query {query}, token {token}"
+        )
+    absent = unknown.join(there, on=_KEY, how="anti")
+    if held.layout.keep.level == "full":  # the rest can be read from its rows
+        absent = absent.filter(pl.col("exact") & (pl.col("kind") == "option"))
+    if not absent.is_empty():
+        query, token = absent.select("query", "token").row(0)
+        raise conflict(
+            held,
+            new,
+            f"the former has {len(absent):,} scores that the latter lacks, first query {query},"
+            f" token {token}; name the bank with more scores first",
+        )

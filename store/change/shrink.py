@@ -1,0 +1,247 @@
+"""Make a smaller bank of a larger one: fewer entries of each row, or fewer digits of them.
+
+Exact scores stay as they are: they were computed before anything was rounded. Entries that nobody
+listed are read from the stored rows, and their ranks are intervals, flagged `exact` = false.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import KeepLevelError, UsageError
+from logitbank.store.bank import Bank
+from logitbank.store.change.about import add_sources, described_as, own_fields
+from logitbank.store.change.copying import Progress, lacking_tables, write_tables
+from logitbank.store.change.rescore import option_scores
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.reduce import FLOAT16_MIN, Entries, top_entries
+from logitbank.store.deposits.writer import DepositWriter
+from logitbank.store.files import objects
+from logitbank.store.format import commits
+from logitbank.store.format.schema import (
+    SCORES_SCHEMA,
+    BlockData,
+    DepositSpec,
+    Dtype,
+    Json,
+    Keep,
+    Layout,
+    OptionTokens,
+)
+
+_KEY = ("query", "kind", "token")
+
+
+class Shrunk(NamedTuple):
+    """What came of it."""
+
+    deposits: int
+    bytes_before: int
+    """Of committed objects."""
+    bytes_after: int
+
+
+def shrink(
+    bank: str | Path,
+    out: str | Path,
+    *,
+    keep: str | None = None,
+    dtype: Dtype | None = None,
+    progress: Progress | None = None,
+) -> Shrunk:
+    """Write a smaller version of a bank into another; the first is not changed.
+
+    Query sets, prompts, provenance, licence and citation go along, and what is not committed yet
+    stays so. The same call again finishes one that was interrupted.
+
+    Parameters
+    ----------
+    bank
+        Bank to read.
+    out
+        Folder of the bank to write.
+    keep
+        `topk:K` or `options`; each deposit's own if None.
+    dtype
+        Of full rows: `float16`, where they are float32 now. As they are if None.
+    progress
+        Called with the rows of deposits that are done, and those that there are.
+
+    Raises
+    ------
+    UsageError
+        Nothing would become smaller, or `out` is the bank itself.
+    KeepLevelError
+        A deposit keeps less than is asked; names it.
+    BankError
+        `out` has something else already, or a log-probability does not fit float16.
+    """
+    level, source = None if keep is None else Keep.parse(keep), Bank.open(bank)
+    if Path(out).resolve() == Path(bank).resolve():
+        raise UsageError(f"{out} is the bank itself; name another folder")
+    specs = [(deposit, _spec(deposit, level, dtype)) for deposit in source.deposits()]
+    if all(spec.layout == deposit.layout for deposit, spec in specs):
+        there = sorted({f"{d.layout.keep} ({d.layout.dtype})" for d, _ in specs}) or ["nothing"]
+        raise UsageError(
+            f"{source.path} keeps {', '.join(there)}, and {keep or 'that'}"
+            f"{f' ({dtype})' if dtype else ''} is not smaller; ask for a smaller topk:K, options"
+            " or, of full float32 rows, --dtype float16"
+        )
+    target = Bank.open(out) if objects.holds_something(Path(out)) else None
+    copies = lacking_tables(target, [source])
+    if target is None:
+        target = Bank.create(out, **own_fields(source.attributes))
+    own = own_fields(target.attributes)
+    said = described_as(source, {deposit.checkpoint.model for deposit, _ in specs})
+    add_sources(target.path, [s for s in said if own_fields(s) != own])
+    write_tables(target, copies)
+    total, done = sum(deposit.rows_committed for deposit, _ in specs), 0
+
+    def finished(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, total)
+
+    for deposit, spec in specs:
+        _shrink(source, deposit, target, spec, finished)
+    before, after = (sum(one.info()["bytes"]) for one in (source, target))
+    return Shrunk(len(specs), before, after)
+
+
+def _spec(deposit: Deposit, asked: Keep | None, dtype: Dtype | None) -> DepositSpec:
+    """What the deposit is to become, which is what it is where it is small already."""
+    spec, layout = deposit.spec, deposit.layout
+    level = asked or layout.keep
+    if not layout.keep.covers(level):
+        raise KeepLevelError(
+            f"{deposit} keeps {layout.keep}, which is less than {level}; ask for {layout.keep} or"
+            " less"
+        )
+    if dtype == "float32" and layout.dtype == "float16" and level.level == "full":
+        raise KeepLevelError(f"{deposit} has float16 rows, which hold no float32; leave out dtype")
+    smaller = layout.keep != level and (layout.keep.level, level.level) != ("full", "full")
+    rounded = level.level == "full" and dtype == "float16" and layout.dtype == "float32"
+    if not (smaller or rounded):
+        return spec
+    # k of a full deposit is not chosen by its keep level, so that it stays.
+    keep = Keep("full", layout.keep.k) if level.level == "full" else level
+    of: dict[str, Json] = {
+        "keep": str(layout.keep),
+        "dtype": layout.dtype,
+        "zarr.json": objects.digest(deposit.path / "zarr.json").sha256,
+    }
+    if (earlier := spec.provenance.get("shrunk_from")) is not None:
+        of["shrunk_from"] = earlier
+    return DepositSpec(
+        spec.checkpoint,
+        spec.query_set,
+        Layout(layout.queries, layout.vocab, dtype or layout.dtype, keep, layout.block_rows),
+        spec.vocab_entries,
+        {**spec.provenance, "shrunk_from": of},
+    )
+
+
+def _shrink(
+    bank: Bank,
+    deposit: Deposit,
+    target: Bank,
+    spec: DepositSpec,
+    finished: Callable[[int], None],
+) -> None:
+    full = deposit.layout.keep.level == "full"
+    options = bank.lacking_options(deposit) if full else None
+    scores = deposit.scores().collect()
+    with target.begin(spec) as writer:
+        finished(writer.deposit.rows_committed)
+        for block in sorted(deposit.committed() & set(writer.missing())):
+            rows = deposit.layout.rows(block)
+            own = scores.filter(pl.col("query").is_between(rows.start, rows.stop - 1))
+            data = _block(deposit, block, own, options, spec.layout)
+            with DepositWriter(writer.deposit, engine=_engine(deposit, block)) as one:
+                one.write(block, data)
+            finished(len(rows))
+        writer.seal()
+
+
+def _engine(deposit: Deposit, block: int) -> Json:
+    name = commits.SEAL if deposit.sealed else str(block)
+    engine = commits.engine_of(commits.read(deposit.path, name), block)
+    return engine if isinstance(engine, str) else None
+
+
+def _block(
+    deposit: Deposit, block: int, scores: pl.DataFrame, options: OptionTokens | None, to: Layout
+) -> BlockData:
+    """One block at the level of `to`. `scores` are all of its scores, of later options too."""
+    if options is not None:  # after this nobody can read them any more
+        scores = pl.concat([scores, option_scores(deposit, options, [block])])
+    if to.keep.level == "full":
+        values = deposit.stored_logprobs(list(deposit.layout.rows(block)))
+        if to.dtype == "float16" and float(values.min()) < FLOAT16_MIN:
+            raise KeepLevelError(
+                f"{deposit}: a log-probability of {values.min():.0f} does not fit float16; keep"
+                " float32"
+            )
+        return BlockData(values.astype(to.dtype), scores)
+    if deposit.layout.keep.level == "full" and to.keep.k > deposit.layout.keep.k:
+        scores = pl.concat([scores, _further_top(deposit, block, scores, to.keep.k)])
+    # An exact rank comes before an equal one that is a lower bound.
+    place = pl.struct("rank", ~pl.col("exact"), "token").rank("ordinal").over("query", "kind")
+    return BlockData(None, scores.filter((pl.col("kind") == "option") | (place <= to.keep.k)))
+
+
+def _further_top(deposit: Deposit, block: int, scores: pl.DataFrame, k: int) -> pl.DataFrame:
+    """The `k` highest entries of each row but those that are listed as such.
+
+    What is known exactly decides among entries that became equal when they were rounded.
+    """
+    listed = scores.filter(pl.col("kind") == "top").select("query", "token")
+    exact = scores.filter("exact").with_columns(kind=pl.lit("top", SCORES_SCHEMA["kind"]))
+    exact = exact.unique(_KEY)
+    known: dict[int, dict[int, int]] = {}
+    for query, token, last in exact.select(
+        "query", "token", pl.col("rank") + pl.col("ties")
+    ).iter_rows():
+        known.setdefault(query, {})[token] = last
+    rows = list(deposit.layout.rows(block))
+    frames = []
+    for row, total, stored in zip(
+        rows, deposit.logsumexp(rows), deposit.stored_logprobs(rows), strict=True
+    ):
+        top = _highest(stored.astype(np.float32), k, deposit.spec.vocab_entries, known.get(row, {}))
+        frames.append(_frame(row, total, top))
+    found = pl.concat(frames)
+    better = exact.join(found, on=_KEY, how="semi")
+    both = pl.concat([better, found.join(better, on=_KEY, how="anti")])
+    return both.join(listed, on=["query", "token"], how="anti")
+
+
+def _highest(values: np.ndarray, k: int, entries: int, known: dict[int, int]) -> Entries:
+    """The `k` highest of (v,), and of equal ones at the last place those that belong there.
+
+    `known` is the largest rank that an entry can have, of those known exactly.
+    """
+    k = min(k, len(values))
+    last = np.partition(values, len(values) - k)[len(values) - k]
+    pool = top_entries(values, int(np.count_nonzero(values >= last)), entries)
+    ranks = [known.get(int(token)) for token in pool.token]
+    place = [1 if rank is None else 0 if rank <= k else 2 for rank in ranks]
+    chosen = np.sort(np.argsort(place, kind="stable")[:k])
+    return Entries(*(field[chosen] for field in pool))
+
+
+def _frame(row: int, logsumexp: np.float64, top: Entries) -> pl.DataFrame:
+    count = len(top.token)
+    columns = {
+        "query": [row] * count,
+        "kind": ["top"] * count,
+        "logsumexp": [logsumexp] * count,
+        "exact": [False] * count,
+        **top._asdict(),
+        "logit": (top.logit + logsumexp).astype(np.float32),
+    }
+    return pl.DataFrame({name: columns[name] for name in SCORES_SCHEMA}, schema=SCORES_SCHEMA)

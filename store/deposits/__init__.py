@@ -1,0 +1,1 @@
+"""One checkpoint and one query set: its rows, scores and tables."""

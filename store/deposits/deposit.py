@@ -1,0 +1,427 @@
+"""One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, DTypeLike
+
+from logitbank.errors import (
+    BankError,
+    DamagedError,
+    KeepLevelError,
+    LogitbankError,
+    UsageError,
+)
+from logitbank.store.deposits.normalised import normalised as sum_to_one
+from logitbank.store.deposits.rows import LocalShards, Shards, check_sizes, read_rows
+from logitbank.store.files import checked as checking
+from logitbank.store.files import objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.attributes import from_attributes
+from logitbank.store.format.commits import SEAL, Committed
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.schema import SCORES_SCHEMA, CheckpointId, DepositSpec, Layout
+from logitbank.store.format.zarrays import ATTRIBUTES
+from logitbank.store.remote import mirror
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Deposit:
+    """One checkpoint × one query set, as it lies in a bank.
+
+    Nothing is cached but the attributes, which never change: each question looks at the commits of
+    the moment, so a deposit may be read while others write it.
+    """
+
+    path: Path
+    attributes: dict[str, Any] = field(compare=False)
+
+    @classmethod
+    def open(cls, root: Path, folder: str) -> "Deposit":
+        """Open the deposit at `<root>/<folder>`.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none.
+        DamagedError
+            Its attributes are unreadable, not as they were written, or are those of another place
+            in the bank.
+        """
+        path = objects.plain_path(root, folder)
+        deposit = cls(path, read_attributes(path))
+        belongs = f"{deposit.checkpoint.path}/{deposit.query_set}"
+        if belongs != folder:
+            raise DamagedError(
+                f"{path} holds the attributes of {belongs!r}: it was moved or swapped; put it back"
+            )
+        return deposit
+
+    @cached_property
+    def spec(self) -> DepositSpec:
+        """What was deposited, and how it was made."""
+        return from_attributes(self.attributes, where=self.path)
+
+    @property
+    def checkpoint(self) -> CheckpointId:
+        return self.spec.checkpoint
+
+    @property
+    def query_set(self) -> str:
+        return self.spec.query_set
+
+    @property
+    def layout(self) -> Layout:
+        return self.spec.layout
+
+    def state(self) -> Committed:
+        """What is committed at this moment."""
+        return commits.committed(self.path, blocks=self.layout.blocks)
+
+    @property
+    def sealed(self) -> bool:
+        return self.state().sealed
+
+    def committed(self) -> frozenset[int]:
+        """Committed blocks."""
+        return self.state().blocks
+
+    @property
+    def complete(self) -> bool:
+        return len(self.committed()) == self.layout.blocks
+
+    @property
+    def rows_committed(self) -> int:
+        return sum(len(self.layout.rows(block)) for block in self.committed())
+
+    def logprobs(
+        self,
+        rows: ArrayLike | None = None,
+        tokens: ArrayLike | None = None,
+        *,
+        normalised: bool = False,
+    ) -> np.ndarray:
+        """Natural-log probabilities, as stored.
+
+        Rounded to float16, a row's probabilities sum to 0.99986 … 1.00014, not to 1. What is
+        summed over a row by hand, such as a KL divergence, is wrong by as much, and may come out
+        below zero: ask for `normalised` rows.
+
+        Parameters
+        ----------
+        rows
+            Rows of the query set, (q,), in any order; all if None.
+        tokens
+            Outputs of the head, (v,), in any order; all, padding included, if None.
+        normalised
+            Subtract each row's log-sum-exp, taken in float64 over all outputs of the head, padding
+            included, so that it sums to 1 within float32's rounding. Reads whole rows, however few
+            tokens are asked for.
+
+        Returns
+        -------
+        (q, v) float32, normalised over all outputs of the head before it was rounded; never NaN.
+        −inf only in a view whose filter truncates.
+
+        Raises
+        ------
+        KeepLevelError
+            The deposit keeps no full vocabulary rows.
+        UsageError
+            A row or token is outside the deposit.
+        BankError
+            A row is not committed yet.
+        DamagedError
+            Stored bytes are not what was committed.
+        """
+        if not normalised:
+            return self.stored_logprobs(rows, tokens, dtype=np.float32)
+        layout = self.layout
+        self.require(row_index := None if rows is None else _index("row", rows, layout.queries))
+        return sum_to_one(
+            self.logprobs,
+            np.arange(layout.queries) if row_index is None else row_index,
+            None if tokens is None else _index("token", tokens, layout.vocab),
+            vocab=layout.vocab,
+        )
+
+    def stored_logprobs(
+        self,
+        rows: ArrayLike | None = None,
+        tokens: ArrayLike | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> np.ndarray:
+        """As `logprobs`, in another dtype: that in which they are stored if None."""
+        layout = self.layout
+        if layout.keep.level != "full":
+            raise KeepLevelError(
+                f"{self} keeps {layout.keep}, not full vocabulary rows; ask for listed tokens"
+                " with scores(), or extract again with --keep full into another bank"
+            )
+        row_index = None if rows is None else _index("row", rows, layout.queries)
+        token_index = None if tokens is None else _index("token", tokens, layout.vocab)
+        self.require(row_index)
+        return read_rows(
+            self._shards(),
+            layout,
+            self._shard_digests(row_index),
+            rows=row_index,
+            tokens=token_index,
+            dtype=layout.dtype if dtype is None else dtype,
+        )
+
+    def _shards(self) -> Shards:
+        """Where the shards are, once what a stranger may have written beside them is refused."""
+        path = objects.plain_path(self.path, "logprobs")
+        if (remote := mirror.remote_shards(path)) is not None:
+            return remote
+        metadata = objects.plain_path(path, "zarr.json")
+        own = zarrays.logprobs_metadata(self.layout, (self.layout.queries, self.layout.vocab))
+        try:
+            same = metadata.stat().st_size == len(own) and metadata.read_bytes() == own
+        except OSError as error:
+            raise DamagedError(f"{metadata} cannot be read ({error}); {VERIFY}") from error
+        if not same:
+            raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
+        return LocalShards(path)
+
+    def _shard_digests(self, rows: np.ndarray | None) -> dict[int, Digest]:
+        """What was committed of the shards of some rows, or all, by block."""
+        layout = self.layout
+        of_rows = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
+
+        def read(state: Committed) -> dict[int, Digest]:
+            blocks = {int(block): SEAL if state.sealed else str(block) for block in of_rows}
+            listed = {name: commits.digests(self.path, name) for name in {*blocks.values()}}
+            return {b: _shard_digest(listed[name], b, self.path) for b, name in blocks.items()}
+
+        return self.retrying(read)
+
+    def check_sizes(self) -> None:
+        """Refuse sizes that the committed shards are too small for.
+
+        Raises
+        ------
+        DamagedError
+            The attributes are a stranger's, who claims more than there is.
+        """
+        if self.layout.keep.level == "full" and mirror.mirror_of(self.path) is None:
+            blocks = sorted(self.committed())
+            rows = np.array([self.layout.rows(block).start for block in blocks], np.int64)
+            check_sizes(self._shards(), self.layout, self._shard_digests(rows))
+
+    def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
+        """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
+
+        Returns
+        -------
+        (q,) float64 for the rows asked for; never NaN. float32 could not tell it better than by
+        1.2e-4 where logits are about 3,000. Deposits that are older have it in float32.
+
+        Raises
+        ------
+        UsageError, BankError, DamagedError
+            As in `logprobs`.
+        """
+        index = None if rows is None else _index("row", rows, self.layout.queries)
+        self.require(index)
+        frame = self.scores().select("query", "logsumexp").unique("query").collect()
+        if len(frame) != self.rows_committed:
+            raise DamagedError(f"{self}: scores are of {len(frame):,} queries; {VERIFY}")
+        out = np.full(self.layout.queries, np.nan)
+        out[frame["query"].to_numpy()] = frame["logsumexp"].to_numpy()
+        return out if index is None else np.asarray(out[index])
+
+    def scores(self, *, checked: bool = False) -> pl.LazyFrame:
+        """Committed rows of `SCORES_SCHEMA`, scores of further options included.
+
+        `checked` says that `check_scores` has looked at them.
+        """
+        return self.retrying(lambda state: self._scores(state, checked=checked))
+
+    def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
+        """Those of `scores` that a prompt names."""
+        return self.scores(checked=checked).filter(pl.col("kind") == "option")
+
+    def retrying(self, read: Callable[[Committed], T]) -> T:
+        """Read by the commits; where a seal has just removed a part, read the sealed one."""
+        try:
+            return read(self.state())
+        except FileNotFoundError:
+            pass
+        try:
+            return read(self.state())
+        except FileNotFoundError as error:
+            raise DamagedError(f"{self}: a committed object is gone ({error}); {VERIFY}") from error
+
+    def score_files(self) -> list[Path]:
+        """The files that `scores` reads at this moment."""
+        return self._score_files(self.state())
+
+    def _score_files(self, state: Committed) -> list[Path]:
+        return [objects.plain_path(self.path, part) for part in state.score_parts]
+
+    def _scores(self, state: Committed, *, checked: bool) -> pl.LazyFrame:
+        parts = self.vouched_scores(state)
+        if not parts:
+            return pl.LazyFrame(schema=SCORES_SCHEMA)
+        if state.sealed:
+            mirror.ensure_here(*parts)
+            checking.require(parts)
+            scan = pl.concat([_scan_scores(part, checked=checked) for part in parts])
+        else:  # read now: a seal may remove these parts before the frame is collected
+            scan = pl.concat([read_scores(part, parts[part]) for part in parts]).lazy()
+        return _one_per_token(scan) if state.options else scan
+
+    def vouched_scores(self, state: Committed) -> dict[Path, Digest]:
+        """The files with scores, with the digests that they were committed with.
+
+        Raises
+        ------
+        FileNotFoundError
+            A seal has just replaced a commit.
+        DamagedError
+            A commit is damaged, or does not name its part.
+        """
+        vouched = commits.vouched(self.path, state)
+        try:
+            return {objects.plain_path(self.path, p): vouched[p] for p in state.score_parts}
+        except KeyError as error:
+            raise DamagedError(f"{self}: no commit names {error.args[0]}; {VERIFY}") from error
+
+    def require(self, rows: np.ndarray | None) -> None:
+        """Raise a BankError that names the rows among `rows`, or all, that are not committed."""
+        layout = self.layout
+        lacking = sorted(set(range(layout.blocks)) - self.committed())
+        if rows is None:
+            absent, asked = sum(len(layout.rows(block)) for block in lacking), layout.queries
+        else:
+            absent = int(np.isin(rows // layout.block_rows, lacking).sum())
+            asked = len(rows)
+        if absent:
+            spans = ", ".join(
+                f"{span.start}–{span.stop - 1}" for span in map(layout.rows, lacking[:5])
+            )
+            more = ", …" if len(lacking) > 5 else ""
+            raise BankError(
+                f"{self}: {absent:,} of {asked:,} rows asked for are not there yet"
+                f" (the bank lacks rows {spans}{more}); run `logitbank extract` again to finish"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint}, {self.query_set}"
+
+
+VERIFY = "run `logitbank verify`"
+
+
+def read_attributes(deposit: Path) -> dict[str, Any]:
+    """The attributes in a deposit's folder, as they are now.
+
+    Raises
+    ------
+    FileNotFoundError
+        There are none.
+    DamagedError
+        They are not what was written there.
+    """
+    path = objects.plain_path(deposit, "zarr.json")
+    mirror.ensure_here(path)
+    own: dict[str, Any] = checking.document(path, *ATTRIBUTES)["attributes"]["logitbank"]
+    return own
+
+
+def check_scores(deposits: Iterable[Deposit]) -> bool:
+    """Look at the bytes and footers of all sealed deposits' scores at once: five times as fast.
+
+    False where one of them is not as it should be; who reads it says what and where.
+    """
+    try:
+        states = [(deposit, deposit.state()) for deposit in deposits]
+        parts: dict[Path, Digest] = {}
+        for deposit, state in states:
+            parts |= deposit.vouched_scores(state) if state.sealed else {}
+        mirror.ensure_here(*parts)
+        checking.require(parts)
+        if parts:
+            check_rows(*parts)
+    except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
+        return False
+    return True
+
+
+def _scan_scores(part: Path, *, checked: bool) -> pl.LazyFrame:
+    """A part as it is read later; other writers may have left `kind` a plain string.
+
+    Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
+    """
+    frame = pl.scan_parquet(part, glob=False)
+    try:
+        if not checked:
+            check_rows(part)
+        if frame.collect_schema() == SCORES_SCHEMA:
+            return frame
+        cast = frame.select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
+        cast.collect_schema()
+    except PARQUET_ERRORS as error:
+        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+    return cast
+
+
+def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
+    """A scores part, read now.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        It is not what was committed, or no such table.
+    """
+    mirror.ensure_here(part)
+    checking.require({part: expected})
+    try:
+        check_rows(part)
+        return pl.read_parquet(part, glob=False).select(
+            pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
+        )
+    except PARQUET_ERRORS as error:
+        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+
+
+def _one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
+    """Of a token that is in several parts, the exact row."""
+    return scores.sort("exact", descending=True, maintain_order=True).unique(
+        ["query", "kind", "token"], keep="first", maintain_order=True
+    )
+
+
+def _shard_digest(listed: Mapping[str, Digest], block: int, deposit: Path) -> Digest:
+    try:
+        return listed[f"logprobs/c/{block}/0"]
+    except KeyError as error:
+        raise DamagedError(
+            f"{deposit}: the commit of block {block} does not list its shard; {VERIFY}"
+        ) from error
+
+
+def _index(name: str, values: ArrayLike, length: int) -> np.ndarray:
+    index = np.asarray(values)
+    if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
+        raise UsageError(
+            f"{name}s must be a list of whole numbers; got shape {index.shape}, {index.dtype}"
+        )
+    index = index.astype(np.int64)
+    outside = index[(index < 0) | (index >= length)]
+    if len(outside):
+        raise UsageError(f"{name} {outside[0]} is not in the deposit; use 0 to {length - 1:,}")
+    return index

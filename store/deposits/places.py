@@ -1,0 +1,177 @@
+"""Where deposits lie: found by walking `<model>/<run>/<step>/<query set>`, or created there."""
+
+import math
+import shutil
+import uuid
+from pathlib import Path
+
+from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.store.deposits import tables
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.files import objects
+from logitbank.store.files.staging import any_staging, remove_dead_staging
+from logitbank.store.format import zarrays
+from logitbank.store.format.attributes import QUERY_SET, check_same, to_attributes
+from logitbank.store.format.schema import CheckpointId, DepositSpec
+
+TABLE_FOLDERS = ("prompts", "queries")
+
+
+def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[str]:
+    """Folders, relative to the bank, that are named as deposits are."""
+    parents = [""]
+    if checkpoint is not None:
+        objects.plain_path(root, checkpoint.path)
+        parents = [f"{checkpoint.path}/"]
+    else:
+        for level in range(3):
+            parents = [
+                f"{parent}{entry.name}/"
+                for parent in parents
+                for entry in objects.entries(root / parent)
+                if entry.is_dir() and not (level == 0 and entry.name in TABLE_FOLDERS)
+            ]
+    return [
+        f"{parent}{entry.name}"
+        for parent in parents
+        for entry in objects.entries(root / parent)
+        if entry.is_dir() and QUERY_SET.fullmatch(entry.name)
+    ]
+
+
+def deposits(root: Path, checkpoint: CheckpointId | None = None) -> list[Deposit]:
+    """All deposits, or those of one checkpoint, in the order of training; releases come last."""
+    found = (_open_or_none(root, folder) for folder in deposit_folders(root, checkpoint))
+    return sorted((deposit for deposit in found if deposit is not None), key=_training_order)
+
+
+def _training_order(deposit: Deposit) -> tuple[str, str, float, str]:
+    c = deposit.checkpoint
+    return c.model, c.run, math.inf if c.step is None else c.step, deposit.query_set
+
+
+def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
+    """The deposit of a spec, which must be what the spec says where it is there already.
+
+    One without a commit that is something else gives way: its first run may have failed.
+
+    Raises
+    ------
+    UsageError
+        The spec is not about a query set of this bank as it is.
+    BankError, KeepLevelError
+        The deposit is there and something else, or keeps less.
+    """
+    _check_spec(root, spec)
+    folder = f"{spec.checkpoint.path}/{spec.query_set}"
+    deposit = _open_or_none(root, folder)
+    if deposit is None or not (deposit.path / "commits").is_dir():
+        deposit = _create(root, folder, spec)
+    try:
+        check_same(deposit.spec, spec, where=deposit.path)
+    except BankError:
+        if not _abandoned(deposit):
+            raise
+        deposit = _create(root, folder, spec)
+        check_same(deposit.spec, spec, where=deposit.path)
+    _check_siblings(root, deposit)
+    return deposit
+
+
+def _abandoned(deposit: Deposit) -> bool:
+    """Remove a deposit in which nobody has committed anything, or is about to."""
+    gone = deposit.path.with_name(f".gone-{uuid.uuid4().hex}")
+    try:
+        with objects.locked(deposit.path / ".lock"):
+            remove_dead_staging(deposit.path)
+            if deposit.committed() or any_staging(deposit.path):
+                return False
+            deposit.path.rename(gone)  # at once, so that no writer finds half of it
+    except FileNotFoundError:
+        return True  # another run did the same
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
+
+
+def _check_siblings(root: Path, deposit: Deposit) -> None:
+    """One checkpoint has one set of weights, whatever it was asked."""
+    weights = deposit.spec.provenance.get("weights")
+    for other in deposits(root, deposit.checkpoint):
+        stored = other.spec.provenance.get("weights")
+        if None not in (weights, stored) and stored != weights and not _abandoned(other):
+            raise BankError(
+                f"{other.path} holds {deposit.checkpoint} with weights digest {stored}, not"
+                f" {weights}: not the same weights; store these under another model or run name"
+            )
+
+
+def _open_or_none(root: Path, folder: str) -> Deposit | None:
+    try:
+        return Deposit.open(root, folder)
+    except FileNotFoundError:
+        _refuse_orphans(root / folder)
+        return None  # its writer has only made the folder yet
+
+
+def _create(root: Path, folder: str, spec: DepositSpec) -> Deposit:
+    try:
+        metadata = zarrays.deposit_metadata(to_attributes(spec), spec.layout)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"provenance cannot be written as JSON ({error}); use plain values"
+        ) from error
+    return create(root, folder, metadata)
+
+
+def create(root: Path, folder: str, metadata: bytes) -> Deposit:
+    """Create a deposit, or finish creating one. The first writer's attributes stay."""
+    path = objects.plain_path(root, folder)
+    with objects.naming_full_disk(path, len(metadata)):
+        objects.make_folders(root, path)
+        for parent in list(path.relative_to(root).parents)[:-1]:
+            if not (root / parent / "zarr.json").exists():
+                objects.write_new(root / parent / "zarr.json", zarrays.GROUP)
+        with objects.locked(path / ".lock"):
+            _refuse_orphans(path)
+            objects.write_new(path / "zarr.json", metadata)
+            deposit = Deposit.open(root, folder)
+            for name, array in zarrays.array_metadata(deposit.layout).items():
+                objects.make_folders(root, path / name)
+                objects.write_new(path / name / "zarr.json", array)
+            objects.make_folders(root, path / "scores")
+            objects.make_folders(root, path / "commits")  # last: says that all is there
+    return deposit
+
+
+def _refuse_orphans(deposit: Path) -> None:
+    """Other attributes must not take over what was committed under ones that are lost."""
+    if not (deposit / "zarr.json").exists() and objects.entries(deposit / "commits"):
+        raise DamagedError(
+            f"{deposit} has commits and no zarr.json, which says what they are of; take it from"
+            " another copy of the bank, or run `logitbank verify --repair` to drop them"
+        )
+
+
+def _check_spec(root: Path, spec: DepositSpec) -> None:
+    queries = tables.query_count(root, spec.query_set)
+    if spec.layout.queries != queries:
+        raise UsageError(
+            f"the layout is for {spec.layout.queries} queries; {spec.query_set} has {queries}"
+        )
+    if not 1 <= spec.vocab_entries <= spec.layout.vocab:
+        raise UsageError(
+            f"vocab_entries {spec.vocab_entries} does not fit a head with {spec.layout.vocab}"
+            f" outputs; use 1 to {spec.layout.vocab}"
+        )
+    if spec.checkpoint.model in TABLE_FOLDERS:
+        raise UsageError(
+            f"a model cannot be called {spec.checkpoint.model!r}: a bank keeps its tables in the"
+            " folder of that name; call it otherwise"
+        )
+    expected = tables.tokenizer_of(root, spec.query_set)
+    given = spec.provenance.get("tokenizer", expected)
+    if given != expected:
+        raise BankError(
+            f"{spec.query_set} was made with tokenizer {expected}, not {given}; tokenize the"
+            " prompts with this checkpoint's tokenizer and add the query set of that"
+        )

@@ -1,0 +1,434 @@
+"""Query sets and prompt tables: immutable Parquet files named by the digest of their content."""
+
+import io
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import AbsentError, DamagedError, UsageError
+from logitbank.store.files import checked, objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format.attributes import QUERY_SET
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.schema import (
+    PROMPTS_SCHEMA,
+    QUERIES_SCHEMA,
+    RESERVED_COLUMNS,
+    OptionTokens,
+    QuerySet,
+    folder_name,
+    json_digest,
+)
+from logitbank.store.remote import mirror
+
+TOKENIZER_KEY = "logitbank.tokenizer"
+PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
+QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
+PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
+_SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
+_PROMPT = ("prompt_id", "order_seed", "piece")
+_NULLABLE = ("order_seed", "answer", "option", "continuation", "token", "is_answer")
+_OPTION = ("option", "continuation", "token")
+_OWN_TYPES = (
+    *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+    *(pl.Float32, pl.Float64, pl.String, pl.Boolean),
+)
+
+
+class PromptFile(NamedTuple):
+    """One table of prompts in a bank."""
+
+    name: str
+    digest: str
+    path: Path
+
+
+def write_query_set(root: Path, query_set: QuerySet) -> str:
+    """Store a query set; nothing happens where it is there."""
+    path = query_file(root, query_set.name)
+    if not path.exists():
+        metadata = {TOKENIZER_KEY: query_set.tokenizer}
+        write_table(root, path, query_set.to_frame(), metadata)
+    return query_set.name
+
+
+def query_file(root: Path, name: str) -> Path:
+    """Where a query set lies.
+
+    Raises
+    ------
+    UsageError
+        `name` is not what query sets are called.
+    """
+    if not QUERY_SET.fullmatch(name):
+        raise UsageError(f"query set {name!r} is no name; they are q- and 16 hex digits")
+    return objects.plain_path(root, f"queries/{name}.parquet")
+
+
+def query_set_names(root: Path) -> list[str]:
+    stems = [name.removesuffix(".parquet") for name in mirror.names(root / "queries")]
+    return [stem for stem in stems if QUERY_SET.fullmatch(stem)]
+
+
+def read_query_set(root: Path, name: str) -> QuerySet:
+    """Read a query set and check that its content has the digest it is named by.
+
+    Raises
+    ------
+    AbsentError
+        It is not in the bank.
+    DamagedError
+        Its bytes or its content are others.
+    """
+    path = _present(root, name)
+    require_sound(path)
+    return query_set_in(path)
+
+
+def query_set_in(path: Path) -> QuerySet:
+    """The query set in a file, its content checked against the file's name.
+
+    Raises
+    ------
+    DamagedError
+        Its content is another.
+    """
+    try:
+        check_rows(path)
+        frame = pl.read_parquet(path, glob=False).cast(QUERIES_SCHEMA)
+        query_set = QuerySet.from_frame(_tokenizer_in(path), frame)
+    except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
+        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
+    if query_set.name != path.stem:
+        raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
+    return query_set
+
+
+def query_count(root: Path, name: str) -> int:
+    """Number of queries, without reading them."""
+    frame = _scan(_present(root, name), QUERIES_SCHEMA, what="query set")
+    return int(frame.select(pl.len()).collect().item())
+
+
+def tokenizer_of(root: Path, name: str) -> str:
+    """Digest of the tokenizer that made a query set's ids."""
+    path = _present(root, name)
+    require_sound(path)
+    return _tokenizer_in(path)
+
+
+def _tokenizer_in(path: Path) -> str:
+    try:
+        return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
+    except PARQUET_ERRORS as error:
+        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
+    except KeyError as error:
+        raise DamagedError(
+            f"{path} lacks the metadata {TOKENIZER_KEY}; run `logitbank verify`"
+        ) from error
+
+
+def _present(root: Path, name: str) -> Path:
+    path = query_file(root, name)
+    mirror.ensure_here(path)
+    if not path.exists():
+        there = ", ".join(query_set_names(root)) or "none"
+        raise AbsentError(
+            f"query set {name} is not in {root}, which has {there}; add it with add_query_set"
+        )
+    return path
+
+
+def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
+    """Store a table of prompts under `name` and the digest of its content; returns the digest."""
+    check_prompts(root, table)
+    digest = prompts_digest(table)
+    path = objects.plain_path(root, f"prompts/{folder_name(name)}-{digest}.parquet")
+    if not path.exists():
+        for file in prompt_files(root):
+            if file.name == name:
+                check_unchanged(name, table, _scan_prompts(file.path).collect())
+        write_table(root, path, table, {})
+    return digest
+
+
+def prompts_digest(table: pl.DataFrame) -> str:
+    """12 hex digits that name a table's content: columns, their types and values, in order."""
+    columns = [[c.name, str(c.dtype), c.to_list()] for c in table.get_columns()]
+    return json_digest(columns)[:12]
+
+
+def prompts_in(path: Path) -> pl.DataFrame:
+    """The table of prompts in a file, its content checked against the file's name.
+
+    Raises
+    ------
+    DamagedError
+        Its content is another, or it is no table.
+    """
+    try:
+        check_rows(path)
+        table = pl.read_parquet(path, glob=False)
+        found = prompts_digest(table)
+    except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
+        raise DamagedError(f"it is no table of prompts ({error})") from error
+    match = PROMPT_FILE.fullmatch(path.name)
+    if match is None or found != match[2]:
+        raise DamagedError(f"its content has the digest {found}")
+    return table
+
+
+def prompt_files(root: Path) -> list[PromptFile]:
+    """All tables of prompts, by name and digest."""
+    return sorted(
+        PromptFile(unquote(match[1]), match[2], root / "prompts" / name)
+        for name in mirror.names(root / "prompts")
+        if (match := PROMPT_FILE.fullmatch(name))
+    )
+
+
+def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
+    """The union of the tables of one prompt set.
+
+    Raises
+    ------
+    AbsentError
+        There is none of this name.
+    DamagedError
+        One is no such table.
+    """
+    files = prompt_files(root)
+    tables = [_scan_prompts(f.path) for f in files if f.name == name]
+    if not tables:
+        names = sorted({f.name for f in files})
+        raise AbsentError(
+            f"prompt set {name!r} is not in {root}; it has {', '.join(names)}"
+            if names
+            else f"{root} has no prompts yet; add some with `logitbank extract`"
+        )
+    if len(tables) == 1:
+        return tables[0]
+    union = pl.concat(tables, how="diagonal_relaxed")
+    return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
+
+
+def query_sets_of(prompts: pl.LazyFrame) -> set[str]:
+    """Names of the query sets that a table of prompts points into."""
+    return set(prompts.select(pl.col("query_set").unique()).collect()["query_set"])
+
+
+def _scan_prompts(path: Path) -> pl.LazyFrame:
+    return _scan(path, PROMPTS_SCHEMA, what="table of prompts")
+
+
+def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
+    """A table that is read later. Its bytes and its footer are looked at now."""
+    require_sound(path)
+    frame = pl.scan_parquet(path, glob=False)
+    try:
+        check_rows(path)
+        there = frame.collect_schema()
+    except (*PARQUET_ERRORS, OSError) as error:
+        raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
+    if lacking := [column for column in schema if column not in there]:
+        raise DamagedError(f"{path} is no {what}: it has no {lacking[0]}; run `logitbank verify`")
+    return frame
+
+
+def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
+    """Tokens that prompts name for the queries of a query set: distinct (row, token), sorted."""
+    tables = [
+        _scan_prompts(f.path)
+        .filter(pl.col("query_set") == query_set)
+        .select("row", "token")
+        .drop_nulls()  # prompts without options
+        for f in prompt_files(root)
+    ]
+    empty = pl.LazyFrame(schema={n: PROMPTS_SCHEMA[n] for n in ("row", "token")})
+    return pl.concat([empty, *tables]).unique().sort("row", "token").collect()
+
+
+def option_tokens(pairs: pl.DataFrame, *, queries: int) -> OptionTokens:
+    """Sorted, distinct (row, token) pairs as compressed sparse rows."""
+    offsets = np.searchsorted(pairs["row"].to_numpy(), np.arange(queries + 1))
+    return OptionTokens(offsets.astype(np.int64), pairs["token"].to_numpy().astype(np.int32))
+
+
+def check_prompts(root: Path, table: pl.DataFrame) -> None:
+    """Refuse a table that is not one of prompts, or that points at queries that are not there.
+
+    Raises
+    ------
+    UsageError
+        Columns, types, nulls, repeated rows, or rows and tokens outside the query set.
+    AbsentError
+        A query set is not in the bank.
+    """
+    _check_columns(table)
+    if table.is_empty():
+        raise UsageError("a table of prompts needs at least one row; this one is empty")
+    for name in (n for n in PROMPTS_SCHEMA if n not in _NULLABLE):
+        if table[name].null_count():
+            raise UsageError(f"prompts column {name!r} holds nulls; give every row a value")
+    partial = table.filter(
+        pl.any_horizontal(pl.col(_OPTION).is_null())
+        & pl.any_horizontal(pl.col(_OPTION).is_not_null())
+    )
+    if not partial.is_empty():
+        raise UsageError(
+            f"prompt {partial['prompt_id'][0]!r} has an option with only some of"
+            f" {', '.join(_OPTION)}; give all three, or none for a prompt without options"
+        )
+    repeated = table.filter(pl.struct(PROMPT_KEY).is_duplicated())
+    if not repeated.is_empty():
+        first = dict(zip(PROMPT_KEY, repeated.select(PROMPT_KEY).row(0), strict=True))
+        raise UsageError(f"prompts hold {first} twice; each goes in once")
+    for (query_set,), part in table.group_by("query_set"):
+        count = query_count(root, str(query_set))
+        token_outside = (pl.col("token") < 0).fill_null(False)
+        outside = part.filter(~pl.col("row").is_between(0, count - 1) | token_outside)
+        if not outside.is_empty():
+            row, token = outside.select("row", "token").row(0)
+            raise UsageError(
+                f"prompts point at row {row}, token {token} of {query_set};"
+                f" rows are 0 to {count - 1} and tokens start at 0"
+            )
+    _check_tokens_differ(table)
+
+
+def _check_tokens_differ(table: pl.DataFrame) -> None:
+    """Two options of a prompt with one token have one score; no metric can tell them apart."""
+    same = table.filter(
+        pl.col("token").is_not_null(), pl.struct(*_PROMPT, "query_set", "token").is_duplicated()
+    )
+    if not same.is_empty():
+        prompt, token = same.select("prompt_id", "token").row(0)
+        labels = same.filter(prompt_id=prompt, token=token)["option"].unique().sort().to_list()
+        raise UsageError(
+            f"prompt {prompt!r} has options {' and '.join(map(repr, labels))} with the same token"
+            f" {token}; use continuations that begin differently"
+        )
+
+
+class ChangedPrompt(NamedTuple):
+    """A prompt that two tables have with other content; as text, its id and order."""
+
+    prompt: str
+    order: int | None
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.prompt!r}{'' if self.order is None else f' (order {self.order})'}"
+
+
+def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:
+    """Refuse other content of a prompt that is stored: a union would mix the two."""
+    if (changed := changed_prompt(table, stored)) is not None:
+        raise UsageError(
+            f"prompt {changed} is in the bank's {name!r} with another {changed.column!r}; give the"
+            " changed prompts other ids, or store them under another name"
+        )
+
+
+def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt | None:
+    """The first prompt that is in both tables with other content.
+
+    Text and answer are compared whatever the tokenizer, as a changed text has other queries; the
+    other columns that both tables have where query set and option are the same.
+    """
+    shared = [c for c in table.columns if c in stored.columns]
+    parts = [stored.select(shared), table.select(shared)]
+    both = pl.concat(parts, how="vertical_relaxed")  # whole numbers may have become broken ones
+    old, new = both.head(len(stored)), both.tail(len(table))
+    for key, columns in ((_PROMPT, ("text", "answer")), (PROMPT_KEY, shared)):
+        known = new.join(old, on=key, how="semi", nulls_equal=True)
+        for column in [c for c in columns if c not in key]:
+            other = known.join(old, on=[*key, column], how="anti", nulls_equal=True)
+            if not other.is_empty():
+                prompt, order = other.select("prompt_id", "order_seed").row(0)
+                return ChangedPrompt(prompt, order, column)
+    return None
+
+
+def _check_columns(table: pl.DataFrame) -> None:
+    schema = table.schema
+    for i, (name, dtype) in enumerate(PROMPTS_SCHEMA.items()):
+        got = table.columns[i] if i < table.width else None
+        if got != name or schema[name] != dtype:
+            found = f"{got!r} ({schema[got]})" if got is not None else "nothing"
+            raise UsageError(
+                f"prompts column {i + 1} must be {name!r} ({dtype}); got {found}."
+                f" The first columns are {', '.join(PROMPTS_SCHEMA)}"
+            )
+    for name in table.columns[len(PROMPTS_SCHEMA) :]:
+        dtype = schema[name]
+        if name in RESERVED_COLUMNS:
+            raise UsageError(f"prompts column {name!r} has a reserved name; rename it")
+        if dtype not in _OWN_TYPES:
+            raise UsageError(f"prompts column {name!r} is {dtype}; use text, numbers or booleans")
+
+
+def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
+    """Put a frame into a bank as a Parquet file; a present one stays."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+    put_table(root, path, buffer.getvalue())
+
+
+def put_table(root: Path, path: Path, data: bytes) -> None:
+    """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays.
+
+    The digest comes first: without a table it says nothing.
+    """
+    objects.make_folders(root, path.parent)
+    digest = objects.digest_of(data).sha256
+    with objects.naming_full_disk(path, len(data)), objects.locked(root / ".lock"):
+        if not path.exists():
+            beside = digest_file(path)
+            beside.unlink(missing_ok=True)
+            objects.write_new(beside, f"{digest}  {path.name}\n".encode())
+            objects.write_new(path, data)
+
+
+def digest_file(table: Path) -> Path:
+    """Where the digest of a table's bytes is, in the form that `sha256sum --check` reads."""
+    return table.with_name(f"{table.name}.sha256")
+
+
+def told_beside(table: Path) -> str:
+    """The digest of a table's bytes, as the file beside it tells it.
+
+    Raises
+    ------
+    DamagedError
+        There is none, or it is of another table.
+    """
+    beside = digest_file(table)
+    again = "run `logitbank verify --repair`, which makes it again if the table is sound"
+    objects.require_file(beside)
+    try:
+        told = _SIDECAR.fullmatch(beside.read_bytes().decode(errors="replace"))
+    except FileNotFoundError as error:
+        raise DamagedError(f"{beside} is not there, so nothing vouches for it; {again}") from error
+    if told is None or told[2] != table.name:
+        raise DamagedError(f"{beside} is no line of sha256sum for that table; {again}")
+    return told[1]
+
+
+def require_sound(table: Path) -> None:
+    """Refuse a table whose bytes are not those that the digest beside it is of.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        They are others, or nothing vouches for them.
+    """
+    mirror.ensure_here(table, digest_file(table))
+    size = table.stat().st_size  # which a sidecar does not tell
+    checked.require({table: Digest(told_beside(table), size)})

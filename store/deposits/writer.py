@@ -1,0 +1,267 @@
+"""One deposit, written: blocks made durable beside, moved into place and committed; then sealed.
+
+Any number of writers, in threads, processes or on machines that share the file system, may work on
+one deposit. Whoever commits a block first wins; the others' work on it is dropped.
+"""
+
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import BankError, DamagedError
+from logitbank.store.deposits.deposit import Deposit, read_attributes, read_scores
+from logitbank.store.files import objects
+from logitbank.store.files.staging import Staging, remove_dead_staging
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.block import check_block
+from logitbank.store.format.commits import SEAL, Committed
+from logitbank.store.format.schema import BlockData, Json, Layout
+
+_ORDER = ("query", "kind", "rank", "token")
+
+
+class DepositWriter:
+    """Adds blocks to one deposit. A context manager: leaving it removes what was not committed.
+
+    Attributes
+    ----------
+    deposit
+        The deposit written to. Its layout may differ from the one asked for in the block size and
+        in keeping more; go by this one.
+    """
+
+    def __init__(self, deposit: Deposit, *, engine: Json = None) -> None:
+        self.deposit = deposit
+        self._engine = engine
+        self._staging: Staging | None = None
+
+    @property
+    def layout(self) -> Layout:
+        return self.deposit.layout
+
+    def missing(self) -> list[int]:
+        """Blocks that nobody has committed yet."""
+        return sorted(set(range(self.layout.blocks)) - self.deposit.committed())
+
+    def write(self, block: int, data: BlockData) -> bool:
+        """Write a block and commit it.
+
+        Returns
+        -------
+        False where another writer had committed it, and this one's data were dropped.
+
+        Raises
+        ------
+        UsageError
+            `data` are not what the layout says, or not finite.
+        BankError
+            The deposit gave way to another before anything was committed.
+        DiskSpaceError
+            The disk is full. What was committed stays.
+        """
+        check_block(self.layout, block, data)
+        self._check_own()
+        if block in self.deposit.committed():
+            return False
+        with objects.naming_full_disk(self.deposit.path, _bytes_needed(data)):
+            folder = self._open_staging().path / uuid.uuid4().hex
+            try:
+                staged = self._stage_block(folder, block, data)
+                return self._publish(block, staged)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def seal(self) -> None:
+        """Turn block parts and block commits into one object each; no-op unless complete.
+
+        A seal that was interrupted is finished by the next.
+
+        Raises
+        ------
+        BankError
+            The deposit gave way to another before anything was committed.
+        """
+        self._check_own()
+        if not self.deposit.complete:
+            return
+        with (
+            objects.naming_full_disk(self.deposit.path, 2**20),
+            objects.locked(self.deposit.path / ".lock"),
+        ):
+            remove_dead_staging(self.deposit.path, keep=self._staging)
+            state = self.deposit.state()
+            if not state.sealed:
+                staging = Staging(self.deposit.path)
+                try:
+                    self._write_seal(state, staging.path)
+                finally:
+                    staging.remove()
+            remove_sealed_parts(self.deposit)
+
+    def close(self) -> None:
+        """Remove what was not committed."""
+        if self._staging is not None:
+            self._staging.remove()
+            self._staging = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_staging(self) -> Staging:
+        if self._staging is None:
+            try:
+                with objects.locked(self.deposit.path / ".lock"):
+                    self._check_own()  # from here on it cannot give way
+                    remove_dead_staging(self.deposit.path)
+                    self._staging = Staging(self.deposit.path)
+            except FileNotFoundError:
+                self._check_own()
+                raise
+        return self._staging
+
+    def _check_own(self) -> None:
+        """Refuse to go on with a deposit that gave way to another (`places.open_or_create`)."""
+        if _attributes(self.deposit) != self.deposit.attributes:
+            raise BankError(
+                f"{self.deposit.path} was given other weights or settings while this ran; "
+                "run the same command again"
+            )
+
+    def _stage_block(self, folder: Path, block: int, data: BlockData) -> dict[str, Path]:
+        """Write the block's objects where no reader looks. By final relative path."""
+        folder.mkdir()
+        scores = folder / "scores.parquet"
+        write_scores(scores, data.scores)
+        staged = {f"scores/{block}.parquet": scores}
+        if data.logprobs is not None:
+            whole = _padded(data.logprobs, self.layout.shard_shape)
+            metadata = zarrays.logprobs_metadata(self.layout, self.layout.shard_shape)
+            shard = _write_array(folder / "logprobs", metadata, whole)
+            staged[f"logprobs/c/{block}/0"] = shard
+        return staged
+
+    def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
+        digests = {path: objects.settle(file) for path, file in staged.items()}
+        path = self.deposit.path
+        with objects.locked(path / ".lock"):
+            if block in self.deposit.committed():
+                return False
+            move_into_place(path, staged)
+            rows = self.layout.rows(block)
+            return commits.commit(
+                path,
+                str(block),
+                objects_=digests,
+                block=block,
+                rows=[rows.start, rows.stop],
+                engine=self._engine,
+            )
+
+    def _write_seal(self, state: Committed, folder: Path) -> None:
+        deposit = self.deposit
+        digests = commits.vouched(deposit.path, replace(state, options=()))
+        parts = deposit.vouched_scores(replace(state, options=()))
+        try:
+            scores = pl.concat([read_scores(part, told) for part, told in parts.items()])
+        except (FileNotFoundError, DamagedError) as error:
+            raise DamagedError(f"{deposit} cannot be sealed: {error}") from error
+        write_scores(folder / "scores.parquet", scores)
+        logsumexp = scores.unique("query").sort("query")["logsumexp"].to_numpy().astype(np.float32)
+        metadata = zarrays.array_metadata(deposit.layout)
+        staged = {
+            "scores/all.parquet": folder / "scores.parquet",
+            "logsumexp/c/0": _write_array(folder / "logsumexp", metadata["logsumexp"], logsumexp),
+        }
+        kept = {p: value for p, value in digests.items() if not p.startswith("scores/")}
+        made = {p: objects.settle(file) for p, file in staged.items()}
+        described = {"zarr.json": objects.digest(deposit.path / "zarr.json")}
+        described |= {f"{name}/zarr.json": objects.digest_of(m) for name, m in metadata.items()}
+        move_into_place(deposit.path, staged)
+        commits.commit(
+            deposit.path,
+            SEAL,
+            objects_=kept | made | described,
+            blocks=deposit.layout.blocks,
+            rows=[0, deposit.layout.queries],
+            engine=self._engine,
+            **_several_engines(deposit, state, self._engine),
+        )
+
+
+def _attributes(deposit: Deposit) -> object:
+    """Its attributes as they are now; None where it is gone."""
+    try:
+        return read_attributes(deposit.path)
+    except FileNotFoundError:
+        return None
+
+
+def remove_sealed_parts(deposit: Deposit) -> None:
+    """Remove what the seal replaced. The caller holds the deposit's lock."""
+    for block in range(deposit.layout.blocks):
+        for relative in (f"scores/{block}.parquet", f"commits/{block}.json"):
+            objects.plain_path(deposit.path, relative).unlink(missing_ok=True)
+
+
+def move_into_place(deposit: Path, staged: Mapping[str, Path]) -> None:
+    """Move objects to their paths in the deposit, durably. The caller holds the deposit's lock."""
+    folders = set()
+    for relative, file in staged.items():
+        target = objects.plain_path(deposit, relative)
+        objects.make_folders(deposit, target.parent)
+        file.replace(target)
+        folders.add(target.parent)
+    for folder in folders:
+        objects.sync(folder)
+
+
+def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
+    """The first block of each engine, where the commits that the seal replaces name others."""
+    by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
+    if set(map(str, by)) == {str(engine)}:
+        return {}
+    return {"engines": [[b, own] for b, own in enumerate(by) if not b or own != by[b - 1]]}
+
+
+def write_scores(path: Path, scores: pl.DataFrame) -> None:
+    """Write a scores part in its fixed order; `objects.settle` makes it durable."""
+    scores.sort(_ORDER).write_parquet(path, compression="zstd", statistics=True)
+
+
+def _padded(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """A block's rows as a whole shard, which is written twice as fast as a part of one."""
+    if values.shape == shape:
+        return values
+    (rows, vocab), whole = values.shape, np.empty(shape, values.dtype)
+    whole[:rows, :vocab] = values
+    whole[rows:] = whole[:, vocab:] = np.nan
+    return whole
+
+
+def _write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
+    """Write an array of one chunk and return the chunk's file."""
+    folder.mkdir()
+    (folder / "zarr.json").write_bytes(metadata)
+    array = zarrays.open_array(folder)
+    array[...] = values
+    return folder.joinpath("c", *["0"] * values.ndim)
+
+
+def _bytes_needed(data: BlockData) -> int:
+    array = 0 if data.logprobs is None else data.logprobs.nbytes
+    return array + int(data.scores.estimated_size())

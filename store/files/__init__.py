@@ -1,0 +1,1 @@
+"""Objects on a disk: written durably, read against their digests."""

@@ -1,0 +1,131 @@
+"""Bytes that are what a commit, a sidecar or a document says they are, before anybody parses them.
+
+A file is looked at once in a process: SHA-256 over all of it. That is remembered by path, size,
+times and inode, so that a later look costs one `stat`; what decays on the disk between two looks,
+without a write, is found by the next process.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logitbank.errors import DamagedError
+from logitbank.store.files import objects
+from logitbank.store.files.objects import SELF_DIGEST, Digest
+from logitbank.store.files.threads import in_parallel
+
+_SETTLED_NS = 10**9
+"""Age from which a file's times tell its versions apart. Clocks of file systems tick every few ms
+(4 on ext4, 1,000 on old NFS), so that two writes soon after each other may bear the same time."""
+
+
+class Stamp(NamedTuple):
+    """What tells the versions of a file apart without reading it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    device: int
+
+    @property
+    def settled(self) -> bool:
+        """Whether another version would bear another stamp."""
+        return time.time_ns() - max(self.mtime_ns, self.ctime_ns) > _SETTLED_NS
+
+
+_sound: dict[tuple[Path, Digest], Stamp] = {}
+
+
+def require(expected: Mapping[Path, Digest]) -> None:
+    """Refuse files that are not what was committed. Many are read in threads.
+
+    Raises
+    ------
+    FileNotFoundError
+        One is not there.
+    DamagedError
+        One has other bytes; names it.
+    """
+    for path in unsound(expected):
+        told, size = expected[path], path.stat().st_size
+        differs = f"{told.bytes:,} bytes were, and {size:,} are there"
+        if size == told.bytes:
+            differs = f"its SHA-256 is not {told.sha256[:12]}…"
+        raise DamagedError(f"{path} is not what was committed: {differs}; run `logitbank verify`")
+
+
+def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
+    """Those of these files that have other bytes than expected.
+
+    Raises
+    ------
+    FileNotFoundError
+        One is not there.
+    DamagedError
+        One is no file.
+    """
+    looks = [(path, told, stamp_of(path)) for path, told in expected.items()]
+    unseen = [look for look in looks if _sound.get(look[:2]) != look[2]]
+    sound = in_parallel(lambda look: _is_sound(*look), unseen)  # hashlib frees the GIL
+    return [path for (path, _, _), fine in zip(unseen, sound, strict=True) if not fine]
+
+
+def document(path: Path, *holder: str) -> dict[str, Any]:
+    """The JSON object in a file, whose own digest is right.
+
+    Parameters
+    ----------
+    path
+        A file that `objects.signed` made.
+    holder
+        Names of the members that lead to the object that has the digest.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        It is no JSON object, or not as it was written.
+    """
+    data = objects.read_limited(path)
+    content = objects.parse_json(path, data)
+    if not tells_itself(data, content, *holder):
+        raise DamagedError(
+            f"{path} is not what was written there: its SHA-256 is not the one that it tells of"
+            " itself; run `logitbank verify`"
+        )
+    return content
+
+
+def tells_itself(data: bytes, content: Any, *holder: str) -> bool:
+    """Whether the digest in a document is that of its text without it.
+
+    The member is cut out of the text: to write the document again takes a hundred times as long.
+    """
+    depth = 1
+    for name in holder:
+        content = content.get(name) if isinstance(content, dict) else None
+        depth += 1
+    told = content.get(SELF_DIGEST) if isinstance(content, dict) else None
+    if not isinstance(told, str):
+        return False
+    before, found, after = data.partition(f',\n{"  " * depth}"{SELF_DIGEST}": "{told}"'.encode())
+    return bool(found) and hashlib.sha256(before + after).hexdigest() == told
+
+
+def stamp_of(path: Path) -> Stamp:
+    now = path.stat()
+    return Stamp(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev)
+
+
+def _is_sound(path: Path, told: Digest, stamp: Stamp) -> bool:
+    """Whether a file is what is told of it; if so, it is remembered with its stamp."""
+    objects.require_file(path)
+    if stamp.size != told.bytes or objects.digest(path) != told:
+        return False
+    if stamp.settled:
+        _sound[path, told] = stamp
+    return True

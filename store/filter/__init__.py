@@ -1,0 +1,1 @@
+"""Debiasing filters, and banks seen through them."""

@@ -1,0 +1,208 @@
+"""What a filter makes of the scores of one deposit: pure arithmetic on arrays."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from logitbank.store.filter.filters import Filter
+
+
+class Listed(NamedTuple):
+    """The highest entries of n queries, best first."""
+
+    tokens: np.ndarray
+    """(n, k) int32."""
+    logits: np.ndarray
+    """(n, k) float64."""
+    logsumexp: np.ndarray
+    """(n,) float64, of the whole row."""
+    total: int
+    """Entries that the bank lists for each query; at least k."""
+    tail: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    """Tokens and logits (m, total − k) of some queries' entries after the k."""
+    ranked: bool = True
+    """Whether their order is that of exact ranks; that of rounded logits need not be."""
+
+
+class Scores(NamedTuple):
+    """Entries of any queries, each field (m,)."""
+
+    query: np.ndarray
+    """Index into the listed queries."""
+    token: np.ndarray
+    logit: np.ndarray
+    """float64."""
+    rank: np.ndarray
+    ties: np.ndarray
+    padding_above: np.ndarray
+    padding_ties: np.ndarray
+    exact: np.ndarray
+
+
+class Sizes(NamedTuple):
+    """Outputs of a head."""
+
+    vocab: int
+    entries: int
+    """Those from here on are padding."""
+
+
+class _Filtered(NamedTuple):
+    """The k entries of every query after the filter, and where the scores are among them."""
+
+    after: np.ndarray
+    """(k, n) logits: log-probability plus the row's log-sum-exp."""
+    place: np.ndarray
+    """(m,): place of an entry among the k, −1 where it is none of them."""
+    logit: np.ndarray
+    """(m,)."""
+
+
+def filtered(
+    listed: Listed, scores: Scores, by: Filter, sizes: Sizes, *, ranks: bool = True
+) -> Scores:
+    """Scores after a filter: logits become log-probabilities plus the row's log-sum-exp.
+
+    Ranks count the new probabilities. A token that a filter which keeps the tail puts below all
+    listed ones has a rank that is only known to lie in an interval: `exact` is false and `rank` to
+    `rank + ties` are its bounds. Where the entries are not in the order of exact ranks, no rank is
+    exact.
+
+    Parameters
+    ----------
+    scores
+        Before the filter; a query's entries in any order.
+    ranks
+        Count ranks; if not, they and what belongs to them are those before the filter.
+    """
+    before, after = best_logits(listed, by)
+    place = _places(listed, scores)
+    logit = scores.logit.copy()
+    hit = np.flatnonzero(place >= 0)
+    logit[hit] = after[place[hit], scores.query[hit]]
+    if by.mode == "truncate":
+        logit[place < 0] = -np.inf
+    if not ranks:
+        return scores._replace(logit=logit)
+    found = _Filtered(after, place, logit)
+    start = Scores(scores.query, scores.token, logit, *_among(listed, found, scores, hit, sizes))
+    if by.mode == "truncate":
+        ranked = _beyond(start, listed, place < 0, sizes)
+    else:
+        ranked = _with_tail(start, listed, before, found, scores, sizes)
+    return ranked._replace(exact=ranked.exact & listed.ranked)
+
+
+def best_logits(listed: Listed, by: Filter) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (k, n) of the listed entries, before and after a filter, in the row's own scale."""
+    before = np.ascontiguousarray(listed.logits.T)
+    after = by.log_shares(before)
+    after += listed.logsumexp if by.mode == "truncate" else _logsumexp(before)  # kept: their mass
+    return before, after
+
+
+def _logsumexp(logits: np.ndarray) -> np.ndarray:
+    highest = logits[0]
+    return np.asarray(highest + np.log(np.exp(logits - highest).sum(axis=0)))
+
+
+def _places(listed: Listed, scores: Scores) -> np.ndarray:
+    """Where entries are among the k: a rank says it, but for ties and what was counted later."""
+    k = listed.tokens.shape[1]
+    place = np.where(scores.rank <= k, scores.rank - 1, -1)
+    sure = scores.exact & (scores.ties == 0)
+    unsure = np.flatnonzero(~sure) if listed.ranked else np.arange(len(place))
+    own = listed.tokens[scores.query[unsure]] == scores.token[unsure, None]
+    place[unsure] = np.where(own.any(axis=1), own.argmax(axis=1), -1)
+    return place
+
+
+def _among(
+    listed: Listed, found: _Filtered, scores: Scores, hit: np.ndarray, sizes: Sizes
+) -> tuple[np.ndarray, ...]:
+    """Rank, ties, both of padding, and exactness: of the k among themselves, zeros elsewhere."""
+    k, after = len(found.after), found.after
+    at = found.place[hit], scores.query[hit]
+    padding = (listed.tokens >= sizes.entries).T
+    padded = bool(padding.any())
+    counts = np.zeros((4, len(scores.query)), np.int64)
+    own = after[at]
+    for other in range(k):
+        value = after[other][at[1]]
+        above, equal = value > own, (value == own) & (at[0] != other)
+        counts[0, hit] += above
+        counts[1, hit] += equal
+        if padded:
+            lost = padding[other][at[1]]
+            counts[2, hit] += above & lost
+            counts[3, hit] += equal & lost
+    counts[0] += 1
+    return (*counts, np.ones(len(scores.query), np.bool_))
+
+
+def _beyond(found: Scores, listed: Listed, out: np.ndarray, sizes: Sizes) -> Scores:
+    """Tokens of probability 0 share the place after the k."""
+    k = listed.tokens.shape[1]
+    padding = (listed.tokens >= sizes.entries).sum(axis=1)[found.query[out]]
+    lost = found.token[out] >= sizes.entries
+    found.rank[out] = 1 + k
+    found.ties[out] = sizes.vocab - k - 1
+    found.padding_above[out] = padding
+    found.padding_ties[out] = sizes.vocab - sizes.entries - padding - lost
+    return found
+
+
+def _with_tail(
+    found: Scores, listed: Listed, before: np.ndarray, own: _Filtered, scores: Scores, sizes: Sizes
+) -> Scores:
+    """Ranks among the k and all the others."""
+    miss = np.flatnonzero(own.place < 0)
+    for name in ("rank", "ties", "padding_above", "padding_ties", "exact"):
+        getattr(found, name)[miss] = getattr(scores, name)[miss]
+    # The k were all above, and are where the lowest of them still is.
+    moved = miss[scores.logit[miss] >= own.after.min(axis=0)[scores.query[miss]]]
+    tied = miss[scores.logit[miss] == before[-1][scores.query[miss]]]
+    _recount(found, listed, before, own, np.union1d(moved, tied), sizes)
+    hit = np.flatnonzero(own.place >= 0)
+    below = hit[own.logit[hit] <= before[-1][scores.query[hit]]]
+    return _below(found, below, listed, sizes) if len(below) else found
+
+
+def _recount(
+    found: Scores,
+    listed: Listed,
+    before: np.ndarray,
+    own: _Filtered,
+    rows: np.ndarray,
+    sizes: Sizes,
+) -> None:
+    """What was counted before, less the k as they were, and the k as they are now."""
+    query, logit = found.query[rows], found.logit[rows]
+    padding = (listed.tokens >= sizes.entries).T
+    for sign, values in ((-1, before), (1, own.after)):
+        for value, lost in zip(values, padding, strict=True):
+            above, equal = value[query] > logit, value[query] == logit
+            found.rank[rows] += sign * above
+            found.ties[rows] += sign * equal
+            found.padding_above[rows] += sign * (above & lost[query])
+            found.padding_ties[rows] += sign * (equal & lost[query])
+
+
+def _below(found: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> Scores:
+    """Of the k, those that others may be above or beside now."""
+    queries, inverse = np.unique(found.query[rows], return_inverse=True)
+    tokens, logits = listed.tail(queries)
+    tail, padding = logits[inverse], tokens[inverse] >= sizes.entries
+    own = found.logit[rows, None]
+    above, equal = tail > own, tail == own
+    found.rank[rows] += above.sum(axis=1)
+    found.ties[rows] += equal.sum(axis=1)
+    found.padding_above[rows] += (above & padding).sum(axis=1)
+    found.padding_ties[rows] += (equal & padding).sum(axis=1)
+    if others := sizes.vocab - listed.total:
+        last = tail[:, -1] if tail.shape[1] else listed.logits[found.query[rows], -1]
+        lower = rows[own[:, 0] < last]
+        found.exact[lower] = False
+        found.ties[lower] += others
+    return found

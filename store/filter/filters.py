@@ -1,0 +1,165 @@
+"""A filter of the highest logits, as a value and as a file: what debiasing trains and views apply.
+
+One linear map from the k highest logits of a query to k new ones, best first: it sees ranks and
+never tokens. Source: Qureshi et al. 2024 (Refine-LM). The file is safetensors: data, no code.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self, cast, get_args
+
+import numpy as np
+
+from logitbank.errors import UsageError
+from logitbank.store.files import objects
+from logitbank.store.filter import filter_files
+from logitbank.store.filter.filter_files import FORMAT
+from logitbank.store.format.schema import Json, json_digest
+
+Mode = Literal["truncate", "keep_tail"]
+"""What becomes of tokens beyond the k highest: probability 0, or what they had."""
+MAX_K = 4096
+MAX_WEIGHT = 1e9
+"""With logits of tens, a larger one loses 1e-6 nats to rounding, which is what scores are good to;
+far larger ones leave no numbers at all."""
+_MAX_BYTES = 2 * 8 * MAX_K**2
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """q = softmax(W ℓ + b) for the k highest logits ℓ of a query; q_i is of the token at rank i."""
+
+    weight: np.ndarray
+    """W, (k, k) float64."""
+    bias: np.ndarray
+    """b, (k,) float64."""
+    mode: Mode = "keep_tail"
+    """`truncate`: other tokens get 0. `keep_tail`: q shares out the mass that the k tokens had, and
+    others keep theirs."""
+    about: Mapping[str, Json] = field(default_factory=dict)
+    """How it was made: `model`, `tokenizer`, training and data."""
+
+    def __post_init__(self) -> None:
+        k = self.bias.size
+        if self.weight.shape != (k, k) or self.bias.shape != (k,) or not 1 <= k <= MAX_K:
+            raise UsageError(
+                f"a filter has weights (k, k) and a bias (k,), with k from 1 to {MAX_K}; these are "
+                f"{self.weight.shape} and {self.bias.shape}"
+            )
+        if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
+            raise UsageError("a weight of the filter is not finite; train it again")
+        largest = max(np.abs(self.weight).max(), np.abs(self.bias).max())
+        if largest > MAX_WEIGHT:
+            raise UsageError(
+                f"a weight of the filter is {largest:.3g}, and may be {MAX_WEIGHT:.0e} at most;"
+                " train it again"
+            )
+        if self.mode not in get_args(Mode):
+            raise UsageError(
+                f"filter mode {self.mode[:80]!r} is unknown; use truncate or keep_tail"
+            )
+
+    @property
+    def k(self) -> int:
+        return len(self.bias)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether it is the identity, and keeps the tail."""
+        same = np.array_equal(self.weight, np.eye(self.k)) and not self.bias.any()
+        return same and self.mode == "keep_tail"
+
+    def is_same(self, other: "Filter") -> bool:
+        """Whether both compute the same and were made alike."""
+        return (
+            self.mode == other.mode
+            and np.array_equal(self.weight, other.weight)
+            and np.array_equal(self.bias, other.bias)
+            and json_digest(dict(self.about)) == json_digest(dict(other.about))
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of what it computes."""
+        return json_digest([self.weight.tolist(), self.bias.tolist(), self.mode])
+
+    def log_shares(self, logits: np.ndarray) -> np.ndarray:
+        """ln q (k, n) of the k highest logits (k, n), best first: a column for each query.
+
+        Rows of n are what NumPy is fast at: with (n, k) it took three times as long.
+        """
+        z = self._scores(logits)
+        z -= np.log(np.exp(z).sum(axis=0))
+        return z
+
+    def shares(self, logits: np.ndarray) -> np.ndarray:
+        """q (k, n) of the k highest logits (k, n)."""
+        z = self._scores(logits)
+        np.exp(z, out=z)
+        z /= z.sum(axis=0)
+        return z
+
+    def _scores(self, logits: np.ndarray) -> np.ndarray:
+        z: np.ndarray = self.weight @ logits
+        z += self.bias[:, None]
+        z -= z.max(axis=0)
+        return z
+
+    @classmethod
+    def identity(cls, k: int, mode: Mode = "keep_tail") -> Self:
+        """Changes nothing where the tail is kept."""
+        return cls(np.eye(k), np.zeros(k), mode, {"trained": False, "start": "identity"})
+
+    @classmethod
+    def ones(cls, k: int, mode: Mode = "truncate", *, seed: int = 0) -> Self:
+        """As published: all weights 1, and a bias drawn evenly from ±1/√k.
+
+        W ℓ is one number for every output then, so q is softmax(b) whatever the logits are: the
+        filter flattens before it is trained.
+        """
+        bound = 1 / np.sqrt(k)
+        bias = np.random.default_rng(seed).uniform(-bound, bound, k)
+        about: dict[str, Json] = {"trained": False, "start": "ones", "seed": seed}
+        return cls(np.ones((k, k)), bias, mode, about)
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file: `weight`, `bias`, and the rest as metadata. Makes its folder.
+
+        Raises
+        ------
+        UsageError
+            A file is there already.
+        """
+        from safetensors.numpy import save
+
+        metadata = {"format": FORMAT, "mode": self.mode, "about": json.dumps(dict(self.about))}
+        objects.make_root(Path(path).parent)
+        content = save({"weight": self.weight, "bias": self.bias}, metadata=metadata)
+        if not objects.write_new(Path(path), content):
+            raise UsageError(f"{path} is there already; choose another name or remove it")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file that `save` wrote.
+
+        Raises
+        ------
+        UsageError
+            It is not there, or no such filter.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise UsageError(
+                f"there is no filter at {path}; make one with `logitbank debias train`"
+            )
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            raise UsageError(
+                f"{path} is no filter of logitbank: it has {size:,} bytes, more than {_MAX_BYTES:,}"
+            )
+        try:
+            content = filter_files.parse(path.read_bytes())
+            return cls(content.weight, content.bias, cast("Mode", content.mode), content.about)
+        except (ValueError, RecursionError) as error:  # UsageError is a ValueError
+            raise UsageError(f"{path} is no filter of logitbank: {error}") from error

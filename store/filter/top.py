@@ -1,0 +1,132 @@
+"""The highest logits of a deposit's queries, as arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.errors import DamagedError, KeepLevelError, UsageError
+from logitbank.store.deposits.deposit import VERIFY, Deposit
+from logitbank.store.filter.filtering import Listed
+
+_ROWS = 1024
+_COLUMNS = ("query", "token", "logit", "logsumexp", "exact")
+
+
+class Top(NamedTuple):
+    """The highest entries of the committed queries."""
+
+    rows: np.ndarray
+    """(n,) rows of the query set."""
+    listed: Listed
+
+
+def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
+    """The `k` highest entries of every committed query.
+
+    Out of the scores where those list as many, else out of full rows, whose logits are rounded as
+    they are stored.
+
+    Parameters
+    ----------
+    scores
+        Those of `first_entries`, where they were read already.
+
+    Raises
+    ------
+    UsageError
+        There are fewer outputs.
+    KeepLevelError
+        The bank keeps fewer.
+    DamagedError
+        The scores do not list what they should.
+    """
+    layout = deposit.layout
+    if k > layout.vocab:
+        raise UsageError(
+            f"{deposit} has {layout.vocab:,} outputs, and the {k:,} highest are needed; use a"
+            f" filter of k ≤ {layout.vocab:,}"
+        )
+    own = min(layout.keep.k, layout.vocab)
+    if own < k and layout.keep.level != "full":
+        raise KeepLevelError(
+            f"{deposit} lists {own} highest tokens for each query, and {k} are needed; use a filter"
+            f" of k ≤ {own}, or extract again with --keep topk:{max(k, 64)}"
+        )
+    frame = deposit.scores().filter(first_entries(k)).collect() if scores is None else scores
+    best = frame.lazy().filter(pl.col("kind") == "top").select(_COLUMNS).collect()
+    query = best["query"].to_numpy()
+    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    wanted = min(own, k)
+    if (np.diff(starts, append=len(query)) < wanted).any() or len(np.unique(query[starts])) < len(
+        starts
+    ):
+        raise DamagedError(f"{deposit}: a query does not list {wanted} highest tokens; {VERIFY}")
+    rows = query[starts]
+    logsumexp = best["logsumexp"].to_numpy()[starts].astype(np.float64)
+    if own < k:
+        return Top(rows, _of_full_rows(deposit, rows, logsumexp, k))
+    at = starts[:, None] + np.arange(k)
+    tokens, logits = best["token"].to_numpy()[at], best["logit"].to_numpy()[at]
+
+    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _tail(deposit, rows[queries], k, own)
+
+    ranked = bool(best["exact"].all())  # a bank that was shrunk lists rounded ones too
+    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, own, tail, ranked))
+
+
+def first_entries(k: int) -> pl.Expr:
+    """Rows of scores that tell the `k` highest entries, more where some tie."""
+    return (pl.col("kind") == "top") & (pl.col("rank") <= k)
+
+
+def _tail(deposit: Deposit, rows: np.ndarray, k: int, own: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and logits (m, own − k) of the entries after the k of these rows."""
+    wanted = pl.Series(np.sort(rows), dtype=pl.Int32)
+    frame = (
+        deposit.scores()
+        .filter((pl.col("kind") == "top") & pl.col("query").is_in(wanted.implode()))
+        .select("query", "token", "logit")
+        .collect()
+    )
+    shape = (-1, own)
+    order = np.argsort(frame["query"].to_numpy().reshape(shape)[:, 0])
+    order = order[np.searchsorted(np.sort(rows), rows)]
+    tokens = frame["token"].to_numpy().reshape(shape)[order, k:]
+    logits = frame["logit"].to_numpy().reshape(shape)[order, k:]
+    return tokens, logits.astype(np.float64)
+
+
+def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: int) -> Listed:
+    tokens, values = np.empty((len(rows), k), np.int32), np.empty((len(rows), k))
+    for start in range(0, len(rows), _ROWS):
+        part = slice(start, start + _ROWS)
+        tokens[part], values[part] = _best(deposit.logprobs(rows[part]), k)
+
+    def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked, vocab = rows[queries], deposit.layout.vocab
+        found = (np.empty((len(asked), vocab - k), np.int32), np.empty((len(asked), vocab - k)))
+        for start in range(0, len(asked), _ROWS):
+            part = slice(start, start + _ROWS)
+            best = _best(deposit.logprobs(asked[part]), vocab)
+            found[0][part] = best[0][:, k:]
+            found[1][part] = best[1][:, k:] + logsumexp[queries[part], None]
+        return found
+
+    logits = values + logsumexp[:, None]
+    return Listed(tokens, logits, logsumexp, deposit.layout.vocab, tail, ranked=False)
+
+
+def _best(logprobs: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and log-probabilities (m, k) of the highest entries, equal ones by token."""
+    tokens = np.broadcast_to(np.arange(logprobs.shape[1]), logprobs.shape)
+    if k < logprobs.shape[1]:
+        tokens = np.argpartition(-logprobs, k - 1, axis=1)[:, :k]
+        last = np.take_along_axis(logprobs, tokens, axis=1).min(axis=1)
+        for row in np.flatnonzero((logprobs >= last[:, None]).sum(axis=1) > k):  # a tie is cut
+            pool = np.flatnonzero(logprobs[row] >= last[row])
+            tokens[row] = pool[np.argsort(-logprobs[row, pool], kind="stable")[:k]]
+    values = np.take_along_axis(logprobs, tokens, axis=1)
+    order = np.lexsort((tokens, -values), axis=1)
+    return np.take_along_axis(tokens, order, axis=1), np.take_along_axis(values, order, axis=1)

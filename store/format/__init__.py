@@ -1,0 +1,1 @@
+"""The format of a bank: names, layouts, commits, shards."""

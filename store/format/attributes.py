@@ -1,0 +1,135 @@
+"""A deposit's attributes: `DepositSpec` as JSON and back. What the reader gets may be hostile."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
+from logitbank.store.format.schema import CheckpointId, DepositSpec, Json, Keep, Layout
+
+QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
+MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
+MAX_INT = 2**63 - 1
+DIGESTS = ("weights", "tokenizer", "adapter_weights")
+ARRAY = "array"
+"""Digest of the logits themselves, where nobody named the weights that they are of."""
+
+
+def to_attributes(spec: DepositSpec) -> dict[str, Any]:
+    """JSON value of a spec; `from_attributes` is its inverse."""
+    checkpoint, layout = spec.checkpoint, spec.layout
+    return {
+        "model": checkpoint.model,
+        "run": checkpoint.run,
+        "run_seed": checkpoint.run_seed,
+        "step": checkpoint.step,
+        "query_set": spec.query_set,
+        "queries": layout.queries,
+        "vocab": layout.vocab,
+        "vocab_entries": spec.vocab_entries,
+        "dtype": layout.dtype,
+        "keep": layout.keep.level,
+        "keep_k": layout.keep.k,
+        "block_rows": layout.block_rows,
+        **({} if layout.codec == "zstd" else {"codec": layout.codec}),
+        "provenance": dict(spec.provenance),
+    }
+
+
+def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
+    """The spec that `to_attributes` wrote.
+
+    Raises
+    ------
+    DamagedError
+        A field is missing or cannot be what a deposit says.
+    """
+    try:
+        return _parse(attributes)
+    except (KeyError, TypeError, ValueError, LogitbankError) as error:
+        raise DamagedError(
+            f"{where}/zarr.json does not describe a deposit ({error!r}); run `logitbank verify`"
+        ) from error
+
+
+def _parse(a: Any) -> DepositSpec:
+    sizes = {name: a[name] for name in ("queries", "vocab", "vocab_entries", "block_rows")}
+    sizes["keep_k"] = a["keep_k"]
+    for name, value in sizes.items():
+        if type(value) is not int or not 1 <= value <= MAX_SIZE:
+            raise ValueError(f"{name} is {value!r}")
+    if sizes["vocab_entries"] > sizes["vocab"]:
+        raise ValueError(f"vocab_entries is {a['vocab_entries']}, of {a['vocab']} outputs")
+    for name in ("run_seed", "step"):
+        if a[name] is not None and (type(a[name]) is not int or not -MAX_INT <= a[name] <= MAX_INT):
+            raise ValueError(f"{name} is {a[name]!r}")
+    for name in ("model", "run", "query_set"):
+        if not isinstance(a[name], str):
+            raise ValueError(f"{name} is {a[name]!r}")
+    if not QUERY_SET.fullmatch(a["query_set"]):
+        raise ValueError(f"query_set is {a['query_set']!r}")
+    if a["dtype"] not in ("float16", "float32"):
+        raise ValueError(f"dtype is {a['dtype']!r}")
+    if (codec := a.get("codec", "zstd")) not in ("blosc", "zstd"):
+        raise ValueError(f"codec is {codec!r}")
+    if a["keep"] not in ("full", "topk", "options"):
+        raise ValueError(f"keep is {a['keep']!r}")
+    if not isinstance(a["provenance"], dict):
+        raise ValueError(f"provenance is {a['provenance']!r}")
+    return DepositSpec(
+        CheckpointId(a["model"], a["run"], a["step"], a["run_seed"]),
+        a["query_set"],
+        Layout(
+            *(a["queries"], a["vocab"], a["dtype"]),
+            *(Keep(a["keep"], a["keep_k"]), a["block_rows"], codec),
+        ),
+        a["vocab_entries"],
+        a["provenance"],
+    )
+
+
+def compared(spec: DepositSpec) -> dict[str, Json]:
+    """What must be equal wherever a deposit is continued or joined with another."""
+    made, layout = spec.provenance, spec.layout
+    return {
+        **{name: made.get(name) for name in (*DIGESTS, ARRAY, "compute_dtype")},
+        "dtype": layout.dtype,
+        "vocab": layout.vocab,
+        "vocab_entries": spec.vocab_entries,
+        "queries": layout.queries,
+        "run_seed": spec.checkpoint.run_seed,
+    }
+
+
+def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
+    """Refuse to continue a deposit that is something else than what is asked.
+
+    Raises
+    ------
+    BankError
+        Weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed differ.
+    KeepLevelError
+        It keeps less than is asked.
+    """
+    other = "use another bank, run name or checkpoint"
+    wanted = compared(asked)
+    for name, was in compared(stored).items():
+        here = wanted[name]
+        if was == here:
+            continue
+        if name in DIGESTS:
+            raise BankError(
+                f"{where} was made with {name} digest {was}, not {here}:"
+                f" not the same {name}; {other}"
+            )
+        if name == ARRAY:
+            raise BankError(
+                f"{where} holds other logits (array digest {was}, not {here}); deposit these"
+                " as another step, run or model, or in another bank"
+            )
+        raise BankError(f"{where} has {name} {was}, not {here}; ask for {was}, or {other}")
+    if not stored.layout.keep.covers(asked.layout.keep):
+        raise KeepLevelError(
+            f"{where} keeps {stored.layout.keep}, which does not cover {asked.layout.keep};"
+            f" ask for --keep {stored.layout.keep}, or use another bank"
+        )

@@ -1,0 +1,170 @@
+"""What is committed in one deposit: the only thing that readers trust.
+
+A block exists when `commits/<block>.json` does; a sealed deposit has `commits/seal.json` instead;
+a part with scores of further options has `commits/options-<digest>.json`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from logitbank.errors import DamagedError
+from logitbank.store.files import checked, objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format.schema import Json
+from logitbank.store.remote import mirror
+
+SEAL = "seal"
+_BLOCK = re.compile(r"(0|[1-9]\d{0,8})\.json")
+_OPTIONS = re.compile(r"(options-[0-9a-f]{12})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed state of a deposit at one moment."""
+
+    sealed: bool
+    blocks: frozenset[int]
+    """Committed blocks; all of them where sealed."""
+    options: tuple[str, ...]
+    """Names of the committed parts with scores of further options."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the commits in force."""
+        blocks = (SEAL,) if self.sealed else tuple(str(b) for b in sorted(self.blocks))
+        return (*blocks, *self.options)
+
+    @property
+    def score_parts(self) -> tuple[str, ...]:
+        """Files with scores, relative to the deposit."""
+        blocks = ("all",) if self.sealed else tuple(str(b) for b in sorted(self.blocks))
+        return tuple(f"scores/{name}.parquet" for name in (*blocks, *self.options))
+
+
+def committed(deposit: Path, *, blocks: int) -> Committed:
+    """List the commits of a deposit of `blocks` blocks."""
+    seal = objects.plain_path(deposit, f"commits/{SEAL}.json")
+    names = [entry.name for entry in objects.entries(deposit / "commits")]
+    options = tuple(match[1] for name in names if (match := _OPTIONS.fullmatch(name)))
+    # Looked for after the listing: a seal removes block commits only once it exists, so where it
+    # does not exist now, the listing missed none.
+    if seal.exists():
+        return Committed(True, frozenset(range(blocks)), options)
+    listed = (int(match[1]) for name in names if (match := _BLOCK.fullmatch(name)))
+    return Committed(False, frozenset(b for b in listed if b < blocks), options)
+
+
+def commit(deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object) -> bool:
+    """Create a commit exclusively. Returns False where another writer created it."""
+    path = objects.plain_path(deposit, f"commits/{name}.json")
+    return objects.write_new(path, document(deposit, name, objects_=objects_, **fields))
+
+
+def document(
+    deposit: Path, name: str, *, objects_: Mapping[str, Digest], **fields: object
+) -> bytes:
+    """The bytes of a commit that is made now. A seal names its deposit by the digest of that."""
+    content = {
+        **({} if name == SEAL else {"deposit": folder_of(deposit)}),
+        **fields,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "objects": {path: value._asdict() for path, value in sorted(objects_.items())},
+    }
+    return objects.signed(content, content)
+
+
+def folder_of(deposit: Path) -> str:
+    """A deposit's folder, relative to its bank."""
+    return "/".join(deposit.parts[-4:])
+
+
+def read(deposit: Path, name: str) -> dict[str, Any]:
+    """Fields of a commit.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such commit, or a seal has just replaced it.
+    DamagedError
+        It is not what was written there, or is the commit of another deposit.
+    """
+    path = objects.plain_path(deposit, f"commits/{name}.json")
+    mirror.ensure_here(path)
+    content = checked.document(path)
+    named = content.get("deposit", folder_of(deposit))  # the first banks' commits name none
+    if named != folder_of(deposit):
+        raise DamagedError(
+            f"{path} is a commit of {named!r}: it was moved or swapped; put it back, or run"
+            " `logitbank verify --repair`"
+        )
+    return content
+
+
+def engine_of(commit: Mapping[str, Any], block: int) -> Json:
+    """What computed a block, by its own commit or by the seal."""
+    engine: Json = commit.get("engine")
+    for first, later in _engine_runs(commit):
+        engine = later if first <= block else engine
+    return engine
+
+
+def engines_of(commit: Mapping[str, Any]) -> list[Json]:
+    """What computed the blocks that a commit is about."""
+    return [engine for _, engine in _engine_runs(commit)] or [commit.get("engine")]
+
+
+def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:
+    """First blocks of each engine, ascending, where a seal names several."""
+    listed = commit.get("engines")
+    entries = listed if isinstance(listed, list) else []
+    pairs = (e for e in entries if isinstance(e, list) and len(e) == 2 and type(e[0]) is int)
+    return [(first, engine) for first, engine in pairs]
+
+
+def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
+    """Digests of the objects that a commit vouches for, by path relative to the deposit.
+
+    A commit is read again only where its file is another than before.
+
+    Raises
+    ------
+    FileNotFoundError, DamagedError
+        As `read`; or a seal is not of the deposit's attributes.
+    """
+    path = objects.plain_path(deposit, f"commits/{name}.json")
+    mirror.ensure_here(path)
+    stamp = checked.stamp_of(path)
+    told = (_lasting if stamp.settled else _listed)(deposit, name, stamp)
+    attributes = objects.plain_path(deposit, "zarr.json")
+    if name == SEAL and checked.unsound({attributes: told.get("zarr.json", Digest("", 0))}):
+        raise DamagedError(
+            f"{deposit}/commits/{SEAL}.json is not the seal of the zarr.json there: one of the two"
+            " was moved or swapped; put it back, or run `logitbank verify --repair`"
+        )
+    return told
+
+
+def _listed(deposit: Path, name: str, _: checked.Stamp) -> Mapping[str, Digest]:
+    listed = read(deposit, name).get("objects")
+    try:
+        return {path: objects.told_digest(value) for path, value in listed.items()}  # type: ignore[union-attr]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(
+            f"{deposit}/commits/{name}.json lists no objects with digests; run `logitbank verify`"
+        ) from error
+
+
+_lasting = lru_cache(maxsize=1024)(_listed)
+
+
+def vouched(deposit: Path, state: Committed) -> dict[str, Digest]:
+    """Digests of all objects that the commits in force vouch for; raises as `digests`."""
+    found: dict[str, Digest] = {}
+    for name in state.names:
+        found |= digests(deposit, name)
+    return found

@@ -1,0 +1,224 @@
+"""What lies in a bank, object by object: `index.json`, for readers at a URL that cannot list.
+
+Pure: it opens no file and asks no server. An index may come from a stranger, so nothing in it is
+believed that is not checked.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logitbank.errors import DamagedError, UsageError
+from logitbank.store.files.checked import tells_itself
+from logitbank.store.files.objects import SELF_DIGEST, Digest, digest_of, signed, told_digest
+
+NAME = "index.json"
+MAX_BYTES = 64 * 2**20
+"""Of an index. 154 checkpoints of 15,840 queries at level full take about 1.5 MB."""
+MAX_PARTS = 100
+MAX_TEXT = 16 * 2**20
+_VERSION = 1
+_PART = r"(?!\.|__)[A-Za-z0-9._%-]{1,255}"
+_DEPOSIT = rf"{_PART}/{_PART}/(?:release|0|[1-9]\d{{0,18}})/q-[0-9a-f]{{16}}"
+_COMMIT = r"seal|(?:0|[1-9]\d{0,8})|options-[0-9a-f]{12}"
+_TEXTS = rf"""
+    zarr\.json
+  | queries/q-[0-9a-f]{{16}}\.parquet\.sha256
+  | prompts/{_PART}\.parquet\.sha256
+  | {_PART}(?:/{_PART}){{0,2}}/zarr\.json
+  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs/|logsumexp/)?zarr\.json|commits/(?:{_COMMIT})\.json)
+"""
+_DATA = rf"""
+    queries/q-[0-9a-f]{{16}}\.parquet
+  | prompts/{_PART}-[0-9a-f]{{12}}\.parquet
+  | (?P<deposit>{_DEPOSIT})/(?:logprobs/c/(?:0|[1-9]\d{{0,8}})/0|logsumexp/c/0
+        |scores/(?:all|(?:0|[1-9]\d{{0,8}})|options-[0-9a-f]{{12}})\.parquet)
+"""
+TEXT = re.compile(_TEXTS, re.VERBOSE)
+"""Paths of the small objects whose text an index repeats."""
+DATA = re.compile(_DATA, re.VERBOSE)
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """One object of a bank."""
+
+    digest: Digest
+    text: str | None = None
+    """What it says; None of data."""
+    part: int = 1
+    """In which part of the bank it lies; see `part_url`."""
+
+
+Objects = Mapping[str, Object]
+"""Objects by path relative to the bank."""
+
+
+def text_object(text: str, *, part: int = 1) -> Object:
+    return Object(digest_of(text.encode()), text, part)
+
+
+def is_object(path: str) -> bool:
+    """Whether a bank may hold an object of this path."""
+    return len(path) <= 1024 and bool(TEXT.fullmatch(path) or DATA.fullmatch(path))
+
+
+def deposit_of(path: str) -> str | None:
+    """The deposit that an object belongs to; None of tables and groups."""
+    match = TEXT.fullmatch(path) or DATA.fullmatch(path)
+    return match["deposit"] if match else None
+
+
+def part_url(url: str, part: int) -> str:
+    """Where part 2, 3, … of a bank lies: `<url>-2`; a Hub's revision stays at the end."""
+    if part == 1:
+        return url
+    place, at, revision = url.partition("@") if url.startswith("hf:") else (url, "", "")
+    return f"{place}-{part}{at}{revision}"
+
+
+def render(objects: Objects, *, parts: int = 1) -> bytes:
+    """The bytes of an index; the same for the same objects.
+
+    Raises
+    ------
+    UsageError
+        They are more than readers take.
+    """
+    listed = {
+        path: value.digest._asdict() | ({} if value.text is None else {"text": value.text})
+        for path, value in sorted(objects.items())
+    }
+    document = {"index": _VERSION, "parts": parts, "objects": listed}
+    data = signed(document, document)
+    if len(data) > MAX_BYTES:
+        raise UsageError(
+            f"the index of {len(objects):,} objects has {len(data):,} bytes, and readers take"
+            f" {MAX_BYTES:,}; push the bank to several places, in parts (--model, --steps)"
+        )
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index as it was read."""
+
+    objects: Objects
+    parts: int = 1
+    """How many places the bank is divided among; only the first place's index knows."""
+
+
+def parse(data: bytes, *, where: str, part: int = 1) -> Index:
+    """Read an index and check everything that can be checked without the data.
+
+    Raises
+    ------
+    DamagedError
+        It is too large or no index, lists a path that no bank has or an impossible size, or a text
+        is not what its digest says.
+    """
+    if len(data) > MAX_BYTES:
+        raise DamagedError(f"{where} has {len(data):,} bytes; an index has at most {MAX_BYTES:,}")
+    try:
+        document = json.loads(data)
+        if document["index"] != _VERSION:
+            raise ValueError(f"it is of version {document['index']!r}")
+        if SELF_DIGEST in document and not tells_itself(data, document):
+            raise ValueError("its SHA-256 is not the one that it tells of itself")
+        parts = document.get("parts", 1)
+        if type(parts) is not int or not 1 <= parts <= MAX_PARTS:
+            raise ValueError(f"parts is {parts!r}")
+        listed = document["objects"].items()
+        return Index({path: _object(path, value, part) for path, value in listed}, parts)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(
+            f"{where} is no index of a bank ({str(error)[:200]}); ask its publisher to push again"
+        ) from error
+
+
+def _object(path: str, value: Any, part: int) -> Object:
+    digest = Digest(value["sha256"], value["bytes"])
+    if not is_object(path):
+        raise ValueError(f"{path!r} is no path of a bank")
+    if type(digest.bytes) is not int or not 0 <= digest.bytes < 2**53:
+        raise ValueError(f"{path}: bytes is {digest.bytes!r}")
+    if type(digest.sha256) is not str or not _HEX.fullmatch(digest.sha256):
+        raise ValueError(f"{path}: sha256 is {digest.sha256!r}")
+    text = value.get("text")
+    if (text is not None) != bool(TEXT.fullmatch(path)):
+        raise ValueError(f"{path}: texts belong to JSON objects, and all of those have one")
+    if text is not None and digest_of(text.encode()) != digest:
+        raise ValueError(f"{path}: its text has another digest")
+    return Object(digest, text, part)
+
+
+def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
+    """Data that the commits among `texts` vouch for, by path relative to the bank.
+
+    Raises
+    ------
+    DamagedError
+        A commit is not what commits look like.
+    """
+    found: dict[str, Digest] = {}
+    for path, text in texts.items():
+        deposit, slash, name = path.rpartition("/commits/")
+        if not slash:
+            continue
+        try:
+            for relative, value in json.loads(text)["objects"].items():
+                if DATA.fullmatch(target := f"{deposit}/{relative}"):
+                    found[target] = told_digest(value)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DamagedError(f"{path} is no commit ({error!r}); {name} was not read") from error
+    return found
+
+
+def in_force(objects: Objects) -> dict[str, Object]:
+    """Without what a seal has replaced: commits of blocks, and their parts of scores."""
+    sealed = {
+        p.removesuffix("commits/seal.json") for p in objects if p.endswith("commits/seal.json")
+    }
+    return {p: v for p, v in objects.items() if not is_replaced(p, sealed)}
+
+
+_OF_BLOCK = re.compile(r"(.+/)(?:commits/\d+\.json|scores/\d+\.parquet)")
+
+
+def is_replaced(path: str, sealed: Iterable[str]) -> bool:
+    """Whether an object is one of those that the seal of `sealed` deposits (`…/`) replaces."""
+    match = _OF_BLOCK.fullmatch(path)
+    return match is not None and match[1] in sealed
+
+
+def complete(
+    listing: Mapping[str, int],
+    known: Objects,
+    read: Callable[[list[str]], list[bytes]],
+) -> dict[str, Object]:
+    """Objects of a place that can list, with or without an index: what its commits vouch for.
+
+    Parameters
+    ----------
+    listing
+        Bytes of everything that lies there, by path.
+    known
+        What the index of that place says.
+    read
+        Called with paths of small objects that the index does not know; gives their bytes.
+    """
+    there = {path: size for path, size in listing.items() if is_object(path)}
+    # The bank's own attributes are the one object that may change.
+    found = {p: v for p, v in known.items() if there.get(p) == v.digest.bytes and p != "zarr.json"}
+    unknown = [p for p in there if p not in found]
+    texts = [p for p in unknown if TEXT.fullmatch(p) and there[p] <= MAX_TEXT]
+    new = {p: data.decode() for p, data in zip(texts, read(texts), strict=True)}
+    found |= {p: text_object(text) for p, text in new.items()}
+    digests = {p: d for p, d in vouched(new).items() if there.get(p) == d.bytes}
+    found |= {p: Object(d) for p, d in digests.items() if p not in found}
+    tables = [p for p in unknown if deposit_of(p) is None and DATA.fullmatch(p)]
+    found |= {p: Object(digest_of(data)) for p, data in zip(tables, read(tables), strict=True)}
+    return in_force(found)

@@ -1,0 +1,194 @@
+"""One shard, and what is compared before anything in it is decoded.
+
+Its size is the committed one, its index and each inner chunk that is used have the CRC-32C written
+beside them. A shard is data from strangers all the same: a Zstandard frame of 61 kB can hold 2 GB.
+Every inner chunk of a bank has one size, so a frame that tells another, or none, is refused.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import google_crc32c
+import numpy as np
+
+from logitbank.store.files.objects import Digest, digest_of
+from logitbank.store.format.schema import Layout
+
+_MAGIC = b"\x28\xb5\x2f\xfd"
+_ABSENT = np.uint64(2**64 - 1)
+HEADER = 18
+"""Bytes that the longest frame header takes."""
+CHECKSUM = 4
+"""Bytes of CRC-32C after each frame, and after the index."""
+WHOLE = 2**18
+"""Bytes up to which a shard is read whole and compared by its SHA-256, which takes 0.2 ms.
+
+Of small shards many have one size, so that it does not tell them apart.
+"""
+_SOUND = google_crc32c.value(bytes(CHECKSUM))
+"""CRC-32C of any bytes that their own CRC-32C follows."""
+Read = Callable[[int, int], bytes]
+"""So many bytes of a shard from an offset on; fewer where it is shorter."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard whose size and index are as they were committed."""
+
+    layout: Layout
+    index: np.ndarray
+    """(n, 2) uint64: offset and length of each inner chunk, checksum included."""
+    read: Read
+
+    def frames(self, chunks: Sequence[int]) -> Iterator[tuple[int, memoryview]]:
+        """Compressed inner chunks with their numbers, as they follow each other in the shard.
+
+        Raises
+        ------
+        ValueError
+            One is not there, or is not what was written.
+        """
+        for chunk in chunks:
+            if self.index[chunk, 0] == _ABSENT:
+                raise ValueError(f"inner chunk {chunk} is not there")
+        for span in _adjacent(self.index, chunks):
+            start, end = self.index[span[0], 0], self.index[span[-1]].sum()
+            data = self.read(int(start), int(end - start))
+            for chunk in span:
+                offset, length = int(self.index[chunk, 0] - start), int(self.index[chunk, 1])
+                frame = data[offset : offset + length]  # no copy where it is all of them
+                check_frame(frame[:HEADER], length, self.layout)
+                if len(frame) != length or google_crc32c.value(frame) != _SOUND:
+                    raise ValueError(f"the CRC-32C of inner chunk {chunk} is not the written one")
+                yield chunk, memoryview(frame)[:-CHECKSUM]
+
+
+def index_offset(size: int | None, committed: Digest, layout: Layout) -> int:
+    """Where in a shard of `size` bytes its index begins; None where only reading it tells its size.
+
+    Raises
+    ------
+    ValueError
+        The size is not the committed one, or none of a shard of this layout.
+    """
+    if size not in (None, committed.bytes):
+        raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
+    offset = committed.bytes - _index_bytes(layout) - CHECKSUM
+    if offset < 0:
+        raise ValueError("it is shorter than its index")
+    return offset
+
+
+def _index_bytes(layout: Layout) -> int:
+    (rows, tokens), (height, width) = layout.shard_shape, layout.chunk_shape
+    return 16 * (rows // height) * (tokens // width)
+
+
+def shard(read: Read, size: int | None, committed: Digest, layout: Layout) -> Shard:
+    """A shard, once its size and index have been compared; None where only reading tells its size.
+
+    Raises
+    ------
+    ValueError
+        It is not what was committed, or no shard of this layout.
+    """
+    start, length = index_offset(size, committed, layout), _index_bytes(layout)
+    if committed.bytes <= WHOLE:
+        whole = read(0, committed.bytes)
+        if digest_of(whole) != committed:
+            raise ValueError("its SHA-256 is not the committed one")
+        read = lambda offset, count: whole[offset : offset + count]  # noqa: E731
+    data = read(start, length + CHECKSUM)
+    if len(data) != length + CHECKSUM or google_crc32c.value(data) != _SOUND:
+        raise ValueError("the CRC-32C of its index is not the written one")
+    index = np.frombuffer(data, "<u8", length // 8).reshape(-1, 2)
+    offsets, lengths = index[index[:, 0] != _ABSENT].T
+    if ((offsets > start) | (lengths > start - np.minimum(offsets, start)) | (lengths < 6)).any():
+        raise ValueError("an inner chunk lies outside it")
+    return Shard(layout, index, read)
+
+
+def decode(frame: memoryview, layout: Layout, into: np.ndarray) -> None:
+    """Decode an inner chunk whose frame was looked at into an array of its shape.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        It cannot be decoded.
+    """
+    from numcodecs import blosc, zstd  # tens of ms, which scores need not wait for
+
+    (blosc if layout.codec == "blosc" else zstd).decompress(frame, into)
+
+
+def _adjacent(index: np.ndarray, chunks: Sequence[int]) -> list[list[int]]:
+    """Inner chunks that follow each other without a gap, together: one request for each list."""
+    spans: list[list[int]] = []
+    for chunk in sorted(chunks, key=lambda chunk: int(index[chunk, 0])):
+        if spans and index[chunk, 0] == index[spans[-1][-1]].sum():
+            spans[-1].append(chunk)
+        else:
+            spans.append([chunk])
+    return spans
+
+
+def inner_bytes(layout: Layout) -> int:
+    """Of every inner chunk, decompressed."""
+    return int(np.prod(layout.chunk_shape)) * np.dtype(layout.dtype).itemsize
+
+
+def frame_bytes(header: bytes) -> int | None:
+    """The size that a Zstandard frame tells of its content; None where it tells none.
+
+    Parameters
+    ----------
+    header
+        Its first `HEADER` bytes, or all of it. The form is that of RFC 8878, section 3.1.1.
+
+    Examples
+    --------
+    >>> frame_bytes(bytes.fromhex("28b52ffd2460"))
+    96
+    """
+    if len(header) < 6 or header[:4] != _MAGIC:
+        return None
+    descriptor = header[4]
+    single = bool(descriptor & 0x20)
+    size = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
+    start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+    field = header[start : start + size]
+    if not size or len(field) < size:
+        return None
+    return int.from_bytes(field, "little") + (256 if size == 2 else 0)
+
+
+def blosc_bytes(header: bytes, length: int) -> int | None:
+    """The size that a Blosc frame of `length` bytes tells of its content; None if it tells none.
+
+    Its header has 16 bytes: four of versions and flags, then the sizes of content, block and frame.
+
+    Examples
+    --------
+    >>> blosc_bytes(bytes.fromhex("02011402" "60000000" "60000000" "30000000"), 48)
+    96
+    """
+    if len(header) < 16 or int.from_bytes(header[12:16], "little") != length:
+        return None
+    return int.from_bytes(header[4:8], "little")
+
+
+def check_frame(header: bytes, length: int, layout: Layout) -> None:
+    """Raise ValueError unless an inner chunk tells that its content has the expected size.
+
+    Parameters
+    ----------
+    header
+        Its first `HEADER` bytes, or all of it.
+    length
+        Its bytes, checksum included.
+    """
+    blosc_, expected = layout.codec == "blosc", inner_bytes(layout)
+    told = blosc_bytes(header, length - CHECKSUM) if blosc_ else frame_bytes(header)
+    if told != expected:
+        what = "no size" if told is None else f"{told:,} bytes"
+        raise ValueError(f"an inner chunk tells {what}, and all have {expected:,}")

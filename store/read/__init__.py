@@ -1,0 +1,1 @@
+"""What is read from whole banks: frames, SQL, arrays, rows."""

@@ -1,0 +1,66 @@
+"""Options that prompts name and full rows hold, but no scores: told, and not left out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.errors import BankError
+from logitbank.store.deposits import tables
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.remote import mirror
+
+
+def require_scored(
+    root: Path, name: str, prompts: pl.LazyFrame, deposits: Sequence[Deposit]
+) -> None:
+    """Refuse to answer about prompts of which some deposit with full rows lacks an option's scores.
+
+    They were named after it was made, and `Bank.rescore` reads them from its rows. Deposits that
+    keep less cannot be helped, and are not looked at.
+
+    Raises
+    ------
+    BankError
+        Says how many scores are lacking, of which deposits, and what to run.
+    """
+    full = [deposit for deposit in deposits if deposit.layout.keep.level == "full"]
+    counts = _lacking(root, prompts, full) if full else []
+    lacking = [(deposit, count) for deposit, count in zip(full, counts, strict=True) if count]
+    if not lacking:
+        return
+    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    copy = mirror.mirror_of(root)
+    first = f"`logitbank pull {copy.url} FOLDER`, then " if copy else ""
+    raise BankError(
+        f"{lacking[0][0]}{more} lack{'' if more else 's'} scores of"
+        f" {sum(count for _, count in lacking):,} options that prompt set {name!r} named later; run"
+        f" {first}`logitbank rescore {'FOLDER' if copy else root}`, which reads them from full rows"
+    )
+
+
+def _lacking(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list[int]:
+    """How many scores of these prompts' options each deposit lacks of its committed rows."""
+    named = {d.query_set: tables.named_tokens(root, d.query_set) for d in full}
+    listed = [d.option_scores().select("query", "token") for d in full]
+    # Counts first, which are read in a tenth of the time: of what was named only some is listed,
+    # or as much, where all is.
+    counts = [frame["len"][0] for frame in pl.collect_all([one.select(pl.len()) for one in listed])]
+    wanted = {
+        name: prompts.filter(pl.col("query_set") == name)
+        .select("row", "token")
+        .drop_nulls()
+        .unique()
+        for name in named
+    }
+    found = []
+    for deposit, own, count in zip(full, listed, counts, strict=True):
+        layout, blocks = deposit.layout, pl.Series(sorted(deposit.committed()), dtype=pl.Int32)
+        committed = (pl.col("row") // layout.block_rows).is_in(blocks.implode())
+        if count == len(named[deposit.query_set].filter(committed)):
+            found.append(0)
+            continue
+        pairs = wanted[deposit.query_set].filter(committed)
+        absent = pairs.join(own, left_on=["row", "token"], right_on=["query", "token"], how="anti")
+        found.append(absent.select(pl.len()).collect().item())
+    return found

@@ -1,0 +1,102 @@
+"""Who made what from what: the provenance of deposits as a table, and as one document."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from logitbank.store.change.about import own_fields, sources_of
+from logitbank.store.deposits import tables
+from logitbank.store.format import commits
+from logitbank.store.format.schema import Json
+
+if TYPE_CHECKING:
+    from logitbank.store.bank import Bank
+    from logitbank.store.deposits.deposit import Deposit
+
+_SCHEMA = pl.Schema(
+    {
+        "model": pl.String,
+        "run": pl.String,
+        "field": pl.String,  # with a point where it is in an object: source.revision
+        "value": pl.String,  # text as it is, anything else as JSON
+        "deposits": pl.Int64,
+        "first_step": pl.Int64,  # null for a release
+        "last_step": pl.Int64,
+    }
+)
+
+
+def provenance_table(bank: "Bank") -> pl.DataFrame:
+    """See `Bank.provenance`."""
+    rows = [
+        (d.checkpoint.model, d.checkpoint.run, field, value, d.checkpoint.step)
+        for d in bank.deposits()
+        for field, value in _fields(d)
+    ]
+    names = ("model", "run", "field", "value", "step")
+    schema = {name: _SCHEMA.get(name, pl.Int64()) for name in names}
+    return (
+        pl.DataFrame(rows, schema=schema, orient="row")
+        .group_by("model", "run", "field", "value", maintain_order=True)
+        .agg(
+            deposits=pl.len().cast(pl.Int64),
+            first_step=pl.col("step").min(),
+            last_step=pl.col("step").max(),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+    )
+
+
+def provenance_document(bank: "Bank") -> dict[str, Any]:
+    """All that a bank says of where it is from, for JSON.
+
+    Returns
+    -------
+    title, licence, citation, written_by; `sources`, the banks that it was joined or shrunk from;
+    `query_sets` with their tokenizers; `prompts`, the tables of each prompt set; `deposits`, each
+    with its attributes and the engines of its blocks.
+    """
+    deposits = bank.deposits()
+    prompts: dict[str, list[str]] = {}
+    for file in tables.prompt_files(bank.path):
+        prompts.setdefault(file.name, []).append(file.digest)
+    return {
+        "format": bank.attributes["format"],
+        **own_fields(bank.attributes),
+        "written_by": str(bank.attributes.get("written_by", "")),
+        "sources": sources_of(bank.attributes),
+        "query_sets": {
+            name: {
+                "queries": tables.query_count(bank.path, name),
+                "tokenizer": tables.tokenizer_of(bank.path, name),
+            }
+            for name in tables.query_set_names(bank.path)
+        },
+        "prompts": prompts,
+        "deposits": [{**d.attributes, "engines": _engines(d)} for d in deposits],
+    }
+
+
+def _fields(deposit: "Deposit") -> Iterator[tuple[str, str]]:
+    yield from _flat(deposit.spec.provenance)
+    engines = _engines(deposit)
+    if engines not in ([], [str(deposit.spec.provenance.get("engine"))]):
+        yield "engines of blocks", ", ".join(engines)
+
+
+def _flat(made: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in made.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _engines(deposit: "Deposit") -> list[str]:
+    """Engines that the commits of blocks name."""
+    state = deposit.state()
+    names = [name for name in state.names if name not in state.options]
+    found = [commits.engines_of(commits.read(deposit.path, name)) for name in names]
+    return sorted({str(engine) for engines in found for engine in engines})

@@ -1,0 +1,93 @@
+"""One row per checkpoint × prompt × option, lazily: prompts joined with scores.
+
+One scan per deposit with its names as literals, and one packed integer key: 154 checkpoints ×
+15,840 prompts × 3 options take 1.0 s on 2 busy cores. One scan of all files joined on their path
+took 1.6 s, a join on (row, token) 1.2 s.
+"""
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from logitbank.store.deposits.deposit import Deposit, check_scores
+from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
+
+_COUNTS = ("rank", "ties", "padding_above", "padding_ties", "exact")
+VALUES = pl.Schema(
+    {
+        "logit": pl.Float32(),
+        "logsumexp": pl.Float64(),
+        "logprob": pl.Float64(),
+        **{name: SCORES_SCHEMA[name] for name in _COUNTS},
+    }
+)
+_CHECKPOINT = pl.Schema(
+    {"model": pl.String, "run": pl.String, "run_seed": pl.Int64, "step": pl.Int64}
+)
+
+
+FEW = 4
+"""Tokens that are compared one by one while a score is read."""
+
+
+def scan(
+    prompts: pl.LazyFrame, deposits: Iterable[Deposit], *, tokens: pl.Series | None = None
+) -> pl.LazyFrame:
+    """Join a prompt set with the committed scores of deposits.
+
+    Parameters
+    ----------
+    prompts
+        Columns of `PROMPTS_SCHEMA`, then the prompt set's own.
+    deposits
+        At least one.
+    tokens
+        The tokens of `prompts`, where they are so few that others are better not read.
+
+    Returns
+    -------
+    Columns model, run, run_seed, step, those of `prompts`, logit, logsumexp, logprob (nats,
+    float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact. In no fixed order
+    of rows.
+    """
+    by_query_set: dict[str, list[pl.LazyFrame]] = {}
+    deposits = list(deposits)
+    checked = check_scores(deposits)
+    for deposit in deposits:
+        scores = _option_scores(deposit, tokens, checked=checked)
+        by_query_set.setdefault(deposit.query_set, []).append(scores)
+    joined = [
+        pl.concat(scores).join(
+            prompts.filter(pl.col("query_set") == name).with_columns(_key("row")), on="_key"
+        )
+        for name, scores in by_query_set.items()
+    ]
+    columns = [*_CHECKPOINT, *prompts.collect_schema().names(), *VALUES]
+    return (
+        pl.concat(joined)
+        .with_columns(logprob=_float64("logit") - _float64("logsumexp"))
+        .select(columns)
+    )
+
+
+def _option_scores(deposit: Deposit, tokens: pl.Series | None, *, checked: bool) -> pl.LazyFrame:
+    checkpoint = deposit.checkpoint
+    names = [
+        pl.lit(getattr(checkpoint, name), dtype).alias(name) for name, dtype in _CHECKPOINT.items()
+    ]
+    scores = deposit.option_scores(checked=checked)
+    if tokens is not None and len(tokens) <= FEW:
+        scores = scores.filter(pl.any_horizontal(pl.col("token") == token for token in tokens))
+    return scores.select(*names, _key("query"), pl.exclude("kind", "query", "token"))
+
+
+def _key(row: str) -> pl.Expr:
+    """A query's row and a token as one integer."""
+    return (pl.col(row).cast(pl.Int64) * 2**32 + pl.col("token")).alias("_key")
+
+
+def _float64(name: str) -> pl.Expr:
+    return pl.col(name).cast(pl.Float64)
+
+
+assert PROMPTS_SCHEMA["token"] == pl.Int32, "the packed key needs tokens below 2**32"

@@ -1,0 +1,110 @@
+"""The table of all scores as a source for queries: a filter reaches what is read.
+
+A join does not pass a filter on its prompts to the scores beside them. Here the parts of a filter
+that are about checkpoints choose deposits, and those about options choose tokens, before a score
+is read.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store.read.scan import VALUES, scan
+
+if TYPE_CHECKING:
+    from logitbank.store.bank import Bank
+    from logitbank.store.deposits.deposit import Deposit
+
+CHECKPOINT = ("model", "run", "run_seed", "step")
+OPTION = ("prompt_set", "prompt_id", "order_seed", "piece", "option", "token")
+AT_ONCE = 800_000
+"""Rows of a batch."""
+
+
+def scores_source(bank: "Bank", held: "Sequence[tuple[str, list[Deposit]]]") -> pl.LazyFrame:
+    """Scores of prompt sets, lazily: checkpoint columns, option columns, then `scan`'s values.
+
+    Parameters
+    ----------
+    held
+        Prompt sets, each with the deposits that score it; at least one of each.
+    """
+    checkpoints = _checkpoints([deposit for _, deposits in held for deposit in deposits])
+    schema = pl.Schema(
+        {
+            **checkpoints.schema,
+            **{name: PROMPTS_SCHEMA.get(name, pl.String()) for name in OPTION},
+            **VALUES,
+        }
+    )
+
+    def source(
+        with_columns: list[str] | None,
+        predicate: pl.Expr | None,
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[pl.DataFrame]:
+        parts = conjuncts(predicate)
+        wanted = with_columns or schema.names()
+        left = n_rows
+        for name, deposits in held:
+            table = bank.prompts(name).select(
+                pl.lit(name).alias("prompt_set"), *OPTION[1:], "query_set", "row"
+            )
+            options = table.filter(*_about(parts, OPTION)).collect()
+            chosen = _chosen(deposits, _about(parts, CHECKPOINT))
+            for batch in _batches(chosen, len(options)):
+                frame = scan(options.lazy(), batch, tokens=options["token"].unique())
+                frame = frame if predicate is None else frame.filter(predicate)
+                frame = frame if left is None else frame.head(left)
+                found = frame.select(wanted).collect()
+                yield found
+                if left is not None and (left := left - len(found)) <= 0:
+                    return
+
+    return register_io_source(source, schema=schema)
+
+
+def conjuncts(predicate: pl.Expr | None) -> list[pl.Expr]:
+    """The parts that must all hold; a predicate that is no conjunction is one part.
+
+    >>> a, b = pl.col("a") == 1, pl.col("b") > 2
+    >>> [part.meta.root_names() for part in conjuncts(a & b)]
+    [['a'], ['b']]
+    """
+    if predicate is None:
+        return []
+    inner = predicate.meta.pop()
+    if len(inner) == 2:
+        for first, second in (inner, inner[::-1]):
+            if (first & second).meta.eq(predicate):
+                return [*conjuncts(first), *conjuncts(second)]
+    return [predicate]
+
+
+def _about(parts: Sequence[pl.Expr], columns: Sequence[str]) -> list[pl.Expr]:
+    return [
+        part for part in parts if (names := part.meta.root_names()) and set(names) <= set(columns)
+    ]
+
+
+def _checkpoints(deposits: "Sequence[Deposit]") -> pl.DataFrame:
+    schema = {"model": pl.String, "run": pl.String, "run_seed": pl.Int64, "step": pl.Int64}
+    rows = [tuple(getattr(d.checkpoint, name) for name in CHECKPOINT) for d in deposits]
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _chosen(deposits: "Sequence[Deposit]", parts: Sequence[pl.Expr]) -> "list[Deposit]":
+    if not parts:
+        return list(deposits)
+    kept = _checkpoints(deposits).with_row_index("_at").filter(*parts)["_at"]
+    return [deposits[at] for at in kept]
+
+
+def _batches(deposits: "Sequence[Deposit]", options: int) -> "Iterator[Sequence[Deposit]]":
+    at_once = max(1, AT_ONCE // max(1, options))
+    for first in range(0, len(deposits) if options else 0, at_once):
+        yield deposits[first : first + at_once]

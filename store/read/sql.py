@@ -1,0 +1,132 @@
+"""SQL over a bank: its tables as lazy frames, and a query that reads only what it touches."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from logitbank.errors import BankError, UsageError
+from logitbank.store.deposits.tables import query_sets_of
+from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
+from logitbank.store.read.scores_source import scores_source
+
+if TYPE_CHECKING:
+    from logitbank.store.bank import Bank
+
+_PROMPT = ("prompt_set", "prompt_id", "order_seed")
+_OPTION = ("piece", "option", "continuation", "token", "is_answer")
+_QUERY = ("query_set", "row")
+_READERS = r"read_(csv|ipc|json|ndjson|parquet)\b|(read|scan)_\w+[\"`\]]?\s*(\(|/\*|--)"
+"""Table functions of Polars that read files and URLs, however they are written. The names of today
+are looked for in texts and comments too: where those end is for Polars to say."""
+
+
+def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
+    """The tables of a bank, each lazily.
+
+    Returns
+    -------
+    checkpoints
+        `Bank.info`: one row per deposit.
+    prompts
+        One row per prompt and order: prompt_set, prompt_id, order_seed, text, answer, and the own
+        columns of every prompt set, null where another has none.
+    options
+        One row per prompt, order, piece and option: its continuation, token, is_answer, and the
+        query that it belongs to (query_set, row).
+    scores
+        One row per checkpoint, prompt, order, piece and option that has been scored, as
+        `Bank.scan`, with prompt_set and without the prompts' own columns.
+
+    Raises
+    ------
+    BankError
+        The bank has no prompts.
+    """
+    names = bank.prompt_sets()
+    if not names:
+        raise BankError(f"{bank.path} has no prompts yet; run `logitbank extract`")
+    tables = {name: bank.prompts(name).with_columns(prompt_set=pl.lit(name)) for name in names}
+    deposits, held = bank.deposits(), []
+    for name, table in tables.items():
+        sets = query_sets_of(table)
+        if own := [deposit for deposit in deposits if deposit.query_set in sets]:
+            held.append((name, own))
+    return {
+        "checkpoints": pl.defer(bank.info, schema=INFO),
+        "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
+        "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
+        **({"scores": scores_source(bank, held)} if held else {}),
+    }
+
+
+def sql(bank: "Bank", query: str, *, allow_files: bool = False) -> pl.LazyFrame:
+    """The result of a SELECT over `frames`, lazily: only the columns and rows it needs are read.
+
+    Raises
+    ------
+    UsageError
+        The query is none, names what is not there, or reads files without leave.
+    BankError
+        The bank has no prompts.
+    """
+    reader = re.search(rf"\b({_READERS})", query, re.IGNORECASE)
+    if reader and not allow_files:
+        raise UsageError(
+            f"the query names {re.split(r'[^A-Za-z_]', reader[0])[0]}, which reads files and URLs;"
+            " a query reads the bank alone: add --allow-files, in Python allow_files=True, if"
+            " that is meant"
+        )
+    own = frames(bank)
+    if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
+        raise UsageError(
+            f"{query.strip()[:40]!r} is no query: a bank is only read; write a SELECT, such as"
+            ' "SELECT * FROM checkpoints"'
+        )
+    try:
+        result = pl.SQLContext(own, eager=False).execute(query)
+        result.collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        # Columns of the tables that the query names; or only which tables there are.
+        named = [name for name in own if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+        there = "; ".join(
+            f"{name} has {', '.join(own[name].collect_schema().names())}" for name in named
+        )
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"the query cannot be answered ({reason}); {there or 'tables are ' + ', '.join(own)}"
+        ) from error
+    return result
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Say of what a query asks, and not of the bank, that it cannot be computed or written.
+
+    A query that means nothing for some value is only found out while its rows are collected; what
+    is read was compared with what was committed before.
+
+    Raises
+    ------
+    UsageError
+        Polars refuses it.
+    """
+    try:
+        yield
+    except pl.exceptions.PolarsError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if any("os error" in line or "DamagedError" in line for line in lines):
+            raise
+        raise UsageError(
+            f"the query cannot be answered ({' '.join(lines)[:300]}); change the expression that"
+            " it names"
+        ) from error
+
+
+def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:
+    own = [name for name in table.collect_schema().names()
+           if name not in PROMPTS_SCHEMA and name != "prompt_set"]  # fmt: skip
+    columns = (*_PROMPT, "text", "answer", *own)
+    return table.select(columns).unique(_PROMPT, keep="first", maintain_order=True)

@@ -1,0 +1,360 @@
+"""Objects behind a URL, through obstore: S3, HTTP, and the Hugging Face Hub. Knows no bank.
+
+The only file that imports obstore. Reading from the Hub is plain HTTP.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from logitbank.errors import MissingExtraError, RemoteError, UsageError
+from logitbank.store.files import objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.remote.urls import HUB
+from logitbank.store.remote.web import NoRangesError, NotModifiedError, Web, WebError
+
+Say = Callable[[int], None]
+"""Called with the bytes that have just arrived."""
+AT_ONCE = 8
+_PIECE = 2**20
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+
+
+class Fetched(NamedTuple):
+    """A small object."""
+
+    data: bytes
+    etag: str | None
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One place of objects. `at` makes one; what goes wrong is a RemoteError that names the URL."""
+
+    url: str
+    store: Any = field(repr=False, compare=False)
+    web: Web | None = field(default=None, repr=False, compare=False)
+    """Of a web server or the Hub, which are asked through it."""
+
+    @classmethod
+    def at(cls, url: str, *, write: bool = False) -> "Remote":
+        """The place at a URL; nothing is asked of it yet.
+
+        Raises
+        ------
+        MissingExtraError
+            obstore is not installed; of the Hub, huggingface_hub.
+        UsageError
+            The URL names no bucket or repository.
+        """
+        return cls(url, *_place(url, write, _environment()))
+
+    def read(self, path: str, *, limit: int, unless: str | None = None) -> Fetched | None:
+        """A small object; None where its ETag still is `unless`.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not there.
+        RemoteError
+            The place does not give it, or it is larger than `limit`.
+        """
+        import obstore
+
+        options: Any = {"if_none_match": unless} if unless else None
+        with self._explained(path):
+            try:
+                result = self._get(path, options)
+            except (obstore.exceptions.NotModifiedError, NotModifiedError):
+                return None
+            pieces, size = [], 0
+            for piece in result.stream(min_chunk_size=_PIECE):
+                size += len(piece)
+                if size > limit:
+                    raise RemoteError(f"{self.url}/{path} is larger than {limit:,} bytes; refused")
+                pieces.append(bytes(piece))
+            return Fetched(b"".join(pieces), result.meta["e_tag"])
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Some bytes of an object, never more than asked for.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not there.
+        RemoteError
+            The place does not give them.
+        """
+        options: Any = {"range": (offset, offset + length)}
+        with self._explained(path):
+            pieces, size = [], 0
+            for piece in self._get(path, options).stream(min_chunk_size=_PIECE):
+                size += len(piece)
+                if size > length:
+                    raise RemoteError(
+                        f"{self.url}/{path} sends more than the {length:,} bytes that were asked"
+                        " for; ask its publisher about the server"
+                    )
+                pieces.append(bytes(piece))
+            return b"".join(pieces)
+
+    def download(self, path: str, expected: Digest, to: Path, say: Say = lambda _: None) -> None:
+        """Fetch an object into a file, or what an interrupted call left to fetch of it.
+
+        The file appears whole, checked and durable, or not at all, in place of a damaged one;
+        several processes fetch it once.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not there.
+        RemoteError
+            The place does not give it, or gives other bytes than expected.
+        """
+        with objects.locked(to.with_name(f".{to.name}.lock")):
+            if to.exists() and objects.digest(to) == expected:
+                return
+            beside = to.with_name(f".{to.name}.part")
+            with objects.naming_full_disk(to, expected.bytes):
+                got = self._continue(path, expected, beside, say)
+            if got != expected:
+                beside.unlink()
+                raise RemoteError(
+                    f"{self.url}/{path} does not hold the bytes that its bank lists for it: it was"
+                    " changed, or damaged on the way; run the same command again, and if that does"
+                    " not help, ask its publisher to push again"
+                )
+            objects.sync(beside)
+            beside.rename(to)
+
+    def _continue(self, path: str, expected: Digest, beside: Path, say: Say) -> Digest:
+        import obstore
+
+        digest, size = hashlib.sha256(), 0
+        with beside.open("a+b") as file, self._explained(path):
+            file.seek(0)
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+                size += len(piece)
+            if 0 < size < expected.bytes:
+                options: Any = {"range": {"offset": size}}
+            else:
+                options = None
+            if size > expected.bytes:
+                return Digest(digest.hexdigest(), size)
+            if size == expected.bytes and size:
+                say(size)
+                return Digest(digest.hexdigest(), size)
+            try:
+                result = self._get(path, options)
+            except (obstore.exceptions.NotSupportedError, NoRangesError):  # from the beginning
+                result = self._get(path)
+                digest, size = hashlib.sha256(), 0
+                file.truncate(0)
+            say(size)
+            for chunk in result.stream(min_chunk_size=_PIECE):
+                data = bytes(chunk)
+                size += len(data)
+                digest.update(data)
+                file.write(data)
+                say(len(data))
+                if size > expected.bytes:  # no further: it may have no end
+                    break
+        return Digest(digest.hexdigest(), size)
+
+    def listing(self) -> dict[str, int]:
+        """Bytes of everything that is there, by path."""
+        import obstore
+
+        with self._explained(""):
+            return {
+                meta["path"]: meta["size"] for batch in obstore.list(self.store) for meta in batch
+            }
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create an object exclusively; False where one is there already."""
+        import obstore
+
+        with self._explained(path):
+            try:
+                obstore.put(self.store, path, data, mode="create", use_multipart=False)
+            except obstore.exceptions.AlreadyExistsError:
+                return False
+        return True
+
+    def replace(self, path: str, data: bytes, *, was: str | None) -> bool:
+        """Replace the object whose ETag was `was`; False where it has been replaced meanwhile."""
+        import obstore
+
+        if was is None:
+            return self.create(path, data)
+        with self._explained(path):
+            try:
+                obstore.put(self.store, path, data, mode={"e_tag": was}, use_multipart=False)
+            except obstore.exceptions.PreconditionError:
+                return False
+        return True
+
+    def holds(self, path: str, data: bytes) -> bool:
+        """Whether an object that is there has these bytes."""
+        import obstore
+
+        with self._explained(path):
+            meta = obstore.head(self.store, path)
+            if meta["size"] != len(data):
+                return False
+            # What S3 says of an object that came in one piece; it saves downloading it.
+            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            if (meta["e_tag"] or "").strip('"') == md5:
+                return True
+            digest = hashlib.sha256()
+            for piece in obstore.get(self.store, path).stream(min_chunk_size=_PIECE):
+                digest.update(bytes(piece))
+        return digest.digest() == hashlib.sha256(data).digest()
+
+    def delete(self, paths: Sequence[str]) -> None:
+        import obstore
+
+        with self._explained(""):
+            if paths:
+                obstore.delete(self.store, list(paths))
+
+    def _get(self, path: str, options: Any = None) -> Any:
+        import obstore
+
+        if self.web is not None:
+            return self.web.get(path, options)
+        return obstore.get(self.store, path, options=options)
+
+    @contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        with explained(f"{self.url}/{path}" if path else self.url):
+            yield
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turn obstore's errors into one that names the URL and the next step."""
+    try:
+        yield
+    except WebError as error:
+        raise RemoteError(_message(url, error.kind, str(error))) from error
+    except Exception as error:
+        if not type(error).__module__.startswith("obstore"):
+            raise
+        raise RemoteError(_message(url, type(error).__name__, str(error))) from error
+
+
+def _message(url: str, kind: str, text: str) -> str:
+    said = text.split("\n\nDebug source")[0].strip()
+    if kind in ("UnauthenticatedError", "PermissionDeniedError"):
+        return f"{url} refuses access; {_sign_in(url)}"
+    if kind == "NotSupportedError":
+        return (
+            f"the server of {url} does not answer range requests, so parts of objects cannot be"
+            " read in place; run `logitbank pull URL FOLDER` and use the folder"
+        )
+    if code := re.search(r"<Code>(\w+)</Code>", said):
+        reason = code[1]
+    elif status := re.search(r"status code: (\d+ [A-Za-z ]+)", said):
+        reason = status[1].strip()
+    elif "error sending request" in said:
+        reason = "no connection"
+    elif "body error" in said:
+        reason = "the answer broke off"
+    else:
+        reason = said.splitlines()[0][:200] if said else kind
+    return (
+        f"{url} cannot be reached or answers wrongly ({reason}); check the address and the network"
+        " and run the same command again: what arrived is kept"
+    )
+
+
+def _sign_in(url: str) -> str:
+    if url.startswith("s3:"):
+        return (
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=false to use"
+            " the rights of this machine"
+        )
+    if url.startswith("hf:"):
+        return "set HF_TOKEN, or run `hf auth login`"
+    return "ask its publisher for an address that you may read"
+
+
+def _environment() -> tuple[tuple[str, str], ...]:
+    names = ("AWS_", "HF_")
+    return tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(names)))
+
+
+@lru_cache(maxsize=64)  # a store keeps its connections
+def _place(
+    url: str, write: bool, environment: tuple[tuple[str, str], ...]
+) -> tuple[Any, Web | None]:
+    """obstore's store, and what asks it where it is a web server."""
+    try:
+        import obstore.store as stores
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{url} needs obstore; install it with `pip install 'logitbank[remote]'`"
+        ) from error
+    given = dict(environment)
+    options: Any = {
+        "client_options": {
+            "connect_timeout": "10s",
+            "read_timeout": "60s",
+            "timeout": "2h",  # of a whole object; the default, 30 s, is less than a shard may take
+        },
+        "retry_config": {
+            "max_retries": 4,
+            "backoff": {"init_backoff": timedelta(milliseconds=100)},
+            "retry_timeout": timedelta(minutes=5),
+        },
+    }
+    if url.startswith("s3:"):
+        bucket, _, prefix = url.removeprefix("s3://").partition("/")
+        endpoint = next((v for k, v in given.items() if k.startswith("AWS_ENDPOINT")), "")
+        options["client_options"]["allow_http"] = endpoint.startswith("http://")
+        if "AWS_SKIP_SIGNATURE" not in given and not write:
+            # A stranger has no credentials: without this, ten seconds are spent asking for some.
+            options["skip_signature"] = not any(name in given for name in _CREDENTIALS)
+        return stores.S3Store(bucket, prefix=prefix or None, **options), None
+    headers: Mapping[str, str] = {}
+    if url.startswith("hf:"):
+        url, headers = _hub(url)
+        options["client_options"]["default_headers"] = headers
+    options["client_options"]["allow_http"] = url.startswith("http://")
+    options["retry_config"]["max_retries"] = 0  # Web asks again, when the server says
+    address = quote(url, safe=":/%[]@")
+    store = stores.HTTPStore.from_url(address, **options)
+    return store, Web(store, address, headers)
+
+
+def _hub(url: str) -> tuple[str, Mapping[str, str]]:
+    """Address of a dataset repository's files, and what shows who asks."""
+    match = HUB.fullmatch(url)
+    if not match:
+        raise UsageError(f"{url} names no repository; write hf://datasets/owner/name")
+    try:
+        from huggingface_hub import constants, get_token
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{url} needs huggingface_hub; install it with `pip install 'logitbank[remote]'`"
+        ) from error
+    endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+    token = get_token()
+    revision = quote(match["revision"] or "main", safe="")
+    address = f"{endpoint}/datasets/{match['repo']}/resolve/{revision}"
+    return address, {"Authorization": f"Bearer {token}"} if token else {}

@@ -1,0 +1,133 @@
+"""The README.md of a bank on the Hugging Face Hub, from what the bank says of itself. Pure."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from logitbank.store.format.index import Objects, deposit_of
+
+MARK = "<!-- Written by logitbank, which writes it again until this line is removed. -->"
+_LICENCES = {
+    *("apache-2.0", "mit", "bsd-3-clause", "unlicense", "gpl-3.0", "cc0-1.0", "pddl", "odbl"),
+    *("odc-by", "cc-by-3.0", "cc-by-sa-3.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0"),
+    *("cc-by-nc-sa-4.0", "cc-by-nc-nd-4.0", "openrail"),
+}
+"""What the Hub knows of the licences that data have."""
+_PROMPTS = re.compile(r"prompts/(.+)-[0-9a-f]{12}\.parquet")
+_MADE = ("engine", "engine_version", "logitbank_version", "compute_dtype", "device")
+
+
+def card(objects: Objects, *, url: str, parts: int = 1) -> str:
+    """Title, licence, citation, what is in the bank, how it was made, and how to open it."""
+    about = _logitbank(objects["zarr.json"].text)
+    title = _line(about.get("title")) or url.rpartition("/")[2]
+    deposits = [
+        _logitbank(value.text)
+        for path, value in sorted(objects.items())
+        if (folder := deposit_of(path)) and path == f"{folder}/zarr.json"
+    ]
+    prompts = sorted({unquote(m[1]) for path in objects if (m := _PROMPTS.fullmatch(path))})
+    size = sum(value.digest.bytes for value in objects.values())
+    lines = [
+        *_front_matter(title, _line(about.get("licence"))),
+        MARK,
+        "",
+        f"# {_escaped(title)}",
+        "",
+        "A bank of `logitbank`: what checkpoints of language"
+        " models answered to prompts, as logits, ranks and log-sum-exp in Zarr v3 and Parquet.",
+        "",
+        "```console",
+        "$ pip install 'logitbank[remote]'",
+        f"$ logitbank info {url}",
+        f"$ logitbank pull {url} bank.zarr",
+        "```",
+        "",
+        "```python",
+        "import logitbank",
+        "",
+        f"bank = logitbank.open({json.dumps(url)})  # fetches what is asked for, no more",
+        *(f"scores = bank.scan({json.dumps(name)})" for name in prompts[:1]),
+        "```",
+        "",
+        "| Model | Run | Checkpoints | Steps | Keep | Dtype |",
+        "|---|---|---|---|---|---|",
+        *_rows(deposits),
+        "",
+        f"Prompt sets: {', '.join(map(_escaped, prompts)) or 'none'}. {len(objects):,} objects,"
+        f" {size:,} bytes" + (f", in {parts} repositories." if parts > 1 else "."),
+        "",
+        *_made(deposits),
+    ]
+    if licence := _line(about.get("licence")):
+        lines += [f"Licence of the data: {_escaped(licence)}.", ""]
+    if citation := str(about.get("citation") or "").strip():
+        lines += ["Please cite:", "", *(f"    {line}" for line in citation.splitlines()), ""]
+    return "\n".join(lines)
+
+
+def part_card(url: str) -> str:
+    """Of a repository that holds a further part of a bank."""
+    return f"{MARK}\n\nA part of the bank {url}, which names it: open that.\n"
+
+
+def _front_matter(title: str, licence: str) -> list[str]:
+    known = licence.lower() in _LICENCES
+    lines = ["---", f"pretty_name: {json.dumps(title)}"]
+    if licence:
+        lines += [f"license: {licence.lower() if known else 'other'}"]
+        lines += [] if known else [f"license_name: {json.dumps(licence)}"]
+    return [*lines, "tags:", "- logitbank", "- logits", "- training-dynamics", "---", ""]
+
+
+def _rows(deposits: Iterable[Mapping[str, Any]]) -> list[str]:
+    series: dict[tuple[str, ...], set[Any]] = {}
+    for own in deposits:
+        keep = own.get("keep")
+        level = f"topk:{own.get('keep_k')}" if keep == "topk" else str(keep)
+        key = (*(_escaped(_line(own.get(name))) for name in ("model", "run")), level)
+        series.setdefault((*key, _line(own.get("dtype"))), set()).add(own.get("step"))
+    return [
+        f"| {model} | {run} | {len(steps)} | {_span(steps)} | {keep} | {dtype} |"
+        for (model, run, keep, dtype), steps in series.items()
+    ]
+
+
+def _span(steps: set[Any]) -> str:
+    numbers = sorted(step for step in steps if isinstance(step, int))
+    told = [f"{numbers[0]:,} to {numbers[-1]:,}"] if numbers else []
+    return " and ".join([*told, *(["release"] if None in steps else [])])
+
+
+def _made(deposits: Iterable[Mapping[str, Any]]) -> list[str]:
+    found: dict[str, set[str]] = {}
+    for own in deposits:
+        made = own.get("provenance")
+        told = made if isinstance(made, dict) else {}
+        for name in _MADE:
+            if told.get(name) is not None:
+                found.setdefault(name, set()).add(_line(told[name]))
+    listed = "; ".join(f"{name} {', '.join(sorted(values))}" for name, values in found.items())
+    if not listed:
+        return []
+    return [f"Made with {_escaped(listed)}. The rest is in each deposit's `zarr.json`.", ""]
+
+
+def _logitbank(text: str | None) -> dict[str, Any]:
+    try:
+        own = json.loads(text or "")["attributes"]["logitbank"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return own if isinstance(own, dict) else {}
+
+
+def _line(value: object) -> str:
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _escaped(text: str) -> str:
+    """Text that is neither Markdown nor HTML."""
+    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|#])", r"\\\1", safe)

@@ -1,0 +1,347 @@
+"""Push to dataset repositories of the Hugging Face Hub, through huggingface_hub's own functions.
+
+One commit there is all or nothing, and refused where somebody else was quicker. A bank that is too
+large for one repository goes on in `<name>-2`, `<name>-3`, …: whole deposits, each with an index.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from logitbank.errors import DamagedError, MissingExtraError, RemoteError, UsageError
+from logitbank.store.files import objects
+from logitbank.store.files.threads import in_parallel
+from logitbank.store.format import index
+from logitbank.store.format.index import Object, deposit_of, part_url
+from logitbank.store.remote import mirror
+from logitbank.store.remote.hub_token import keep_token
+from logitbank.store.remote.remote import Remote, Say
+from logitbank.store.remote.urls import HUB
+from logitbank.store.sharing.card import MARK, card, part_card
+from logitbank.store.sharing.moves import moves
+from logitbank.store.sharing.targets import known_objects
+
+_CARD = "README.md"
+_ATTEMPTS = 10
+_MOVED = (409, 412)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the Hub holds."""
+
+    files: int = 100_000
+    """In a repository."""
+    entries: int = 10_000
+    """In a folder."""
+    file_bytes: int = 50 * 10**9
+
+
+@dataclass
+class _Space:
+    """How full a repository is."""
+
+    limits: Limits
+    files: int = 5  # the card, the index, .gitattributes, and some that others may add
+    children: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, path: str) -> None:
+        self.files += 1
+        while path:
+            path, _, name = path.rpartition("/")
+            self.children.setdefault(path, set()).add(name)
+
+    def fits(self, paths: Collection[str]) -> bool:
+        if self.files + len(paths) > self.limits.files:
+            return False
+        new: dict[str, set[str]] = {}
+        for path in paths:
+            while path:
+                path, _, name = path.rpartition("/")
+                new.setdefault(path, set()).add(name)
+        return all(
+            len(names | self.children.get(folder, set())) <= self.limits.entries
+            for folder, names in new.items()
+        )
+
+
+def assign(paths: Iterable[str], held: Sequence[Collection[str]], limits: Limits) -> dict[str, int]:
+    """In which part of a bank objects go: deposits whole, where they are already or where is room.
+
+    Parameters
+    ----------
+    paths
+        Objects to place.
+    held
+        Files of each part that there is, the first first.
+
+    Raises
+    ------
+    UsageError
+        A deposit is too large for any repository.
+    """
+    spaces = [_Space(limits) for _ in held] or [_Space(limits)]
+    where: dict[str, int] = {}
+    for part, files in enumerate(held):
+        for path in files:
+            spaces[part].add(path)
+            if deposit := deposit_of(path):
+                where[deposit] = part
+    own: dict[str, list[str]] = {}
+    for path in paths:
+        own.setdefault(deposit_of(path) or "", []).append(path)
+    placed: dict[str, int] = {}
+    for deposit, members in own.items():
+        if not deposit:
+            part = 0
+        elif deposit in where:
+            part = where[deposit]
+        else:
+            if not _Space(limits).fits(members):
+                raise UsageError(
+                    f"{deposit} has {len(members):,} objects, more than a repository or folder of"
+                    " the Hub holds; extract it again with larger blocks, or push to s3://"
+                )
+            part = next((i for i, s in enumerate(spaces) if s.fits(members)), len(spaces))
+        if part == len(spaces):
+            spaces.append(_Space(limits))
+        for path in members:
+            spaces[part].add(path)
+        placed |= dict.fromkeys(members, part + 1)
+    return placed
+
+
+@dataclass
+class _Repository:
+    """One part, as it was when it was last looked at."""
+
+    name: str
+    head: str
+    files: dict[str, int]
+
+
+class HubDataset:
+    """A bank in dataset repositories, as something to push to."""
+
+    def __init__(self, repo: str, *, limits: Limits | None = None) -> None:
+        try:
+            import huggingface_hub
+            from huggingface_hub.utils.tqdm import disable_progress_bars
+        except ImportError as error:
+            raise MissingExtraError(
+                "hf:// needs huggingface_hub; install it with `pip install 'logitbank[remote]'`"
+            ) from error
+        self.name = f"hf://datasets/{repo}"
+        self._repo, self._limits = repo, limits or Limits()
+        self._api: Any = huggingface_hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+        keep_token(self._api.endpoint)
+        self._parts: list[_Repository] = []
+        disable_progress_bars()  # ours counts all of it
+
+    @classmethod
+    def at(cls, url: str) -> "HubDataset":
+        match = HUB.fullmatch(url)
+        if match is None or match["revision"]:
+            raise UsageError(f"{url} cannot be pushed to; write hf://datasets/owner/name")
+        return cls(match["repo"])
+
+    def held(self) -> dict[str, Object]:
+        self._parts = []
+        found: dict[str, Object] = {}
+        parts = 1
+        while len(self._parts) < parts:
+            repository = self._look(len(self._parts) + 1)
+            if repository is None:
+                break
+            self._parts.append(repository)
+            part = len(self._parts)
+            data = (
+                self._read(repository, [index.NAME])[0] if index.NAME in repository.files else None
+            )
+            if part == 1 and data is not None:
+                with suppress(DamagedError):  # it is derived, and written again
+                    parts = index.parse(data, where=self.name).parts
+            known = known_objects(data, self.name)
+            own = index.complete(
+                repository.files,
+                known,
+                lambda p, r=repository: self._read(r, p),  # type: ignore[misc]
+            )
+            found |= {
+                p: dataclasses.replace(o, part=part) for p, o in own.items() if p not in found
+            }
+        return found
+
+    def send(self, group: Mapping[str, Object], source: Path, say: Say) -> None:
+        for path, value in group.items():
+            if value.digest.bytes > self._limits.file_bytes:
+                raise UsageError(
+                    f"{path} has {value.digest.bytes:,} bytes; the Hub takes files of at most"
+                    f" {self._limits.file_bytes:,}: extract it again with smaller blocks"
+                )
+        left = dict(group)
+        for attempt in range(_ATTEMPTS):
+            if self._send(left, source):
+                break
+            time.sleep(0.1 * 2**attempt)
+            held = self.held()  # somebody was quicker: what of ours is there now?
+            plan = moves(left, held, place=self.name)
+            left = {path: value for own in plan.groups for path, value in own.items()}
+        else:
+            raise self._too_busy()
+        say(sum(value.digest.bytes for value in group.values()))
+
+    def finish(self, held: Mapping[str, Object], replaced: Sequence[str]) -> None:
+        for attempt in range(_ATTEMPTS):
+            if self._finish(index.in_force(held), set(replaced)):
+                return
+            time.sleep(0.1 * 2**attempt)
+            held = {**self.held(), **held}
+        raise self._too_busy()
+
+    def _send(self, group: Mapping[str, Object], source: Path) -> bool:
+        from huggingface_hub import CommitOperationAdd
+
+        places = assign(group, [r.files for r in self._parts], self._limits)
+        for part in sorted(set(places.values())):
+            own = [path for path in group if places[path] == part]
+            add = []
+            for path in own:
+                file = objects.plain_path(source, path)
+                mirror.ensure_here(file)
+                if objects.digest(file) != group[path].digest:
+                    raise DamagedError(f"{file} is not what was committed; run `logitbank verify`")
+                add.append(CommitOperationAdd(path, str(file)))
+            if not self._commit(part, add, f"{len(add)} objects"):
+                return False
+            self._parts[part - 1].files |= {path: group[path].digest.bytes for path in own}
+        return True
+
+    def _finish(self, held: Mapping[str, Object], replaced: set[str]) -> bool:
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        parts = len(self._parts)
+        # The first last: it names the others.
+        for part in range(parts, 0, -1):
+            repository = self._parts[part - 1]
+            there = [name for name in (index.NAME, _CARD) if name in repository.files]
+            old = dict(zip(there, self._read(repository, there), strict=True))
+            known = known_objects(old.get(index.NAME), self.name)  # others may have pushed since
+            own = index.in_force({**known, **held})
+            own = {p: o for p, o in own.items() if p in repository.files}
+            files = {index.NAME: index.render(own, parts=parts if part == 1 else 1)}
+            told = {**known, **held}
+            text = card(told, url=self.name, parts=parts) if part == 1 else part_card(self.name)
+            files[_CARD] = text.encode()
+            if _CARD in old and MARK.encode() not in old[_CARD]:
+                del files[_CARD]  # its owner wrote it
+            operations: list[Any] = [
+                CommitOperationAdd(name, data)
+                for name, data in files.items()
+                if old.get(name) != data
+            ]
+            operations += [
+                CommitOperationDelete(p) for p in sorted(replaced & set(repository.files))
+            ]
+            if operations and not self._commit(part, operations, "index"):
+                return False
+        return True
+
+    def _commit(self, part: int, operations: list[Any], message: str) -> bool:
+        """Commit on top of what was seen; False where somebody was quicker."""
+        from huggingface_hub.errors import HfHubHTTPError
+
+        if part > len(self._parts):
+            self._parts.append(self._create(part))
+        repository = self._parts[part - 1]
+        with self._explained(repository.name):
+            try:
+                done = self._api.create_commit(
+                    repository.name,
+                    operations,
+                    repo_type="dataset",
+                    commit_message=f"logitbank push: {message}",
+                    parent_commit=repository.head or None,
+                )
+            except HfHubHTTPError as error:
+                if error.response is not None and error.response.status_code in _MOVED:
+                    return False
+                raise
+        repository.head = done.oid
+        return True
+
+    def _create(self, part: int) -> _Repository:
+        name = self._name(part)
+        with self._explained(name):
+            self._api.create_repo(name, repo_type="dataset", exist_ok=True)
+        repository = self._look(part)
+        if repository is None:
+            raise RemoteError(f"{name} was created and is not there; run the same command again")
+        if part > 1 and "zarr.json" in repository.files:
+            raise UsageError(
+                f"{name} is needed for the rest of {self.name}, and holds another bank; push to"
+                " another name"
+            )
+        return repository
+
+    def _look(self, part: int) -> _Repository | None:
+        from huggingface_hub.errors import RepositoryNotFoundError
+        from huggingface_hub.hf_api import RepoFile
+
+        name = self._name(part)
+        with self._explained(name):
+            try:
+                head = self._api.repo_info(name, repo_type="dataset").sha
+            except RepositoryNotFoundError:
+                return None
+            tree = self._api.list_repo_tree(
+                name, repo_type="dataset", recursive=True, revision=head
+            )
+            files = {entry.path: entry.size for entry in tree if isinstance(entry, RepoFile)}
+        return _Repository(name, head, files)
+
+    def _read(self, repository: _Repository, paths: list[str]) -> list[bytes]:
+        remote = Remote.at(f"hf://datasets/{repository.name}@{repository.head}")
+
+        def read(path: str) -> bytes:
+            answer = remote.read(path, limit=2**30)
+            assert answer is not None
+            return answer.data
+
+        return in_parallel(read, paths)
+
+    def _name(self, part: int) -> str:
+        return part_url(self.name, part).removeprefix("hf://datasets/")
+
+    def _too_busy(self) -> RemoteError:
+        return RemoteError(
+            f"{self.name} was changed by others again and again; run the same command again"
+        )
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            where = f"hf://datasets/{name}"
+            if status in (401, 403):
+                raise RemoteError(
+                    f"{where} refuses access; set HF_TOKEN to a token that may write there, or run"
+                    " `hf auth login`"
+                ) from error
+            package = type(error).__module__.partition(".")[0]
+            if package in ("huggingface_hub", "httpx", "httpcore", "httpx2", "httpcore2") or (
+                isinstance(error, RuntimeError) and "uploading" in str(error)
+            ):
+                said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+                raise RemoteError(
+                    f"{where} cannot be reached or answers wrongly ({said}); check the network and"
+                    " run the same command again: what arrived is kept"
+                ) from error
+            raise

@@ -1,0 +1,114 @@
+"""Which objects of a bank are to travel: whole deposits, and the tables that they need."""
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.errors import AbsentError
+from logitbank.store.bank import Bank
+from logitbank.store.deposits import tables
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.files import checked, objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.index import Object, text_object
+
+Step = int | None
+Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]]
+"""Training steps, None for a release; or what chooses some of those that there are."""
+
+
+def chosen(
+    bank: Bank,
+    *,
+    models: Collection[str] | None = None,
+    steps: Steps | None = None,
+    prompts: Collection[str] | None = None,
+) -> dict[str, Object]:
+    """Committed objects of these deposits, their query sets and prompts; of all where None.
+
+    Raises
+    ------
+    AbsentError
+        The bank has no such model, step or prompt set, or no deposit of all of them.
+    """
+    deposits = bank.deposits()
+    files = tables.prompt_files(bank.path)
+    sets: set[str] | None = None
+    if prompts is not None:
+        _check(prompts, {f.name for f in files}, "prompt set")
+        files = [f for f in files if f.name in set(prompts)]
+        sets = {name for f in files for name in _query_sets(f.path)}
+        deposits = [d for d in deposits if d.query_set in sets]
+    if models is not None:
+        _check(models, {d.checkpoint.model for d in deposits}, "model")
+        deposits = [d for d in deposits if d.checkpoint.model in set(models)]
+    if steps is not None:
+        there = {d.checkpoint.step for d in deposits}
+        wanted = set(steps(there) if callable(steps) else steps)
+        _check(wanted, there, "step")
+        deposits = [d for d in deposits if d.checkpoint.step in wanted]
+    if (models, steps) != (None, None):
+        used = {d.query_set for d in deposits}
+        files = [f for f in files if used & _query_sets(f.path)]
+        sets = used | {name for f in files for name in _query_sets(f.path)}
+    if sets is None:
+        sets = set(tables.query_set_names(bank.path))
+    queries = [tables.query_file(bank.path, name) for name in sorted(sets)]
+    return _inventory(bank.path, deposits, [*queries, *(f.path for f in files)])
+
+
+def _check(asked: Iterable[object], there: Collection[object], what: str) -> None:
+    for value in asked:
+        if value not in there:
+            held = ", ".join(sorted(map(_shown, there))) or "none"
+            raise AbsentError(f"the bank has no {what} {_shown(value)}; it has {held}")
+
+
+def _shown(value: object) -> str:
+    return "release" if value is None else str(value)
+
+
+def _query_sets(path: Path) -> set[str]:
+    tables.require_sound(path)
+    column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
+    return set(column.unique().drop_nulls())
+
+
+def _inventory(
+    root: Path, deposits: Iterable[Deposit], tables_: Iterable[Path]
+) -> dict[str, Object]:
+    found = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
+    for file in tables_:
+        tables.require_sound(file)
+        beside, path = tables.digest_file(file), file.relative_to(root).as_posix()
+        found[f"{path}.sha256"] = text_object(beside.read_text())
+        found[path] = Object(Digest(tables.told_beside(file), file.stat().st_size))
+    for deposit in deposits:
+        folder = deposit.path.relative_to(root)
+        own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
+        if not any(path.startswith("commits/") for path in own):
+            continue
+        for group in list(folder.parents)[:-1]:
+            if (root / group / "zarr.json").exists():
+                found[f"{group.as_posix()}/zarr.json"] = text_object(zarrays.GROUP.decode())
+        found |= {f"{folder.as_posix()}/{path}": value for path, value in own.items()}
+    return found
+
+
+def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
+    own = {"zarr.json": _text(deposit.path / "zarr.json", *zarrays.ATTRIBUTES)}
+    for name, metadata in zarrays.array_metadata(deposit.layout).items():
+        if objects.plain_path(deposit.path, f"{name}/zarr.json").exists():
+            own[f"{name}/zarr.json"] = text_object(metadata.decode())
+    for name in state.names:
+        own[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
+    return {path: Object(d) for path, d in commits.vouched(deposit.path, state).items()} | own
+
+
+def _text(path: Path, *holder: str) -> Object:
+    """A document, whose own digest is right."""
+    checked.document(objects.plain_path(path.parent, path.name), *holder)
+    return text_object(path.read_text())

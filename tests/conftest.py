@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub.constants  # noqa: F401: before a test sets HF_HUB_OFFLINE, which it keeps
+import huggingface_hub.constants  # noqa: F401  read now: it would keep a test's HF_HUB_OFFLINE
 import pytest
 from hypothesis import settings
 

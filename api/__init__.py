@@ -6,6 +6,8 @@ Names are imported when first used, so that `import logitbank` is quick and need
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from logitbank.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from logitbank.analysis.comparison.compare import Comparison, compare
     from logitbank.analysis.debias.compare import DebiasComparison, debias_compare
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from logitbank.store.filter.view import View
     from logitbank.store.format.schema import CheckpointId, Keep, Query, QuerySet
     from logitbank.store.read.mapping import map_rows
+    from logitbank.store.read.readable import Readable
     from logitbank.store.sharing.transfer import pull, push
 
 _HOMES = {
@@ -92,7 +95,6 @@ _HOMES = {
     "winobias": "engine.prompts.known.winobias",
 }
 
-__version__ = "0.1.0"
 __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
     "Bank",
     "open",
@@ -149,7 +151,7 @@ __all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
 ]
 
 
-def open(path: str) -> "Bank":
+def open(path: str) -> "Readable":
     """Open an existing bank, in a folder or at a URL, or a view; `Bank.create` makes a new one."""
     from logitbank.store.filter.view import open_bank
 

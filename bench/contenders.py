@@ -223,7 +223,7 @@ def _quiet_vllm() -> Any:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     }
-    from logitbank.engine.backends.choose import EngineSettings
+    from logitbank.engine.backends.protocol import EngineSettings
 
     return EngineSettings("vllm")
 

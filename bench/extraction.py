@@ -6,7 +6,7 @@ from statistics import median
 from bench.contender import Contender
 from bench.figures import Figure
 from bench.models import series
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 
 

@@ -139,7 +139,7 @@ def large_bank(tmp: Path) -> Path:
     path = tmp / f"pythia-{len(STEPS)}.zarr"
     if path.exists():
         return path
-    from logitbank.engine.backends.choose import EngineSettings
+    from logitbank.engine.backends.protocol import EngineSettings
     from logitbank.engine.suites.suites import resolve_suite
 
     checkpoint = series(tmp, "toy", 1) / "step0"

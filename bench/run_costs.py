@@ -9,7 +9,7 @@ from bench.extraction import against
 from bench.figures import Figure
 from bench.models import series
 from bench.one_run import whole_run
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.workload import orders, sentences, workload
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import record_prompts
 from logitbank.engine.plan.prepare import Extraction, prepare
 from logitbank.engine.suites.suites import resolve_suite

@@ -19,7 +19,7 @@ import polars as pl
 
 from bench.figures import Figure
 from bench.offline import large_bank
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 from logitbank.store import (
     Bank,

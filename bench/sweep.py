@@ -9,7 +9,7 @@ from bench.contender import Contender
 from bench.figures import Figure
 from bench.limits import measured
 from bench.models import SHAPES, series
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 
 POINTS = (

@@ -502,7 +502,7 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        from logitbank import __version__
+        from logitbank.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from logitbank.engine.backends.choose import EngineName, EngineSettings
+from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.dealing import agreement, own_share
@@ -439,4 +439,4 @@ def _finish(bank: Bank, suite: Suite) -> None:
                     writer.seal()
             # Options that other calls named for lower keep levels were refused when planning.
             if deposit.layout.keep.level == "full":
-                rescore_lacking(bank, deposit)
+                rescore_lacking(bank.path, deposit)

@@ -4,12 +4,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import Extraction, Prepared
-from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed
+from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.runner import WorkerHandle
 from logitbank.errors import EngineError
@@ -20,36 +20,6 @@ _RUNS, _LENGTH = 8, 8
 """Queries are taken in runs of neighbours, which share beginnings as all of them do."""
 _SHARE = 12
 """Of a plan's rows, one in so many at most; the first job adds an eighth, which makes a tenth."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Of a whole plan, from one checkpoint and some queries."""
-
-    load_s: float
-    """An engine's start, once for each worker."""
-    checkpoint_s: float
-    """Of each checkpoint, whatever is asked: weights swapped and proved, deposits sealed."""
-    tokens_per_s: float
-    checkpoints: int
-    tokens: int
-    """To be scored, over all checkpoints."""
-    workers: int
-    rows: int = 0
-    """Measured, apart from those of the first job."""
-    sample_s: float = 0.0
-    """What measuring took, an engine's start included."""
-
-    @property
-    def seconds(self) -> float:
-        """From beginning to end, without waiting for downloads."""
-        work = self.checkpoints * self.checkpoint_s + self.tokens / self.tokens_per_s
-        return self.load_s + work / self.workers
-
-    @property
-    def worker_hours(self) -> float:
-        """GPU-hours, where each worker has one GPU."""
-        return self.seconds * self.workers / 3600
 
 
 def sampled(queries: tuple[Query, ...], runs: int = _RUNS, length: int = _LENGTH) -> list[Query]:

@@ -23,6 +23,7 @@ from logitbank.store.format.schema import (
     Query,
     QuerySet,
 )
+from logitbank.store.read.readable import Readable
 
 __all__ = [
     "Bank",
@@ -39,6 +40,7 @@ __all__ = [
     "OptionTokens",
     "Query",
     "QuerySet",
+    "Readable",
     "Repaired",
     "Shrunk",
     "View",

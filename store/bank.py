@@ -1,24 +1,21 @@
 """The bank: one folder with the logits of many checkpoints. Hides where and how they lie."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
 
-from logitbank.errors import AbsentError, BankError, BankFormatError, DamagedError, UsageError
+from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store.deposits import places, tables
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import checked, objects
-from logitbank.store.format import commits, zarrays
-from logitbank.store.format.commits import Committed
+from logitbank.store.format import zarrays
 from logitbank.store.format.schema import (
     FORMAT_VERSION,
-    INFO,
     VIEW,
     CheckpointId,
     DepositSpec,
@@ -28,16 +25,18 @@ from logitbank.store.format.schema import (
     OptionTokens,
     QuerySet,
 )
-from logitbank.store.read import scan as scanning
+from logitbank.store.read.lacking import lacking_options
+from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import require_folder, url_of
+from logitbank.version import __version__
 
 if TYPE_CHECKING:
-    import xarray
+    pass
 
 
 @dataclass(frozen=True)
-class Bank:
+class Bank(Readable):
     """A bank of format 1 in a local folder, or at a URL. `create` or `open` one."""
 
     path: Path
@@ -61,7 +60,7 @@ class Bank:
             raise UsageError(taken)
         objects.make_root(path)
         about = {"title": title, "licence": licence, "citation": citation}
-        metadata = zarrays.root_metadata({**about, "written_by": _own_version()})
+        metadata = zarrays.root_metadata({**about, "written_by": __version__})
         if not objects.write_new(path / "zarr.json", metadata):
             raise UsageError(taken)
         return cls.open(path)
@@ -114,7 +113,7 @@ class Bank:
             ) from error
         if found != FORMAT_VERSION:
             raise BankFormatError(
-                f"{path} is a bank of format {found!r}; this is logitbank {_own_version()}, which"
+                f"{path} is a bank of format {found!r}; this is logitbank {__version__}, which"
                 f" reads format {FORMAT_VERSION}: use logitbank >= {own.get('written_by', '?')}"
             )
         require_as_written(root)
@@ -124,14 +123,6 @@ class Bank:
         """Store a query set and return its name; nothing happens where it is there."""
         mirror.require_own(self.path)
         return tables.write_query_set(self.path, query_set)
-
-    def query_sets(self) -> dict[str, QuerySet]:
-        """All query sets, by name."""
-        return {name: self.query_set(name) for name in tables.query_set_names(self.path)}
-
-    def query_set(self, name: str) -> QuerySet:
-        """One query set, its content checked against its name."""
-        return tables.read_query_set(self.path, name)
 
     def add_prompts(self, name: str, table: pl.DataFrame) -> str:
         """Store a table of prompts under a prompt set's name; returns the digest of its content.
@@ -150,36 +141,12 @@ class Bank:
         mirror.require_own(self.path)
         return tables.write_prompts(self.path, name, table)
 
-    def prompt_sets(self) -> list[str]:
-        """Names of the prompt sets."""
-        return sorted({file.name for file in tables.prompt_files(self.path)})
-
-    def prompts(self, name: str) -> pl.LazyFrame:
-        """All prompts of a prompt set, one row per prompt × order × piece × option."""
-        return tables.scan_prompts(self.path, name)
-
-    def option_tokens(self, query_set: str) -> OptionTokens:
-        """The tokens that any prompt names for each query of a query set."""
-        queries = tables.query_count(self.path, query_set)
-        return tables.option_tokens(tables.named_tokens(self.path, query_set), queries=queries)
-
     def lacking_options(self, deposit: Deposit) -> OptionTokens | None:
         """Tokens that prompts name for committed queries of a deposit and its scores do not list.
 
         None where nothing lacks. `rescore` adds them from the stored log-probabilities.
         """
-        layout = deposit.layout
-        blocks = pl.Series(sorted(deposit.committed()), dtype=pl.Int32)
-        listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")
-        pairs = (
-            tables.named_tokens(self.path, deposit.query_set)
-            .lazy()
-            .filter((pl.col("row") // layout.block_rows).is_in(blocks.implode()))
-            .join(listed, left_on=["row", "token"], right_on=["query", "token"], how="anti")
-            .sort("row", "token")
-            .collect()
-        )
-        return None if pairs.is_empty() else tables.option_tokens(pairs, queries=layout.queries)
+        return lacking_options(self.path, deposit)
 
     def rescore(self) -> list[Deposit]:
         """Score what prompts name and no deposit lists yet, from full rows; the same again is free.
@@ -198,18 +165,16 @@ class Bank:
         DamagedError
             Rows are not what was committed; nothing of them is scored.
         """
-        from logitbank.store.change.rescore import rescore_bank
+        from logitbank.store.change.rescore import rescore_all
 
-        return rescore_bank(self)
+        return rescore_all(self.path, self.deposits())
 
     def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
         """All deposits, or those of one checkpoint, by model, run and training step."""
         return places.deposits(self.path, checkpoint)
 
-    def deposits_of(self, prompts: str) -> list[Deposit]:
-        """Deposits of any query set that a prompt set points into, in the order of `deposits`."""
-        wanted = tables.query_sets_of(self.prompts(prompts))
-        return [deposit for deposit in self.deposits() if deposit.query_set in wanted]
+    def _as_stored(self, deposits: Sequence[Deposit]) -> Sequence[Deposit]:
+        return deposits
 
     def begin(self, spec: DepositSpec) -> DepositWriter:
         """Create a deposit, or reopen it to add what it lacks.
@@ -269,8 +234,10 @@ class Bank:
         from logitbank.store.read.arrays import deposit_array
 
         return deposit_array(
-            self,
             logits,
+            self.begin,
+            queries=self.query_set(query_set),
+            options=self.option_tokens(query_set),
             checkpoint=checkpoint,
             query_set=query_set,
             keep=Keep.parse(keep) if isinstance(keep, str) else keep,
@@ -278,129 +245,6 @@ class Bank:
             vocab_entries=vocab_entries,
             provenance=provenance or {},
         )
-
-    def scan(
-        self,
-        prompts: str,
-        *,
-        models: Collection[str] | str | None = None,
-        runs: Collection[str] | str | None = None,
-        steps: Collection[int | None] | int | None = None,
-    ) -> pl.LazyFrame:
-        """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
-
-        Parameters
-        ----------
-        prompts
-            Name of the prompt set.
-        models, runs, steps
-            Keep these checkpoints; all if None.
-
-        Returns
-        -------
-        Columns model, run, run_seed, step, those of the prompts, logit, logsumexp, logprob (nats,
-        float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact; rows in no
-        fixed order.
-
-        Raises
-        ------
-        BankError
-            The bank has no such prompts, or no deposit of them by such checkpoints; or one with
-            full rows was scored before an option of them was named: see `rescore`.
-        """
-        table = self.prompts(prompts)
-        deposits = self.deposits_of(prompts)
-        if not deposits:
-            raise BankError(
-                f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
-            )
-        for name, values in (("model", models), ("run", runs), ("step", steps)):
-            deposits = among(deposits, name, values)
-        if mirror.mirror_of(self.path):  # all at once, rather than one after the other
-            mirror.ensure_here(*(part for d in deposits for part in d.score_files()))
-        self._require_scored(prompts, table, deposits)
-        return scanning.scan(table, deposits)
-
-    def _require_scored(self, name: str, table: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
-        from logitbank.store.read.lacking import require_scored
-
-        require_scored(self.path, name, table, deposits)
-
-    def frames(self) -> dict[str, pl.LazyFrame]:
-        """Everything as four lazy frames: checkpoints, prompts, options and scores.
-
-        `docs/tables.md` has their columns. Without a score there is no frame of scores.
-
-        Raises
-        ------
-        BankError
-            The bank has no prompts.
-        """
-        from logitbank.store.read.sql import frames
-
-        return frames(self)
-
-    def sql(self, query: str, *, allow_files: bool = False) -> pl.LazyFrame:
-        """A SELECT over `frames`, as Polars understands SQL; collect what it gives.
-
-        Parameters
-        ----------
-        allow_files
-            Whether the query may read other files and URLs too, by `read_csv` and its like.
-
-        Raises
-        ------
-        UsageError
-            The query is none, names what is not there, or reads files without leave.
-        BankError
-            The bank has no prompts.
-        """
-        from logitbank.store.read.sql import sql
-
-        return sql(self, query, allow_files=allow_files)
-
-    def to_xarray(self, query_set: str) -> "xarray.Dataset":
-        """The checkpoints of a query set side by side, read when indexed.
-
-        Returns
-        -------
-        logprobs (checkpoint, query, token) float32 nats, of deposits that keep full rows; NaN
-        where a block is not committed, or a model has fewer outputs than the widest. logsumexp
-        (checkpoint, query). Coordinates model, run, step (−1 for a release) on `checkpoint`.
-
-        Raises
-        ------
-        MissingExtraError
-            xarray is not installed.
-        BankError
-            No deposit of this query set keeps full rows.
-        """
-        from logitbank.store.read.side_by_side import side_by_side
-
-        return side_by_side([d for d in self.deposits() if d.query_set == query_set], query_set)
-
-    def info(self) -> pl.DataFrame:
-        """One row per deposit, by model, run and training step.
-
-        Returns
-        -------
-        Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
-        deposit), sealed, keep, dtype, engine, bytes (of committed objects).
-        """
-        return pl.DataFrame([_about(d) for d in self.deposits()], schema=INFO, orient="row")
-
-    def provenance(self) -> pl.DataFrame:
-        """How the deposits were made, equal values together; `info --provenance` on paper.
-
-        Returns
-        -------
-        One row for each model, run, field and value: columns model, run, field (`engine`,
-        `source.revision`, …), value (text; other than text as JSON), deposits (that have it),
-        first_step, last_step.
-        """
-        from logitbank.store.read.provenance import provenance_table
-
-        return provenance_table(self)
 
 
 def require_as_written(root: Path) -> None:
@@ -413,48 +257,3 @@ def require_as_written(root: Path) -> None:
             " changed. Take it from another copy of the bank, or write what it says now, right or"
             " not, with `logitbank describe`"
         ) from error
-
-
-def among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
-    """Deposits whose checkpoint has one of these values."""
-    if values is None:
-        return deposits
-    chosen = {values} if isinstance(values, str | int) else set(cast(Collection[object], values))
-    found = [d for d in deposits if getattr(d.checkpoint, name) in chosen]
-    if not found:
-        there = sorted({str(getattr(d.checkpoint, name)) for d in deposits})
-        asked = ", ".join(map(str, chosen)) or "none"
-        raise AbsentError(f"no deposit has {name} {asked}; the bank has {', '.join(there)}")
-    return found
-
-
-def _about(deposit: Deposit) -> tuple[object, ...]:
-    state, checkpoint, layout = deposit.state(), deposit.checkpoint, deposit.layout
-    engine = deposit.spec.provenance.get("engine")
-    return (
-        checkpoint.model,
-        checkpoint.run,
-        checkpoint.step,
-        deposit.query_set,
-        layout.queries,
-        sum(len(layout.rows(block)) for block in state.blocks),
-        layout.blocks,
-        state.sealed,
-        str(layout.keep),
-        layout.dtype,
-        None if engine is None else str(engine),
-        deposit.retrying(lambda state: _bytes(deposit, state)),
-    )
-
-
-def _bytes(deposit: Deposit, state: Committed) -> int:
-    """Bytes of what the commits vouch for."""
-    parts = [commits.digests(deposit.path, name) for name in state.names]
-    return sum(digest.bytes for part in parts for digest in part.values())
-
-
-def _own_version() -> str:
-    try:
-        return version("logitbank")
-    except PackageNotFoundError:  # a source tree that is not installed
-        return "0.1.0"

@@ -47,7 +47,8 @@ def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
 
 
 def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
-    from logitbank.engine.backends.choose import EngineSettings, open_backend
+    from logitbank.engine.backends.choose import open_backend
+    from logitbank.engine.backends.protocol import EngineSettings
 
     assert isinstance(settings, EngineSettings)
     backend = open_backend(folders[0], settings)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from logitbank.engine.backends.choose import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.plan.share import ALONE, Share
 from logitbank.engine.workers.events import Event
 from logitbank.engine.workers.job import Job

@@ -152,7 +152,7 @@ def _of_tables(bank: Bank) -> Answers:
     return {
         "about": lambda: bank.attributes,
         "info": lambda: bank.info().rows(),
-        "provenance": lambda: str(provenance_document(bank)),
+        "provenance": lambda: str(provenance_document(bank.path, bank.attributes, bank.deposits())),
         "prompt sets": bank.prompt_sets,
         "query sets": bank.query_sets,
         "prompts": lambda: bank.prompts("parity").collect().rows(),

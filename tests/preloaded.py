@@ -30,7 +30,7 @@ from typing import IO, Any, Self
 
 import pytest
 
-from logitbank.engine.backends.choose import EngineName, EngineSettings
+from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.workers import canary, worker_process
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from logitbank.cli.screen.tables import print_summary
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
 from logitbank.engine.plan.prepare import Extraction
 from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.run import account
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.prepare import Extraction

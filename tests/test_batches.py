@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.backends.hf.backend import TransformersBackend, batches
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.store import Query
 from tests.checkpoints import make_checkpoint
 

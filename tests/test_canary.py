@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
 from logitbank.engine.workers.canary import Reference, compare
 from logitbank.engine.workers.events import CanaryChecked, Event, Summary

@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.backends.choose import EngineSettings, open_backend
+from logitbank.engine.backends.choose import open_backend
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.sizes import check_sizes
 from logitbank.errors import SuiteError, WeightsError
@@ -90,7 +91,7 @@ def test_the_canary_asks_for_no_memory_either(tmp_path: Path, sound: Path) -> No
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from logitbank.engine.backends.hf.model import read_model\n"
-        "from logitbank.engine.backends.choose import EngineSettings\n"
+        "from logitbank.engine.backends.protocol import EngineSettings\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))\n"
         "read_model(Path(sys.argv[1]), EngineSettings(engine='transformers'))\n"
     )

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from logitbank.engine.backends.choose import EngineSettings, import_engine
+from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.hf.backend import TransformersBackend
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import choose_engine
 from logitbank.errors import UsageError
 from logitbank.store import Query

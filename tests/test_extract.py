@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from logitbank.engine import extract as extract_module
-from logitbank.engine.backends.choose import EngineSettings, Loaded
+from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.extract import extract, run
 from logitbank.engine.plan.prepare import Extraction
 from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet

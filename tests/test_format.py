@@ -206,8 +206,8 @@ def test_documents_are_the_documented_bytes(bank: Bank) -> None:
 
 def test_provenance_fields_are_those_that_extraction_writes() -> None:
     pytest.importorskip("transformers")
-    from logitbank.engine.backends.choose import EngineSettings
     from logitbank.engine.backends.hf.backend import TransformersBackend
+    from logitbank.engine.backends.protocol import EngineSettings
     from logitbank.engine.suites.suites import LocalSource
     from logitbank.engine.workers.made_of import made_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.choose import EngineSettings, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.extract import run
 from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.prepare import Extraction, prepare

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory, smaller
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
 from logitbank.engine.plan.prepare import Extraction
 from logitbank.engine.suites.suites import resolve_suite

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers import worker_process
 from logitbank.engine.workers.canary import Canary
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills

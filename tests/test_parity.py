@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from logitbank.engine.backends.choose import EngineName, EngineSettings
+from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.plan.task import VLLM_MASKED
 from logitbank.store.format.schema import Query
 from tests.checkpoints import (

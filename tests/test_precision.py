@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.backends.precision import triton_precision
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers import canary
 from logitbank.engine.workers.worker_process import worker_environment
 from logitbank.errors import UsageError

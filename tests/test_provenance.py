@@ -60,7 +60,9 @@ def test_engines_of_blocks_are_told_where_they_differ(tmp_path: Path) -> None:
             writer.write(block, block_data(writer.layout, block))
     values = dict(bank.provenance().select("field", "value").iter_rows())
     assert values["engines of blocks"] == "transformers, vllm"
-    (deposit,) = show_bank.provenance_document(bank)["deposits"]
+    (deposit,) = show_bank.provenance_document(bank.path, bank.attributes, bank.deposits())[
+        "deposits"
+    ]
     assert deposit["engines"] == ["transformers", "vllm"]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.engine.backends.choose import EngineName
+from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.sequences import Continuation, SequenceSet
 from logitbank.engine.prompts.values import PromptSet

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
 from logitbank.engine.plan.prepare import Extraction
 from logitbank.engine.run_log import without_folders

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.workers.events import BlockCommitted, Event, Note, WeightsLoaded

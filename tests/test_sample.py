@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.run import forecast
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract, run
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.prepare import Extraction

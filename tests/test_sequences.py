@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.engine.backends.choose import EngineName
+from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.registry import prompt_set
 from logitbank.engine.prompts.known.sequence_sources import lambada

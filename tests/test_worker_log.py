@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run, log_path
 
 

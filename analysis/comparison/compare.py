@@ -15,7 +15,7 @@ from logitbank.analysis.comparison.rows import ROWS, compare_rows
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.results.tables import tables_of
 from logitbank.errors import AbsentError, BankError
-from logitbank.store import Bank, Deposit
+from logitbank.store import Bank, Deposit, Readable
 from logitbank.store.change.overlap import committed_rows
 
 Steps = Collection[int | None] | Callable[[Collection[int | None]], Collection[int | None]]
@@ -118,7 +118,7 @@ Named = dict[str, pl.DataFrame] | None
 """Rows and tokens of the queries of a prompt set, by query set; None for everything."""
 
 
-def _named(banks: tuple[Bank, Bank], prompts: str | None) -> Named:
+def _named(banks: tuple[Readable, Readable], prompts: str | None) -> Named:
     if prompts is None:
         return None
     holders = [bank for bank in banks if prompts in bank.prompt_sets()]
@@ -130,7 +130,7 @@ def _named(banks: tuple[Bank, Bank], prompts: str | None) -> Named:
     return {str(name): part for (name,), part in parts.items()}
 
 
-def _deposits(bank: Bank, named: Named) -> dict[tuple[object, ...], Deposit]:
+def _deposits(bank: Readable, named: Named) -> dict[tuple[object, ...], Deposit]:
     return {
         (d.checkpoint.model, d.checkpoint.run, d.checkpoint.step, d.query_set): d
         for d in bank.deposits()
@@ -159,7 +159,7 @@ def _made(a: Deposit, b: Deposit) -> Iterator[object]:
 
 
 def _metrics(
-    banks: tuple[Bank, Bank], prompts: str | None, common: set[tuple[object, ...]]
+    banks: tuple[Readable, Readable], prompts: str | None, common: set[tuple[object, ...]]
 ) -> pl.DataFrame:
     checkpoints = pl.LazyFrame(list(common), schema=dict(list(_DEPOSIT.items())[:3]), orient="row")
     names = sorted(_compared(banks, prompts))
@@ -167,7 +167,7 @@ def _metrics(
     return pl.concat([pl.DataFrame(schema=METRICS), *found])
 
 
-def _compared(banks: tuple[Bank, Bank], prompts: str | None) -> set[str]:
+def _compared(banks: tuple[Readable, Readable], prompts: str | None) -> set[str]:
     """Prompt sets asked for that both banks have."""
     names = set(banks[0].prompt_sets()) & set(banks[1].prompt_sets())
     return names if prompts is None else names & {prompts}

@@ -6,7 +6,7 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.metric import LABELS, Fairness, fairness
 from logitbank.analysis.frames.batches import ROWS
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 METRICS = {
     "model": pl.String,
@@ -24,7 +24,7 @@ _CELL = [*_CHECKPOINT, "prompt_id", "order_seed", "piece", "option"]
 
 
 def metric_differences(
-    banks: tuple[Bank, Bank], prompts: str, checkpoints: pl.LazyFrame
+    banks: tuple[Readable, Readable], prompts: str, checkpoints: pl.LazyFrame
 ) -> pl.DataFrame:
     """Headline values of one prompt set by either bank; no rows where no family understands it.
 
@@ -65,7 +65,7 @@ def metric_differences(
 
 
 def _in_step(
-    banks: tuple[Bank, Bank], prompts: str, steps: Collection[int | None]
+    banks: tuple[Readable, Readable], prompts: str, steps: Collection[int | None]
 ) -> Iterator[tuple[pl.LazyFrame, pl.LazyFrame]]:
     """Scans of both banks at the same steps, a few steps at a time."""
     common = set(steps)

@@ -23,7 +23,7 @@ from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.study import Study, write_study
 from logitbank.analysis.results.tables import tables_of
 from logitbank.errors import UsageError
-from logitbank.store import Bank
+from logitbank.store import Readable
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View, open_unfiltered
 
@@ -56,7 +56,7 @@ class DebiasComparison:
 class _Source(NamedTuple):
     """A bank, or a view of it, and whose scores it gives."""
 
-    bank: Bank
+    bank: Readable
     model: str
     """As it is called there."""
     base: str
@@ -65,7 +65,7 @@ class _Source(NamedTuple):
 
 
 def debias_compare(
-    bank: str | Path | Bank,
+    bank: str | Path | Readable,
     filters: Sequence[str | Path | Filter],
     *,
     models: Sequence[str] | None = None,
@@ -113,7 +113,7 @@ def debias_compare(
 
 
 def _sources(
-    bank: Bank, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
+    bank: Readable, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
 ) -> list[_Source]:
     there = sorted({d.checkpoint.model for d in bank.deposits()})
     if unknown := [model for model in models or () if model not in there]:
@@ -154,7 +154,7 @@ def untrained(by: Filter) -> Filter:
 
 
 def _compared(
-    bank: Bank, sources: Sequence[_Source], *, step: int | None, bootstrap: int
+    bank: Readable, sources: Sequence[_Source], *, step: int | None, bootstrap: int
 ) -> DebiasComparison:
     sets = bank.prompt_sets()
     stereo = [name for name in sets if name.startswith(INTRA)]

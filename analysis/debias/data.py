@@ -14,7 +14,7 @@ import polars as pl
 from logitbank.analysis.families.unqover.instances import PRONOUNS, folded
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, Deposit
+from logitbank.store import Deposit, Readable
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
 
@@ -113,7 +113,7 @@ class Instances:
 
 
 def instances(
-    bank: Bank,
+    bank: Readable,
     prompts: str,
     *,
     k: int,
@@ -184,7 +184,7 @@ def instances(
 
 
 def _deposits(
-    bank: Bank,
+    bank: Readable,
     prompts: str,
     *,
     model: str | None,

@@ -23,7 +23,7 @@ from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.study import Study, write_study
 from logitbank.analysis.results.tables import tables_of
 from logitbank.errors import UsageError
-from logitbank.store import Bank, Deposit
+from logitbank.store import Deposit, Readable
 from logitbank.store.filter.filters import Filter, Mode
 from logitbank.store.filter.view import View, open_unfiltered
 
@@ -72,7 +72,7 @@ class _Point(NamedTuple):
 
 
 def debias_search(
-    bank: str | Path | Bank,
+    bank: str | Path | Readable,
     *,
     prompts: str,
     sizes: Sequence[int] = SIZES,
@@ -163,7 +163,7 @@ def debias_search(
 
 
 def _parts(
-    bank: Bank,
+    bank: Readable,
     prompts: str,
     k: int,
     *,
@@ -212,7 +212,7 @@ def _points(
         yield _Point("temperature", cooled, temperature=temperature)
 
 
-def _judge(bank: Bank, asked: str | None) -> str:
+def _judge(bank: Readable, asked: str | None) -> str:
     """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
     there = [name for name in bank.prompt_sets() if name.startswith(INTRA)]
     plain = [name for name in there if "-prefix" not in name]
@@ -227,7 +227,7 @@ def _judge(bank: Bank, asked: str | None) -> str:
     return wanted
 
 
-def _row(bank: Bank, parts: _Parts, point: _Point) -> dict[str, object]:
+def _row(bank: Readable, parts: _Parts, point: _Point) -> dict[str, object]:
     k = parts.fit.k if point.by is None else point.by.k
     chosen = measured(parts.chosen.narrowed(k), point.by)["abs_c"]
     first, second = _stereoset(bank, parts, point.by)
@@ -249,7 +249,7 @@ def _told(found: dict[str, float]) -> dict[str, float]:
 
 
 def _stereoset(
-    bank: Bank, parts: _Parts, by: Filter | None
+    bank: Readable, parts: _Parts, by: Filter | None
 ) -> tuple[dict[str, float], dict[str, float]]:
     """lms, ss and iCAT on either half of the terms."""
     checkpoint = parts.deposit.checkpoint

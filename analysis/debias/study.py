@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank import __version__
 from logitbank.analysis.debias.data import Instances, instances
 from logitbank.analysis.debias.measures import measured
 from logitbank.analysis.debias.train import Trained, Training, train
@@ -14,10 +13,11 @@ from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import tables_of
 from logitbank.errors import UsageError
-from logitbank.store import Bank, Deposit
+from logitbank.store import Deposit, Readable
 from logitbank.store.deposits import tables
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import open_unfiltered
+from logitbank.version import __version__
 
 FILTERS = ("none", "untrained", "trained")
 
@@ -42,7 +42,7 @@ class Debias:
 
 
 def debias_train(
-    bank: str | Path | Bank,
+    bank: str | Path | Readable,
     *,
     prompts: str,
     k: int = 8,
@@ -109,7 +109,7 @@ def debias_train(
 
 
 def _other(
-    bank: Bank, prompts: str, deposit: Deposit, *, k: int, split: str, he_she: bool
+    bank: Readable, prompts: str, deposit: Deposit, *, k: int, split: str, he_she: bool
 ) -> dict[str, Instances]:
     """The other part, where the bank has one."""
     splits = bank.prompts(prompts).select("split").unique().collect()["split"]
@@ -124,7 +124,7 @@ def _other(
 
 
 def about_of(
-    bank: Bank, deposit: Deposit, prompts: str, *, split: str | None, he_she: bool
+    bank: Readable, deposit: Deposit, prompts: str, *, split: str | None, he_she: bool
 ) -> dict[str, str | int | bool | None]:
     checkpoint, weights = deposit.checkpoint, deposit.spec.provenance.get("weights")
     return {

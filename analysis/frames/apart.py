@@ -6,11 +6,11 @@ from pathlib import Path
 
 from logitbank.analysis.frames.same_prompts import same_table
 from logitbank.errors import UsageError
-from logitbank.store import Bank, Deposit, View, open_bank
+from logitbank.store import Deposit, Readable, View, open_bank
 from logitbank.store.remote.mirror import mirror_of
 
 
-def open_banks(banks: Iterable[Path | Bank]) -> list[Bank]:
+def open_banks(banks: Iterable[Path | Readable]) -> list[Readable]:
     """Open banks and views, each of which may be named once.
 
     Raises
@@ -20,7 +20,7 @@ def open_banks(banks: Iterable[Path | Bank]) -> list[Bank]:
     LogitbankError
         As `open_bank`.
     """
-    opened: list[Bank] = []
+    opened: list[Readable] = []
     folders: set[Path | int] = set()
     for given in banks:
         bank = open_bank(given)
@@ -34,7 +34,7 @@ def open_banks(banks: Iterable[Path | Bank]) -> list[Bank]:
 
 
 def check_checkpoints_apart(
-    banks: Sequence[Bank], prompts: str, deposits: Sequence[Iterable[Deposit]]
+    banks: Sequence[Readable], prompts: str, deposits: Sequence[Iterable[Deposit]]
 ) -> None:
     """Raise UsageError where two banks have all scores of one checkpoint on the same prompts.
 
@@ -56,7 +56,7 @@ def check_checkpoints_apart(
                 )
 
 
-def place_of(bank: Bank) -> str:
+def place_of(bank: Readable) -> str:
     """Where a person finds a bank or a view: a folder or a URL."""
     if isinstance(bank, View) and bank.folder is not None:
         return str(bank.folder)

@@ -13,7 +13,7 @@ import polars as pl
 from logitbank.analysis.frames.apart import check_checkpoints_apart
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.errors import UsageError
-from logitbank.store import Bank, Deposit
+from logitbank.store import Deposit, Readable
 from logitbank.store.read.scan import scan
 
 Scan = pl.LazyFrame | pl.DataFrame | Sequence[pl.LazyFrame]
@@ -27,7 +27,7 @@ Place = tuple[str, int | None]
 
 
 def batches(
-    banks: Bank | Sequence[Bank],
+    banks: Readable | Sequence[Readable],
     prompts: str | Sequence[str],
     *,
     models: Collection[str] | None = None,
@@ -53,7 +53,7 @@ def batches(
     UsageError
         Two banks have other content of one prompt, or the scores of one checkpoint.
     """
-    banks = [banks] if isinstance(banks, Bank) else banks
+    banks = [banks] if isinstance(banks, Readable) else banks
     if isinstance(prompts, str):
         held = [_held(bank, prompts, models, steps) for bank in banks]
         _check_same(banks, [prompts] * len(banks), held)
@@ -112,9 +112,9 @@ class _Held(NamedTuple):
     deposits: Mapping[Place, list[Deposit]]
 
 
-def _check_same(banks: Sequence[Bank], names: Sequence[str], held: Sequence[_Held]) -> None:
+def _check_same(banks: Sequence[Readable], names: Sequence[str], held: Sequence[_Held]) -> None:
     """Of banks that give rows of a prompt set."""
-    giving: dict[str, list[tuple[Bank, list[Deposit]]]] = {}
+    giving: dict[str, list[tuple[Readable, list[Deposit]]]] = {}
     for bank, name, own in zip(banks, names, held, strict=True):
         if own.deposits:
             deposits = [d for place in own.deposits.values() for d in place]
@@ -126,7 +126,10 @@ def _check_same(banks: Sequence[Bank], names: Sequence[str], held: Sequence[_Hel
 
 
 def _held(
-    bank: Bank, prompts: str, models: Collection[str] | None, steps: Collection[int | None] | None
+    bank: Readable,
+    prompts: str,
+    models: Collection[str] | None,
+    steps: Collection[int | None] | None,
 ) -> _Held:
     table = bank.prompts(prompts)
     rows = dict(table.group_by("query_set").len().collect().iter_rows())

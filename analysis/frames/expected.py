@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from logitbank.store import Bank
+from logitbank.store import Readable
 from logitbank.store.deposits.tables import query_sets_of, tokenizer_of
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.wording import counted
 
 
-def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -> pl.DataFrame:
+def expected_rows(banks: Sequence[Readable], prompts: str, columns: Sequence[str]) -> pl.DataFrame:
     """The distinct values of some columns of a prompt set, by model: model, then `columns`.
 
     A model is asked what the prompt set has for its tokenizer, whether or not any checkpoint has a
@@ -34,7 +34,7 @@ def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -
     return pl.concat(parts, how="vertical_relaxed").unique() if parts else empty
 
 
-def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]]:
+def expected_query_sets(bank: Readable, prompts: str) -> Mapping[str, frozenset[str]]:
     """By model with a deposit of a prompt set: those of its query sets that have its tokenizer."""
     names = query_sets_of(bank.prompts(prompts))
     scored: dict[str, set[str]] = {}
@@ -53,7 +53,7 @@ def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]
 
 
 def expected_pieces(
-    banks: Sequence[Bank], prompts: str, *, own: Sequence[str] = ()
+    banks: Sequence[Readable], prompts: str, *, own: Sequence[str] = ()
 ) -> pl.DataFrame:
     """How many pieces each prompt has: model, prompt_id, pieces, and `own` columns of prompts."""
     rows = expected_rows(banks, prompts, ("prompt_id", "piece", *own))

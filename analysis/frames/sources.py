@@ -13,7 +13,7 @@ from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 
 class Family(NamedTuple):
@@ -29,7 +29,7 @@ FAIRNESS = Family("winobias", ("sentence_id", "paired"))
 FLUCTUATION = Family("professions", ("verb", "occupation", "prior"))
 
 
-def chosen_prompts(banks: Sequence[Bank], asked: str | None, family: Family) -> str:
+def chosen_prompts(banks: Sequence[Readable], asked: str | None, family: Family) -> str:
     """The prompt set to analyse: as asked, else the family's known one, else the only one.
 
     Of several, the only one is that with the family's columns.
@@ -54,7 +54,7 @@ def chosen_prompts(banks: Sequence[Bank], asked: str | None, family: Family) -> 
     raise UsageError(f"prompt set {wanted!r} is not in {where}; {found}. Name one with --prompts")
 
 
-def _with_columns(banks: Sequence[Bank], columns: Collection[str]) -> list[str]:
+def _with_columns(banks: Sequence[Readable], columns: Collection[str]) -> list[str]:
     return sorted(
         {
             name
@@ -66,7 +66,7 @@ def _with_columns(banks: Sequence[Bank], columns: Collection[str]) -> list[str]:
 
 
 def bank_frames(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
+    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
 ) -> list[pl.LazyFrame]:
     """Scans of a prompt set from the banks that hold any of `models`, in batches."""
     held = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
@@ -75,7 +75,7 @@ def bank_frames(
 
 
 def all_scores(
-    sources: Sequence[Path | Bank], prompts: str | None, models: Sequence[str] | None
+    sources: Sequence[Path | Readable], prompts: str | None, models: Sequence[str] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
     """Scores of pronouns in banks and published tables, and a frame about where they come from.
 
@@ -89,7 +89,7 @@ def all_scores(
     AbsentError
         No source has one of the models, or a bank lacks the prompts.
     """
-    files = [path for path in sources if not isinstance(path, Bank) and is_table_path(path)]
+    files = [path for path in sources if not isinstance(path, Readable) and is_table_path(path)]
     tables = {path: _table(path) for path in files}
     banks = open_banks(source for source in sources if source not in files)
     prompts = chosen_prompts(banks, prompts, FLUCTUATION)

@@ -15,9 +15,9 @@ from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, Deposit
-from logitbank.store.bank import among
+from logitbank.store import Deposit, Readable
 from logitbank.store.deposits.deposit import check_scores
+from logitbank.store.read.readable import among
 
 Measure = Literal["share", "probability"]
 _LOGPROB = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)).alias(
@@ -97,7 +97,7 @@ class PromptScores:
 
 
 def prompt_scores(
-    bank: Bank,
+    bank: Readable,
     prompts: str,
     *,
     models: Collection[str] | str | None = None,

@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.errors import UsageError
-from logitbank.store import Bank
-from logitbank.store.bank import among
+from logitbank.store import Readable
+from logitbank.store.read.readable import among
 
 Between = tuple[int | None, int | None]
 """Two training steps; None is the release."""
 
 
 def changes(
-    bank: Bank,
+    bank: Readable,
     prompts: str,
     *,
     between: Between | None = None,

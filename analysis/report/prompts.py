@@ -15,7 +15,7 @@ import polars as pl
 
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.prompts.view import differences, movements
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 MOVED, DIFFERENT, ANCHORS = 20, 10, 8
 """Prompts of a list, of a pair of checkpoints, and checkpoints to choose pairs from."""
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def prompt_data(
-    bank: Bank, prompts: str, *, models: Sequence[str] | None = None, values: int = 350_000
+    bank: Readable, prompts: str, *, models: Sequence[str] | None = None, values: int = 350_000
 ) -> Json:
     """What the prompt view of a page needs of a prompt set, for JSON.
 
@@ -211,7 +211,7 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def prompt_table(bank: Bank, names: Sequence[str]) -> pl.DataFrame:
+def prompt_table(bank: Readable, names: Sequence[str]) -> pl.DataFrame:
     """One row per prompt set: prompts, option orders, options, and the set's own columns."""
     rows = []
     for name in names:

@@ -15,10 +15,10 @@ from logitbank.analysis.report.prompts import prompt_data, prompt_table
 from logitbank.analysis.report.sections import Section, options_of, planned, section, told
 from logitbank.analysis.report.words import ABOUT, cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
-from logitbank.store import Bank, open_bank
-from logitbank.store.change.about import own_fields, sources_of
+from logitbank.store import Readable, open_bank
 from logitbank.store.deposits.tables import query_sets_of
 from logitbank.store.files.objects import require_outside
+from logitbank.store.format.about import own_fields, sources_of
 from logitbank.wording import counted
 
 VALUES = 350_000
@@ -28,7 +28,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def report(
-    bank: Path | str | Bank,
+    bank: Path | str | Readable,
     out: Path | str | None = None,
     *,
     prompts: Sequence[str] | None = None,
@@ -112,7 +112,7 @@ def report(
     return path
 
 
-def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
+def _target(bank: Path | str | Readable, out: Path | str | None) -> Path:
     path = Path(f"{_stem(bank)}.html" if out is None else out)
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{path} is no name for a page; give a file that ends in .html")
@@ -126,15 +126,15 @@ def _target(bank: Path | str | Bank, out: Path | str | None) -> Path:
     return path
 
 
-def _stem(bank: Path | str | Bank) -> str:
+def _stem(bank: Path | str | Readable) -> str:
     """The name of a bank without its folder, revision and ending."""
-    source = bank.path if isinstance(bank, Bank) else bank
+    source = bank.path if isinstance(bank, Readable) else bank
     name = str(source).rstrip("/").rsplit("/", maxsplit=1)[-1].partition("@")[0]
     name = Path(source).resolve().name if name in (".", "..") else name
     return name.removesuffix(".zarr") or "bank"
 
 
-def _prompt_sets(bank: Bank, asked: Sequence[str] | None) -> list[str]:
+def _prompt_sets(bank: Readable, asked: Sequence[str] | None) -> list[str]:
     there = bank.prompt_sets()
     for name in asked or ():
         if name not in there:
@@ -144,7 +144,7 @@ def _prompt_sets(bank: Bank, asked: Sequence[str] | None) -> list[str]:
     return there if asked is None else [name for name in there if name in set(asked)]
 
 
-def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
+def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
     sets = {own for name in names for own in query_sets_of(bank.prompts(name))}
     info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
     if info.is_empty():
@@ -157,7 +157,7 @@ def _info(bank: Bank, names: Sequence[str], models: Sequence[str] | None) -> pl.
     return info if models is None else info.filter(pl.col("model").is_in(list(models)))
 
 
-def _scored(bank: Bank, prompts: str, models: Sequence[str] | None) -> bool:
+def _scored(bank: Readable, prompts: str, models: Sequence[str] | None) -> bool:
     there = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
     return bool(there if models is None else there.intersection(models))
 
@@ -189,7 +189,7 @@ def _drawn(result: Any) -> dict[str, pl.DataFrame]:
     return {} if isinstance(result, OptionScores) else tables_by_kind(result)
 
 
-def _lead(info: pl.DataFrame, bank: Bank, names: Sequence[str]) -> str:
+def _lead(info: pl.DataFrame, bank: Readable, names: Sequence[str]) -> str:
     checkpoints = info.unique(["model", "run", "step"])
     steps = checkpoints["step"].drop_nulls().sort()
     span = f" (steps {steps[0]:,} to {steps[-1]:,})" if len(steps) > 1 else ""
@@ -217,7 +217,7 @@ def _holdings(info: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _about(bank: Bank) -> dict[str, str]:
+def _about(bank: Readable) -> dict[str, str]:
     about = dict(own_fields(bank.attributes))
     for source in sources_of(bank.attributes):
         texts = "; ".join(source[name] for name in own_fields({}) if source[name])
@@ -233,6 +233,6 @@ def _bytes(size: int) -> str:
 
 
 def _version() -> str:
-    from logitbank import __version__
+    from logitbank.version import __version__
 
     return __version__

@@ -34,7 +34,7 @@ from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.studies import fairness_study, fluctuation_study
 from logitbank.analysis.results.study import Study
 from logitbank.errors import BankError, LogitbankError
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 STEREOTYPES = ("stereotype-accuracy", "winobias", "winobias-em")
 GAPS = {"winobias": "fairness", "stereotype-accuracy": "stereotype", "crows-pairs": "crows-pairs"}
@@ -70,7 +70,7 @@ class Section:
 
 
 def planned(
-    bank: Bank,
+    bank: Readable,
     prompt_sets: Collection[str],
     *,
     models: Sequence[str] | None = None,
@@ -86,13 +86,13 @@ def planned(
     return [*found, *(options_of(bank, n, models) for n in sorted(set(prompt_sets) - known))]
 
 
-def options_of(bank: Bank, name: str, models: Sequence[str] | None) -> Planned:
+def options_of(bank: Readable, name: str, models: Sequence[str] | None) -> Planned:
     """The shares of a prompt set's options, whatever it asks."""
     shares = partial(_option_study, bank, name, models)
     return Planned("options", f"Options of {name}", (name,), shares)
 
 
-def _option_study(bank: Bank, name: str, models: Sequence[str] | None) -> Study[OptionScores]:
+def _option_study(bank: Readable, name: str, models: Sequence[str] | None) -> Study[OptionScores]:
     result = option_scores(prompt_scores(bank, name, models=models))
     if not result.shares["prompts"].sum():
         raise BankError(f"no option of prompt set {name!r} is scored, so there is nothing to share")
@@ -100,7 +100,7 @@ def _option_study(bank: Bank, name: str, models: Sequence[str] | None) -> Study[
 
 
 def _of_families(
-    bank: Bank, prompt_sets: Collection[str], *, models: Sequence[str] | None, bootstrap: int
+    bank: Readable, prompt_sets: Collection[str], *, models: Sequence[str] | None, bootstrap: int
 ) -> Iterator[Planned]:
     names = sorted(prompt_sets)
     columns = {name: set(bank.prompts(name).collect_schema().names()) for name in names}

@@ -23,14 +23,14 @@ from logitbank.analysis.frames.table_files import read_table
 from logitbank.analysis.frames.vocab_limit import check_vocab_limit
 from logitbank.analysis.results.study import Study, write_study
 from logitbank.errors import UsageError
-from logitbank.store import Bank
+from logitbank.store import Readable
 from logitbank.wording import counted
 
 __all__ = ["Study", "fairness_study", "fluctuation_study"]
 
 
 def fairness_study(
-    banks: Sequence[Path | Bank],
+    banks: Sequence[Path | Readable],
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
@@ -95,7 +95,7 @@ def fairness_study(
 
 
 def fluctuation_study(
-    sources: Sequence[Path | Bank],
+    sources: Sequence[Path | Readable],
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,

@@ -8,7 +8,7 @@ from logitbank.cli.options import BankPath, Form, Format, Models
 
 if TYPE_CHECKING:
     from logitbank.analysis.prompts.lookup import PromptView
-    from logitbank.store import Bank
+    from logitbank.store import Readable
 
 
 def show(
@@ -74,7 +74,7 @@ def _print_view(view: "PromptView", form: Form) -> None:
 
 
 def _list(
-    bank: "Bank",
+    bank: "Readable",
     path: str,
     prompts: str | None,
     models: list[str] | None,

@@ -18,19 +18,19 @@ from rich.progress import (
 )
 
 from logitbank.cli.screen.tables import clean, err, print_frame, print_lines, print_table, say
-from logitbank.store.change.about import own_fields, sources_of
 from logitbank.store.change.copying import Progress as Report
+from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.read.provenance import provenance_document
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
-    from logitbank.store import Bank, Deposit, Merged, Shrunk
+    from logitbank.store import Deposit, Merged, Readable, Shrunk
 
 _MANY = 4
 """Values of a field that are printed; of more, their number."""
 
 
-def print_bank(bank: "Bank", form: str) -> None:
+def print_bank(bank: "Readable", form: str) -> None:
     if form == "table":
         print_about(bank)
     found = bank.info()
@@ -39,7 +39,7 @@ def print_bank(bank: "Bank", form: str) -> None:
         say(f"{clean(bank.path)} has no checkpoint yet; run `logitbank extract`")
 
 
-def print_about(bank: "Bank") -> None:
+def print_about(bank: "Readable") -> None:
     """Title, licence and citation, and those of the banks that it was made of."""
     own = own_fields(bank.attributes)
     print_lines(f"{name}: {value}" for name, value in own.items() if value)
@@ -48,16 +48,21 @@ def print_about(bank: "Bank") -> None:
         print_lines([f"from: {texts} ({', '.join(source['models'])})"])
 
 
-def print_provenance(bank: "Bank", form: str) -> None:
+def print_provenance(bank: "Readable", form: str) -> None:
     """Equal values together; as JSON, everything by deposit."""
     if form == "json":
-        json.dump(provenance_document(bank), sys.stdout, default=str, indent=1)
+        json.dump(
+            provenance_document(bank.path, bank.attributes, bank.deposits()),
+            sys.stdout,
+            default=str,
+            indent=1,
+        )
         sys.stdout.write("\n")
         return
     table = bank.provenance()
     if form == "table":
         print_about(bank)
-        about = provenance_document(bank)
+        about = provenance_document(bank.path, bank.attributes, bank.deposits())
         for name, query_set in about["query_sets"].items():
             queries = counted(query_set["queries"], "query", "queries")
             print_lines([f"{name}: {queries}, tokenizer {query_set['tokenizer']}"])
@@ -116,6 +121,7 @@ def part_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def merged_line(into: Path, done: "Merged") -> str:
+
     from logitbank.store import Bank
 
     if not (done.deposits or done.tables):

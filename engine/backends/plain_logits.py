@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.nn.functional import linear
 
-from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.backends.hf.model import output_logits, read_model
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.store.format.schema import Head, Query
 
 

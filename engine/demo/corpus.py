@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from logitbank.engine.prompts.values import Prompt, PromptSet, Scalar
 from logitbank.engine.prompts.known.winobias import OPTIONS, PERMUTATIONS, TEMPLATE, seeded_orders
+from logitbank.engine.prompts.values import Prompt, PromptSet, Scalar
 from logitbank.errors import UsageError
 
 __all__ = [

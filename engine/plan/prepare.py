@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.plan import (
     DepositPlan,

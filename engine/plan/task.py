@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from logitbank.engine.backends.choose import EngineSettings, Task
+from logitbank.engine.backends.protocol import EngineSettings, Task
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import PromptError, UsageError

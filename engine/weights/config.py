@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from logitbank.engine.backends.choose import Task
+from logitbank.engine.backends.protocol import Task
 from logitbank.engine.weights.sizes import LENGTHS, check_claims
 from logitbank.errors import SuiteError
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.backends.precision import triton_precision
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.errors import CanaryError, EngineError
 from logitbank.store.format.schema import Query
 

@@ -2,18 +2,45 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from logitbank.engine.plan.plan import Plan
 from logitbank.errors import INTERRUPTED
 from logitbank.store.format.schema import CheckpointId
 
-if TYPE_CHECKING:
-    from logitbank.engine.sample import Estimate
-
 Phase = Literal["load", "swap", "canary", "score", "write", "wait"]
 """What a worker's time goes into: an engine's start, weights exchanged and proved, a sequence
 checked independently, prompts scored, blocks written while nothing is scored, nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How long a whole plan will take, measured on one checkpoint and some queries."""
+
+    load_s: float
+    """An engine's start, once for each worker."""
+    checkpoint_s: float
+    """Of each checkpoint, whatever is asked: weights swapped and proved, deposits sealed."""
+    tokens_per_s: float
+    checkpoints: int
+    tokens: int
+    """To be scored, over all checkpoints."""
+    workers: int
+    rows: int = 0
+    """Measured, apart from those of the first job."""
+    sample_s: float = 0.0
+    """What measuring took, an engine's start included."""
+
+    @property
+    def seconds(self) -> float:
+        """From beginning to end, without waiting for downloads."""
+        work = self.checkpoints * self.checkpoint_s + self.tokens / self.tokens_per_s
+        return self.load_s + work / self.workers
+
+    @property
+    def worker_hours(self) -> float:
+        """GPU-hours, where each worker has one GPU."""
+        return self.seconds * self.workers / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +194,7 @@ class Summary:
     bytes: int = 0
     """Committed, before compression."""
 
-    estimate: "Estimate | None" = None
+    estimate: Estimate | None = None
     """Of the time that the plan will take, where a dry run measured it."""
 
     @property

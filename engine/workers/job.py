@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.store.format.schema import CheckpointId, Json
 

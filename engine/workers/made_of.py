@@ -4,10 +4,10 @@ import platform
 import socket
 from datetime import UTC, datetime
 
-from logitbank import __version__
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.suites.suites import HubSource, LocalSource
 from logitbank.store.format.schema import Json
+from logitbank.version import __version__
 
 
 def made_of(source: LocalSource | HubSource, prepared: Prepared) -> dict[str, Json]:

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker_process import WorkerProcess

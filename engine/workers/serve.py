@@ -10,8 +10,9 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from logitbank.engine.backends.choose import EngineSettings, import_engine
+from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.hf.memory import is_out_of_memory
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker import Worker

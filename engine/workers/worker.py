@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from logitbank.engine.backends.choose import Backend, Tokens, open_backend
+from logitbank.engine.backends.choose import open_backend
+from logitbank.engine.backends.protocol import Backend, Tokens
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.workers.block_writer import BlockWriter, RowBuffers
 from logitbank.engine.workers.events import (

@@ -12,8 +12,8 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Self
 
-from logitbank.engine.backends.choose import EngineSettings
 from logitbank.engine.backends.precision import triton_precision
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.plan import readable_bytes
 from logitbank.engine.plan.share import ALONE, Share, visible_devices
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills

@@ -38,7 +38,9 @@ Progress = Callable[[str, int, int], None]
 """Called with the path of an object, and the bytes read before it and in all."""
 
 
-def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tuple[Damage, ...]:
+def verify(
+    bank: Bank | View | str | Path, *, progress: Progress | None = None
+) -> tuple[Damage, ...]:
     """Find damage in a bank or a view, and change nothing.
 
     Every byte of every object that belongs to the bank is read once. Of a view that is its two

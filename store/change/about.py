@@ -6,19 +6,15 @@ commit vouches for it, and nothing in a deposit depends on these fields.
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
+from logitbank.store.bank import Bank
 from logitbank.store.files import objects
+from logitbank.store.format.about import Source, own_fields, sources_of
+from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
-
-if TYPE_CHECKING:
-    from logitbank.store.bank import Bank
-
-FIELDS = ("title", "licence", "citation")
-Source = dict[str, Any]
-"""title, licence and citation of a bank, and `models`: those of its models that came from there."""
 
 
 def describe(
@@ -27,7 +23,7 @@ def describe(
     title: str | None = None,
     licence: str | None = None,
     citation: str | None = None,
-) -> "Bank":
+) -> Bank:
     """Set a bank's title, licence or citation; those that are None stay. Returns the bank.
 
     A bank whose `zarr.json` was damaged in these texts is opened by this alone, and is sound after.
@@ -39,8 +35,6 @@ def describe(
     BankFormatError
         There is no bank.
     """
-    from logitbank.store.bank import Bank
-
     given = {"title": title, "licence": licence, "citation": citation}
     fields = {name: value for name, value in given.items() if value is not None}
     if not fields:
@@ -54,24 +48,7 @@ def describe(
     return Bank.open(bank)
 
 
-def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
-    """Title, licence and citation as texts, whatever a stranger wrote there."""
-    values = {name: attributes.get(name) for name in FIELDS}
-    return {name: value if isinstance(value, str) else "" for name, value in values.items()}
-
-
-def sources_of(attributes: dict[str, Any]) -> list[Source]:
-    """Banks that this one came from, as far as it says so in the documented form."""
-    listed = attributes.get("sources")
-    found = []
-    for entry in listed if isinstance(listed, list) else []:
-        models = entry.get("models") if isinstance(entry, dict) else None
-        if isinstance(models, list) and all(isinstance(m, str) for m in models):
-            found.append({**own_fields(entry), "models": models})
-    return found
-
-
-def described_as(bank: "Bank", models: Iterable[str]) -> list[Source]:
+def described_as(bank: Readable, models: Iterable[str]) -> list[Source]:
     """A bank as a source of others, after its own sources; none where it says nothing."""
     own = own_fields(bank.attributes)
     here = [{**own, "models": sorted(set(models))}] if any(own.values()) else []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.change.about import FIELDS, add_sources, described_as, own_fields
+from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.adopt import adopt
 from logitbank.store.change.copying import Progress, lacking_tables, write_tables
 from logitbank.store.change.merge_plan import Addition, plan
@@ -22,6 +22,7 @@ from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead_staging
+from logitbank.store.format.about import FIELDS, own_fields
 
 
 class Merged(NamedTuple):

@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from logitbank.errors import KeepLevelError, UsageError
-from logitbank.store.bank import Bank
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, write_scores
 from logitbank.store.files import objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
+from logitbank.store.read.lacking import lacking_options
 from logitbank.store.remote import mirror
 
 
@@ -49,7 +50,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
         _publish(deposit, options, scores)
 
 
-def rescore_lacking(bank: Bank, deposit: Deposit) -> None:
+def rescore_lacking(root: Path, deposit: Deposit) -> None:
     """Add the options that a bank's prompts name and the scores of one of its deposits do not list.
 
     What lacks is looked up and scored under the deposit's lock: of several processes that ask for
@@ -60,22 +61,22 @@ def rescore_lacking(bank: Bank, deposit: Deposit) -> None:
     KeepLevelError
         The deposit keeps no full rows.
     """
-    if bank.lacking_options(deposit) is None:
+    if lacking_options(root, deposit) is None:
         return
     mirror.require_own(deposit.path)
     with objects.locked(deposit.path / ".lock"):
-        if (options := bank.lacking_options(deposit)) is not None:
+        if (options := lacking_options(root, deposit)) is not None:
             _check(deposit, options)
             _publish(deposit, options, option_scores(deposit, options))
 
 
-def rescore_bank(bank: Bank) -> list[Deposit]:
+def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
-    mirror.require_own(bank.path)
-    full = [d for d in bank.deposits() if d.layout.keep.level == "full"]
-    lacking = [deposit for deposit in full if bank.lacking_options(deposit) is not None]
+    mirror.require_own(root)
+    full = [d for d in deposits if d.layout.keep.level == "full"]
+    lacking = [deposit for deposit in full if lacking_options(root, deposit) is not None]
     for deposit in lacking:
-        rescore_lacking(bank, deposit)
+        rescore_lacking(root, deposit)
     return lacking
 
 

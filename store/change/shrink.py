@@ -13,7 +13,7 @@ import polars as pl
 
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.change.about import add_sources, described_as, own_fields
+from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.copying import Progress, lacking_tables, write_tables
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
@@ -21,6 +21,7 @@ from logitbank.store.deposits.reduce import FLOAT16_MIN, Entries, top_entries
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.format import commits
+from logitbank.store.format.about import own_fields
 from logitbank.store.format.schema import (
     SCORES_SCHEMA,
     BlockData,

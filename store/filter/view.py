@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from polars.io.plugins import register_io_source
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import tables
+from logitbank.store.deposits import places, tables
 from logitbank.store.deposits.deposit import VERIFY, Deposit
 from logitbank.store.filter import view_files
 from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
@@ -26,6 +26,7 @@ from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import Top, first_entries, top
 from logitbank.store.filter.view_files import ViewDocument
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, VIEW, CheckpointId
+from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
 
@@ -33,7 +34,7 @@ _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
-def open_bank(path: str | Path | Bank) -> Bank:
+def open_bank(path: str | Path | Readable) -> Readable:
     """Open a bank or a view of one; what is open already is given back.
 
     Raises
@@ -43,14 +44,14 @@ def open_bank(path: str | Path | Bank) -> Bank:
     UsageError
         As `View.of`.
     """
-    if isinstance(path, Bank):
+    if isinstance(path, Readable):
         return path
     if url_of(path) is None and (Path(path) / VIEW).is_file():
         return View.open(path)
     return Bank.open(path)
 
 
-def open_unfiltered(path: str | Path | Bank) -> Bank:
+def open_unfiltered(path: str | Path | Readable) -> Bank:
     """Open a bank for what is done without a filter.
 
     Raises
@@ -65,13 +66,16 @@ def open_unfiltered(path: str | Path | Bank) -> Bank:
         raise UsageError(
             f"{bank.name!r} is seen through a filter already; use the bank itself, {bank.path}"
         )
+    assert isinstance(bank, Bank), "there are these two"
     return bank
 
 
 @dataclass(frozen=True)
-class View(Bank):
-    """The deposits of one model in a bank, through a filter."""
+class View(Readable):
+    """The deposits of one model in a bank, through a filter. Nothing writes into it."""
 
+    path: Path
+    attributes: dict[str, Any] = field(compare=False)
     by: Filter = field(kw_only=True)
     name: str = field(kw_only=True)
     """Model name that its checkpoints have."""
@@ -79,7 +83,7 @@ class View(Bank):
     """Where it was opened; None of one that was made in this process."""
 
     @classmethod
-    def of(cls, bank: Bank, by: Filter, *, name: str | None = None) -> Self:
+    def of(cls, bank: Readable, by: Filter, *, name: str | None = None) -> Self:
         """See a bank through a filter.
 
         Deposits of other models than the filter's are left out. Those of a next-sentence head,
@@ -173,19 +177,13 @@ class View(Bank):
         tokenizer = self.by.about.get("tokenizer")
         return [
             FilteredDeposit(d.path, {**d.attributes, "model": self.name}, by=self.by, unfiltered=d)
-            for d in super().deposits()
+            for d in places.deposits(self.path)
             if d.checkpoint.model == self.by.about["model"]
             and tokenizer in (None, tables.tokenizer_of(self.path, d.query_set))
         ]
 
-    def _require_scored(self, name: str, table: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
-        unfiltered = [d.unfiltered for d in deposits if isinstance(d, FilteredDeposit)]
-        super()._require_scored(name, table, unfiltered)
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise UsageError(f"a view of {self.path} can only be read; work on the bank itself")
-
-    add_query_set = add_prompts = begin = deposit = lacking_options = rescore = _refuse
+    def _as_stored(self, deposits: Sequence[Deposit]) -> Sequence[Deposit]:
+        return [d.unfiltered for d in deposits if isinstance(d, FilteredDeposit)]
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,35 @@
 """Deposit logits that were computed elsewhere and are in one array."""
 
 import hashlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.format.attributes import ARRAY
-from logitbank.store.format.schema import CheckpointId, DepositSpec, Dtype, Json, Keep, Layout
-
-if TYPE_CHECKING:
-    from logitbank.store.bank import Bank
+from logitbank.store.format.schema import (
+    CheckpointId,
+    DepositSpec,
+    Dtype,
+    Json,
+    Keep,
+    Layout,
+    OptionTokens,
+    QuerySet,
+)
 
 DTYPES = ("float16", "float32", "float64")
 
 
 def deposit_array(
-    bank: "Bank",
     logits: np.ndarray,
+    begin: Callable[[DepositSpec], DepositWriter],
     *,
+    queries: QuerySet,
+    options: OptionTokens,
     checkpoint: CheckpointId,
     query_set: str,
     keep: Keep,
@@ -30,21 +38,19 @@ def deposit_array(
     provenance: Mapping[str, Json],
 ) -> Deposit:
     """See `Bank.deposit`."""
-    query_rows = bank.query_set(query_set)
-    _check_array(logits, queries=len(query_rows))
+    _check_array(logits, queries=len(queries))
     vocab = logits.shape[1]
     entries = vocab if vocab_entries is None else vocab_entries
-    layout = Layout.plan(queries=len(query_rows), vocab=vocab, dtype=dtype, keep=keep)
-    options = bank.option_tokens(query_set)
+    layout = Layout.plan(queries=len(queries), vocab=vocab, dtype=dtype, keep=keep)
     if len(options.tokens) and options.tokens.max() >= vocab:
         raise UsageError(
             f"prompts name token {options.tokens.max()}, but logits have {vocab} columns;"
             " give one column per output of the head"
         )
-    made = {"engine": "arrays", "tokenizer": query_rows.tokenizer, **provenance}
+    made = {"engine": "arrays", "tokenizer": queries.tokenizer, **provenance}
     if made.get("weights") is None:  # with nothing to compare, any other array would pass for this
         made[ARRAY] = _digest(logits, layout)
-    with bank.begin(DepositSpec(checkpoint, query_set, layout, entries, made)) as writer:
+    with begin(DepositSpec(checkpoint, query_set, layout, entries, made)) as writer:
         for block in writer.missing():
             reducer = BlockReducer(writer.layout, block, options=options, vocab_entries=entries)
             for i, values in enumerate(_float32_rows(logits, writer.layout.rows(block))):

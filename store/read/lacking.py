@@ -8,6 +8,7 @@ import polars as pl
 from logitbank.errors import BankError
 from logitbank.store.deposits import tables
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.format.schema import OptionTokens
 from logitbank.store.remote import mirror
 
 
@@ -37,6 +38,22 @@ def require_scored(
         f" {sum(count for _, count in lacking):,} options that prompt set {name!r} named later; run"
         f" {first}`logitbank rescore {'FOLDER' if copy else root}`, which reads them from full rows"
     )
+
+
+def lacking_options(root: Path, deposit: Deposit) -> OptionTokens | None:
+    """Tokens that prompts name for committed queries of a deposit and its scores do not list."""
+    layout = deposit.layout
+    blocks = pl.Series(sorted(deposit.committed()), dtype=pl.Int32)
+    listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")
+    pairs = (
+        tables.named_tokens(root, deposit.query_set)
+        .lazy()
+        .filter((pl.col("row") // layout.block_rows).is_in(blocks.implode()))
+        .join(listed, left_on=["row", "token"], right_on=["query", "token"], how="anti")
+        .sort("row", "token")
+        .collect()
+    )
+    return None if pairs.is_empty() else tables.option_tokens(pairs, queries=layout.queries)
 
 
 def _lacking(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list[int]:

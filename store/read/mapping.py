@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from logitbank.errors import BankError, UsageError
-from logitbank.store.bank import Bank, among
+from logitbank.store.bank import Bank
 from logitbank.store.cluster import joined
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.read.readable import Readable, among
 
 Function = Callable[[np.ndarray], ArrayLike]
 _Submit = Callable[[Deposit, int], Callable[[], np.ndarray]]
 
 
 def map_rows(
-    bank: Bank | str | Path,
+    bank: Readable | str | Path,
     function: Function,
     *,
     query_set: str | None = None,
@@ -73,7 +74,7 @@ def map_rows(
         for deposit, values in logitbank.map_rows("pythia.zarr", entropy, ray="auto"):
             print(deposit.checkpoint, values.mean())
     """
-    bank = bank if isinstance(bank, Bank) else Bank.open(bank)
+    bank = bank if isinstance(bank, Readable) else Bank.open(bank)
     deposits = [d for d in bank.deposits() if query_set in (None, d.query_set)]
     for name, values in (("model", models), ("run", runs), ("step", steps)):
         deposits = among(deposits, name, values)

@@ -1,18 +1,18 @@
 """Who made what from what: the provenance of deposits as a table, and as one document."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from logitbank.store.change.about import own_fields, sources_of
 from logitbank.store.deposits import tables
 from logitbank.store.format import commits
+from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.format.schema import Json
 
 if TYPE_CHECKING:
-    from logitbank.store.bank import Bank
     from logitbank.store.deposits.deposit import Deposit
 
 _SCHEMA = pl.Schema(
@@ -28,11 +28,11 @@ _SCHEMA = pl.Schema(
 )
 
 
-def provenance_table(bank: "Bank") -> pl.DataFrame:
+def provenance_table(deposits: "Iterable[Deposit]") -> pl.DataFrame:
     """See `Bank.provenance`."""
     rows = [
         (d.checkpoint.model, d.checkpoint.run, field, value, d.checkpoint.step)
-        for d in bank.deposits()
+        for d in deposits
         for field, value in _fields(d)
     ]
     names = ("model", "run", "field", "value", "step")
@@ -49,8 +49,15 @@ def provenance_table(bank: "Bank") -> pl.DataFrame:
     )
 
 
-def provenance_document(bank: "Bank") -> dict[str, Any]:
+def provenance_document(
+    root: Path, attributes: dict[str, Any], deposits: "Iterable[Deposit]"
+) -> dict[str, Any]:
     """All that a bank says of where it is from, for JSON.
+
+    Parameters
+    ----------
+    root, attributes, deposits
+        Of the bank; deposits may be some of it.
 
     Returns
     -------
@@ -58,21 +65,20 @@ def provenance_document(bank: "Bank") -> dict[str, Any]:
     `query_sets` with their tokenizers; `prompts`, the tables of each prompt set; `deposits`, each
     with its attributes and the engines of its blocks.
     """
-    deposits = bank.deposits()
     prompts: dict[str, list[str]] = {}
-    for file in tables.prompt_files(bank.path):
+    for file in tables.prompt_files(root):
         prompts.setdefault(file.name, []).append(file.digest)
     return {
-        "format": bank.attributes["format"],
-        **own_fields(bank.attributes),
-        "written_by": str(bank.attributes.get("written_by", "")),
-        "sources": sources_of(bank.attributes),
+        "format": attributes["format"],
+        **own_fields(attributes),
+        "written_by": str(attributes.get("written_by", "")),
+        "sources": sources_of(attributes),
         "query_sets": {
             name: {
-                "queries": tables.query_count(bank.path, name),
-                "tokenizer": tables.tokenizer_of(bank.path, name),
+                "queries": tables.query_count(root, name),
+                "tokenizer": tables.tokenizer_of(root, name),
             }
-            for name in tables.query_set_names(bank.path)
+            for name in tables.query_set_names(root)
         },
         "prompts": prompts,
         "deposits": [{**d.attributes, "engines": _engines(d)} for d in deposits],

@@ -15,7 +15,6 @@ from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.scan import VALUES, scan
 
 if TYPE_CHECKING:
-    from logitbank.store.bank import Bank
     from logitbank.store.deposits.deposit import Deposit
 
 CHECKPOINT = ("model", "run", "run_seed", "step")
@@ -24,15 +23,15 @@ AT_ONCE = 800_000
 """Rows of a batch."""
 
 
-def scores_source(bank: "Bank", held: "Sequence[tuple[str, list[Deposit]]]") -> pl.LazyFrame:
+def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -> pl.LazyFrame:
     """Scores of prompt sets, lazily: checkpoint columns, option columns, then `scan`'s values.
 
     Parameters
     ----------
-    held
-        Prompt sets, each with the deposits that score it; at least one of each.
+    scored
+        Prompt sets: name, table, and the deposits that score it; at least one of each.
     """
-    checkpoints = _checkpoints([deposit for _, deposits in held for deposit in deposits])
+    checkpoints = _checkpoints([deposit for *_, deposits in scored for deposit in deposits])
     schema = pl.Schema(
         {
             **checkpoints.schema,
@@ -50,8 +49,8 @@ def scores_source(bank: "Bank", held: "Sequence[tuple[str, list[Deposit]]]") -> 
         parts = conjuncts(predicate)
         wanted = with_columns or schema.names()
         left = n_rows
-        for name, deposits in held:
-            table = bank.prompts(name).select(
+        for name, prompts, deposits in scored:
+            table = prompts.select(
                 pl.lit(name).alias("prompt_set"), *OPTION[1:], "query_set", "row"
             )
             options = table.filter(*_about(parts, OPTION)).collect()

@@ -1,19 +1,16 @@
 """SQL over a bank: its tables as lazy frames, and a query that reads only what it touches."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import UsageError
+from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.tables import query_sets_of
 from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
 from logitbank.store.read.scores_source import scores_source
-
-if TYPE_CHECKING:
-    from logitbank.store.bank import Bank
 
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", "is_answer")
@@ -23,8 +20,19 @@ _READERS = r"read_(csv|ipc|json|ndjson|parquet)\b|(read|scan)_\w+[\"`\]]?\s*(\(|
 are looked for in texts and comments too: where those end is for Polars to say."""
 
 
-def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
+def frames(
+    prompts: Mapping[str, pl.LazyFrame],
+    deposits: Sequence[Deposit],
+    info: Callable[[], pl.DataFrame],
+) -> dict[str, pl.LazyFrame]:
     """The tables of a bank, each lazily.
+
+    Parameters
+    ----------
+    prompts
+        Tables of all prompt sets, at least one, by name.
+    deposits, info
+        All of the bank, and its table of them, which takes a while.
 
     Returns
     -------
@@ -39,31 +47,27 @@ def frames(bank: "Bank") -> dict[str, pl.LazyFrame]:
     scores
         One row per checkpoint, prompt, order, piece and option that has been scored, as
         `Bank.scan`, with prompt_set and without the prompts' own columns.
-
-    Raises
-    ------
-    BankError
-        The bank has no prompts.
     """
-    names = bank.prompt_sets()
-    if not names:
-        raise BankError(f"{bank.path} has no prompts yet; run `logitbank extract`")
-    tables = {name: bank.prompts(name).with_columns(prompt_set=pl.lit(name)) for name in names}
-    deposits, held = bank.deposits(), []
+    tables = {name: table.with_columns(prompt_set=pl.lit(name)) for name, table in prompts.items()}
+    scored = []
     for name, table in tables.items():
         sets = query_sets_of(table)
-        if own := [deposit for deposit in deposits if deposit.query_set in sets]:
-            held.append((name, own))
+        if of_set := [deposit for deposit in deposits if deposit.query_set in sets]:
+            scored.append((name, prompts[name], of_set))
     return {
-        "checkpoints": pl.defer(bank.info, schema=INFO),
+        "checkpoints": pl.defer(info, schema=INFO),
         "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
         "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
-        **({"scores": scores_source(bank, held)} if held else {}),
+        **({"scores": scores_source(scored)} if scored else {}),
     }
 
 
-def sql(bank: "Bank", query: str, *, allow_files: bool = False) -> pl.LazyFrame:
+def sql(
+    frames: Callable[[], dict[str, pl.LazyFrame]], query: str, *, allow_files: bool = False
+) -> pl.LazyFrame:
     """The result of a SELECT over `frames`, lazily: only the columns and rows it needs are read.
+
+    `frames` is called once it is known that the query reads no files.
 
     Raises
     ------
@@ -79,7 +83,7 @@ def sql(bank: "Bank", query: str, *, allow_files: bool = False) -> pl.LazyFrame:
             " a query reads the bank alone: add --allow-files, in Python allow_files=True, if"
             " that is meant"
         )
-    own = frames(bank)
+    own = frames()
     if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
         raise UsageError(
             f"{query.strip()[:40]!r} is no query: a bank is only read; write a SELECT, such as"

@@ -35,7 +35,7 @@ from logitbank.analysis.frames.sources import bank_frames
 from logitbank.analysis.harness.write import write_exports
 from logitbank.analysis.results.study import Study, write_study
 from logitbank.errors import AbsentError
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 E = TypeVar("E", bound=Evaluation)
 ROWS = 125_000
@@ -43,7 +43,7 @@ ROWS = 125_000
 
 
 def lambada_study(
-    banks: Sequence[Path | Bank],
+    banks: Sequence[Path | Readable],
     *,
     prompts: str = "lambada",
     models: Sequence[str] | None = None,
@@ -79,7 +79,7 @@ def lambada_study(
 
 
 def stereotype_study(
-    banks: Sequence[Path | Bank],
+    banks: Sequence[Path | Readable],
     *,
     prompts: str = "stereotype-accuracy",
     winobias: str = "winobias",
@@ -125,7 +125,7 @@ def stereotype_study(
 
 
 def crows_pairs_study(
-    banks: Sequence[Path | Bank],
+    banks: Sequence[Path | Readable],
     *,
     prompts: str = "crows-pairs",
     models: Sequence[str] | None = None,
@@ -156,7 +156,7 @@ def crows_pairs_study(
 
 
 def frame_of(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None
+    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
     """The scans of the banks that hold a prompt set, together and in batches.
 
@@ -179,7 +179,7 @@ def frame_of(
 
 
 def _frame_if_there(
-    banks: Sequence[Bank], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
+    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
 ) -> list[pl.LazyFrame] | None:
     holding = [bank for bank in banks if prompts in bank.prompt_sets()]
     if not holding:
@@ -188,7 +188,7 @@ def _frame_if_there(
 
 
 def evaluation_report(
-    result: E, summary: list[str], *, title: str, banks: Sequence[Bank], out: Path | None
+    result: E, summary: list[str], *, title: str, banks: Sequence[Readable], out: Path | None
 ) -> Study[E]:
     """The study, and its files where a folder is given."""
     report = None

@@ -12,7 +12,7 @@ from logitbank.analysis.families.stereoset.files import (
 )
 from logitbank.analysis.families.stereoset.scores import CANDIDATES, KEYS, Rule, as_candidates
 from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Readable
 from logitbank.store.deposits.tables import query_sets_of
 
 FAMILY = "stereoset"
@@ -22,7 +22,7 @@ AT_ONCE = 8
 
 
 def bank_candidates(
-    bank: Bank,
+    bank: Readable,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -35,7 +35,7 @@ def bank_candidates(
 
 
 def candidate_batches(
-    bank: Bank,
+    bank: Readable,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -86,7 +86,7 @@ def candidate_batches(
         yield concat_candidates(parts)
 
 
-def _prompt_sets(bank: Bank, prompts: Sequence[str] | None) -> list[str]:
+def _prompt_sets(bank: Readable, prompts: Sequence[str] | None) -> list[str]:
     there = bank.prompt_sets()
     names = [n for n in there if n.startswith(FAMILY)] if prompts is None else list(prompts)
     absent = [name for name in names if name not in there]

@@ -17,11 +17,11 @@ from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.sources import step_given
 from logitbank.analysis.results.study import Study, write_study
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 
 def stereoset_study(
-    banks: Sequence[Path | Bank] = (),
+    banks: Sequence[Path | Readable] = (),
     *,
     predictions: Sequence[str] = (),
     gold: Path | None = None,
@@ -98,7 +98,7 @@ def stereoset_study(
     return Study(result, tuple(summary), report)
 
 
-def _say_what_there_is(banks: Sequence[Bank]) -> None:
+def _say_what_there_is(banks: Sequence[Readable]) -> None:
     info = pl.concat([bank.info() for bank in banks]).sort("model", "step", nulls_last=True)
     there = [
         f"{model} at {', '.join('release' if step is None else str(step) for step in steps)}"
@@ -110,7 +110,7 @@ def _say_what_there_is(banks: Sequence[Bank]) -> None:
 
 
 def _provenance(
-    banks: Sequence[Bank], predictions: Sequence[str], gold: Path | None
+    banks: Sequence[Readable], predictions: Sequence[str], gold: Path | None
 ) -> pl.DataFrame:
     about = [bank.info() for bank in banks]
     if gold is not None:

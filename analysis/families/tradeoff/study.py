@@ -25,7 +25,7 @@ from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
 from logitbank.analysis.results.study import Study, write_study
 from logitbank.errors import UsageError
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 Gap = Literal["fairness", "stereotype", "sa_gender", "crows-pairs"]
 GAP_NAMES = {
@@ -39,7 +39,7 @@ METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
 
 
 def tradeoff_study(
-    sources: Sequence[Path | Bank],
+    sources: Sequence[Path | Readable],
     *,
     performance: Sequence[Path] = (),
     task: str = TASK,
@@ -89,7 +89,7 @@ def tradeoff_study(
     LogitbankError
         A source that is not there, or what the curves and `tradeoff` refuse.
     """
-    paths = [source for source in sources if not isinstance(source, Bank)]
+    paths = [source for source in sources if not isinstance(source, Readable)]
     more = [path for path in paths if path.suffix.lower() in (".json", *SUFFIXES)]
     more = [path for path in more if not path.is_dir()]
     files = [*_files(performance), *more]
@@ -173,7 +173,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _bank_gap(
-    banks: Sequence[Bank], gap: str, prompts: str, models: Sequence[str] | None, bootstrap: int
+    banks: Sequence[Readable], gap: str, prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> pl.DataFrame:
     check_choice("gap", gap, get_args(Gap))
     if not banks:

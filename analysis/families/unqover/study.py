@@ -13,7 +13,7 @@ from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.results.study import Study, write_study
 from logitbank.errors import AbsentError, BankError
-from logitbank.store import Bank
+from logitbank.store import Readable
 
 FAMILY = "unqover-"
 """How the names of its prompt sets begin."""
@@ -22,7 +22,7 @@ ROWS = 400_000
 
 
 def unqover_study(
-    banks: Sequence[Path | Bank],
+    banks: Sequence[Path | Readable],
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -74,14 +74,14 @@ def unqover_study(
     return Study(result, tuple(summary), report)
 
 
-def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
+def expected_instances(banks: Sequence[Readable], names: Sequence[str]) -> pl.DataFrame:
     """The instances that each model was asked in several prompt sets, for `unqover`."""
     parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
     return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 
 
 def _frames(
-    banks: Sequence[Bank], prompts: Sequence[str] | None, models: Sequence[str] | None
+    banks: Sequence[Readable], prompts: Sequence[str] | None, models: Sequence[str] | None
 ) -> list[pl.LazyFrame]:
     """Scans of the prompt sets, in batches; a set without a score of any model is left out.
 
@@ -109,7 +109,7 @@ def _frames(
     return frames
 
 
-def _prompt_sets(banks: Sequence[Bank], prompts: Sequence[str] | None) -> list[str]:
+def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> list[str]:
     there = sorted({name for bank in banks for name in bank.prompt_sets()})
     names = [n for n in there if n.startswith(FAMILY)] if prompts is None else list(prompts)
     absent = [name for name in names if name not in there]
@@ -123,7 +123,7 @@ def _prompt_sets(banks: Sequence[Bank], prompts: Sequence[str] | None) -> list[s
     return names
 
 
-def _models(bank: Bank, prompts: str) -> set[str]:
+def _models(bank: Readable, prompts: str) -> set[str]:
     """Models with a deposit of a prompt set, if there is one."""
     if prompts not in bank.prompt_sets():
         return set()

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from logitbank.engine.backends.choose import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory
 from logitbank.engine.backends.hf.model import (
     adapter_weights,
@@ -18,6 +17,7 @@ from logitbank.engine.backends.hf.model import (
     read_model,
     used_weights,
 )
+from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights.weights import ContentDigest, stream_weights
 from logitbank.errors import EngineError, WeightsError

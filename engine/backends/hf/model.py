@@ -15,7 +15,7 @@ from transformers import (
     AutoModelForPreTraining,
 )
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.proof import Fingerprint, fingerprint
 from logitbank.engine.weights.sizes import check_sizes
 from logitbank.engine.weights.weights import stream_weights, weight_files

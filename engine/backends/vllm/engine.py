@@ -29,7 +29,7 @@ import vllm
 from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
-from logitbank.engine.backends.choose import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights.weights import ContentDigest, stream_weights

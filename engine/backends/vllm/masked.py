@@ -19,7 +19,7 @@ from vllm.model_executor.models.interfaces_base import attn_type, default_poolin
 from vllm.model_executor.models.roberta import RobertaEmbedding
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import Weights, common_arguments, cpu_cache_arguments
 from logitbank.engine.backends.vllm.pooled import PooledEngine, PositionPooler, pooling_arguments
 from logitbank.engine.weights.config import ModelConfig

@@ -14,7 +14,7 @@ from vllm import PoolingParams
 from vllm.model_executor.layers.pooler import Pooler
 from vllm.v1.pool.metadata import PoolingMetadata
 
-from logitbank.engine.backends.choose import EngineSettings, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.backends.vllm.engine import VllmEngine
 from logitbank.errors import EngineError
 from logitbank.store.format.schema import Head, Query

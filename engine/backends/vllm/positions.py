@@ -10,7 +10,7 @@ from vllm import ModelRegistry
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 
-from logitbank.engine.backends.choose import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import common_arguments, cpu_cache_arguments
 from logitbank.engine.backends.vllm.pooled import PooledEngine, PositionPooler, pooling_arguments
 from logitbank.store.format.schema import Json

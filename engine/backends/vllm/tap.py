@@ -17,7 +17,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
     LogitsProcessor as SlotLogitsProcessor,
 )
 
-from logitbank.engine.backends.choose import Sink
+from logitbank.engine.backends.protocol import Sink
 
 ROW = "logitbank_row"
 _sinks: list[Sink] = []  # the engine builds the tap itself, so the sink is handed over here

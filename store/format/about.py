@@ -1,0 +1,24 @@
+"""What a bank says of itself: title, licence, citation, and those of the banks it came from."""
+
+from typing import Any
+
+FIELDS = ("title", "licence", "citation")
+Source = dict[str, Any]
+"""title, licence and citation of a bank, and `models`: those of its models that came from there."""
+
+
+def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
+    """Title, licence and citation as texts, whatever a stranger wrote there."""
+    values = {name: attributes.get(name) for name in FIELDS}
+    return {name: value if isinstance(value, str) else "" for name, value in values.items()}
+
+
+def sources_of(attributes: dict[str, Any]) -> list[Source]:
+    """Banks that this one came from, as far as it says so in the documented form."""
+    listed = attributes.get("sources")
+    found = []
+    for entry in listed if isinstance(listed, list) else []:
+        models = entry.get("models") if isinstance(entry, dict) else None
+        if isinstance(models, list) and all(isinstance(m, str) for m in models):
+            found.append({**own_fields(entry), "models": models})
+    return found

@@ -1,0 +1,223 @@
+"""What is read from a bank, or from a bank seen through a filter: the same for both."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
+
+from logitbank.errors import AbsentError, BankError
+from logitbank.store.deposits import tables
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.format import commits
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens, QuerySet
+from logitbank.store.read.lacking import require_scored
+from logitbank.store.read.scan import scan
+from logitbank.store.remote import mirror
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Readable(ABC):
+    """A bank that is read: `Bank`, or `View` of one. Analyses ask no more of it than this."""
+
+    path: Path
+    """Folder of the bank; of one at a URL, of its cache."""
+    attributes: dict[str, Any]
+    """Format version, title, licence, citation, and the sources that a merge names."""
+
+    @abstractmethod
+    def deposits(self, checkpoint: CheckpointId | None = None) -> list[Deposit]:
+        """All deposits, or those of one checkpoint, by model, run and training step."""
+
+    @abstractmethod
+    def _as_stored(self, deposits: Sequence[Deposit]) -> Sequence[Deposit]:
+        """Deposits of this bank without a filter."""
+
+    def query_sets(self) -> dict[str, QuerySet]:
+        """All query sets, by name."""
+        return {name: self.query_set(name) for name in tables.query_set_names(self.path)}
+
+    def query_set(self, name: str) -> QuerySet:
+        """One query set, its content checked against its name."""
+        return tables.read_query_set(self.path, name)
+
+    def prompt_sets(self) -> list[str]:
+        """Names of the prompt sets."""
+        return sorted({file.name for file in tables.prompt_files(self.path)})
+
+    def prompts(self, name: str) -> pl.LazyFrame:
+        """All prompts of a prompt set, one row per prompt × order × piece × option."""
+        return tables.scan_prompts(self.path, name)
+
+    def option_tokens(self, query_set: str) -> OptionTokens:
+        """The tokens that any prompt names for each query of a query set."""
+        queries = tables.query_count(self.path, query_set)
+        return tables.option_tokens(tables.named_tokens(self.path, query_set), queries=queries)
+
+    def deposits_of(self, prompts: str) -> list[Deposit]:
+        """Deposits of any query set that a prompt set points into, in the order of `deposits`."""
+        wanted = tables.query_sets_of(self.prompts(prompts))
+        return [deposit for deposit in self.deposits() if deposit.query_set in wanted]
+
+    def scan(
+        self,
+        prompts: str,
+        *,
+        models: Collection[str] | str | None = None,
+        runs: Collection[str] | str | None = None,
+        steps: Collection[int | None] | int | None = None,
+    ) -> pl.LazyFrame:
+        """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
+
+        Parameters
+        ----------
+        prompts
+            Name of the prompt set.
+        models, runs, steps
+            Keep these checkpoints; all if None.
+
+        Returns
+        -------
+        Columns model, run, run_seed, step, those of the prompts, logit, logsumexp, logprob (nats,
+        float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact; rows in no
+        fixed order.
+
+        Raises
+        ------
+        BankError
+            The bank has no such prompts, or no deposit of them by such checkpoints; or one with
+            full rows was scored before an option of them was named: see `rescore`.
+        """
+        table = self.prompts(prompts)
+        deposits = self.deposits_of(prompts)
+        if not deposits:
+            raise BankError(
+                f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
+            )
+        for name, values in (("model", models), ("run", runs), ("step", steps)):
+            deposits = among(deposits, name, values)
+        if mirror.mirror_of(self.path):  # all at once, rather than one after the other
+            mirror.ensure_here(*(part for d in deposits for part in d.score_files()))
+        require_scored(self.path, prompts, table, self._as_stored(deposits))
+        return scan(table, deposits)
+
+    def frames(self) -> dict[str, pl.LazyFrame]:
+        """Everything as four lazy frames: checkpoints, prompts, options and scores.
+
+        `docs/tables.md` has their columns. Without a score there is no frame of scores.
+
+        Raises
+        ------
+        BankError
+            The bank has no prompts.
+        """
+        from logitbank.store.read.sql import frames
+
+        names = self.prompt_sets()
+        if not names:
+            raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
+        return frames({name: self.prompts(name) for name in names}, self.deposits(), self.info)
+
+    def sql(self, query: str, *, allow_files: bool = False) -> pl.LazyFrame:
+        """A SELECT over `frames`, as Polars understands SQL; collect what it gives.
+
+        Parameters
+        ----------
+        allow_files
+            Whether the query may read other files and URLs too, by `read_csv` and its like.
+
+        Raises
+        ------
+        UsageError
+            The query is none, names what is not there, or reads files without leave.
+        BankError
+            The bank has no prompts.
+        """
+        from logitbank.store.read.sql import sql
+
+        return sql(self.frames, query, allow_files=allow_files)
+
+    def to_xarray(self, query_set: str) -> "xarray.Dataset":
+        """The checkpoints of a query set side by side, read when indexed.
+
+        Returns
+        -------
+        logprobs (checkpoint, query, token) float32 nats, of deposits that keep full rows; NaN
+        where a block is not committed, or a model has fewer outputs than the widest. logsumexp
+        (checkpoint, query). Coordinates model, run, step (−1 for a release) on `checkpoint`.
+
+        Raises
+        ------
+        MissingExtraError
+            xarray is not installed.
+        BankError
+            No deposit of this query set keeps full rows.
+        """
+        from logitbank.store.read.side_by_side import side_by_side
+
+        return side_by_side([d for d in self.deposits() if d.query_set == query_set], query_set)
+
+    def info(self) -> pl.DataFrame:
+        """One row per deposit, by model, run and training step.
+
+        Returns
+        -------
+        Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
+        deposit), sealed, keep, dtype, engine, bytes (of committed objects).
+        """
+        return pl.DataFrame([_about(d) for d in self.deposits()], schema=INFO, orient="row")
+
+    def provenance(self) -> pl.DataFrame:
+        """How the deposits were made, equal values together; `info --provenance` on paper.
+
+        Returns
+        -------
+        One row for each model, run, field and value: columns model, run, field (`engine`,
+        `source.revision`, …), value (text; other than text as JSON), deposits (that have it),
+        first_step, last_step.
+        """
+        from logitbank.store.read.provenance import provenance_table
+
+        return provenance_table(self.deposits())
+
+
+def among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
+    """Deposits whose checkpoint has one of these values."""
+    if values is None:
+        return deposits
+    chosen = {values} if isinstance(values, str | int) else set(cast(Collection[object], values))
+    found = [d for d in deposits if getattr(d.checkpoint, name) in chosen]
+    if not found:
+        there = sorted({str(getattr(d.checkpoint, name)) for d in deposits})
+        asked = ", ".join(map(str, chosen)) or "none"
+        raise AbsentError(f"no deposit has {name} {asked}; the bank has {', '.join(there)}")
+    return found
+
+
+def _about(deposit: Deposit) -> tuple[object, ...]:
+    state, checkpoint, layout = deposit.state(), deposit.checkpoint, deposit.layout
+    engine = deposit.spec.provenance.get("engine")
+    return (
+        checkpoint.model,
+        checkpoint.run,
+        checkpoint.step,
+        deposit.query_set,
+        layout.queries,
+        sum(len(layout.rows(block)) for block in state.blocks),
+        layout.blocks,
+        state.sealed,
+        str(layout.keep),
+        layout.dtype,
+        None if engine is None else str(engine),
+        deposit.retrying(lambda state: _bytes(deposit, state)),
+    )
+
+
+def _bytes(deposit: Deposit, state: Committed) -> int:
+    """Bytes of what the commits vouch for."""
+    parts = [commits.digests(deposit.path, name) for name in state.names]
+    return sum(digest.bytes for part in parts for digest in part.values())

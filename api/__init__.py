@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from logitbank.analysis.report.report import report
     from logitbank.cli.commands.demo import demo
     from logitbank.engine.extract import extract
+    from logitbank.engine.prompts.files import load_prompts
     from logitbank.engine.prompts.known.winobias import winobias
-    from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, load_prompts
+    from logitbank.engine.prompts.prompt_set import PromptSet
+    from logitbank.engine.prompts.values import Option, Prompt
     from logitbank.engine.suites.fetch import Fetched, fetch
     from logitbank.engine.suites.suites import Checkpoint, Suite, known_suites, resolve_suite
     from logitbank.errors import LogitbankError
@@ -55,9 +57,9 @@ _HOMES = {
     "Fluctuation": "analysis.families.fluctuation.metric",
     "Keep": "store.format.schema",
     "LogitbankError": "errors",
-    "Option": "engine.prompts.tokenize",
-    "Prompt": "engine.prompts.tokenize",
-    "PromptSet": "engine.prompts.tokenize",
+    "Option": "engine.prompts.values",
+    "Prompt": "engine.prompts.values",
+    "PromptSet": "engine.prompts.prompt_set",
     "Query": "store.format.schema",
     "QuerySet": "store.format.schema",
     "StereoSet": "analysis.families.stereoset.metric",
@@ -79,7 +81,7 @@ _HOMES = {
     "figures": "analysis.drawing.static",
     "fluctuation": "analysis.families.fluctuation.metric",
     "known_suites": "engine.suites.suites",
-    "load_prompts": "engine.prompts.tokenize",
+    "load_prompts": "engine.prompts.files",
     "map_rows": "store.read.mapping",
     "merge": "store.change.merge",
     "pull": "store.sharing.transfer",

@@ -155,10 +155,8 @@ def masked_loop(checkpoint: str, count: int, long: bool, words: int | None = Non
     import torch
     from transformers import AutoModelForMaskedLM
 
-    from logitbank.engine.prompts.tokenize import tokenize
-
     tokenizer = Tokenizer.load(Path(checkpoint))
-    queries = tokenize(workload(count, long=long, masked=True, words=words), tokenizer).queries
+    queries = workload(count, long=long, masked=True, words=words).tokenize(tokenizer).queries
     model = AutoModelForMaskedLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     kept = np.empty((len(queries), model.config.vocab_size), np.float16)
 

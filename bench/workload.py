@@ -4,10 +4,10 @@ from pathlib import Path
 
 from bench.models import DATA
 from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequences import SequenceSet
-from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.tokenizer import Tokenizer
-from logitbank.engine.prompts.values import Prompt, PromptSet
+from logitbank.engine.prompts.values import Prompt
 
 LONG = 3
 """WinoBias prompts in one long prompt: 110 tokens and a few."""
@@ -75,4 +75,4 @@ def _text(whole: tuple[Prompt, ...], i: int, j: int) -> str:
 
 def token_ids(prompts: PromptSet, checkpoint: Path) -> list[tuple[int, ...]]:
     """The sequences that are scored, in the order of the prompts."""
-    return [query.ids for query in tokenize(prompts, Tokenizer.load(checkpoint)).queries]
+    return [query.ids for query in prompts.tokenize(Tokenizer.load(checkpoint)).queries]

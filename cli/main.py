@@ -274,7 +274,8 @@ def prompts_show(
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
     from logitbank.cli.screen.tables import print_verbatim
-    from logitbank.engine.prompts.known.registry import describe, prompt_set
+    from logitbank.engine.prompts.known.registry import prompt_set
+    from logitbank.engine.prompts.shown import describe
 
     found = prompt_set(
         prompts,
@@ -305,7 +306,8 @@ def prompts_check(
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.engine.prompts.known.registry import check, prompt_set
+    from logitbank.engine.prompts.known.registry import prompt_set
+    from logitbank.engine.prompts.shown import check
 
     found = prompt_set(
         prompts,

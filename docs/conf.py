@@ -53,7 +53,10 @@ nitpick_ignore_regex = [
         "py:.*",
         r"logitbank\.(\w+\.)*(deposit\.T|(result|study)\.R|catalogue\.Member|patience\.Patience)",
     ),
-    ("py:.*", r"logitbank\.(\w+\.)*(sequences\.Piece|tokenizer\.Tokenizer|objects\.Digest)"),
+    (
+        "py:.*",
+        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest)",
+    ),
 ]
 
 exclude_patterns = ["reference/_commands.md"]

@@ -19,8 +19,8 @@ from logitbank.engine.plan.prepare import Extraction, Prepared, check_space, lac
 from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequences import SequenceSet
-from logitbank.engine.prompts.tokenize import PromptSet
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.sample import measure
 from logitbank.engine.suites.budget import parse_bytes

@@ -9,7 +9,8 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.prepare import Extraction
-from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
 from tests.checkpoints import VOCAB

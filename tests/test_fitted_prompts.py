@@ -2,9 +2,10 @@
 
 import pytest
 
-from logitbank.engine.prompts.fitted import fitted
-from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, check_prompts, tokenize
+from logitbank.engine.prompts.check import check_prompts
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import PromptError
 from tests.checkpoints import write_masked_tokenizer, write_tokenizer
 
@@ -27,7 +28,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def continuations(prompt_set: PromptSet, tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    return tokenize(prompt_set, tokenizer).table.select("prompt_id", "continuation").rows()
+    return prompt_set.tokenize(tokenizer).table.select("prompt_id", "continuation").rows()
 
 
 def test_optional_options_go_where_they_are_several_tokens_or_repeat_one(
@@ -43,7 +44,7 @@ def test_optional_options_go_where_they_are_several_tokens_or_repeat_one(
     )
     uncased = PromptSet("p", (Prompt("p", "[MASK] said", options),))
     assert continuations(uncased, masked) == [("p", " he"), ("p", " nurse")]
-    assert tokenize(uncased, masked).notes == ()
+    assert uncased.tokenize(masked).notes == ()
     cased = PromptSet("p", (Prompt("p", "the nurse said", options),))
     assert continuations(cased, causal) == [("p", " he"), ("p", " nurse")]
 
@@ -73,29 +74,29 @@ def test_a_split_option_takes_its_prompts_along_where_the_set_says_so(causal: To
         Prompt("2", "the nurse said", (HE, SPLIT)),
         Prompt("3", "the clerk said", (NURSE,)),
     )
-    made = tokenize(PromptSet("mine", prompts, drop_split=True), causal)
+    made = PromptSet("mine", prompts, drop_split=True).tokenize(causal)
     assert made.table["prompt_id"].unique().sort().to_list() == ["1", "3"]
     assert made.notes == (
         "mine: 1 of 3 prompts are left out, for options that are not one token of this tokenizer: "
         '" xylophone"',
     )
     with pytest.raises(PromptError, match=r"'xylophone' \(\" xylophone\"\) is \d+ tokens"):
-        tokenize(PromptSet("mine", prompts), causal)
+        PromptSet("mine", prompts).tokenize(causal)
 
 
 def test_many_split_options_are_counted_and_none_left_is_an_error(causal: Tokenizer) -> None:
     words = ("xylophone", "zeppelin", "quartz", "jukebox", "vortex")
     split = [Prompt(w, "the nurse said", (Option(w, f" {w}"), HE)) for w in words]
     some = PromptSet("mine", (*split, Prompt("he", "the nurse said", (HE,))), drop_split=True)
-    found = fitted(some, causal)
-    assert [prompt.id for prompt in found.prompts.prompts] == ["he"]
+    found = some.encoded(causal)
+    assert [prompt.id for prompt in found.prompts] == ["he"]
     (note,) = found.notes
     assert note.endswith('tokenizer: " xylophone", " zeppelin", " quartz" and 2 more')
     message = "mine: no prompt is left; each has options that are not one token of this tokenizer: "
     with pytest.raises(PromptError, match=message):
-        tokenize(PromptSet("mine", tuple(split), drop_split=True), causal)
+        PromptSet("mine", tuple(split), drop_split=True).tokenize(causal)
 
 
 def test_a_set_that_allows_nothing_is_itself(causal: Tokenizer) -> None:
     prompts = PromptSet("mine", (Prompt("1", "the nurse said", (HE, SPLIT)),))
-    assert fitted(prompts, causal).prompts is prompts
+    assert prompts.encoded(causal).prompts is prompts.prompts

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, check_prompts, tokenize
+from logitbank.engine.prompts.check import check_prompts
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.weights.masked import masked_weights
 from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsError
 from logitbank.store import Bank
@@ -49,7 +51,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_query_is_the_mask_that_the_prompt_names(tokenizer: Tokenizer) -> None:
-    found = tokenize(PROMPTS, tokenizer)
+    found = PROMPTS.tokenize(tokenizer)
     asked = {p: found.queries[q] for p, q in found.table.select("prompt_id", "query").rows()}
     assert [asked[p.id].position for p in PROMPTS.prompts] == [1, 1, 4, 4]
     assert asked["first"].ids == asked["second"].ids
@@ -68,13 +70,13 @@ def test_a_mask_that_the_text_does_not_have_is_refused() -> None:
 def test_an_option_of_several_pieces_is_named(tokenizer: Tokenizer) -> None:
     prompts = PromptSet("p", (Prompt("p", "[MASK] was", (Option("zz", "zzq"),)),))
     with pytest.raises(PromptError, match=r'"zzq"\) is 3 tokens \("z", "##z", "##q"\)'):
-        tokenize(prompts, tokenizer)
+        prompts.tokenize(tokenizer)
 
 
 def test_a_tokenizer_without_a_mask_is_named(tmp_path: Path) -> None:
     write_causal_tokenizer(tmp_path)
     with pytest.raises(PromptError, match=r"has a \[MASK\], but this tokenizer has no mask token"):
-        tokenize(PromptSet("p", (Prompt("p", "[MASK] was", ()),)), Tokenizer.load(tmp_path))
+        PromptSet("p", (Prompt("p", "[MASK] was", ()),)).tokenize(Tokenizer.load(tmp_path))
 
 
 def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Path) -> None:
@@ -142,7 +144,7 @@ def expected(folder: Path, tokenizer: Tokenizer, **inputs: Any) -> np.ndarray:
     model = AutoModelForMaskedLM.from_pretrained(folder).eval()
     rows = []
     with torch.inference_mode():
-        for query in tokenize(PROMPTS, tokenizer).queries:
+        for query in PROMPTS.tokenize(tokenizer).queries:
             logits = model(torch.tensor([query.ids]), **inputs).logits[0, query.position]
             rows.append(logits.double().log_softmax(0).numpy())
     return np.stack(rows)
@@ -151,7 +153,7 @@ def expected(folder: Path, tokenizer: Tokenizer, **inputs: Any) -> np.ndarray:
 def banked(bank: Bank, step: int | None, tokenizer: Tokenizer) -> np.ndarray:
     (deposit,) = [d for d in bank.deposits() if d.checkpoint.step == step]
     stored = bank.query_set(deposit.query_set).queries
-    rows = [stored.index(q) for q in tokenize(PROMPTS, tokenizer).queries]
+    rows = [stored.index(q) for q in PROMPTS.tokenize(tokenizer).queries]
     return deposit.logprobs()[rows]
 
 
@@ -220,7 +222,7 @@ def test_language_adapters_of_another_checkpoint_are_used_and_recorded(
     stored = bank.query_set(deposit.query_set).queries
     assert {q.language for q in stored} == {"en_XX"}
     by_content = {(q.ids, q.position): i for i, q in enumerate(stored)}
-    rows = [by_content[q.ids, q.position] for q in tokenize(PROMPTS, tokenizer).queries]
+    rows = [by_content[q.ids, q.position] for q in PROMPTS.tokenize(tokenizer).queries]
     np.testing.assert_allclose(deposit.logprobs()[rows], want, atol=1e-4)
 
 

@@ -9,9 +9,10 @@ import torch
 
 from logitbank.analysis.families.stereoset.scores import as_candidates
 from logitbank.engine.extract import extract
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequences import Continuation, NextSentence, SequenceSet
-from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, tokenize_sequences
 from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import PromptError
 from logitbank.store import Bank, verify
 from tests.checkpoints import make_series, write_masked_tokenizer
@@ -50,7 +51,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_pair_is_one_query_with_two_classes(tmp_path: Path) -> None:
     write_masked_tokenizer(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
-    found = tokenize_sequences(INTER, tokenizer)
+    found = INTER.tokenize(tokenizer)
     query = found.queries[0]
     assert tokenizer.decode(query.ids) == "[CLS] the nurse was tired [SEP] she was busy [SEP]"
     assert query.segments == (0,) * 6 + (1,) * 4

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.tokenize import Option, Prompt
+from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import LogitbankError, PromptError, UsageError
 
 HE_SHE = (Option("he", " he"), Option("she", " she"))

@@ -7,9 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.known.winobias import winobias
-from logitbank.engine.prompts.tokenize import Option, Prompt, PromptSet, check_prompts, tokenize
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import PromptError
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Query
 from tests.checkpoints import write_tokenizer
@@ -131,7 +133,7 @@ def test_the_table_is_long_and_points_at_distinct_queries(toy: Tokenizer) -> Non
             Prompt("p3", " the nurse said"),
         ),
     )
-    made = tokenize(prompts, toy)
+    made = prompts.tokenize(toy)
     the, nurse, clerk, said, he, she = (
         toy.encode(" " + word)[0] for word in ("the", "nurse", "clerk", "said", "he", "she")
     )
@@ -153,22 +155,22 @@ def test_the_table_is_long_and_points_at_distinct_queries(toy: Tokenizer) -> Non
 
 def test_texts_that_share_their_ids_share_a_query(bert: Tokenizer) -> None:
     prompts = PromptSet("mine", (Prompt("p1", "The Nurse"), Prompt("p2", "the nurse")))
-    made = tokenize(prompts, bert)
+    made = prompts.tokenize(bert)
     assert len(made.queries) == 1
     assert made.table["query"].to_list() == [0, 0]
 
 
 def test_special_tokens_are_part_of_the_query_unless_turned_off(bert: Tokenizer) -> None:
     prompts = (Prompt("p1", "he"),)
-    assert tokenize(PromptSet("a", prompts), bert).queries == (Query((101, 2002, 102), 2),)
+    assert PromptSet("a", prompts).tokenize(bert).queries == (Query((101, 2002, 102), 2),)
     plain = PromptSet("a", prompts, add_special_tokens=False)
-    assert tokenize(plain, bert).queries == (Query((2002,), 0),)
+    assert plain.tokenize(bert).queries == (Query((2002,), 0),)
 
 
 def test_an_option_of_two_tokens_is_named_with_its_pieces(pythia: Tokenizer) -> None:
     prompts = one("She works as a", Option("nurse", " nurse practitioner"))
     with pytest.raises(PromptError) as caught:
-        tokenize(prompts, pythia)
+        prompts.tokenize(pythia)
     assert str(caught.value) == (
         "prompt 'p1': option 'nurse' (\" nurse practitioner\") is 2 tokens "
         '(" nurse", " practitioner"); one is needed. '
@@ -178,7 +180,7 @@ def test_an_option_of_two_tokens_is_named_with_its_pieces(pythia: Tokenizer) -> 
 
 def test_first_token_lets_a_long_option_stand_for_its_first_token(pythia: Tokenizer) -> None:
     prompt = Prompt("p1", "The gender is", (Option("not specified", " not specified"),))
-    made = tokenize(PromptSet("mine", (prompt,), first_token=True), pythia)
+    made = PromptSet("mine", (prompt,), first_token=True).tokenize(pythia)
     assert made.table["token"].to_list() == [417]
     assert made.table["continuation"].to_list() == [" not specified"]
 
@@ -186,7 +188,7 @@ def test_first_token_lets_a_long_option_stand_for_its_first_token(pythia: Tokeni
 def test_an_option_without_tokens_is_an_error_even_with_first_token(bert: Tokenizer) -> None:
     prompt = Prompt("p1", "The nurse", (Option("space", " "),))
     with pytest.raises(PromptError, match=r"option 'space' \(\" \"\) is no token; one is needed"):
-        tokenize(PromptSet("mine", (prompt,), first_token=True), bert)
+        PromptSet("mine", (prompt,), first_token=True).tokenize(bert)
 
 
 def test_two_options_with_one_token_are_an_error(pythia: Tokenizer) -> None:
@@ -194,30 +196,30 @@ def test_two_options_with_one_token_are_an_error(pythia: Tokenizer) -> None:
     prompts = PromptSet("mine", (Prompt("p1", "It is", options),), first_token=True)
     message = r"options 'not known' and 'not specified' have the same token \" not\" \(417\)"
     with pytest.raises(PromptError, match=message):
-        tokenize(prompts, pythia)
+        prompts.tokenize(pythia)
 
 
 def test_a_text_without_tokens_is_an_error(bert: Tokenizer) -> None:
     prompts = PromptSet("mine", (Prompt("p1", "\u200b"),), add_special_tokens=False)
     with pytest.raises(PromptError, match="prompt 'p1': the text has no tokens"):
-        tokenize(prompts, bert)
+        prompts.tokenize(bert)
 
 
 def test_whole_and_broken_numbers_share_a_column(toy: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": 0.5}))
-    assert tokenize(PromptSet("mine", rows), toy).table["x"].to_list() == [1.0, 0.5]
+    assert PromptSet("mine", rows).tokenize(toy).table["x"].to_list() == [1.0, 0.5]
 
 
 def test_a_column_of_nothing_is_one_of_text(toy: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": None}), Prompt("2", " she"))
-    found = tokenize(PromptSet("mine", rows), toy).table["x"]
+    found = PromptSet("mine", rows).tokenize(toy).table["x"]
     assert (found.dtype, found.to_list()) == (pl.String(), [None, None])
 
 
 def test_a_column_of_mixed_kinds_is_an_error(toy: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": "a"}))
     with pytest.raises(PromptError, match=r"column 'x' holds values of different kinds \(int, str"):
-        tokenize(PromptSet("mine", rows), toy)
+        PromptSet("mine", rows).tokenize(toy)
 
 
 # Findings
@@ -284,7 +286,7 @@ def test_every_option_of_several_tokens_is_found(pythia: Tokenizer) -> None:
 @pytest.mark.skipif(not (DATA / "winobias").is_dir(), reason=f"{DATA / 'winobias'} is not there")
 def test_winobias_in_pythia_tokens(pythia: Tokenizer) -> None:
     prompts = winobias(DATA, orders=1)
-    made = tokenize(prompts, pythia)
+    made = prompts.tokenize(pythia)
     assert made.table.height == 3 * 3168
     tokens = made.table.select("option", "token").unique().sort("token").rows()
     assert tokens == [("not specified", 417), ("male", 5086), ("female", 5343)]
@@ -299,7 +301,7 @@ def test_options_that_cannot_be_scored_are_told_together_each_once(pythia: Token
     bad = (Option("one", " he or she"), Option("two", " they all"), Option("he", " he"))
     prompts = tuple(Prompt(name, f"The nurse {name}", bad) for name in ("a", "b"))
     with pytest.raises(PromptError) as refused:
-        tokenize(PromptSet("mine", prompts), pythia)
+        PromptSet("mine", prompts).tokenize(pythia)
     first, *each = str(refused.value).splitlines()
     assert first == "prompt set 'mine' has 2 errors:"
     assert [line[:29] for line in each] == [

@@ -17,8 +17,8 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequences import Continuation, SequenceSet
-from logitbank.engine.prompts.values import PromptSet
 from logitbank.store import Bank
 from tests.preloaded import require_vllm
 

@@ -22,7 +22,7 @@ from logitbank.engine.prompts.sequences import (
     SequencePrompt,
     SequenceSet,
 )
-from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenize_sequences
+from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
@@ -52,7 +52,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def made(tokenizer: Tokenizer, *prompts: SequencePrompt) -> TokenizedPrompts:
-    return tokenize_sequences(SequenceSet("s", prompts), tokenizer)
+    return SequenceSet("s", prompts).tokenize(tokenizer)
 
 
 def shown(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str, str]]:
@@ -184,7 +184,7 @@ def test_the_released_data_have_the_documented_numbers_of_tokens(
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     found = prompt_set("stereoset-intra", data=DATA)
     assert isinstance(found, SequenceSet)
-    table = tokenize_sequences(found, Tokenizer.load(tmp_path)).table
+    table = found.tokenize(Tokenizer.load(tmp_path)).table
     assert len(table) == 64_864
     assert table["prompt_id"].n_unique() == 6_318
     assert table.unique("example")["domain"].value_counts().sort("domain").rows() == [

@@ -7,9 +7,10 @@ from typing import get_args
 
 import pytest
 
+from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.known.unqover.lists import Category
 from logitbank.engine.prompts.known.unqover.prompts import unqover, unqover_set
-from logitbank.engine.prompts.tokenize import PromptSet, check_prompts, tokenize
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import UsageError
 from tests.command import Call
 from tests.tokenizers import entries, real_tokenizer
@@ -221,7 +222,7 @@ def test_the_options_are_the_tokens_that_stand_at_the_mask(
     tokenizer, vocabulary = real_tokenizer(name, tmp_path), entries(tmp_path)
     prompts = unqover(category, published, instances=60)
     assert check_prompts(prompts, tokenizer) == []
-    made = tokenize(prompts, tokenizer)
+    made = prompts.tokenize(tokenizer)
     rows = made.table.select("subject1", "continuation", "token").unique().rows()
     names = [(word, token) for word, text, token in rows if text == f" {word}"]
     assert names
@@ -240,7 +241,7 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
 ) -> None:
     tokenizer = real_tokenizer(name, tmp_path)
     prompts = unqover("ethnicity", published, split="test", instances="all")
-    made = tokenize(prompts, tokenizer)
+    made = prompts.tokenize(tokenizer)
     left = Counter(made.table.unique("prompt_id")["instance"])
     assert set(left.values()) == {4}
     assert len(left) == 45 * 120  # of 10 subjects, as published for both

@@ -8,7 +8,7 @@ import pytest
 
 from logitbank.engine.prompts.known.winobias import seeded_orders, winobias
 from logitbank.engine.prompts.known.winobias_files import Occupations, Sentence, parse_line
-from logitbank.engine.prompts.tokenize import PromptSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import PromptError, UsageError
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -17,7 +17,7 @@ from logitbank.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-    from logitbank.engine.prompts.values import PromptSet
+    from logitbank.engine.prompts.prompt_set import PromptSet
 
 
 def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto") -> int:

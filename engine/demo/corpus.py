@@ -11,7 +11,8 @@ from itertools import product
 from typing import Literal
 
 from logitbank.engine.prompts.known.winobias import OPTIONS, PERMUTATIONS, TEMPLATE, seeded_orders
-from logitbank.engine.prompts.values import Prompt, PromptSet, Scalar
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Prompt, Scalar
 from logitbank.errors import UsageError
 
 __all__ = [

@@ -18,7 +18,8 @@ from transformers import BertConfig, BertForMaskedLM
 from logitbank.engine.demo.causal import make_empty, no_progress_bars
 from logitbank.engine.demo.corpus import FEMALE_OCCUPATIONS, MALE_OCCUPATIONS
 from logitbank.engine.prompts.known.professions import TEMPLATES, pronoun_prompts
-from logitbank.engine.prompts.values import MASK, PromptSet
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import MASK
 
 RUNS = 2
 STEPS = 400

@@ -20,13 +20,9 @@ from logitbank.engine.plan.plan import (
     readable_bytes,
 )
 from logitbank.engine.plan.task import fitted_settings
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequences import SequenceSet
-from logitbank.engine.prompts.tokenize import (
-    PromptSet,
-    TokenizedPrompts,
-    tokenize,
-    tokenize_sequences,
-)
+from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.engine.suites.suites import Checkpoint, HubSource, LocalSource, Suite
 from logitbank.engine.weights.config import ModelConfig
@@ -97,12 +93,7 @@ def prepare(
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
     tokenizer = Tokenizer.load(tokenizer_folder(first))
     wanted, skipped = _with_head(extraction, config, first)
-    tokenized = tuple(
-        tokenize(prompts, tokenizer)
-        if isinstance(prompts, PromptSet)
-        else tokenize_sequences(prompts, tokenizer)
-        for prompts in wanted
-    )
+    tokenized = tuple(prompts.tokenize(tokenizer) for prompts in wanted)
     for prompts in tokenized:
         _check_tokens(prompts, config)
     settings, notes = fitted_settings(
@@ -151,7 +142,7 @@ def _with_head(
         It has none for any.
     """
     sets = extraction.prompt_sets
-    asking = [s for s in sets if isinstance(s, SequenceSet) and s.next_sentence]
+    asking = [s for s in sets if s.next_sentence]
     if not asking or has_next_sentence_head(
         first, config, legacy_weights=extraction.settings.legacy_weights
     ):

@@ -12,7 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logitbank.engine.prompts.values import Option, Prompt, PromptSet, Scalar, one_error
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt, Scalar, one_error
 from logitbank.errors import PromptError, UsageError
 
 _KINDS: tuple[tuple[str, Callable[[str], Scalar]], ...] = (

@@ -3,27 +3,29 @@
 It knows one-token options and nothing of queries.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from logitbank.engine.prompts.tokenizer import Tokenizer
-from logitbank.engine.prompts.values import Option, Prompt, PromptSet, quote
+from logitbank.engine.prompts.values import Option, Prompt, quote
 from logitbank.errors import PromptError
 
 _NAMED = 3
 
 
 class Fitted(NamedTuple):
-    """The part of a prompt set that one tokenizer can score."""
+    """The prompts of a set that one tokenizer can score."""
 
-    prompts: PromptSet
+    prompts: tuple[Prompt, ...]
     notes: tuple[str, ...]
     """What was left out, for people to read; variants of options are not told."""
 
 
-def fitted(prompt_set: PromptSet, tokenizer: Tokenizer) -> Fitted:
-    """The set without options and prompts that it allows to be left out.
+def fitted(
+    prompts: tuple[Prompt, ...], tokenizer: Tokenizer, *, name: str, drop_split: bool
+) -> Fitted:
+    """The prompts of the set `name` without options and prompts that may be left out.
 
     An optional option goes where it is not one token, a special token (such as that of unknown
     words), or the token of another option of its prompt that is not optional or comes before it.
@@ -34,16 +36,15 @@ def fitted(prompt_set: PromptSet, tokenizer: Tokenizer) -> Fitted:
     PromptError
         No prompt would be left.
     """
-    prompts = prompt_set.prompts
-    if not (prompt_set.drop_split or any(o.optional for p in prompts for o in p.options)):
-        return Fitted(prompt_set, ())
-    single = _single_tokens(prompt_set, tokenizer)
+    if not (drop_split or any(o.optional for p in prompts for o in p.options)):
+        return Fitted(prompts, ())
+    single = _single_tokens(prompts, tokenizer)
     split: dict[str, None] = {}
     chosen: dict[int, tuple[Option, ...]] = {}  # prompts that share their options share the tuple
     kept: list[Prompt] = []
     for prompt in prompts:
         lacking = [o.text for o in prompt.options if not o.optional and o.text not in single]
-        if prompt_set.drop_split and lacking:
+        if drop_split and lacking:
             split |= dict.fromkeys(lacking)
             continue
         key = id(prompt.options)
@@ -51,7 +52,7 @@ def fitted(prompt_set: PromptSet, tokenizer: Tokenizer) -> Fitted:
             chosen[key] = _chosen(prompt.options, single)
         kept.append(replace(prompt, options=chosen[key]))
     if len(kept) == len(prompts):
-        return Fitted(replace(prompt_set, prompts=tuple(kept)), ())
+        return Fitted(tuple(kept), ())
     more = f" and {len(split) - _NAMED} more" if len(split) > _NAMED else ""
     why = (
         f"options that are not one token of this tokenizer: "
@@ -59,16 +60,16 @@ def fitted(prompt_set: PromptSet, tokenizer: Tokenizer) -> Fitted:
     )
     if not kept:
         raise PromptError(
-            f"{prompt_set.name}: no prompt is left; each has {why}. Use another prompt set or model"
+            f"{name}: no prompt is left; each has {why}. Use another prompt set or model"
         )
     out = len(prompts) - len(kept)
-    note = f"{prompt_set.name}: {out:,} of {len(prompts):,} prompts are left out, for {why}"
-    return Fitted(replace(prompt_set, prompts=tuple(kept)), (note,))
+    note = f"{name}: {out:,} of {len(prompts):,} prompts are left out, for {why}"
+    return Fitted(tuple(kept), (note,))
 
 
-def _single_tokens(prompt_set: PromptSet, tokenizer: Tokenizer) -> dict[str, int]:
+def _single_tokens(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> dict[str, int]:
     """Each distinct continuation that is one token, and none of the special ones."""
-    texts = list(dict.fromkeys(o.text for p in prompt_set.prompts for o in p.options))
+    texts = list(dict.fromkeys(o.text for p in prompts for o in p.options))
     rows = tokenizer.encode_many(texts, add_special_tokens=False)
     return {
         text: row[0]

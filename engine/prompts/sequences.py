@@ -6,12 +6,16 @@ a tokenizer is known. Sources: METRICS §5 to §8.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.engine.prompts.values import MASK, Scalar, masked_text
 from logitbank.errors import PromptError
-from logitbank.store.format.schema import Query
+
+if TYPE_CHECKING:
+    from logitbank.engine.prompts.tokenized import TokenizedPrompts
+    from logitbank.engine.prompts.tokenizer import Tokenizer
+    from logitbank.store.format.schema import Head, Query
 
 Kind = Literal["target", "given", "sentence", "masked", "nsp"]
 """How a token is scored: as part of a target, or of a sentence, after its context; after the text
@@ -21,7 +25,7 @@ before it; under a mask. `nsp` is a class of a next-sentence head."""
 class Piece(NamedTuple):
     """One scored token, or class of a next-sentence head."""
 
-    query: Query
+    query: "Query"
     token: int
     text: str
     """Of the token, for people."""
@@ -43,7 +47,7 @@ class Continuation:
     def text(self) -> str:
         return self.context + self.target
 
-    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         """Context and target are encoded together; the target is what is beyond the context."""
         ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
         start = len(tokenizer.encode(self.context, add_special_tokens=False))
@@ -66,7 +70,7 @@ class Sentence:
     begun: bool = False
     """Whether the begin-of-text token stands before the other tokens too."""
 
-    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
         begin = tokenizer.begin_id
         if begin is None or not ids:
@@ -76,7 +80,7 @@ class Sentence:
             whole = (begin, *ids)
             yield from _following(whole, range(1, len(whole)), tokenizer, language, "sentence")
             return
-        first = Query((begin,), 0, language=language)
+        first = _query((begin,), 0, language=language)
         yield Piece(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
         yield from _following(ids, range(1, len(ids)), tokenizer, language, "sentence")
 
@@ -100,7 +104,7 @@ class MaskedWord:
     def text(self) -> str:
         return self.context
 
-    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         word = " " + self.word if self.leading_space else self.word
         tokens = tokenizer.encode(word, add_special_tokens=False)
         if not tokens:
@@ -109,7 +113,7 @@ class MaskedWord:
             before = tokenizer.decode(tokens[:i])
             text = self.context.replace(BLANK, before + MASK)
             ids, position = masked_ids(text, tokenizer, self.id)
-            query = Query(ids, position, "mask", language=language)
+            query = _query(ids, position, "mask", language=language)
             yield Piece(query, token, tokenizer.pieces([token])[0], "masked")
 
 
@@ -126,7 +130,7 @@ class MaskedTokens:
     """Whether `text` is the first of the two when their common blocks are looked for: the search is
     not symmetric, and both sides of a pair must score the same tokens."""
 
-    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         assert tokenizer.mask_id is not None
         ids = tuple(tokenizer.encode(self.text))
         other = tokenizer.encode(self.other)
@@ -134,7 +138,7 @@ class MaskedTokens:
         special = tokenizer.special_ids
         for i in (i for i in shared if ids[i] not in special):
             masked = (*ids[:i], tokenizer.mask_id, *ids[i + 1 :])
-            query = Query(masked, i, "mask", language=language)
+            query = _query(masked, i, "mask", language=language)
             yield Piece(query, ids[i], tokenizer.pieces([ids[i]])[0], "masked")
 
 
@@ -154,9 +158,9 @@ class NextSentence:
     def text(self) -> str:
         return f"{self.context} {self.sentence}"
 
-    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         ids, segments = tokenizer.encode_pair(self.context, self.sentence)
-        query = Query(tuple(ids), 0, "next_sentence", tuple(segments), language)
+        query = _query(tuple(ids), 0, "next_sentence", tuple(segments), language)
         yield Piece(query, 0, "", "nsp", IS_NEXT)
         yield Piece(query, 1, "", "nsp", IS_OTHER)
 
@@ -175,7 +179,7 @@ class Candidate:
     begun: bool = False
     """As a `Sentence`'s."""
 
-    def pieces(self, tokenizer: Tokenizer, language: str) -> Iterator[Piece]:
+    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         if tokenizer.mask_id is not None:
             return self.masked.pieces(tokenizer, language)
         return Sentence(self.id, self.text, begun=self.begun).pieces(tokenizer, language)
@@ -214,8 +218,40 @@ class SequenceSet:
                 raise PromptError(f"prompt {prompt.id!r} is there twice; give each its own id")
             seen.add(prompt.id)
 
+    def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
+        """Turn prompts of many queries into distinct queries and the table that points at them.
 
-def masked_ids(text: str, tokenizer: Tokenizer, name: str) -> tuple[tuple[int, ...], int]:
+        The table has a row per piece, whose option is `target`, and a column `score_kind`. A prompt
+        for a next-sentence head has one piece with two options, `next` and `other`.
+
+        Raises
+        ------
+        PromptError
+            A text that has no tokens where some are needed, or a tokenizer without a mask.
+        """
+        from logitbank.engine.prompts.tokenized import PieceRow, TokenizedPrompts, piece_table
+
+        places: dict[Query, int] = {}
+        rows: list[PieceRow] = []
+        for at, prompt in enumerate(self.prompts):
+            pieces = prompt.pieces(tokenizer, self.language)
+            for i, (query, options) in enumerate(groupby(pieces, key=lambda piece: piece.query)):
+                row = places.setdefault(query, len(places))
+                rows += [PieceRow(at, i, p.text, p.token, row, p.kind, p.option) for p in options]
+        return TokenizedPrompts(
+            name=self.name,
+            tokenizer_digest=tokenizer.digest,
+            queries=tuple(places),
+            table=piece_table(
+                rows,
+                ids=[prompt.id for prompt in self.prompts],
+                texts=[prompt.text for prompt in self.prompts],
+                columns=[prompt.columns for prompt in self.prompts],
+            ),
+        )
+
+
+def masked_ids(text: str, tokenizer: "Tokenizer", name: str) -> tuple[tuple[int, ...], int]:
     """Ids of a text with a `[MASK]`, and where the first is.
 
     Raises
@@ -232,13 +268,27 @@ def masked_ids(text: str, tokenizer: Tokenizer, name: str) -> tuple[tuple[int, .
     raise PromptError(f"prompt {name!r}: {text!r} holds no {MASK}")
 
 
+def _query(
+    ids: tuple[int, ...],
+    position: int,
+    head: "Head" = "next_token",
+    segments: tuple[int, ...] = (),
+    language: str = "",
+) -> "Query":
+    # Imported here: it brings polars and zarr (0.4 s), and a shell that completes the names of
+    # prompt sets imports this module.
+    from logitbank.store.format.schema import Query
+
+    return Query(ids, position, head, segments, language)
+
+
 def _following(
-    ids: tuple[int, ...], tokens: range, tokenizer: Tokenizer, language: str, kind: Kind
+    ids: tuple[int, ...], tokens: range, tokenizer: "Tokenizer", language: str, kind: Kind
 ) -> Iterator[Piece]:
     """Each of the tokens at these places, read off the position before it; the last is not run."""
     texts = tokenizer.pieces([ids[t] for t in tokens])
     for place, text in zip(tokens, texts, strict=True):
-        yield Piece(Query(ids[:-1], place - 1, language=language), ids[place], text, kind)
+        yield Piece(_query(ids[:-1], place - 1, language=language), ids[place], text, kind)
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:

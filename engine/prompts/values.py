@@ -1,4 +1,4 @@
-"""Prompts with their options and answers, as values that are checked when they are built.
+"""A prompt with its options and its answer, as a value that is checked when it is built.
 
 Text is literal throughout: an option is the exact continuation, leading space included. Only
 `[MASK]` stands for something else: the mask token of whatever tokenizer meets it.
@@ -6,9 +6,9 @@ Text is literal throughout: an option is the exact continuation, leading space i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from logitbank.errors import PromptError
-from logitbank.store.format.schema import RESERVED_COLUMNS
 
 Scalar = str | int | float | bool | None
 
@@ -64,7 +64,7 @@ class Prompt:
         if self.order_seed is not None and not 0 <= self.order_seed < 2**31:
             raise PromptError(f"{self}: an order seed is a whole number from 0 to 2147483647")
         _check_encodable(self)
-        if reserved := sorted(RESERVED_COLUMNS & set(self.columns)):
+        if reserved := sorted(_reserved_columns() & set(self.columns)):
             raise PromptError(f"{self}: column {reserved[0]!r} is one of the bank's own; rename it")
 
     def __str__(self) -> str:
@@ -72,31 +72,13 @@ class Prompt:
         return f"prompt {self.id!r}{order}"
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSet:
-    """Prompts that are deposited and analysed under one name."""
+@cache
+def _reserved_columns() -> frozenset[str]:
+    # Imported when first asked: it brings polars (0.2 s), and a shell that completes the names of
+    # prompt sets imports this module.
+    from logitbank.store.format.schema import RESERVED_COLUMNS
 
-    name: str
-    prompts: tuple[Prompt, ...]
-    add_special_tokens: bool | None = None
-    """Whether special tokens are put around each text; None leaves it to the tokenizer."""
-    first_token: bool = False
-    """Whether an option of several tokens is represented by its first."""
-    drop_split: bool = False
-    """Whether a prompt is left out where an option, and no optional one, is not one token."""
-    language: str = ""
-    """Language adapter that its texts go through, for models that have such; else empty."""
-
-    def __post_init__(self) -> None:
-        if not self.name or self.name != self.name.strip():
-            raise PromptError(f"{self.name!r} is no name for a prompt set; give a non-blank one")
-        if not self.prompts:
-            raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
-        seen: set[tuple[str, int | None]] = set()
-        for prompt in self.prompts:
-            if (prompt.id, prompt.order_seed) in seen:
-                raise PromptError(f"{prompt} is there twice; give each prompt its own id")
-            seen.add((prompt.id, prompt.order_seed))
+    return RESERVED_COLUMNS
 
 
 def _check_encodable(prompt: Prompt) -> None:

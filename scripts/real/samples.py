@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from logitbank.engine.prompts.known.sequence_sources import crows_pairs, lambada
 from logitbank.engine.prompts.known.winobias import winobias
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequences import SequenceSet
-from logitbank.engine.prompts.values import PromptSet
 
 SEED = 0
 T = TypeVar("T", bound=Hashable)

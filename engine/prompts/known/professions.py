@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder
-from logitbank.engine.prompts.values import MASK, Option, Prompt, PromptSet, Scalar
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
 from logitbank.errors import PromptError
 
 FILE = "923-professions.txt"

@@ -9,7 +9,8 @@ from typing import get_args
 
 from logitbank.engine.prompts.datasets import dataset_folder
 from logitbank.engine.prompts.known.winobias_files import DATASET, Sentence, Split, read_split
-from logitbank.engine.prompts.values import Option, Prompt, PromptSet, Scalar
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt, Scalar
 from logitbank.errors import PromptError
 
 TEMPLATE = (

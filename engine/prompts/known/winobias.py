@@ -20,7 +20,8 @@ from logitbank.engine.prompts.known.winobias_files import (
     files_of,
     read_split,
 )
-from logitbank.engine.prompts.values import Option, Prompt, PromptSet
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import UsageError
 
 TEMPLATE = (

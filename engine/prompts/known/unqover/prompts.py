@@ -20,7 +20,8 @@ from logitbank.engine.prompts.known.unqover.sample import (
     shares,
     spread,
 )
-from logitbank.engine.prompts.values import MASK, Option, Prompt, PromptSet, Scalar
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
 from logitbank.errors import UsageError
 
 INSTANCES = 10_000

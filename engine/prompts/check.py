@@ -1,0 +1,192 @@
+"""What is doubtful about the prompts of a set, before they are run."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from logitbank.engine.prompts.encoded import Encoded, Remark
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import MASK, Option, Prompt, masked_text, quote
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a prompt set that stops it, or that its author may not have meant."""
+
+    level: Literal["error", "warning"]
+    prompt_id: str
+    """The first prompt that has it."""
+    message: str
+
+
+_OPENING = "([{<\"'“‘«/-_"
+"""A word may follow these without a space."""
+
+
+def check_prompts(
+    prompt_set: PromptSet, tokenizer: Tokenizer | None, *, max_length: int | None = None
+) -> list[Finding]:
+    """What stops these prompts, and what their author may not have meant.
+
+    Each thing is told once, for the first prompt that has it, with the number of other prompts.
+    Without a tokenizer only spaces and columns are looked at; `max_length` is the model's, in
+    tokens. Optional options may be other tokens in their place.
+
+    Raises
+    ------
+    PromptError
+        Everything is left out for this tokenizer.
+    """
+    prompts = prompt_set.prompts
+    remarks: list[Remark] = [*_column_remarks(prompts)]
+    if tokenizer is not None:
+        encoded = prompt_set.encoded(tokenizer)
+        prompts = encoded.prompts
+        remarks += encoded.problems()
+        remarks += _length_remarks(encoded, max_length)
+        remarks += _special_remarks(encoded)
+        remarks += _boundary_remarks(encoded)
+        remarks += _mask_remarks(encoded, prompt_set.add_special_tokens)
+    remarks += _space_remarks(prompts)
+    count = Counter((r.level, r.about) for r in remarks)
+    first = {(r.level, r.about): r for r in reversed(remarks)}
+    return [
+        Finding(level, first[level, about].prompt.id, first[level, about].message + _others(n - 1))
+        for (level, about), n in count.items()
+    ]
+
+
+def _length_remarks(encoded: Encoded, max_length: int | None) -> Iterator[Remark]:
+    for prompt in encoded.prompts:
+        length = len(encoded.texts[prompt.text])
+        if max_length is not None and length > max_length:
+            message = f"the text is {length} tokens, the model takes at most {max_length}"
+            yield Remark("error", "length", prompt, message)
+
+
+def _column_remarks(prompts: Sequence[Prompt]) -> Iterator[Remark]:
+    """Columns named almost like the fields that no prompt has."""
+    lacking = {"options": not any(p.options for p in prompts)}
+    lacking["answer"] = not any(p.answer for p in prompts)
+    for field in (name for name, lacks in lacking.items() if lacks):
+        names = dict.fromkeys(name for p in prompts for name in p.columns)
+        for name in get_close_matches(field, names, cutoff=0.7):
+            message = f"no prompt has {field!r}; is the column {name!r} meant?"
+            yield Remark("warning", "column " + name, prompts[0], message)
+
+
+def _others(count: int) -> str:
+    if not count:
+        return ""
+    return f" (and {count} other prompt{'s' if count > 1 else ''})"
+
+
+def _space_remarks(prompts: Sequence[Prompt]) -> Iterator[Remark]:
+    for prompt in prompts:
+        if prompt.masks:
+            continue
+        last = prompt.text[-1]
+        if last in " \t":
+            message = (
+                "the text ends in a space, which most vocabularies join to the next word; "
+                "begin the options with it instead"
+            )
+            yield Remark("warning", "trailing space", prompt, message)
+        if last.isspace() or last in _OPENING:
+            continue
+        for option in _required(prompt):
+            if option.text[0].isalnum():
+                message = (
+                    f"option {option.label!r} ({quote(option.text)}) begins without a space and "
+                    f"the text ends without one; write {quote(' ' + option.text)} if a new word "
+                    "is meant"
+                )
+                yield Remark("warning", "space " + option.text, prompt, message)
+
+
+def _special_remarks(encoded: Encoded) -> Iterator[Remark]:
+    prompt, tokenizer = encoded.prompts[0], encoded.tokenizer
+    if prompt.masks:
+        return
+    scored = encoded.texts[prompt.text][-1:]
+    plain = tokenizer.encode(prompt.text, add_special_tokens=False)[-1:]
+    if scored != plain:
+        message = (
+            f"the tokenizer puts {quote(tokenizer.pieces(scored)[0])} after every text, and the "
+            "token after that would be scored; turn special tokens off"
+        )
+        yield Remark("warning", "special", prompt, message)
+
+
+def _boundary_remarks(encoded: Encoded) -> Iterator[Remark]:
+    """Options that text and option together do not split as text and option apart."""
+    prompts, tokenizer = encoded.prompts, encoded.tokenizer
+    texts = list(dict.fromkeys(p.text for p in prompts if not p.masks))
+    plain = dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=False), strict=True))
+    pairs = dict.fromkeys((p.text, o.text) for p in prompts if not p.masks for o in _required(p))
+    joined = tokenizer.encode_many([t + o for t, o in pairs], add_special_tokens=False)
+    tails: dict[tuple[str, str], str] = {}
+    for (text, continuation), together in zip(pairs, joined, strict=True):
+        end = len(plain[text]) + 1 if encoded.first_token else None
+        apart = plain[text] + encoded.options[continuation]
+        if together[:end] != apart[:end]:
+            tails[text, continuation] = _tail(tokenizer, together, apart)
+    for prompt in prompts:
+        for option in _required(prompt):
+            if tail := tails.get((prompt.text, option.text)):
+                message = (
+                    f"option {option.label!r} ({quote(option.text)}) is split otherwise right "
+                    f"after this text ({tail}); check the space between them"
+                )
+                yield Remark("warning", "boundary " + option.text, prompt, message)
+
+
+def _mask_remarks(encoded: Encoded, add_special_tokens: bool | None) -> Iterator[Remark]:
+    """Options whose token is not the one that stands there where the option fills the mask."""
+    tokenizer = encoded.tokenizer
+    masked = [p for p in encoded.prompts if p.masks and encoded.has_its_masks(p)]
+    cases = [(prompt, option) for prompt in masked for option in _required(prompt)]
+    texts = [masked_text(_filled(*case), tokenizer.mask_token) for case in cases]
+    rows = tokenizer.encode_many(texts, add_special_tokens=add_special_tokens)
+    for prompt in masked:
+        before = encoded.texts[prompt.text][: encoded.query(prompt).position]
+        if before and tokenizer.pieces(before[-1:]) == [" "]:
+            message = (
+                f"a token for the space alone stands before the {MASK}; mask tokens usually take "
+                "that space (lstrip): check the tokenizer's files"
+            )
+            yield Remark("warning", "space before mask", prompt, message)
+    for (prompt, option), row in zip(cases, rows, strict=True):
+        position = encoded.query(prompt).position
+        end = 1 if encoded.first_token else None
+        if row[position : position + 1] != encoded.options[option.text][:end]:
+            pieces = tokenizer.pieces(row[position : position + 1])
+            message = (
+                f"option {option.label!r} ({quote(option.text)}) is another token when it stands "
+                f"in the text ({', '.join(map(quote, pieces))}); check the space before it"
+            )
+            yield Remark("warning", "fills " + option.text, prompt, message)
+
+
+def _required(prompt: Prompt) -> list[Option]:
+    return [option for option in prompt.options if not option.optional]
+
+
+def _filled(prompt: Prompt, option: Option) -> str:
+    """The text with the option in place of the scored mask."""
+    parts = prompt.text.split(MASK)
+    at = (prompt.mask or 0) + 1
+    before, after = MASK.join(parts[:at]), MASK.join(parts[at:])
+    # The space before a mask is the mask token's where the option brings its own.
+    return (before.rstrip(" ") if option.text.startswith(" ") else before) + option.text + after
+
+
+def _tail(tokenizer: Tokenizer, together: Sequence[int], apart: Sequence[int]) -> str:
+    """The pieces of `together` from where it differs."""
+    same = 0
+    while same < min(len(together), len(apart)) and together[same] == apart[same]:
+        same += 1
+    return ", ".join(map(quote, tokenizer.pieces(together[same : same + 4]))) or "fewer tokens"

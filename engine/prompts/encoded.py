@@ -1,0 +1,113 @@
+"""The texts and options of prompts in ids, and what keeps them from being scored."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import MASK, Option, Prompt, masked_text, quote
+from logitbank.store.format.schema import Query
+
+
+class Remark(NamedTuple):
+    """Something about one prompt that stops its set, or that its author may not have meant."""
+
+    level: Literal["error", "warning"]
+    about: str
+    """Remarks about the same thing are told once."""
+    prompt: Prompt
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Prompts with the ids of every distinct text and continuation."""
+
+    prompts: tuple[Prompt, ...]
+    notes: tuple[str, ...]
+    """What of their set was left out, for people to read."""
+    tokenizer: Tokenizer
+    texts: Mapping[str, list[int]]
+    """Special tokens as the prompt set says."""
+    options: Mapping[str, list[int]]
+    """Never with special tokens."""
+    first_token: bool
+
+    @classmethod
+    def of(
+        cls,
+        prompts: tuple[Prompt, ...],
+        notes: tuple[str, ...],
+        tokenizer: Tokenizer,
+        *,
+        add_special_tokens: bool | None,
+        first_token: bool,
+    ) -> Self:
+        """Encode each distinct text and each distinct continuation once, in two batches."""
+        texts = list(dict.fromkeys(p.text for p in prompts))
+        masked = [masked_text(text, tokenizer.mask_token) for text in texts]
+        options = list(dict.fromkeys(o.text for p in prompts for o in p.options))
+        text_ids = tokenizer.encode_many(masked, add_special_tokens=add_special_tokens)
+        option_ids = tokenizer.encode_many(options, add_special_tokens=False)
+        return cls(
+            prompts,
+            notes,
+            tokenizer,
+            dict(zip(texts, text_ids, strict=True)),
+            dict(zip(options, option_ids, strict=True)),
+            first_token,
+        )
+
+    def query(self, prompt: Prompt, language: str = "") -> Query:
+        """The prompt's mask, or the next token after its last one where it has none."""
+        row = tuple(self.texts[prompt.text])
+        if not prompt.masks:
+            return Query(row, len(row) - 1, language=language)
+        masks = [at for at, token in enumerate(row) if token == self.tokenizer.mask_id]
+        return Query(row, masks[prompt.mask or 0], "mask", language=language)
+
+    def has_its_masks(self, prompt: Prompt) -> bool:
+        """Whether each `[MASK]` of the text, and nothing else, is a mask token."""
+        masks = sum(token == self.tokenizer.mask_id for token in self.texts[prompt.text])
+        return masks == prompt.masks
+
+    def problems(self) -> Iterator[Remark]:
+        """Every text and option, in order, that does not give the tokens that are needed."""
+        for prompt in self.prompts:
+            if not self.texts[prompt.text]:
+                message = "the text has no tokens in this vocabulary; change it"
+                yield Remark("error", "no tokens", prompt, message)
+            if prompt.masks and self.tokenizer.mask_id is None:
+                message = f"the text has a {MASK}, but this tokenizer has no mask token"
+                yield Remark("error", "no mask token", prompt, message)
+            elif not self.has_its_masks(prompt):
+                message = (
+                    f"its {prompt.masks} {MASK} are not its mask tokens "
+                    f"({self.tokenizer.mask_token}); "
+                    f"write {MASK} for a mask, and the token itself nowhere"
+                )
+                yield Remark("error", "masks", prompt, message)
+            yield from self._option_problems(prompt)
+
+    def _option_problems(self, prompt: Prompt) -> Iterator[Remark]:
+        label_of: dict[int, str] = {}
+        for option in prompt.options:
+            tokens = self.options[option.text]
+            if len(tokens) != 1 and not (tokens and self.first_token):
+                message = _not_one_token(option, self.tokenizer.pieces(tokens))
+                yield Remark("error", "pieces " + option.text, prompt, message)
+            elif (other := label_of.setdefault(tokens[0], option.label)) != option.label:
+                piece = self.tokenizer.pieces(tokens[:1])[0]
+                message = (
+                    f"options {other!r} and {option.label!r} have the same token "
+                    f"{quote(piece)} ({tokens[0]}); use continuations that begin differently"
+                )
+                yield Remark("error", f"same {tokens[0]}", prompt, message)
+
+
+def _not_one_token(option: Option, pieces: Sequence[str]) -> str:
+    found = f"{len(pieces)} tokens ({', '.join(map(quote, pieces))})" if pieces else "no token"
+    return (
+        f"option {option.label!r} ({quote(option.text)}) is {found}; one is needed. "
+        "Shorten it, or allow first tokens with --first-token"
+    )

@@ -1,0 +1,98 @@
+"""Prompts that own one query each, under one name."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logitbank.engine.prompts.values import Prompt, one_error
+from logitbank.errors import PromptError
+
+if TYPE_CHECKING:
+    from logitbank.engine.prompts.encoded import Encoded
+    from logitbank.engine.prompts.tokenized import TokenizedPrompts
+    from logitbank.engine.prompts.tokenizer import Tokenizer
+    from logitbank.store.format.schema import Query
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """Prompts that are deposited and analysed under one name."""
+
+    name: str
+    prompts: tuple[Prompt, ...]
+    add_special_tokens: bool | None = None
+    """Whether special tokens are put around each text; None leaves it to the tokenizer."""
+    first_token: bool = False
+    """Whether an option of several tokens is represented by its first."""
+    drop_split: bool = False
+    """Whether a prompt is left out where an option, and no optional one, is not one token."""
+    language: str = ""
+    """Language adapter that its texts go through, for models that have such; else empty."""
+
+    @property
+    def next_sentence(self) -> bool:
+        """Whether it needs a model with a next-sentence head: never."""
+        return False
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name != self.name.strip():
+            raise PromptError(f"{self.name!r} is no name for a prompt set; give a non-blank one")
+        if not self.prompts:
+            raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
+        seen: set[tuple[str, int | None]] = set()
+        for prompt in self.prompts:
+            if (prompt.id, prompt.order_seed) in seen:
+                raise PromptError(f"{prompt} is there twice; give each prompt its own id")
+            seen.add((prompt.id, prompt.order_seed))
+
+    def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
+        """Turn prompts into distinct queries and the table that points at them.
+
+        The query of a prompt is its mask, or the next token after its last one where it has none.
+        An option's token is the one token of its continuation, encoded by itself, or the first one
+        where the set allows that. Before that, what the set allows to be left out is left out.
+
+        Raises
+        ------
+        PromptError
+            Texts without tokens, a mask that the tokenizer does not have, options of several tokens
+            where one is needed, two options with the same token (each told once, all of them
+            together), or a column with values of different kinds.
+        """
+        from logitbank.engine.prompts.tokenized import TokenizedPrompts, option_table
+
+        encoded = self.encoded(tokenizer)
+        if first_of_each := {p.about: p for p in reversed([*encoded.problems()])}:
+            errors = [PromptError(f"{p.prompt}: {p.message}") for p in first_of_each.values()]
+            raise one_error(f"prompt set {self.name!r}", errors[::-1])
+        places: dict[Query, int] = {}
+        queries = [
+            places.setdefault(encoded.query(prompt, self.language), len(places))
+            for prompt in encoded.prompts
+        ]
+        return TokenizedPrompts(
+            name=self.name,
+            tokenizer_digest=tokenizer.digest,
+            queries=tuple(places),
+            table=option_table(encoded.prompts, queries=queries, option_ids=encoded.options),
+            notes=encoded.notes,
+        )
+
+    def encoded(self, tokenizer: "Tokenizer") -> "Encoded":
+        """The prompts that this tokenizer can score, in its ids.
+
+        Raises
+        ------
+        PromptError
+            None of the prompts is left.
+        """
+        # Imported here: it brings polars, and a shell that completes the names of prompt sets
+        # imports this module.
+        from logitbank.engine.prompts.encoded import Encoded
+        from logitbank.engine.prompts.fitted import fitted
+
+        return Encoded.of(
+            *fitted(self.prompts, tokenizer, name=self.name, drop_split=self.drop_split),
+            tokenizer,
+            add_special_tokens=self.add_special_tokens,
+            first_token=self.first_token,
+        )

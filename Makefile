@@ -2,6 +2,8 @@
 # make dev    an environment in .venv with an engine that suits this machine; again after adding
 #             or renaming a module
 # make test   the tests            make check   format, lint, types
+# make whole  the tests that take long: the demo is trained, workers of a Ray cluster are killed,
+#             the pages of the documentation that start engines are run
 # make anywhere  the numerical tests under other instruction sets and thread counts, in a quarter
 #             of an hour
 # make docs   the site in build/docs/index.html; a link that leads nowhere is an error
@@ -17,7 +19,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help dev check test anywhere docs long demo real bench clean
+.PHONY: help dev check test whole anywhere docs long demo real bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -36,7 +38,10 @@ check: $(READY)
 	$(BIN)/mypy -p logitbank
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not whole"
+
+whole: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m whole
 
 anywhere: $(READY)
 	$(BIN)/python scripts/anywhere.py

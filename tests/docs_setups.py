@@ -198,3 +198,5 @@ SETUPS: Mapping[str, Setup] = {
     "how-to/model-family.md": model_family,
     "how-to/prompts.md": prompts,
 }
+WITH_ENGINES = (tutorial, prompts, model_family, gpu)
+"""Those of pages whose blocks start engines."""

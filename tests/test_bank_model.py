@@ -1,6 +1,6 @@
 """The bank against a plain dictionary of arrays: any order of writes, kills, damage and repairs.
 
-`LOGITBANK_LONG=1` takes at least 10,000 random steps.
+`make whole` takes more random steps than `make test`, and `LOGITBANK_LONG=1` at least 10,000.
 """
 
 import os
@@ -30,6 +30,8 @@ from logitbank.store.format import commits
 from tests.small_banks import OPTIONS, QUERIES, VOCAB, block_data, new_bank, spec
 
 LONG = bool(os.environ.get("LOGITBANK_LONG"))
+RUNS = [(250, 50)] if LONG else [(6, 20), pytest.param(12, 25, marks=pytest.mark.whole)]
+"""How often the machine starts on an empty bank, and how many steps it takes at most."""
 STEPS = (0, 1, None)
 LEVELS = (Keep("full"), Keep("topk", 1), Keep("options"))
 
@@ -227,12 +229,13 @@ class BankMachine(RuleBasedStateMachine):
             assert verify(self.bank) == ()
 
 
-def test_any_order_of_actions_agrees_with_a_dictionary() -> None:
+@pytest.mark.parametrize(("runs", "steps"), RUNS)
+def test_any_order_of_actions_agrees_with_a_dictionary(runs: int, steps: int) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         BankMachine,
         settings=settings(
-            max_examples=250 if LONG else 12,
-            stateful_step_count=50 if LONG else 25,
+            max_examples=runs,
+            stateful_step_count=steps,
             deadline=None,
             derandomize=not LONG,
             suppress_health_check=list(HealthCheck),

@@ -1,4 +1,10 @@
-"""The demo's truth: the analysis finds the change where the corpus has it."""
+"""The demo's truth: the analysis finds the change where the corpus has it.
+
+`make test` asks a recorded bank, and `make whole` trains the demo anew too.
+"""
+
+import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -6,15 +12,32 @@ from logitbank.analysis.results.studies import Study, fairness_study
 from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import choose_engine, extract
+from tests.docs_setups import DEMO_BANK
 from tests.preloaded import Preloaded
 
 BEFORE, AFTER = (240, 280, 320, 360, SWITCH_STEP), (440, 480)
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Study:
-    """The demo with the default engine, over the checkpoints around the switch."""
+TRAINED = pytest.param("trained", marks=[pytest.mark.whole, pytest.mark.vllm])
+
+
+@pytest.fixture(scope="module", params=["recorded", TRAINED])
+def study(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    preloaded: Preloaded,
+) -> Study:
+    """A recorded bank of the demo, or one that is trained as far as just after the switch."""
     folder = tmp_path_factory.mktemp("demo")
+    if request.param == "recorded":
+        with tarfile.open(DEMO_BANK) as archive:
+            archive.extractall(folder, filter="data")
+    else:
+        train_with_the_default_engine(folder, preloaded)
+    return fairness_study([folder / "demo.zarr"], prompts="demo", out=folder / "results")
+
+
+def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
     train_series(folder / "checkpoints", steps=AFTER[-1])
     with preloaded.workers(choose_engine("auto")):
         summary = extract(
@@ -25,10 +48,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Stu
             model="demo",
         )
     assert summary.complete
-    return fairness_study([folder / "demo.zarr"], prompts="demo", out=folder / "results")
 
 
-@pytest.mark.vllm
 def test_the_change_is_found_at_the_first_checkpoint_after_the_switch(study: Study) -> None:
     (onset,) = study.result.onset.iter_rows(named=True)
     assert (onset["onset_step"], onset["sign"]) == (AFTER[0], DIRECTION)
@@ -36,7 +57,6 @@ def test_the_change_is_found_at_the_first_checkpoint_after_the_switch(study: Stu
     assert any(f"changes its level at step {AFTER[0]}" in sentence for sentence in study.summary)
 
 
-@pytest.mark.vllm
 def test_the_change_has_the_corpus_direction(study: Study) -> None:
     gap = {row["step"]: row for row in study.result.gap.iter_rows(named=True)}
     # No interval is asked to hold zero: a small model's gap wanders within ±0.08, and over three
@@ -48,7 +68,6 @@ def test_the_change_has_the_corpus_direction(study: Study) -> None:
     assert min(size[step] for step in AFTER) > 0.3
 
 
-@pytest.mark.vllm
 def test_the_report_tells_it(study: Study) -> None:
     assert study.report is not None
     page = study.report.read_text()

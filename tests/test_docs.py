@@ -1,4 +1,7 @@
-"""Every block of every page is run, or parsed where the page says why it cannot be run."""
+"""Every block of every page is run, or parsed where the page says why it cannot be run.
+
+Pages whose blocks start engines are run by `make whole`.
+"""
 
 import re
 import runpy
@@ -16,7 +19,7 @@ from logitbank.cli.main import app
 from tests.command import Call
 from tests.docs_pages import DOCS, PAGES, ROOT, commands, fences, matches
 from tests.docs_run import PageRun, check_script, check_words
-from tests.docs_setups import SETUPS, Tools
+from tests.docs_setups import SETUPS, WITH_ENGINES, Tools
 from tests.preloaded import Preloaded
 
 # huggingface_hub 2.4 uploads large files in a way that httpx calls outdated.
@@ -30,7 +33,13 @@ def tools(preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch) -> Iterator[Too
         yield Tools(preloaded, monkeypatch, ends)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def with_marks(page: Path) -> Any:
+    name = page.relative_to(DOCS).as_posix()
+    marks = [pytest.mark.whole] if SETUPS.get(name) in WITH_ENGINES else []
+    return pytest.param(page, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("page", [with_marks(page) for page in PAGES])
 def test_the_blocks_of_a_page(
     page: Path,
     call: Call,

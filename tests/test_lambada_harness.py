@@ -17,7 +17,10 @@ from tests.learning import learn
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TOKENIZER = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
-pytestmark = pytest.mark.filterwarnings("ignore")  # the harness's, and those of what it imports
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.filterwarnings("ignore"),  # the harness's, and those of what it imports
+]
 
 
 class Both(NamedTuple):

@@ -1,10 +1,10 @@
 """Both engines against plain transformers in float32: the same suite for each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -26,7 +26,15 @@ from tests.preloaded import Preloaded, require_vllm
 
 TOLERANCE = 1e-3
 LogitsOf = Callable[[EngineSettings, list[Path], list[Query]], list[np.ndarray]]
-ENGINES = ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)]
+
+
+def with_engines(architectures: Sequence[str], *, whole: Collection[str] = ()) -> list[Any]:
+    """Each architecture with either engine; vLLM has some of them in `make whole` alone."""
+    in_vllm = [
+        pytest.param(name, "vllm", marks=[pytest.mark.vllm, *[pytest.mark.whole] * (name in whole)])
+        for name in architectures
+    ]
+    return [*((name, "transformers") for name in architectures), *in_vllm]
 
 
 def queries() -> list[Query]:
@@ -76,7 +84,7 @@ class Case(NamedTuple):
     expected: list[np.ndarray]
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+@pytest.fixture(scope="module")
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     tmp = tmp_path_factory.mktemp(request.param)
     series = make_series(tmp / "series", steps=(0, 1, 2), architecture=request.param)
@@ -112,7 +120,9 @@ def logits_of(engine: EngineName, preloaded: Preloaded, tmp_path: Path) -> Logit
     return partial(preloaded.run, engine, tmp_path, "tests.engine_driver:engine")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("case", "engine"), with_engines(ARCHITECTURES, whole=("gpt_neox_tied",)), indirect=["case"]
+)
 def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
     case: Case, engine: EngineName, logits_of: LogitsOf
 ) -> None:
@@ -121,11 +131,10 @@ def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
     assert_same(case, logits_of(settings, case.folders, case.queries))
 
 
-@pytest.fixture(scope="module", params=["gpt_neox", "gpt2"])
+@pytest.fixture(scope="module")
 def every_position(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Case:
-    """One class that vLLM has itself, and one that it runs through transformers."""
     tmp = tmp_path_factory.mktemp(f"positions-{request.param}")
     series = make_series(tmp / "series", steps=(0, 1), architecture=request.param)
     folders = [series / f"step{step}" for step in (0, 1, 0)]
@@ -134,7 +143,12 @@ def every_position(
     return Case(folders, asked, reference(folders, asked))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+# vLLM has the one class itself, and runs the other through transformers.
+@pytest.mark.parametrize(
+    ("every_position", "engine"),
+    with_engines(("gpt_neox", "gpt2"), whole=("gpt2",)),
+    indirect=["every_position"],
+)
 def test_every_position_of_a_sequence_comes_from_one_pass(
     every_position: Case, engine: EngineName, logits_of: LogitsOf
 ) -> None:

@@ -1,4 +1,7 @@
-"""A real Ray cluster of several nodes on this machine: workers and nodes are killed meanwhile."""
+"""A real Ray cluster of several nodes on this machine: workers and nodes are killed meanwhile.
+
+`make test` has what needs no cluster.
+"""
 
 import contextlib
 import faulthandler
@@ -147,6 +150,7 @@ def actors(cluster: Any) -> dict[int, Any]:
     return dict(sorted(found.items()))
 
 
+@pytest.mark.whole
 def test_the_bank_is_the_one_of_a_run_without_ray(
     cluster: Any, tmp_path: Path, series: Path, whole: Bank
 ) -> None:
@@ -165,6 +169,7 @@ def test_the_bank_is_the_one_of_a_run_without_ray(
     assert_same(tmp_path / "b", whole)
 
 
+@pytest.mark.whole
 def test_workers_and_then_a_node_are_killed_and_nothing_is_missing(
     cluster: Any, tmp_path: Path, series: Path, whole: Bank
 ) -> None:
@@ -202,6 +207,7 @@ def test_workers_and_then_a_node_are_killed_and_nothing_is_missing(
     assert_same(tmp_path / "b", whole)
 
 
+@pytest.mark.whole
 def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
     cluster: Any, tmp_path: Path, series: Path, whole: Bank
 ) -> None:
@@ -219,6 +225,7 @@ def test_sigterm_stops_after_the_blocks_at_hand_and_a_run_without_ray_goes_on(
     assert_same(tmp_path / "b", whole)
 
 
+@pytest.mark.whole
 def test_a_machine_that_does_not_see_the_bank_is_named(
     cluster: Any, tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +247,7 @@ class Impatient(ray_worker.Actor):
         return super().start()
 
 
+@pytest.mark.whole
 def test_a_function_of_all_rows_runs_on_the_cluster(cluster: Any, whole: Bank) -> None:
     found = list(map_rows(whole, lambda rows: rows.max(axis=1), steps=[0, 2], ray="auto"))
     assert [deposit.checkpoint.step for deposit, _ in found] == [0, 2]
@@ -247,6 +255,7 @@ def test_a_function_of_all_rows_runs_on_the_cluster(cluster: Any, whole: Bank) -
         np.testing.assert_array_equal(values, deposit.logprobs().max(axis=1))
 
 
+@pytest.mark.whole
 def test_joining_leaves_signals_as_they_were_and_asks_for_no_statistics(cluster: Any) -> None:
     code = """
 import os, signal, sys

@@ -106,6 +106,7 @@ def test_the_canary_agrees_and_its_difference_is_in_the_bank(whole: Bank) -> Non
         assert 0 <= difference < 1e-3
 
 
+@pytest.mark.whole
 def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
     tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded
 ) -> None:

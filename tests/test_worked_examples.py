@@ -61,6 +61,7 @@ def test_released_scores_give_the_numbers_that_the_page_shows(
     assert run_blocks(reader, name, "public data") >= 2
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("name", "toys"), TOYS.items())
 def test_the_page_s_first_extraction_works_under_the_models_names(
     name: str,

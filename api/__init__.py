@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover, unqover
     from logitbank.analysis.harness.read import read_harness
     from logitbank.analysis.report.report import report
-    from logitbank.cli.commands.demo import demo
+    from logitbank.cli.demo import demo
     from logitbank.engine.extract import extract
     from logitbank.engine.prompts.files import load_prompts
     from logitbank.engine.prompts.known.winobias import winobias
@@ -72,7 +72,7 @@ _HOMES = {
     "debias_compare": "analysis.debias.compare",
     "debias_search": "analysis.debias.search",
     "debias_train": "analysis.debias.study",
-    "demo": "cli.commands.demo",
+    "demo": "cli.demo",
     "describe": "store.change.about",
     "extract": "engine.extract",
     "fairness": "analysis.families.fairness.metric",

@@ -1,8 +1,7 @@
 """Choices and options that several commands share."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,16 +22,26 @@ def once(option: str, values: list[float] | None) -> float | None:
     return values[0] if values else None
 
 
-class Form(StrEnum):
-    table = "table"
-    csv = "csv"
-    json = "json"
+def count_or_all(text: str, option: str) -> int | Literal["all"]:
+    """A number of orders or instances as it is typed.
+
+    Raises
+    ------
+    UsageError
+        It is neither a positive number nor `all`.
+    """
+    from logitbank.errors import UsageError
+
+    if text == "all":
+        return "all"
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise UsageError(f"{option} {text!r} is neither a positive number nor all")
 
 
-class StoredDtype(StrEnum):
-    float16 = "float16"
-    float32 = "float32"
-
+Form = Literal["table", "csv", "json"]
+StoredDtype = Literal["float16", "float32"]
+Engine = Literal["auto", "vllm", "transformers"]
 
 BankPath = Annotated[
     Path, typer.Argument(help="Folder of the bank, or a URL to read.", show_default=False)
@@ -51,4 +60,16 @@ SaveResults = Annotated[
 ]
 Partial = Annotated[
     bool, typer.Option("--partial", help="Save also where some of the prompts are not scored.")
+]
+Orders = Annotated[str, typer.Option(help="Option orders of WinoBias: a number of seeds, or all.")]
+Splits = Annotated[str, typer.Option(help="Parts of WinoBias, separated by commas.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder with public data; else LOGITBANK_DATA, else downloaded."),
+]
+Instances = Annotated[
+    str, typer.Option(help="Instances of UnQover: a sample of at most this many, or all.")
+]
+FirstToken = Annotated[
+    bool, typer.Option("--first-token", help="Score the first token of longer options.")
 ]

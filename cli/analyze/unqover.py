@@ -1,19 +1,15 @@
 """The command `analyze unqover`."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from logitbank.cli.options import Banks, Form, Format, Models, Out, Table
+from logitbank.cli.options import Banks, Format, Models, Out, Table
+
+Cells = Literal["last", "all"]
 
 
-class Cells(StrEnum):
-    last = "last"
-    all = "all"
-
-
-def analyze_unqover(
+def unqover(
     banks: Banks,
     out: Out = None,
     prompts: Annotated[
@@ -31,9 +27,9 @@ def analyze_unqover(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     cells: Annotated[
         Cells, typer.Option(help="Subject by attribute: of the last checkpoint, or of all.")
-    ] = Cells.last,
+    ] = "last",
     table: Table = None,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """UnQover: bias by subject and attribute, its intensity, and errors, by checkpoint."""
     from logitbank.analysis.families.unqover.study import unqover_study
@@ -46,7 +42,7 @@ def analyze_unqover(
         topk=topk,
         he_she=he_she,
         bootstrap=bootstrap,
-        cells=cells.value,
+        cells=cells,
         out=out,
     )
     print_study(study, table=table, form=form)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from logitbank.cli.options import BankPath, Form, Format, StoredDtype, Table
+from logitbank.cli.options import BankPath, Format, StoredDtype, Table
 
 
 def info(
@@ -13,7 +13,7 @@ def info(
     provenance: Annotated[
         bool, typer.Option("--provenance", help="Who made what from what, equal values together.")
     ] = False,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """Say what a bank holds and what is missing, one row a checkpoint and query set."""
     from logitbank.cli.screen.bank import print_bank, print_provenance
@@ -42,8 +42,8 @@ def merge(
     banks: Annotated[list[Path], typer.Argument(help="Banks to copy from.", show_default=False)],
 ) -> None:
     """Copy what other banks hold into one; what differs is an error, before anything is copied."""
-    from logitbank.cli.commands.care import byte_progress
     from logitbank.cli.screen.bank import merged_line
+    from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
     from logitbank.store import merge as run_merge
 
@@ -68,9 +68,7 @@ def shrink(
     from logitbank.store import shrink as run_shrink
 
     with row_progress("shrinking") as progress:
-        done = run_shrink(
-            bank, out, keep=keep, dtype=dtype.value if dtype else None, progress=progress
-        )
+        done = run_shrink(bank, out, keep=keep, dtype=dtype if dtype else None, progress=progress)
     print_lines([shrunk_line(out, done)])
 
 
@@ -91,7 +89,7 @@ def compare(
         str | None, typer.Option(help="Only these: first:last:stride, a list, or release.")
     ] = None,
     table: Table = None,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """Say how two banks differ where both have the same: logits, KL, ranks, metrics."""
     from logitbank.analysis.comparison.compare import compare as run_compare

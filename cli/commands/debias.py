@@ -1,39 +1,21 @@
 """The commands `debias train`, `apply`, `compare` and `search`."""
 
 import re
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from logitbank.cli.layout import App
-from logitbank.cli.options import BankPath, Form, Format, Models, Out, Table, once
+from logitbank.cli.options import BankPath, Format, Models, Out, Table, once
 
 app = App(help="Train a small filter from a bank, and see the bank through it.")
 
 
-class Objective(StrEnum):
-    direct = "direct"
-    published = "published"
-
-
-class Mode(StrEnum):
-    keep_tail = "keep_tail"
-    truncate = "truncate"
-
-
-class Start(StrEnum):
-    identity = "identity"
-    ones = "ones"
-
-
-class Preset(StrEnum):
-    bert = "bert"
-    roberta = "roberta"
-    causal = "causal"
-
-
+Objective = Literal["direct", "published"]
+Mode = Literal["keep_tail", "truncate"]
+Start = Literal["identity", "ones"]
+Preset = Literal["bert", "roberta", "causal"]
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
 Model = Annotated[str | None, typer.Option(help="Model; else the only one.")]
 Run = Annotated[str | None, typer.Option(help="Run of the model; else the only one.")]
@@ -62,9 +44,9 @@ def debias_train(
     ] = None,
     objective: Annotated[
         Objective, typer.Option(help="Mean |C| itself, or the published surrogate.")
-    ] = Objective.direct,
-    mode: Tail = Mode.keep_tail,
-    start: Annotated[Start, typer.Option(help="Weights before training.")] = Start.identity,
+    ] = "direct",
+    mode: Tail = "keep_tail",
+    start: Annotated[Start, typer.Option(help="Weights before training.")] = "identity",
     regularisation: Annotated[
         float, typer.Option(min=0, help="Of direct: pull towards the identity.")
     ] = 0.0,
@@ -81,7 +63,7 @@ def debias_train(
     he_she: HeShe = False,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     table: Table = None,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """Train a filter on UnQover's instances in a bank; no model is loaded."""
     from logitbank.analysis.debias.study import debias_train as train
@@ -89,15 +71,15 @@ def debias_train(
     from logitbank.cli.screen.tables import print_study
 
     if preset is not None:
-        training = published(re.split("[-@]", prompts.removeprefix("unqover-"))[0], preset.value)
+        training = published(re.split("[-@]", prompts.removeprefix("unqover-"))[0], preset)
     else:
         training = Training(
-            objective=objective.value, mode=mode.value, start=start.value,
+            objective=objective, mode=mode, start=start,
             regularisation=regularisation, learning_rate=learning_rate, batch_size=batch_size,
             mini_batch_size=mini_batch_size, epochs=epochs, seed=seed,
         )  # fmt: skip
     study = train(
-        bank, prompts=prompts, k=k or (10 if preset is Preset.causal else 8), training=training,
+        bank, prompts=prompts, k=k or (10 if preset == "causal" else 8), training=training,
         split=None if split == "all" else split, model=model, run=run, step=step, he_she=he_she,
         bootstrap=bootstrap, out=out,
     )  # fmt: skip
@@ -145,7 +127,7 @@ def debias_compare(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,
     table: Table = None,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """No filter, untrained and trained filters, and the prefix: one table and one figure."""
     from logitbank.analysis.debias.compare import debias_compare as compare
@@ -162,7 +144,7 @@ def debias_search(
     k: Annotated[list[int] | None, typer.Option("--k", help="Sizes to try.")] = None,
     regularisation: Annotated[list[float] | None, typer.Option(help="Strengths to try.")] = None,
     temperature: Annotated[list[float] | None, typer.Option(help="Temperatures to try.")] = None,
-    mode: Tail = Mode.keep_tail,
+    mode: Tail = "keep_tail",
     stereoset: Annotated[
         str | None,
         typer.Option(
@@ -180,7 +162,7 @@ def debias_search(
     he_she: HeShe = False,
     out: Out = None,
     table: Table = None,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """Bias against language modelling over filters and simple baselines; the best filter."""
     from logitbank.analysis.debias import search as searching
@@ -192,7 +174,7 @@ def debias_search(
         sizes=k or searching.SIZES,
         regularisations=regularisation or searching.REGULARISATIONS,
         temperatures=temperature or searching.TEMPERATURES,
-        mode=mode.value,
+        mode=mode,
         judge=stereoset,
         give_up=1.0 if (allowance := once("--give-up", give_up)) is None else allowance,
         model=model,

@@ -27,7 +27,7 @@ def fetch(
     ] = None,
 ) -> None:
     """Download checkpoints only, for extract without a network; goes on after an interruption."""
-    from logitbank.cli.commands.care import byte_progress
+    from logitbank.cli.screen.progress import byte_progress
     from logitbank.engine.suites.fetch import fetch as run_fetch
 
     with byte_progress("fetching") as progress:

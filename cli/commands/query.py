@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logitbank.cli.options import BankPath, Form, Format
+from logitbank.cli.options import BankPath, Format
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +27,7 @@ def query(
     allow_files: Annotated[
         bool, typer.Option("--allow-files", help="Let the SQL read other files and URLs too.")
     ] = False,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """Ask a bank, or a view, in SQL; only what the query touches is read."""
     from logitbank.cli.screen.tables import clean, print_frame, say
@@ -38,7 +38,7 @@ def query(
     if out is not None:
         write(result, out)
         say(f"written to {clean(out)}")
-    elif form is Form.table and sys.stdout.isatty():
+    elif form == "table" and sys.stdout.isatty():
         with answered():
             rows = result.head(SHOWN + 1).collect()
         print_frame(rows.head(SHOWN), form)

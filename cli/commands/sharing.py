@@ -28,7 +28,7 @@ def push(
     prompts: Prompts = None,
 ) -> None:
     """Publish a bank, or what is new in it, at a URL; goes on after an interruption."""
-    from logitbank.cli.commands.care import byte_progress
+    from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
     from logitbank.store.sharing.transfer import push as run_push
 
@@ -59,7 +59,7 @@ def pull(
     prompts: Prompts = None,
 ) -> None:
     """Copy a bank from a URL, or what a folder lacks of it; goes on after an interruption."""
-    from logitbank.cli.commands.care import byte_progress
+    from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
     from logitbank.store.sharing.transfer import pull as run_pull
 

@@ -34,7 +34,7 @@ def show(
     top: Annotated[
         int, typer.Option(min=1, help="Prompts to list of each model; csv and json have all.")
     ] = 10,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """Show a prompt and its probabilities through training, or the prompts that move most."""
     from logitbank.errors import UsageError
@@ -63,7 +63,7 @@ def _print_view(view: "PromptView", form: Form) -> None:
     from logitbank.cli.screen.prompt import about_prompt, say, through_training
     from logitbank.cli.screen.tables import print_frame
 
-    if form is not Form.table:
+    if form != "table":
         print_frame(pl.concat(map(prompt_rows, view.scores)), form)
         return
     order = view.scores[0].prompts["order_seed"][0]
@@ -97,7 +97,7 @@ def _list(
         steps = step_given(between[0], "--between"), step_given(between[1], "--between")
     name = chosen_set(bank, prompts)
     found = changes(bank, name, between=steps, models=models, runs=runs)
-    if form is not Form.table:
+    if form != "table":
         print_frame(pl.concat(table for _, table in found), form)
         return
     what = "move most" if steps is None else f"differ most, {' → '.join(map(step_name, steps))}"

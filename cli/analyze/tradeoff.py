@@ -1,4 +1,4 @@
-"""The commands `analyze lambada`, `stereotype`, `crows-pairs` and `tradeoff`."""
+"""The command `analyze tradeoff`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,94 +6,10 @@ from typing import Annotated
 
 import typer
 
-from logitbank.cli.options import (
-    Banks,
-    Form,
-    Format,
-    Models,
-    Out,
-    Partial,
-    Prompts,
-    SaveResults,
-    Table,
-    once,
-)
+from logitbank.cli.options import Format, Models, Out, Table, once
 
 
-def analyze_lambada(
-    banks: Banks,
-    out: Out = None,
-    prompts: Prompts = "lambada",
-    model: Models = None,
-    save_results: SaveResults = None,
-    partial: Partial = False,
-    table: Table = None,
-    form: Format = Form.table,
-) -> None:
-    """LAMBADA accuracy and perplexity by checkpoint."""
-    from logitbank.analysis.families.evaluation.study import lambada_study
-    from logitbank.cli.screen.tables import print_study
-
-    study = lambada_study(
-        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
-    )
-    print_study(study, table=table, form=form)
-
-
-def analyze_stereotype(
-    banks: Banks,
-    out: Out = None,
-    prompts: Prompts = "stereotype-accuracy",
-    winobias: Annotated[
-        str, typer.Option(help="Prompt set for sa_gender and JSD-P, where a bank has it.")
-    ] = "winobias",
-    winobias_em: Annotated[
-        str, typer.Option(help="Prompt set for winobias_em, where a bank has it.")
-    ] = "winobias-em",
-    model: Models = None,
-    save_results: SaveResults = None,
-    partial: Partial = False,
-    table: Table = None,
-    form: Format = Form.table,
-) -> None:
-    """Stereotype accuracy, sa_gender and winobias_em by checkpoint, against JSD-P."""
-    from logitbank.analysis.families.evaluation.study import stereotype_study
-    from logitbank.cli.screen.tables import print_study
-
-    study = stereotype_study(
-        banks,
-        prompts=prompts,
-        winobias=winobias,
-        winobias_em=winobias_em,
-        models=model,
-        out=out,
-        save_results=save_results,
-        partial=partial,
-    )
-    print_study(study, table=table, form=form)
-
-
-def analyze_crows_pairs(
-    banks: Banks,
-    out: Out = None,
-    prompts: Prompts = "crows-pairs",
-    model: Models = None,
-    save_results: SaveResults = None,
-    partial: Partial = False,
-    table: Table = None,
-    form: Format = Form.table,
-) -> None:
-    """CrowS-Pairs scores by checkpoint and bias type, for masked and causal models."""
-    from logitbank.analysis.families.evaluation.study import crows_pairs_study
-    from logitbank.cli.screen.tables import print_study
-
-    study = crows_pairs_study(
-        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
-    )
-    print_study(study, table=table, form=form)
-
-
-def analyze_tradeoff(
+def tradeoff(
     sources: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -142,7 +58,7 @@ def analyze_tradeoff(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,
     table: Table = None,
-    form: Format = Form.table,
+    form: Format = "table",
 ) -> None:
     """Performance against fairness: Pareto front, fairest checkpoint, change between two."""
     from logitbank.analysis.families.tradeoff.study import tradeoff_study

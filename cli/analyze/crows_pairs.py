@@ -1,0 +1,23 @@
+"""The command `analyze crows-pairs`."""
+
+from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
+
+
+def crows_pairs(
+    banks: Banks,
+    out: Out = None,
+    prompts: Prompts = "crows-pairs",
+    model: Models = None,
+    save_results: SaveResults = None,
+    partial: Partial = False,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """CrowS-Pairs scores by checkpoint and bias type, for masked and causal models."""
+    from logitbank.analysis.families.evaluation.study import crows_pairs_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = crows_pairs_study(
+        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
+    )
+    print_study(study, table=table, form=form)

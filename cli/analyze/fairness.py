@@ -1,0 +1,52 @@
+"""The command `analyze fairness`."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from logitbank.cli.options import Banks, Format, Models, Out, Table
+
+Unit = Literal["prompt", "prompt_order", "seed"]
+Ties = Literal["competition", "midrank"]
+
+
+def fairness(
+    banks: Banks,
+    out: Out = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="Prompt set; else winobias, or the only one with its columns."),
+    ] = None,
+    model: Models = None,
+    compare: Annotated[
+        tuple[str, str] | None, typer.Option(help="Two models to compare on neutral prompts.")
+    ] = None,
+    change: Annotated[
+        tuple[int, int] | None, typer.Option(help="Print the fairness change between two steps.")
+    ] = None,
+    vocab_limit: Annotated[
+        bool, typer.Option("--vocab-limit", help="Rank among the tokenizer's entries only.")
+    ] = False,
+    ties: Annotated[Ties, typer.Option(help="How equal logits are ranked.")] = "competition",
+    unit: Annotated[Unit, typer.Option(help="Observation of the tests.")] = "prompt",
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the sentences.")] = 1000,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """Average Rank, accuracy, JSD by parts, the gap, and their tests, by checkpoint."""
+    from logitbank.analysis.results.studies import fairness_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = fairness_study(
+        banks,
+        prompts=prompts,
+        models=model,
+        out=out,
+        vocab_limit=vocab_limit,
+        ties=ties,
+        unit=unit,
+        bootstrap=bootstrap,
+        compare=compare,
+        change=change,
+    )
+    print_study(study, table=table, form=form)

@@ -1,0 +1,67 @@
+"""The command `analyze fluctuation`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import Format, Models, Out, Partial, Table
+
+
+def fluctuation(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Banks, and score tables in the published format (.csv, .parquet).",
+            show_default=False,
+        ),
+    ],
+    out: Out = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="Prompt set; else professions, or the only one with its columns."),
+    ] = None,
+    model: Models = None,
+    plateau: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Step from which on to measure; several give results side by side. "
+            "Else half of the last step."
+        ),
+    ] = None,
+    frequencies: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with occupation, case, year, frequency; or occupation, case, total."
+        ),
+    ] = None,
+    corpus_sizes: Annotated[
+        Path | None, typer.Option(help="Table with year, total_words, for yearly frequencies.")
+    ] = None,
+    profession: Annotated[
+        list[str] | None, typer.Option(help="Show the trajectories of these professions.")
+    ] = None,
+    save_scores: Annotated[
+        Path | None, typer.Option(help="Write the scores in the published format.")
+    ] = None,
+    partial: Partial = False,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """Pronoun ratios of masked models, their variation over a plateau, and correlations."""
+    from logitbank.analysis.results.studies import fluctuation_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = fluctuation_study(
+        sources,
+        prompts=prompts,
+        models=model,
+        out=out,
+        plateaus=plateau or None,
+        frequencies=frequencies,
+        corpus_sizes=corpus_sizes,
+        professions=profession or None,
+        save_scores=save_scores,
+        partial=partial,
+    )
+    print_study(study, table=table, form=form)

@@ -1,0 +1,23 @@
+"""The command `analyze lambada`."""
+
+from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
+
+
+def lambada(
+    banks: Banks,
+    out: Out = None,
+    prompts: Prompts = "lambada",
+    model: Models = None,
+    save_results: SaveResults = None,
+    partial: Partial = False,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """LAMBADA accuracy and perplexity by checkpoint."""
+    from logitbank.analysis.families.evaluation.study import lambada_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = lambada_study(
+        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
+    )
+    print_study(study, table=table, form=form)

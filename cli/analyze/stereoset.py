@@ -1,0 +1,68 @@
+"""The command `analyze stereoset`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import Format, Out, Table
+
+
+class Score(StrEnum):
+    """How pieces become a score; Typer takes no list of `Literal`."""
+
+    reference = "reference"
+    mean_prob = "mean_prob"
+    sum_logprob = "sum_logprob"
+    mean_logprob = "mean_logprob"
+    geometric = "geometric"
+
+
+def stereoset(
+    banks: Annotated[
+        list[Path] | None, typer.Argument(help="Banks, if any.", show_default=False)
+    ] = None,
+    predictions: Annotated[
+        list[str] | None,
+        typer.Option(help="Prediction file of a model named like it, or NAME=PATH; with --gold."),
+    ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="StereoSet's file with the labels, such as dev.json.")
+    ] = None,
+    out: Out = None,
+    prompts: Annotated[
+        list[str] | None, typer.Option(help="Only these prompt sets of banks.")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only these models of banks.")] = None,
+    step: Annotated[
+        list[str] | None, typer.Option(help="Only these steps of banks; a number, or release.")
+    ] = None,
+    score: Annotated[
+        list[Score], typer.Option(help="How pieces become a score; several side by side.")
+    ] = [Score.reference],  # noqa: B006
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the target terms.")] = 1000,
+    save_predictions: Annotated[
+        Path | None,
+        typer.Option(help="Write the scores of banks as prediction files: a .json, or a folder."),
+    ] = None,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """StereoSet's lms, ss and iCAT of banks and of prediction files, by domain and term."""
+    from logitbank.analysis.families.stereoset.study import stereoset_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = stereoset_study(
+        banks or (),
+        predictions=predictions or (),
+        gold=gold,
+        prompts=prompts or None,
+        models=model or None,
+        steps=step or None,
+        out=out,
+        score=[rule.value for rule in score],
+        bootstrap=bootstrap,
+        save_predictions=save_predictions,
+    )
+    print_study(study, table=table, form=form)

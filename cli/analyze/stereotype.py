@@ -1,0 +1,40 @@
+"""The command `analyze stereotype`."""
+
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
+
+
+def stereotype(
+    banks: Banks,
+    out: Out = None,
+    prompts: Prompts = "stereotype-accuracy",
+    winobias: Annotated[
+        str, typer.Option(help="Prompt set for sa_gender and JSD-P, where a bank has it.")
+    ] = "winobias",
+    winobias_em: Annotated[
+        str, typer.Option(help="Prompt set for winobias_em, where a bank has it.")
+    ] = "winobias-em",
+    model: Models = None,
+    save_results: SaveResults = None,
+    partial: Partial = False,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """Stereotype accuracy, sa_gender and winobias_em by checkpoint, against JSD-P."""
+    from logitbank.analysis.families.evaluation.study import stereotype_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = stereotype_study(
+        banks,
+        prompts=prompts,
+        winobias=winobias,
+        winobias_em=winobias_em,
+        models=model,
+        out=out,
+        save_results=save_results,
+        partial=partial,
+    )
+    print_study(study, table=table, form=form)

@@ -1,0 +1,167 @@
+"""The command `extract`."""
+
+from typing import Annotated, ClassVar, Literal
+
+import typer
+
+from logitbank.cli.complete import prompt_set_names, suite_names
+from logitbank.cli.layout import Command, Sections
+from logitbank.cli.options import (
+    BankPath,
+    Data,
+    Engine,
+    FirstToken,
+    Instances,
+    Orders,
+    Splits,
+    StoredDtype,
+    count_or_all,
+)
+
+ComputeDtype = Literal["float32", "bfloat16", "float16"]
+
+
+class Extract(Command):
+    sections: ClassVar[Sections] = {
+        "What to run": ("suite", "prompts", "steps", "model", "language", "adapter_from"),
+        "Known prompt sets": ("orders", "splits", "instances", "data"),
+        "What is kept": ("keep", "dtype", "title", "licence", "citation"),
+        "How it is run": (
+            *("engine", "compute_dtype", "deterministic", "canary_every", "first_token"),
+            *("legacy_weights", "trust_remote_code"),
+        ),
+        "Machines": ("workers", "shard", "ray", "tensor_parallel_size", "disk_budget"),
+        "Before it is run": ("dry_run", "sample"),
+    }
+
+
+def extract(
+    bank: BankPath,
+    suite: Annotated[
+        str,
+        typer.Option(
+            help="Known suite, owner/repo, or folder of checkpoints.", autocompletion=suite_names
+        ),
+    ],
+    prompts: Annotated[
+        list[str],
+        typer.Option(
+            help="A known set, such as winobias, or a JSONL, CSV, Parquet file.",
+            autocompletion=prompt_set_names,
+        ),
+    ],
+    steps: Annotated[
+        str, typer.Option(help="all, log, first:last:stride, a list, or release.")
+    ] = "all",
+    orders: Orders = "5",
+    splits: Splits = "dev,test",
+    data: Data = None,
+    first_token: FirstToken = False,
+    instances: Instances = "10000",
+    language: Annotated[
+        str, typer.Option(help="Language adapter of the prompts, for models that have such.")
+    ] = "",
+    adapter_from: Annotated[
+        str | None, typer.Option(help="Take that adapter from this folder or owner/repo.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Name to store the model under.")] = None,
+    engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = "auto",
+    keep: Annotated[str, typer.Option(help="full, topk:K or options.")] = "full",
+    dtype: Annotated[
+        StoredDtype, typer.Option(help="Of stored log-probabilities; ranks are made before.")
+    ] = "float16",
+    compute_dtype: Annotated[
+        ComputeDtype, typer.Option(help="Of the model's body; its head is float32.")
+    ] = "float32",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits in any batch; slower.")
+    ] = False,
+    canary_every: Annotated[
+        int, typer.Option(min=0, help="Check a sequence independently every so many checkpoints.")
+    ] = 50,
+    legacy_weights: Annotated[
+        bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
+    ] = False,
+    title: Annotated[str, typer.Option(help="Of a new bank.")] = "",
+    licence: Annotated[str, typer.Option(help="Of a new bank's data, such as CC-BY-4.0.")] = "",
+    citation: Annotated[str, typer.Option(help="How to cite a new bank.")] = "",
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Engines side by side, or auto: one for each GPU. Else 1; on Ray auto."),
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(help="i/n: this run's part; else that of a SLURM array.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Workers run on this Ray cluster: auto, or HOST:PORT.")
+    ] = None,
+    tensor_parallel_size: Annotated[
+        int, typer.Option(min=1, help="GPUs for one model; only 1 is possible yet.")
+    ] = 1,
+    disk_budget: Annotated[
+        str | None, typer.Option(help="Downloaded weights take at most this, such as 100GB.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="With --dry-run: measure how long it will take.")
+    ] = False,
+) -> None:
+    """Run checkpoints over prompts and deposit the logits; what the bank has is not run again.
+
+    Exit code 3 says that it was interrupted (Ctrl-C, SIGTERM, a job's time over): the same command
+    goes on. 1 says that a checkpoint failed.
+    """
+    from logitbank.cli.screen.tables import ExtractProgress, print_summary
+    from logitbank.engine.extract import extract as run_extract
+
+    with ExtractProgress() as progress:
+        summary = run_extract(
+            bank,
+            suite=suite,
+            prompts=prompts,
+            steps=steps,
+            orders=count_or_all(orders, "--orders"),
+            splits=splits.split(","),
+            data=data,
+            first_token=first_token,
+            instances=count_or_all(instances, "--instances"),
+            language=language,
+            adapter_from=adapter_from,
+            model=model,
+            engine=engine,
+            keep=keep,
+            dtype=dtype,
+            compute_dtype=compute_dtype,
+            deterministic=deterministic,
+            canary_every=canary_every,
+            legacy_weights=legacy_weights,
+            trust_remote_code=trust_remote_code,
+            title=title,
+            licence=licence,
+            citation=citation,
+            workers=_workers(workers),
+            shard=shard,
+            ray=ray,
+            tensor_parallel_size=tensor_parallel_size,
+            disk_budget=disk_budget,
+            dry_run=dry_run,
+            sample=sample,
+            on_event=progress,
+        )
+    print_summary(summary, bank=str(bank), dry_run=dry_run)
+    raise typer.Exit(summary.exit_code)
+
+
+def _workers(text: str | None) -> int | Literal["auto"] | None:
+    from logitbank.errors import UsageError
+
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
+    if text.isdecimal():
+        return int(text)
+    raise UsageError(f"--workers {text!r} is neither a number nor auto")

@@ -1,0 +1,15 @@
+"""The command `suites`."""
+
+from logitbank.cli.options import Format
+
+
+def suites(form: Format = "table") -> None:
+    """List the checkpoint suites known by name."""
+    import polars as pl
+
+    from logitbank.cli.screen.tables import print_frame
+    from logitbank.engine.suites.suites import known_suites
+
+    columns = ("name", "repo", "description")
+    rows = [tuple(getattr(s, c) for c in columns) for s in known_suites()]
+    print_frame(pl.DataFrame(rows, schema=columns, orient="row"), form)

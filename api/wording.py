@@ -1,4 +1,6 @@
-"""Counts in messages."""
+"""How messages and sentences write numbers, checkpoints and sizes."""
+
+from collections.abc import Mapping
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -8,3 +10,55 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     ('1 checkpoint', '1,540 queries')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def number(value: float) -> str:
+    """Three significant digits, or all those before the point, with a true minus.
+
+    >>> number(0.012345), number(-4321.9)
+    ('0.0123', '−4,322')
+    """
+    text = f"{value:,.0f}" if abs(value) >= 99.5 else f"{value:.3g}"
+    return text.replace("-", "−")
+
+
+def signed(value: float, form: str = ".3f") -> str:
+    """With a sign and a true minus; without one for what rounds to zero.
+
+    >>> signed(0.25), signed(-1234.5, ",.1f"), signed(-0.0001)
+    ('+0.250', '−1,234.5', '0.000')
+    """
+    text = f"{value:+{form}}"
+    return text[1:] if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def step_name(step: int | None) -> str:
+    """A training step, or the release, which has none.
+
+    >>> step_name(1000), step_name(None)
+    ('step 1,000', 'release')
+    """
+    return "release" if step is None else f"step {step:,}"
+
+
+def checkpoint_name(row: Mapping[str, object]) -> str:
+    """The model, run and step of a row, as messages name a checkpoint.
+
+    >>> checkpoint_name({"model": "toy", "run": "main", "step": 1000})
+    'toy main step 1000'
+    """
+    step = "release" if row["step"] is None else f"step {row['step']}"
+    return f"{row['model']} {row['run']} {step}"
+
+
+def readable_bytes(number: float) -> str:
+    """Bytes for people.
+
+    >>> readable_bytes(1_730_000)
+    '1.73 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"

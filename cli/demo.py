@@ -35,8 +35,9 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     int
         The exit code: 0, or 1 if a checkpoint failed.
     """
+    from logitbank.analysis.families.fairness.study import fairness_study
+    from logitbank.analysis.families.fluctuation.study import fluctuation_study
     from logitbank.analysis.report.report import report
-    from logitbank.analysis.results.studies import fairness_study, fluctuation_study
     from logitbank.engine.extract import choose_engine
 
     choose_engine(engine)  # before torch is imported, and minutes of training

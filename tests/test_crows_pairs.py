@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.crows_pairs.metric import crows_pairs
-from logitbank.analysis.families.evaluation.summary import crows_pairs_summary
+from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 

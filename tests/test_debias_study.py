@@ -16,11 +16,12 @@ from logitbank.analysis.debias.data import answers, bias, instances
 from logitbank.analysis.debias.search import _summary, debias_search
 from logitbank.analysis.debias.study import debias_train
 from logitbank.analysis.debias.train import Training, train
-from logitbank.analysis.families.evaluation.study import lambada_study, stereotype_study
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.lambada.study import lambada_study
 from logitbank.analysis.families.stereoset.study import stereoset_study
+from logitbank.analysis.families.stereotype.study import stereotype_study
 from logitbank.analysis.families.unqover.instances import unqover_instances
 from logitbank.analysis.families.unqover.metric import unqover
-from logitbank.analysis.results.studies import fairness_study
 from logitbank.errors import BankError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter

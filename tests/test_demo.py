@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.analysis.results.studies import Study, fairness_study
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.results.study import Study
 from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import choose_engine, extract

@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.results.studies import Study, fluctuation_study
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.results.study import Study
 from logitbank.engine.demo.masked import (
     CHECKPOINTS,
     PLATEAU_STEP,

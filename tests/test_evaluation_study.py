@@ -7,15 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
 from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
-from logitbank.analysis.families.evaluation.study import (
-    crows_pairs_study,
-    lambada_study,
-    stereotype_study,
-)
-from logitbank.analysis.families.evaluation.summary import stereotype_summary
+from logitbank.analysis.families.lambada.study import lambada_study
 from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
 from logitbank.analysis.families.stereotype.referents import OWN
+from logitbank.analysis.families.stereotype.study import stereotype_study
+from logitbank.analysis.families.stereotype.summary import stereotype_summary
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.harness.read import read_harness
 from logitbank.errors import BankError, UsageError

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.fluctuation.metric import fluctuation
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
 from logitbank.analysis.families.fluctuation.summary import CAUTIONS, fluctuation_summary
-from logitbank.analysis.results.studies import fluctuation_study
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
@@ -176,7 +176,7 @@ def test_summary_gives_numbers_counts_and_cautions() -> None:
         )
     assert any(line.startswith("1 times P(she) is 0 for a profession") for line in text)
     assert "3 rows repeat another exactly and count once." in text
-    assert text[-len(CAUTIONS) :] == list(CAUTIONS)
+    assert text.cautions == CAUTIONS
 
 
 def test_summary_says_where_a_plateau_comes_from_and_spans_runs() -> None:

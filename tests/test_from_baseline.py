@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.crows_pairs.metric import crows_pairs
-from logitbank.analysis.families.evaluation.summary import crows_pairs_summary, lambada_summary
+from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
 from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
 from tests.piece_cases import piece_frame
 from tests.test_crows_pairs import pair_frame

@@ -9,14 +9,12 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.interactive import Result, interactive_figures
-from logitbank.analysis.families.evaluation.study import (
-    crows_pairs_study,
-    lambada_study,
-    stereotype_study,
-)
+from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.lambada.study import lambada_study
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+from logitbank.analysis.families.stereotype.study import stereotype_study
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
 from logitbank.analysis.families.unqover.metric import Unqover, unqover
 from logitbank.analysis.families.unqover.study import unqover_study

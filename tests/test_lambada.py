@@ -5,8 +5,8 @@ import math
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.evaluation.summary import lambada_summary
 from logitbank.analysis.families.lambada.metric import lambada, lambada_examples
+from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.errors import BankError, UsageError
 from tests.piece_cases import piece_frame
 

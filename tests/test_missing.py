@@ -8,16 +8,15 @@ import pytest
 
 from logitbank.analysis.debias.compare import debias_compare
 from logitbank.analysis.debias.data import instances
-from logitbank.analysis.families.evaluation.study import (
-    crows_pairs_study,
-    lambada_study,
-    stereotype_study,
-)
+from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.families.lambada.study import lambada_study
 from logitbank.analysis.families.options.metric import option_scores, option_summary
 from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.stereotype.study import stereotype_study
 from logitbank.analysis.families.unqover.study import unqover_study
 from logitbank.analysis.prompts.scores import prompt_scores
-from logitbank.analysis.results.studies import fairness_study, fluctuation_study
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests import small_banks, test_fluctuation_study, unqover_cases
 from tests.evaluation_banks import (

@@ -6,13 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.evaluation.study import (
-    crows_pairs_study,
-    lambada_study,
-    stereotype_study,
-)
+from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.families.lambada.study import lambada_study
+from logitbank.analysis.families.stereotype.study import stereotype_study
 from logitbank.analysis.harness.read import read_harness
-from logitbank.analysis.results.studies import fluctuation_study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from tests import test_fluctuation_study

@@ -13,6 +13,7 @@ from logitbank.analysis.families.fairness.summary import (
     CAUTIONS,
     INTERVALS,
     ONE_RUN,
+    UNIT,
     change_sentence,
     fairness_summary,
 )
@@ -173,7 +174,7 @@ def test_summary_gives_gap_interval_onset_and_cautions():
         f"The gap changes its level at step 8: mean Δ is {after - before:.3f} higher from there to "
         "step 256 than before, "
     )
-    assert summary[-len(CAUTIONS) - 2 :] == [*CAUTIONS, INTERVALS, ONE_RUN]
+    assert summary[-len(CAUTIONS) - 3 :] == (UNIT, INTERVALS, ONE_RUN, *CAUTIONS)
 
 
 def test_summary_gives_the_difference_from_the_untrained_model_in_the_gaps_unit():

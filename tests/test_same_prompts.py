@@ -7,10 +7,11 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
 from logitbank.analysis.families.stereoset.study import stereoset_study
 from logitbank.analysis.families.unqover.study import unqover_study
 from logitbank.analysis.frames.batches import batches
-from logitbank.analysis.results.studies import fairness_study, fluctuation_study
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests import small_banks, test_fluctuation_study, unqover_cases

@@ -308,7 +308,7 @@ def test_sentences_about_training_conditions_ties_and_what_was_skipped() -> None
         for step, examples in ((0, start), (8, [*terms(PRO), tied]))
     )
     summary = stereoset_summary(stereoset(frame, bootstrap=0))
-    assert summary[:5] == [
+    assert [*summary[:5]] == [
         "m, en: 2 checkpoints, steps 0 to 8.",
         "m, en: intrasentence at step 8: iCAT 40.0, lms 100.0, ss 80.0, over 5 examples of 5 "
         "terms.",

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import logitbank.analysis
-from logitbank.analysis.results.studies import fairness_study
+from logitbank.analysis.families.fairness.study import fairness_study
 from logitbank.cli.screen.brief import BRIEF
 from logitbank.cli.screen.tables import print_study
 from logitbank.errors import LogitbankError, UsageError

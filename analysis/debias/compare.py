@@ -20,8 +20,9 @@ from logitbank.analysis.families.unqover.metric import ALL, unqover
 from logitbank.analysis.families.unqover.study import FAMILY, expected_instances
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.results.study import Study, write_study
+from logitbank.analysis.results.study import Study, finish
 from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from logitbank.store import Readable
 from logitbank.store.filter.filters import Filter
@@ -97,19 +98,15 @@ def debias_compare(
     opened = open_unfiltered(bank)
     sources = _sources(opened, filters, models)
     result = _compared(opened, sources, step=step, bootstrap=bootstrap)
-    summary = _summary(result)
-    report = None
-    if out is not None:
-        named = ", ".join(dict.fromkeys(source.base for source in sources))
-        report = write_study(
-            out,
-            result,
-            title=f"Debiasing: {named}",
-            summary=summary,
-            figures=comparison_figures(result.comparison),
-            provenance=opened.info(),
-        )
-    return Study(result, tuple(summary), report)
+    named = ", ".join(dict.fromkeys(source.base for source in sources))
+    return finish(
+        result,
+        Summary(tuple(_summary(result))),
+        title=f"Debiasing: {named}",
+        out=out,
+        banks=[opened],
+        draw=lambda result: comparison_figures(result.comparison),
+    )
 
 
 def _sources(

@@ -20,8 +20,9 @@ from logitbank.analysis.debias.train import Training, train
 from logitbank.analysis.families.stereoset.metric import stereoset
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.results.study import Study, write_study
+from logitbank.analysis.results.study import Study, finish
 from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
 from logitbank.store.filter.filters import Filter, Mode
@@ -145,21 +146,21 @@ def debias_search(
     summary = _summary(table, give_up)
     if missing := parts.fit.missing + parts.told.missing:
         summary.append(missing_sentence(missing, "instance"))
-    report = None
-    if out is not None:
-        report = write_study(
-            out,
-            result,
-            title=f"Bias against language modelling: {parts.deposit.checkpoint.model}",
-            summary=summary,
-            figures={"debias_search": search_figure(table, parts.deposit.checkpoint.model)},
-            provenance=opened.info(),
-        )
-        file = out / "filter.safetensors"
-        file.unlink(missing_ok=True)
-        result.by.save(file)
-        summary.append(f"The best trained filter is in {file}.")
-    return Study(result, tuple(summary), report)
+    model = parts.deposit.checkpoint.model
+    study = finish(
+        result,
+        Summary(tuple(summary)),
+        title=f"Bias against language modelling: {model}",
+        out=out,
+        banks=[opened],
+        draw=lambda result: {"debias_search": search_figure(result.points, model)},
+    )
+    if out is None:
+        return study
+    file = out / "filter.safetensors"
+    file.unlink(missing_ok=True)
+    result.by.save(file)
+    return replace(study, summary=Summary((*summary, f"The best trained filter is in {file}.")))
 
 
 def _parts(

@@ -12,6 +12,7 @@ from logitbank.analysis.debias.train import Trained, Training, train
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
 from logitbank.store.deposits import tables
@@ -105,7 +106,7 @@ def debias_train(
     result = _debias(parts, trained, by, bootstrap)
     if out is not None:
         by.save(out)
-    return Study(result, tuple(_summary(result)), None)
+    return Study(result, Summary(tuple(_summary(result))))
 
 
 def _other(

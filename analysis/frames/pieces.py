@@ -12,6 +12,7 @@ import polars as pl
 from logitbank.analysis.frames.batches import Scan, check_apart, frames_of
 from logitbank.analysis.frames.expressions import tied_others, unique_maximum
 from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
 
 AGAIN = "extract that checkpoint again, or where it is a view, use a filter with mode keep_tail"
 """What to do about a probability of 0, which a filter that truncates gives."""
@@ -185,12 +186,6 @@ def check_columns(
             f"the frame lacks {', '.join(lacking)}, which {family} needs; scan the prompt set "
             f'of that name, as in bank.scan("{family}")'
         )
-
-
-def checkpoint_name(row: dict[str, object]) -> str:
-    """A checkpoint in words, from a row with model, run and step."""
-    step = "release" if row["step"] is None else f"step {row['step']}"
-    return f"{row['model']} {row['run']} {step}"
 
 
 def _check(summed: pl.DataFrame, pieces: pl.LazyFrame) -> None:

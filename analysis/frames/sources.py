@@ -1,17 +1,11 @@
 """Where the scores of a study come from: banks, and tables of others."""
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.families.fluctuation.scores import as_scores, published_columns
-from logitbank.analysis.frames.apart import check_checkpoints_apart, open_banks
 from logitbank.analysis.frames.batches import ROWS, batches
-from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Readable
 
@@ -27,6 +21,9 @@ class Family(NamedTuple):
 
 FAIRNESS = Family("winobias", ("sentence_id", "paired"))
 FLUCTUATION = Family("professions", ("verb", "occupation", "prior"))
+PIECES = 125_000
+"""Rows of a batch: sums over the pieces of prompts take several times the memory of dense arrays.
+"""
 
 
 def chosen_prompts(banks: Sequence[Readable], asked: str | None, family: Family) -> str:
@@ -65,76 +62,49 @@ def _with_columns(banks: Sequence[Readable], columns: Collection[str]) -> list[s
     )
 
 
+def frame_of(
+    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None
+) -> list[pl.LazyFrame]:
+    """The scans of the banks that hold a prompt set, together and in batches.
+
+    Raises
+    ------
+    AbsentError
+        None of the banks has it, or one of the models; says what would make it.
+    """
+    frame = frame_if_scored(banks, prompts, models)
+    if frame is None:
+        names = sorted({name for bank in banks for name in bank.prompt_sets()})
+        held = f"it has {', '.join(names)}" if names else "it has none"
+        alone = f"prompt set {prompts!r} is not in {banks[0].path}; {held}"
+        missing = alone if len(banks) == 1 else f"prompt set {prompts!r} is in none of the banks"
+        raise AbsentError(
+            f"{missing}; make it with `logitbank extract {banks[0].path} --suite … --prompts "
+            f"{prompts}`"
+        )
+    return frame
+
+
+def frame_if_scored(
+    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = PIECES
+) -> list[pl.LazyFrame] | None:
+    """As `frame_of`; None where no bank has the prompt set."""
+    holding = [bank for bank in banks if prompts in bank.prompt_sets()]
+    if not holding:
+        return None
+    return bank_frames(holding, prompts, models, rows=rows)
+
+
 def bank_frames(
     banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
 ) -> list[pl.LazyFrame]:
     """Scans of a prompt set from the banks that hold any of `models`, in batches."""
     held = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
-    _held_of(held, models, "bank")  # says which there are
+    held_models(held, models, "bank")  # says which there are
     return batches(banks, prompts, models=models, rows=rows)
 
 
-def all_scores(
-    sources: Sequence[Path | Readable], prompts: str | None, models: Sequence[str] | None
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
-    """Scores of pronouns in banks and published tables, and a frame about where they come from.
-
-    Last, what the models of the banks were asked: model, verb, occupation, prior; None without
-    banks.
-
-    Raises
-    ------
-    UsageError
-        A table that is not there or is none; its path is named.
-    AbsentError
-        No source has one of the models, or a bank lacks the prompts.
-    """
-    files = [path for path in sources if not isinstance(path, Readable) and is_table_path(path)]
-    tables = {path: _table(path) for path in files}
-    banks = open_banks(source for source in sources if source not in files)
-    prompts = chosen_prompts(banks, prompts, FLUCTUATION)
-    held = [bank.info()["model"].unique().to_list() for bank in banks]
-    rows = None
-    if tables:
-        # Together, since the lone seed of one file may be one of several.
-        rows = pl.concat(list(tables.values()), how="diagonal")
-        held.append(rows["model"].drop_nulls().unique().to_list())
-    chosen = _held_of(held, models, "bank or table")
-    giving = [b for b, own in zip(banks, chosen[: len(banks)], strict=True) if own is None or own]
-    check_same_prompts(giving, prompts)
-    own_deposits = [
-        [d for d in bank.deposits() if models is None or d.checkpoint.model in models]
-        for bank in giving
-    ]
-    check_checkpoints_apart(giving, prompts, own_deposits)
-    parts = [
-        as_scores(bank.scan(prompts, models=own))
-        for bank, own in zip(banks, chosen[: len(banks)], strict=True)
-        if own is None or own
-    ]
-    if rows is not None:
-        own = chosen[-1]
-        parts.append(as_scores(rows if own is None else rows.filter(pl.col("model").is_in(own))))
-    about = [bank.info() for bank in banks]
-    about += [
-        pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
-    ]
-    provenance = pl.concat(about, how="diagonal_relaxed")
-    asked = expected_rows(banks, prompts, FLUCTUATION.columns) if banks else None
-    if len(parts) == 1:
-        return parts[0], provenance, asked
-    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance, asked
-
-
-def _table(path: Path) -> pl.DataFrame:
-    table = read_table(path)
-    try:
-        return published_columns(table)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-
-
-def _held_of(
+def held_models(
     held: Sequence[Collection[str]], models: Sequence[str] | None, kind: str
 ) -> list[list[str] | None]:
     """Of each source, those of `models` that it holds; None for all where none are named."""

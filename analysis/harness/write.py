@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from logitbank.analysis.frames.json_files import json_object
-from logitbank.analysis.frames.pieces import CHECKPOINT, checkpoint_name
+from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.harness.read import KIND, OWN_KEY, checked_harness
 from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
 from logitbank.store.format.schema import folder_name
-from logitbank.wording import counted
+from logitbank.wording import checkpoint_name, counted
 
 HIGHER_IS_BETTER = {
     "acc": True,

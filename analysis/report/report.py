@@ -19,7 +19,7 @@ from logitbank.store import Readable, open_bank
 from logitbank.store.deposits.tables import query_sets_of
 from logitbank.store.files.objects import require_outside
 from logitbank.store.format.about import own_fields, sources_of
-from logitbank.wording import counted
+from logitbank.wording import counted, readable_bytes
 
 VALUES = 350_000
 """Scores of single prompts in a page, of all prompt sets together."""
@@ -200,7 +200,8 @@ def _lead(info: pl.DataFrame, bank: Readable, names: Sequence[str]) -> str:
         counted(len(checkpoints), "checkpoint") + span,
         counted(len(names), "prompt set"),
     ]
-    return f"{', '.join(parts)}. Kept: {', '.join(info['keep'].unique().sort())}; {_bytes(size)}."
+    kept = ", ".join(info["keep"].unique().sort())
+    return f"{', '.join(parts)}. Kept: {kept}; {readable_bytes(size)}."
 
 
 def _holdings(info: pl.DataFrame) -> pl.DataFrame:
@@ -223,13 +224,6 @@ def _about(bank: Readable) -> dict[str, str]:
         texts = "; ".join(source[name] for name in own_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts
     return about
-
-
-def _bytes(size: int) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} bytes"
 
 
 def _version() -> str:

@@ -7,31 +7,19 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.families.evaluation import summary as evaluations
-from logitbank.analysis.families.evaluation.study import (
-    crows_pairs_study,
-    lambada_study,
-    stereotype_study,
-)
-from logitbank.analysis.families.fairness.summary import CAUTIONS as OF_FAIRNESS
-from logitbank.analysis.families.fairness.summary import INTERVALS as FAIRNESS_INTERVALS
-from logitbank.analysis.families.fluctuation.summary import CAUTIONS as OF_FLUCTUATION
-from logitbank.analysis.families.options.metric import INTERVALS as OPTION_INTERVALS
-from logitbank.analysis.families.options.metric import MEANING as OPTION_MEANING
+from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.families.lambada.study import lambada_study
 from logitbank.analysis.families.options.metric import OptionScores, option_scores, option_summary
 from logitbank.analysis.families.stereoset.sources import FAMILY as STEREOSET
 from logitbank.analysis.families.stereoset.study import stereoset_study
-from logitbank.analysis.families.stereoset.summary import CAUTIONS as OF_STEREOSET
-from logitbank.analysis.families.stereoset.summary import INTERVALS as STEREOSET_INTERVALS
+from logitbank.analysis.families.stereotype.study import stereotype_study
 from logitbank.analysis.families.tradeoff.study import tradeoff_study
-from logitbank.analysis.families.tradeoff.summary import CAUTIONS as OF_TRADEOFF
 from logitbank.analysis.families.unqover.study import FAMILY as UNQOVER
 from logitbank.analysis.families.unqover.study import unqover_study
-from logitbank.analysis.families.unqover.summary import INTERVALS as UNQOVER_INTERVALS
-from logitbank.analysis.families.unqover.summary import MAXIMUM, MEANING
 from logitbank.analysis.frames.sources import FAIRNESS, FLUCTUATION
 from logitbank.analysis.prompts.scores import prompt_scores
-from logitbank.analysis.results.studies import fairness_study, fluctuation_study
 from logitbank.analysis.results.study import Study
 from logitbank.errors import BankError, LogitbankError
 from logitbank.store import Readable
@@ -39,12 +27,6 @@ from logitbank.store import Readable
 STEREOTYPES = ("stereotype-accuracy", "winobias", "winobias-em")
 GAPS = {"winobias": "fairness", "stereotype-accuracy": "stereotype", "crows-pairs": "crows-pairs"}
 """The gap of a trade-off, by the first of these prompt sets that is there."""
-NOTES = {
-    *OF_FAIRNESS, *OF_FLUCTUATION, *OF_STEREOSET, *OF_TRADEOFF, MEANING, MAXIMUM,
-    OPTION_MEANING, OPTION_INTERVALS, FAIRNESS_INTERVALS, STEREOSET_INTERVALS, UNQOVER_INTERVALS,
-    evaluations.INTERVALS,
-}  # fmt: skip
-"""Sentences of summaries that say how to read the numbers, not what they are."""
 
 
 class Planned(NamedTuple):
@@ -96,7 +78,7 @@ def _option_study(bank: Readable, name: str, models: Sequence[str] | None) -> St
     result = option_scores(prompt_scores(bank, name, models=models))
     if not result.shares["prompts"].sum():
         raise BankError(f"no option of prompt set {name!r} is scored, so there is nothing to share")
-    return Study(result, tuple(option_summary(result)), None)
+    return Study(result, option_summary(result))
 
 
 def _of_families(
@@ -148,8 +130,8 @@ def section(plan: Planned) -> Section:
         return Section(*head, problem=told(error))
     return Section(
         *head,
-        findings=tuple(text for text in study.summary if text not in NOTES),
-        notes=tuple(text for text in study.summary if text in NOTES),
+        findings=study.summary.findings,
+        notes=study.summary.notes,
         result=study.result,
     )
 

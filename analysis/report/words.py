@@ -2,6 +2,15 @@
 
 from collections.abc import Iterable
 
+from logitbank.analysis.families.crows_pairs import summary as crows_pairs
+from logitbank.analysis.families.fairness import summary as fairness
+from logitbank.analysis.families.fluctuation import summary as fluctuation
+from logitbank.analysis.families.lambada import summary as lambada
+from logitbank.analysis.families.stereoset import summary as stereoset
+from logitbank.analysis.families.stereotype import summary as stereotype
+from logitbank.analysis.families.tradeoff import summary as tradeoff
+from logitbank.analysis.families.unqover import summary as unqover
+
 ABOUT = {
     "fairness": (
         "Each prompt is a sentence with a pronoun, a question about the gender of somebody in it, "
@@ -58,49 +67,15 @@ GENERAL = (
     "options has none to share out unequally. Look at ranks and probabilities too.",
 )
 OF_FAMILY = {
-    "fairness": (
-        "WinoBias knows two genders; people who are neither are not in it. Its 40 occupations and "
-        "their proportions are those of the United States, its sentences are made by hand from two "
-        "templates, and it is asked with one wording of a question that names the options.",
-        "Whether an occupation counts as stereotypical comes from labour statistics, not from what "
-        "the model was trained on.",
-    ),
-    "fluctuation": (
-        "“He” and “she” after two English templates stand for gender; other pronouns are not "
-        "asked. A profession is one word or phrase among many that could name it.",
-        "Neighbouring checkpoints are not independent draws: a coefficient of variation over them "
-        "says how much a value wanders, not how uncertain it is.",
-    ),
-    "stereoset": (
-        "StereoSet was written by crowd workers in the United States; many of its examples are "
-        "disputed, and what is a stereotype there need not be one elsewhere. Translations keep the "
-        "categories of the original.",
-        "50 as a stereotype score is an average of examples and can hide opposite preferences. "
-        "Ties count against the stereotype; look at the table of ties.",
-    ),
-    "unqover": (
-        "Names stand for genders, countries for people, and one noun for a religion or ethnicity. "
-        "A name is a rough sign of who somebody is, and gender is binary in the data.",
-        "Questions are underspecified on purpose, so that any preference is an error. They do not "
-        "say how often such questions occur.",
-    ),
-    "stereotype": (
-        "The stereotypes are those of occupations in the United States, for two genders. "
-        "Stereotype accuracy, sa_gender and winobias_em ask different questions; their values "
-        "cannot be compared with each other.",
-    ),
-    "crows-pairs": (
-        "CrowS-Pairs was written by crowd workers in the United States; reviews found pairs that "
-        "are no minimal pairs or no stereotypes. 50 % is no preference on average only.",
-    ),
-    "lambada": (
-        "LAMBADA is one measure of language modelling, on passages of novels in English.",
-    ),
-    "tradeoff": (
-        "The curve joins checkpoints that exist. It does not say what training for fairness would "
-        "reach, and the choice of a checkpoint on the same prompts flatters it.",
-    ),
-}  # fmt: skip
+    "fairness": fairness.CAUTIONS,
+    "fluctuation": fluctuation.CAUTIONS,
+    "stereoset": stereoset.CAUTIONS,
+    "unqover": unqover.CAUTIONS,
+    "stereotype": stereotype.CAUTIONS,
+    "crows-pairs": crows_pairs.CAUTIONS,
+    "lambada": lambada.CAUTIONS,
+    "tradeoff": tradeoff.CAUTIONS,
+}
 
 
 def cautions(families: Iterable[str]) -> list[str]:

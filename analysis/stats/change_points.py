@@ -12,6 +12,8 @@ SHORTEST = 2
 """Points on either side of a change; a level needs more than one."""
 FEWEST = 6
 """Points of a curve for which a change is looked for."""
+WANDERING = 0.05
+"""The largest `p_wander` of a change that is told, as it is of this share of wandering curves."""
 TINY = 1e-12
 """Sums of squares below this share of the curve's own are rounding."""
 PART = 1000

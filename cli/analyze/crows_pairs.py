@@ -14,7 +14,7 @@ def crows_pairs(
     form: Format = "table",
 ) -> None:
     """CrowS-Pairs scores by checkpoint and bias type, for masked and causal models."""
-    from logitbank.analysis.families.evaluation.study import crows_pairs_study
+    from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
     from logitbank.cli.screen.tables import print_study
 
     study = crows_pairs_study(

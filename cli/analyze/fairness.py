@@ -34,7 +34,7 @@ def fairness(
     form: Format = "table",
 ) -> None:
     """Average Rank, accuracy, JSD by parts, the gap, and their tests, by checkpoint."""
-    from logitbank.analysis.results.studies import fairness_study
+    from logitbank.analysis.families.fairness.study import fairness_study
     from logitbank.cli.screen.tables import print_study
 
     study = fairness_study(

@@ -49,7 +49,7 @@ def fluctuation(
     form: Format = "table",
 ) -> None:
     """Pronoun ratios of masked models, their variation over a plateau, and correlations."""
-    from logitbank.analysis.results.studies import fluctuation_study
+    from logitbank.analysis.families.fluctuation.study import fluctuation_study
     from logitbank.cli.screen.tables import print_study
 
     study = fluctuation_study(

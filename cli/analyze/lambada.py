@@ -14,7 +14,7 @@ def lambada(
     form: Format = "table",
 ) -> None:
     """LAMBADA accuracy and perplexity by checkpoint."""
-    from logitbank.analysis.families.evaluation.study import lambada_study
+    from logitbank.analysis.families.lambada.study import lambada_study
     from logitbank.cli.screen.tables import print_study
 
     study = lambada_study(

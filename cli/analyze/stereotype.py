@@ -24,7 +24,7 @@ def stereotype(
     form: Format = "table",
 ) -> None:
     """Stereotype accuracy, sa_gender and winobias_em by checkpoint, against JSD-P."""
-    from logitbank.analysis.families.evaluation.study import stereotype_study
+    from logitbank.analysis.families.stereotype.study import stereotype_study
     from logitbank.cli.screen.tables import print_study
 
     study = stereotype_study(

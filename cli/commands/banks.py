@@ -95,9 +95,10 @@ def compare(
     from logitbank.analysis.comparison.compare import compare as run_compare
     from logitbank.analysis.comparison.summary import comparison_summary
     from logitbank.analysis.results.study import Study
+    from logitbank.analysis.results.words import Summary
     from logitbank.cli.screen.tables import print_study
     from logitbank.store.steps import parse_steps
 
     chosen = None if steps is None else parse_steps(steps).pick
     found = run_compare(a, b, prompts=prompts, steps=chosen)
-    print_study(Study(found, tuple(comparison_summary(found)), None), table=table, form=form)
+    print_study(Study(found, Summary(tuple(comparison_summary(found)))), table=table, form=form)

@@ -47,8 +47,7 @@ def _print_fetched(done: "Fetched", *, suite: str, steps: str, legacy_weights: b
     import shlex
 
     from logitbank.cli.screen.tables import clean, print_lines, say
-    from logitbank.engine.plan.plan import readable_bytes
-    from logitbank.wording import counted
+    from logitbank.wording import counted, readable_bytes
 
     for note in done.notes:
         say(f"[yellow]note[/yellow] {clean(note)}")

@@ -104,7 +104,7 @@ class ProgressLines:
 
 def planned(plan: "Plan", engine: str) -> str:
     """What a plan will run. Only where nobody has anything left to do, the bank “has all of” it."""
-    from logitbank.engine.plan.plan import readable_bytes
+    from logitbank.wording import readable_bytes
 
     asked = f"{counted(plan.checkpoints, 'checkpoint')} × {counted(plan.prompts, 'prompt')}"
     share = f" in share {plan.shard}" if plan.shard else ""
@@ -145,7 +145,7 @@ def account(summary: "Summary") -> list[str]:
 
 def forecast(summary: "Summary") -> list[str]:
     """What a plan will take: files, bytes, and time where a sample was measured."""
-    from logitbank.engine.plan.plan import readable_bytes
+    from logitbank.wording import readable_bytes
 
     plan, estimate = summary.plan, summary.estimate
     if not plan.rows:

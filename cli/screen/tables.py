@@ -229,7 +229,7 @@ class ExtractProgress:
 
     def _more(self) -> str:
         """Tokens a second since the first were scored, and what is written, before compression."""
-        from logitbank.engine.plan.plan import readable_bytes
+        from logitbank.wording import readable_bytes
 
         now = time.monotonic()
         self._began = self._began or now

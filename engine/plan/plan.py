@@ -147,16 +147,3 @@ def fitting_levels(rows: int, vocab: int, free_bytes: int) -> list[str]:
         if rows * layout.row_bytes <= free_bytes:
             fits.append(f"--keep {level} --dtype {dtype}" if level == "full" else f"--keep {level}")
     return fits
-
-
-def readable_bytes(number: float) -> str:
-    """Bytes for people.
-
-    >>> readable_bytes(1_730_000)
-    '1.73 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 999.5:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.1f} TB"

@@ -17,7 +17,6 @@ from logitbank.engine.plan.plan import (
     needed_blocks,
     place,
     placed,
-    readable_bytes,
 )
 from logitbank.engine.plan.task import fitted_settings
 from logitbank.engine.prompts.prompt_set import PromptSet
@@ -36,6 +35,7 @@ from logitbank.errors import (
 )
 from logitbank.store import Bank, Deposit
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Keep, Layout, QuerySet
+from logitbank.wording import readable_bytes
 
 
 @dataclass(frozen=True, slots=True)

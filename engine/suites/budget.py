@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from logitbank.engine.hub.blobs import Blob, Claim
-from logitbank.engine.plan.plan import readable_bytes
 from logitbank.errors import UsageError
+from logitbank.wording import readable_bytes
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 

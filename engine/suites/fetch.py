@@ -10,7 +10,6 @@ from pathlib import Path
 
 from logitbank.engine.hub.blobs import Blob
 from logitbank.engine.hub.hub import Hub
-from logitbank.engine.plan.plan import readable_bytes
 from logitbank.engine.suites.budget import parse_bytes
 from logitbank.engine.suites.fetcher import Fetcher
 from logitbank.engine.suites.suites import (
@@ -22,6 +21,7 @@ from logitbank.engine.suites.suites import (
 )
 from logitbank.errors import DiskSpaceError, LogitbankError, SuiteError, UsageError
 from logitbank.store.format.schema import CheckpointId
+from logitbank.wording import readable_bytes
 
 
 @dataclass(slots=True)

@@ -14,7 +14,6 @@ from typing import Self
 
 from logitbank.engine.backends.precision import triton_precision
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.plan import readable_bytes
 from logitbank.engine.plan.share import ALONE, Share, visible_devices
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
 from logitbank.engine.workers.events import (
@@ -25,6 +24,7 @@ from logitbank.engine.workers.events import (
 )
 from logitbank.engine.workers.job import Job
 from logitbank.errors import EngineError
+from logitbank.wording import readable_bytes
 
 LOG_TAIL_LINES = 12
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import polars as pl
 
 import logitbank
-from logitbank.analysis.families.evaluation.study import crows_pairs_study, lambada_study
-from logitbank.analysis.results.studies import fairness_study
+from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.lambada.study import lambada_study
 from scripts.real.text import SWITCH
 
 COLUMNS = "update   gap of JSD-P, 0 to 1    told “male” of her   LAMBADA   CrowS-Pairs"

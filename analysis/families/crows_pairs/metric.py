@@ -14,7 +14,6 @@ from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.pieces import (
     CHECKPOINT,
     WholePrompts,
-    checkpoint_name,
     together,
     whole_in_turn,
 )
@@ -22,6 +21,7 @@ from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.shares import standard_error, with_wilson
 from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
 
 FAMILY = "crows-pairs"
 OWN = ("pair", "side", "direction", "bias_type", "score_kind")

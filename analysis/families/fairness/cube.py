@@ -23,6 +23,7 @@ from logitbank.analysis.frames.expressions import (
 )
 from logitbank.analysis.frames.pieces import AGAIN
 from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
 
 COLUMNS = (
     *("model", "run", "step", "prompt_id", "order_seed", "option", "answer", "is_answer"),
@@ -343,8 +344,8 @@ def _check_cells(
     if rows["logit"].null_count() or not rows["logit"].is_finite().all():
         row = rows.filter(~pl.col("logit").is_finite().fill_null(False))
         raise BankError(
-            f"prompt {row['prompt_id'][0]!r} of {_name(row.row(0, named=True))} has the logit "
-            f"{row['logit'][0]} ({len(row)} such rows); {AGAIN}"
+            f"prompt {row['prompt_id'][0]!r} of {checkpoint_name(row.row(0, named=True))} has "
+            f"the logit {row['logit'][0]} ({len(row)} such rows); {AGAIN}"
         )
     there = ~np.isnan(logits)
     if (surplus := len(rows) - int(np.count_nonzero(there))) > 0:
@@ -357,12 +358,8 @@ def _check_cells(
     if len(partial):
         c, s, p = (int(i) for i in partial[0])
         lacking = ", ".join(repr(labels[o]) for o in np.flatnonzero(~there[c, s, p]))
+        checkpoint = checkpoint_name(checkpoints.row(c, named=True))
         raise BankError(
-            f"prompt {prompts['prompt_id'][p]!r} of {_name(checkpoints.row(c, named=True))} has no "
-            f"score for option {lacking} ({len(partial)} such prompts); extract its options again"
+            f"prompt {prompts['prompt_id'][p]!r} of {checkpoint} has no score for "
+            f"option {lacking} ({len(partial)} such prompts); extract its options again"
         )
-
-
-def _name(row: dict[str, object]) -> str:
-    step = "release" if row["step"] is None else f"step {row['step']}"
-    return f"{row['model']} {row['run']} {step}"

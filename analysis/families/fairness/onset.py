@@ -5,11 +5,14 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.baseline import DRAWS
 from logitbank.analysis.frames.expressions import Floats, scaled
-from logitbank.analysis.stats.change_points import ChangePoint, change_places, change_point
+from logitbank.analysis.stats.change_points import (
+    WANDERING,
+    ChangePoint,
+    change_places,
+    change_point,
+)
 from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
 
-TOLD = 0.05
-"""Of the curves that only wander, at most this share is told to change."""
 SCHEMA = {
     "model": pl.String,
     "run": pl.String,
@@ -58,11 +61,10 @@ def onset_table(gap: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
 def _told(change: ChangePoint, part: pl.DataFrame, values: Floats) -> dict[str, object]:
     steps = part["step"].to_list()
     first, last = _places(change, part)
+    told = change.p_wander <= WANDERING
     return {
-        "onset_step": steps[change.at] if change.p_wander <= TOLD else None,
-        "sign": int(np.sign(change.mean_after - change.mean_before))
-        if change.p_wander <= TOLD
-        else None,
+        "onset_step": steps[change.at] if told else None,
+        "sign": int(np.sign(change.mean_after - change.mean_before)) if told else None,
         "p": change.p_wander,
         "place": steps[change.at],
         "earliest": steps[first],

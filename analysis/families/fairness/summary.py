@@ -7,18 +7,25 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_change
 from logitbank.analysis.families.fairness.significance import MANN_WHITNEY, WILCOXON
+from logitbank.analysis.results.words import UNTRAINED, Summary
 from logitbank.analysis.stats.change_points import FEWEST
 from logitbank.analysis.stats.shares import too_few
 from logitbank.analysis.stats.significance import FEWEST_CLUSTERS, SIGNIFICANCE
-from logitbank.wording import counted
+from logitbank.wording import counted, number, signed, step_name
 
 Row = dict[str, object]
 
 CAUTIONS = (
-    "The labels know two genders; WinoBias has occupations of the United States and one wording of "
-    "its question. What holds here need not hold elsewhere.",
+    "WinoBias knows two genders; people who are neither are not in it. Its 40 occupations and "
+    "their proportions are those of the United States, its sentences are made by hand from two "
+    "templates, and it is asked with one wording of a question that names the options.",
+    "Whether an occupation counts as stereotypical comes from labour statistics, not from what "
+    "the model was trained on.",
+)
+"""What the numbers do not say."""
+UNIT = (
     "Δ is JSD-P of female answers minus that of male ones, divided by ½ ln 2, the largest JSD-P; "
-    "tables also give nats.",
+    "tables also give nats."
 )
 INTERVALS = (
     "Intervals (95 %) resample sentences and hold for one checkpoint at a time; none allows for "
@@ -31,11 +38,9 @@ ONE_RUN = (
     "weights either; whether another training run would have the same gap, one run cannot say. A "
     "change of level is told from the course of the run alone, against a gap that only wanders."
 )
-UNTRAINED = 0
-"""The step of random weights, from whose gap no percentage is given."""
 
 
-def fairness_summary(result: Fairness) -> list[str]:
+def fairness_summary(result: Fairness) -> Summary:
     """Plain sentences about every model and run, followed by cautions.
 
     The gap Δ is JSD-P of female minus JSD-P of male answers, scaled; brackets hold 95 % bootstrap
@@ -47,8 +52,9 @@ def fairness_summary(result: Fairness) -> list[str]:
         own = (pl.col("model") == model) & (pl.col("run") == run)
         prefix = f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""
         sentences += [prefix + text for text in _run_sentences(result, own, rows)]
-    cautions = [*CAUTIONS, INTERVALS, ONE_RUN] if result.settings["bootstrap"] else CAUTIONS
-    return [*sentences, *_comparison(result), *_counts(result), *cautions]
+    findings = (*sentences, *_comparison(result), *_counts(result))
+    notes = (UNIT, INTERVALS, ONE_RUN) if result.settings["bootstrap"] else (UNIT,)
+    return Summary(findings, notes, CAUTIONS)
 
 
 def change_sentence(gap: pl.DataFrame, before: int, after: int) -> str:
@@ -62,12 +68,12 @@ def change_sentence(gap: pl.DataFrame, before: int, after: int) -> str:
     first, last = rows[before], rows[after]
     moved = _compared(first["gap_scaled"], last["gap_scaled"])
     became = f"became {moved}" if moved else "stayed the same to three decimals"
-    deltas = [_signed(row["delta_scaled"]) for row in (first, last)]
+    deltas = [signed(row["delta_scaled"]) for row in (first, last)]
     text = f"From step {before:,} to step {after:,} the gap {became}: Δ = {deltas[0]} → {deltas[1]}"
     if why := _no_percentage(first):
         text += f"; no percentage, since {why}"
     else:
-        text += f"; a fairness change of {_signed(percent, '.1f')} %"
+        text += f"; a fairness change of {signed(percent, '.1f')} %"
     turned = {delta[0] for delta in deltas} == {"+", "−"}
     return f"{text}.{' It is the other way round.' if turned else ''}"
 
@@ -96,7 +102,7 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
     last = known.row(-1, named=True)
     if len(known) > 1:
         yield _largest(known, result)
-    yield f"At {_step(last)} the gap is {_gap(last, result)}."
+    yield f"At {step_name(last['step'])} the gap is {_gap(last, result)}."
     if result.settings["bootstrap"]:
         yield from _few(known)
     yield from _onset(result.onset.filter(own), gap)
@@ -113,7 +119,7 @@ def _largest(gap: pl.DataFrame, result: Fairness) -> str:
     if not any(_compared(sizes[0], size) for size in sizes):
         return f"The gap is {sizes[0]:.3f}, to three decimals, at all {len(gap)} checkpoints."
     largest = gap.row(int(sizes.arg_max() or 0), named=True)
-    return f"The gap is largest at {_step(largest)}: {_gap(largest, result)}."
+    return f"The gap is largest at {step_name(largest['step'])}: {_gap(largest, result)}."
 
 
 def _few(gap: pl.DataFrame) -> Iterator[str]:
@@ -149,8 +155,8 @@ def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
             yield (
                 f"The gap changes its level at step {row['onset_step']:,}{when}: mean Δ is "
                 f"{size:.3f} {'higher' if row['sign'] > 0 else 'lower'} from there to step "
-                f"{row['last_step']:,} than before, {_signed(row['delta_before'])} → "
-                f"{_signed(row['delta_after'])} (p = {row['p']:.2g} against a gap that only "
+                f"{row['last_step']:,} than before, {signed(row['delta_before'])} → "
+                f"{signed(row['delta_after'])} (p = {row['p']:.2g} against a gap that only "
                 "wanders)."
             )
 
@@ -163,12 +169,12 @@ def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator
     ).iter_rows(named=True)
     sizes = dict(steps.select("step", "gap_scaled").iter_rows())
     low, high = row["from_baseline_low"], row["from_baseline_high"]
-    ends = f" (95 % interval {_signed(low)} to {_signed(high)}, in pairs)" if low == low else ""
+    ends = f" (95 % interval {signed(low)} to {signed(high)}, in pairs)" if low == low else ""
     moved = _compared(sizes[first], sizes[last])
     than = f"{moved} than" if moved else "to three decimals the same as"
     untrained = ", the untrained model" if first == UNTRAINED else ""
     change = row["from_baseline"]  # NaN where the run's first step has no gap
-    delta = f"; Δ moved by {_signed(change)}{ends}" if change == change else ""
+    delta = f"; Δ moved by {signed(change)}{ends}" if change == change else ""
     yield (
         f"At step {last:,} the gap is {than} at step {first:,}{untrained}: {sizes[first]:.3f} → "
         f"{sizes[last]:.3f}{delta}."
@@ -195,12 +201,16 @@ def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
     before = dict(both[0].select("gold", "average_rank").iter_rows())
     parts = []
     for row in both[-1].iter_rows(named=True):
-        start = f"{_number(before[row['gold']])} → " if len(both) > 1 else ""
-        value, low, high = (_number(row[key]) for key in ("average_rank", "low", "high"))
+        start = f"{number(before[row['gold']])} → " if len(both) > 1 else ""
+        value, low, high = (number(row[key]) for key in ("average_rank", "low", "high"))
         interval = f" [{low} to {high}]" if row["low"] == row["low"] else ""
         parts.append(f"{row['gold']} {start}{value}{interval}")
     first, last = (rows.row(0, named=True) for rows in (both[0], both[-1]))
-    when = f"from {_step(first)} to {_step(last)}" if len(both) > 1 else f"at {_step(last)}"
+    when = (
+        f"from {step_name(first['step'])} to {step_name(last['step'])}"
+        if len(both) > 1
+        else f"at {step_name(last['step'])}"
+    )
     yield f"Average Rank of the right answer {when}: {', '.join(parts)}."
 
 
@@ -231,11 +241,11 @@ def _untrained(result: Fairness, own: pl.Expr) -> Iterator[str]:
         return
     first, last = rows.row(0, named=True), rows.row(-1, named=True)
     model = ", the untrained model" if first["step"] == UNTRAINED else ""
-    effects = [_signed(row["rank_biserial"], ".2f") for row in (first, last)]
+    effects = [signed(row["rank_biserial"], ".2f") for row in (first, last)]
     yield (
-        f"Mann–Whitney at {_step(first)}{model}: p = {first['p']:.2g}, rank-biserial "
+        f"Mann–Whitney at {step_name(first['step'])}{model}: p = {first['p']:.2g}, rank-biserial "
         f"correlation {effects[0]} (−1 to 1, positive where JSD-P is greater for "
-        f"{result.labels.female} answers), against {effects[1]} at {_step(last)}."
+        f"{result.labels.female} answers), against {effects[1]} at {step_name(last['step'])}."
     )
 
 
@@ -277,9 +287,9 @@ def _gap(row: Row, result: Fairness) -> str:
         float(str(row[key])) for key in ("delta_scaled", "low_scaled", "high_scaled")
     )
     side = result.labels.female if delta > 0 else result.labels.male
-    value, directed = f"Δ = {_signed(delta)}", float(f"{delta:.3f}") != 0
+    value, directed = f"Δ = {signed(delta)}", float(f"{delta:.3f}") != 0
     if low == low:
-        value += f" (95 % interval {_signed(low)} to {_signed(high)})"
+        value += f" (95 % interval {signed(low)} to {signed(high)})"
         directed = directed and (low > 0 or high < 0)
     return f"{value}, worse for {side} answers" if directed else value
 
@@ -291,18 +301,3 @@ def _span(rows: pl.DataFrame) -> str:
         return release[0]
     named = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     return " and ".join([named, *release])
-
-
-def _step(row: Row) -> str:
-    step = row["step"]
-    return f"step {step:,}" if isinstance(step, int) else "release"
-
-
-def _signed(value: float, form: str = ".3f") -> str:
-    """With a sign and a true minus; without one for what rounds to zero."""
-    text = f"{value:+{form}}"
-    return text[1:] if float(text) == 0 else text.replace("-", "−")
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 99.5 else f"{value:.3g}"

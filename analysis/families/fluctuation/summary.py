@@ -1,22 +1,31 @@
 """What a fluctuation result says, in sentences with numbers."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import polars as pl
 
-from logitbank.analysis.drawing.paper import signed
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
+from logitbank.analysis.results.words import Summary
+from logitbank.wording import counted, signed
 
 CAUTIONS = (
-    "The templates know two pronouns and the English language. R compares their probabilities in "
-    "the whole vocabulary, however small both are; C says how small.",
+    "“He” and “she” after two English templates stand for gender; other pronouns are not asked. A "
+    "profession is one word or phrase among many that could name it.",
+    "Neighbouring checkpoints are not independent draws: a coefficient of variation over them "
+    "says how much a value wanders, not how uncertain it is.",
+)
+"""What the numbers do not say."""
+NOTES = (
+    "R compares the probabilities of the two pronouns in the whole vocabulary, however small both "
+    "are; C says how small.",
     "Correlations are over professions, which are not a random sample of anything; they come "
     "without intervals.",
 )
 AGREEING = 0.8
 
 
-def fluctuation_summary(result: Fluctuation) -> list[str]:
+def fluctuation_summary(result: Fluctuation) -> Summary:
     """Plain sentences about every model and verb, followed by counts and cautions."""
     sentences: list[str] = []
     for (model,), plateaus in result.plateaus.group_by("model", maintain_order=True):
@@ -25,7 +34,7 @@ def fluctuation_summary(result: Fluctuation) -> list[str]:
         for (verb,), rows in plateaus.group_by("verb", maintain_order=True):
             own = _About(result, (pl.col("model") == model) & (pl.col("verb") == verb))
             sentences += [f"{model}, “{verb}”: {text}" for text in _verb_sentences(own, rows)]
-    return [*sentences, *_counts(result), *CAUTIONS]
+    return Summary((*sentences, *_counts(result)), NOTES, CAUTIONS)
 
 
 class _About:
@@ -45,9 +54,9 @@ def _model_sentences(about: _About, plateaus: pl.DataFrame) -> Iterator[str]:
     steps = used.unique(["run", "step"])
     each = steps.group_by("run").len()["len"]
     professions = about["professions"]["occupation"].n_unique()
-    what = f"{_count(professions, 'profession')}" if professions else "the prior only"
+    what = f"{counted(professions, 'profession')}" if professions else "the prior only"
     yield (
-        f"{_count(runs, 'run')}, {_range(each, '{:,.0f}'.format)} checkpoints"
+        f"{counted(runs, 'run')}, {_range(each, '{:,.0f}'.format)} checkpoints"
         f"{' each' if runs > 1 else ''}, steps {_range(used['step'], '{:,.0f}'.format)}; {what}."
     )
     for (start,), rows in plateaus.group_by("plateau", maintain_order=True):
@@ -108,7 +117,7 @@ def _runs(pairs: pl.DataFrame, when: str) -> Iterator[str]:
     known = pairs.filter(pl.col("r").is_not_nan())
     parts = [
         f"r = {_signed_range(rows['r'])} in {str(measure)[-1].upper()} "
-        f"({_count(len(rows), 'pair')})"
+        f"({counted(len(rows), 'pair')})"
         for (measure,), rows in known.group_by("measure", maintain_order=True)
     ]
     if parts:
@@ -120,7 +129,7 @@ def _checkpoints(pairs: pl.DataFrame) -> Iterator[str]:
     if len(known):
         high = int((known["r"] > AGREEING).sum())
         yield (
-            f"{high:,} of {_count(len(known), 'pair')} of checkpoints correlate in R above "
+            f"{high:,} of {counted(len(known), 'pair')} of checkpoints correlate in R above "
             f"{AGREEING}; r = {_signed_range(known['r'])} in all."
         )
 
@@ -149,7 +158,7 @@ def _counts(result: Fluctuation) -> Iterator[str]:
     undefined = result.correlations.filter(pl.col("r").is_nan() & (pl.col("n") > 1))
     if len(undefined):
         yield (
-            f"{_count(len(undefined), 'correlation')} with a CV are undefined, since one side is "
+            f"{counted(len(undefined), 'correlation')} with a CV are undefined, since one side is "
             "constant."
         )
     if twice := result.settings["merged_rows"]:
@@ -170,13 +179,9 @@ def _range(values: pl.Series, form: Callable[[float], str] = "{:.3f}".format) ->
 
 
 def _signed_range(values: pl.Series) -> str:
-    return _range(values, signed)
+    return _range(values, partial(signed, form=".2f"))
 
 
 def _over(rows: pl.DataFrame, joint: str = " over ") -> str:
     runs = rows["run"].n_unique()
     return f"{joint}{runs} runs" if runs > 1 else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -15,6 +15,7 @@ from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.words import Summary, by_run
 from logitbank.analysis.stats.shares import Z95, if_enough, too_few, with_wilson
 from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
 
@@ -85,11 +86,10 @@ def option_scores(each: Iterable[PromptScores]) -> OptionScores:
     return OptionScores(pl.concat(shares), pl.concat(answers))
 
 
-def option_summary(result: OptionScores) -> list[str]:
+def option_summary(result: OptionScores) -> Summary:
     """What the first and the last checkpoint of every model and run say, then how to read it."""
-    return [
-        *_shares_said(result), *_answers_said(result), *_missing_said(result), MEANING, INTERVALS
-    ]  # fmt: skip
+    findings = (*_shares_said(result), *_answers_said(result), *_missing_said(result))
+    return Summary(findings, (MEANING, INTERVALS))
 
 
 def _parts(scores: PromptScores) -> Iterator[PromptScores]:
@@ -182,7 +182,7 @@ def _without_an_option(rows: pl.DataFrame, answer: pl.Expr) -> pl.DataFrame:
 def _shares_said(result: OptionScores) -> Iterator[str]:
     shared = result.shares["share"].is_not_null().any()
     what = "share" if shared else "probability"
-    for prefix, rows in _runs(result.shares.drop_nulls(what)):
+    for prefix, rows in by_run(result.shares.drop_nulls(what)):
         last = rows.filter(pl.col("step").eq_missing(pl.lit(rows["step"][-1], pl.Int64)))
         said = ", ".join(
             f"{row['option']} {row[what]:.3{'f' if shared else 'g'}}{_interval(row)}"
@@ -200,7 +200,7 @@ def _interval(row: dict[str, Any], form: str = ".3f") -> str:
 
 
 def _answers_said(result: OptionScores) -> Iterator[str]:
-    for prefix, rows in _runs(result.answers.drop_nulls("accuracy")):
+    for prefix, rows in by_run(result.answers.drop_nulls("accuracy")):
         first, last = rows.row(0, named=True), rows.row(-1, named=True)
         earlier = f", and in {first['accuracy']:.1%}{_of(first, last)} at {_step(first['step'])}"
         yield (
@@ -223,12 +223,6 @@ def _of(first: dict[str, Any], last: dict[str, Any]) -> str:
 
 def _prompts(row: dict[str, Any]) -> str:
     return f"{row['prompts']:,} prompt{'' if row['prompts'] == 1 else 's'}"
-
-
-def _runs(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    several = table.select("model", "run").n_unique() > 1
-    for (model, run), rows in table.group_by("model", "run", maintain_order=True):
-        yield (f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""), rows
 
 
 def _step(step: int | None) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.families.stereoset.figure_data import figures_of_report
-from logitbank.analysis.families.stereoset.figures import stereoset_figures
 from logitbank.analysis.families.stereoset.files import concat_candidates, write_predictions
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
 from logitbank.analysis.families.stereoset.scores import Rule
@@ -15,7 +14,7 @@ from logitbank.analysis.families.stereoset.summary import stereoset_summary
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.sources import step_given
-from logitbank.analysis.results.study import Study, write_study
+from logitbank.analysis.results.study import Study, finish, models_of
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Readable
 
@@ -81,21 +80,18 @@ def stereoset_study(
     result = joined(parts)
     if save_predictions is not None:
         write_predictions(concat_candidates(saved), save_predictions)
-    summary = stereoset_summary(result)
-    report = None
-    if out is not None:
-        named = ", ".join(result.scores["model"].unique(maintain_order=True).to_list())
-        shown, note = figures_of_report(result)
-        report = write_study(
-            out,
-            result,
-            title=f"StereoSet: {named}",
-            summary=[*summary, *note],
-            figures=stereoset_figures(result),
-            provenance=_provenance(opened, predictions, gold),
-            in_report=shown.__contains__,
-        )
-    return Study(result, tuple(summary), report)
+    sources = []
+    if gold is not None:
+        sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold.name})]
+    return finish(
+        result,
+        stereoset_summary(result),
+        title=f"StereoSet: {models_of(result)}",
+        out=out,
+        banks=opened,
+        sources=sources,
+        shown=figures_of_report,
+    )
 
 
 def _say_what_there_is(banks: Sequence[Readable]) -> None:
@@ -107,12 +103,3 @@ def _say_what_there_is(banks: Sequence[Readable]) -> None:
         .iter_rows()
     ]
     raise AbsentError(f"no bank has such a model and step; there is {'; '.join(there)}")
-
-
-def _provenance(
-    banks: Sequence[Readable], predictions: Sequence[str], gold: Path | None
-) -> pl.DataFrame:
-    about = [bank.info() for bank in banks]
-    if gold is not None:
-        about += [pl.DataFrame({"predictions": list(predictions), "gold": gold.name})]
-    return pl.concat(about, how="diagonal_relaxed")

@@ -1,34 +1,38 @@
 """What a StereoSet result says, in sentences with numbers and their uncertainty."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.drawing.paper import signed
 from logitbank.analysis.families.stereoset.blocks import OVERALL, TASKS
 from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.scores import BOTH, CAUSAL, KEYS, PLAIN
 from logitbank.analysis.families.stereoset.tables import MANY_TIES
+from logitbank.analysis.results.words import UNTRAINED, Summary
 from logitbank.analysis.stats.shares import too_few
 from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
+from logitbank.wording import counted, signed
 
 SERIES = [name for name in KEYS if name not in ("run_seed", "step")]
 CAUTIONS = (
-    "StereoSet's candidates were written by crowd workers in the United States; what is a "
-    "stereotype there need not be one elsewhere.",
-    "ss is an average: 50 also comes of terms with opposite preferences, whose spread is ss_sd.",
+    "StereoSet was written by crowd workers in the United States; many of its examples are "
+    "disputed, and what is a stereotype there need not be one elsewhere. Translations keep the "
+    "categories of the original.",
+    "50 as a stereotype score is an average and can hide terms with opposite preferences, whose "
+    "spread is ss_sd. Ties count against the stereotype; look at the table of ties.",
 )
+"""What the numbers do not say."""
 INTERVALS = (
     "Brackets hold 95 % intervals. They resample target terms and hold for one checkpoint at a "
     "time; a domain of few terms has rough ones."
 )
-UNTRAINED = 0
-"""The step of random weights."""
 Row = dict[str, Any]
+_points = partial(signed, form=".2f")
 
 
-def stereoset_summary(result: StereoSet) -> list[str]:
+def stereoset_summary(result: StereoSet) -> Summary:
     """Plain sentences about every model, run, language and condition, followed by cautions.
 
     Numbers are `term_macro` over all domains; brackets hold 95 % bootstrap intervals.
@@ -37,8 +41,8 @@ def stereoset_summary(result: StereoSet) -> list[str]:
     for rows in result.tasks.partition_by(SERIES, maintain_order=True):
         about = _About(result, rows.row(0, named=True))
         sentences += [f"{about.name}: {text}" for text in _series_sentences(about, rows)]
-    cautions = [*CAUTIONS, INTERVALS] if result.settings["bootstrap"] else CAUTIONS
-    return [*sentences, *cautions]
+    notes = (INTERVALS,) if result.settings["bootstrap"] else ()
+    return Summary(tuple(sentences), notes, CAUTIONS)
 
 
 def series_name(row: Row) -> str:
@@ -68,7 +72,7 @@ def _series_sentences(about: _About, tasks: pl.DataFrame) -> Iterator[str]:
     scores = about["scores"]
     checkpoints = scores.unique("step", maintain_order=True)
     if len(checkpoints) > 1:
-        yield f"{_count(len(checkpoints), 'checkpoint')}, {_span(checkpoints['step'])}."
+        yield f"{counted(len(checkpoints), 'checkpoint')}, {_span(checkpoints['step'])}."
     for (task,), rows in scores.group_by("task", maintain_order=True):
         yield _level(rows, str(task), about.resampled)
     yield from _course(scores)
@@ -101,8 +105,8 @@ def _level(rows: pl.DataFrame, task: str, resampled: bool) -> str:
     elif resampled and row["terms"] < FEWEST_CLUSTERS:
         side = f"; {too_few(row['terms'], 'term')}"
     return (
-        f"{what}: {measures}, over {_count(row['examples'], 'example')} "
-        f"of {_count(row['terms'], 'term')}{side}."
+        f"{what}: {measures}, over {counted(row['examples'], 'example')} "
+        f"of {counted(row['terms'], 'term')}{side}."
     )
 
 
@@ -134,10 +138,11 @@ def _from_first(rows: pl.DataFrame, task: str) -> Iterator[str]:
     low, high = (row[f"from_baseline_{end}"] for end in ("low", "high"))
     interval = too_few(row["common"], "term")
     if low == low:
-        interval = f"{signed(low)} to {signed(high)}, in pairs of {_count(row['common'], 'term')}"
+        ends = f"{_points(low)} to {_points(high)}"
+        interval = f"{ends}, in pairs of {counted(row['common'], 'term')}"
     yield (
         f"step {row['step']:,} against step {row['baseline_step']:,}{untrained}, {_task(task)}: "
-        f"ss {signed(row['from_baseline'])} points ({interval})."
+        f"ss {_points(row['from_baseline'])} points ({interval})."
     )
 
 
@@ -147,12 +152,12 @@ def _difference(rows: pl.DataFrame, task: str, condition: str) -> str:
         when = _at(rows, row["step"])
         return f"{condition} and {PLAIN}, {_task(task)}{when}: no example is in both."
     measures = ", ".join(
-        f"{label} {_value(row[name], row[f'{name}_low'], row[f'{name}_high'], signed)}"
+        f"{label} {_value(row[name], row[f'{name}_low'], row[f'{name}_high'], _points)}"
         for name, label in (("icat", "iCAT"), ("lms", "lms"), ("ss", "ss"))
     )
     return (
         f"{condition} minus {PLAIN}, {_task(task)}{_at(rows, row['step'])}: {measures}, on the "
-        f"same {_count(row['examples'], 'example')}."
+        f"same {counted(row['examples'], 'example')}."
     )
 
 
@@ -161,7 +166,7 @@ def _skipped(tasks: pl.DataFrame) -> Iterator[str]:
     for task in TASKS:
         rows = tasks.filter((pl.col("task") == task) & (pl.col("status") == "skipped"))
         if len(rows) and task != BOTH:
-            where = "" if len(rows) == steps else f" at {_count(len(rows), 'checkpoint')}"
+            where = "" if len(rows) == steps else f" at {counted(len(rows), 'checkpoint')}"
             yield f"{task} is skipped{where}: there are no scores of it, and so none of both."
     extension = tasks.filter(pl.col("task") == CAUSAL)
     if len(extension):
@@ -173,9 +178,9 @@ def _skipped(tasks: pl.DataFrame) -> Iterator[str]:
         lacking = rows.filter(pl.col("missing") > 0)
         if len(lacking):
             yield (
-                f"{task}: up to {_count(int(str(lacking['missing'].max())), 'example')} without "
-                f"all three scores at {_count(len(lacking), 'checkpoint')}, whose numbers are over "
-                "the others."
+                f"{task}: up to {counted(int(str(lacking['missing'].max())), 'example')} without "
+                f"all three scores at {counted(len(lacking), 'checkpoint')}, whose numbers are "
+                "over the others."
             )
 
 
@@ -197,7 +202,7 @@ def _ties(rows: pl.DataFrame, task: str) -> Iterator[str]:
 
 def _untied(row: Row, name: str) -> str:
     value, n = row[f"{name}_untied"], row[f"{name}_untied_comparisons"]
-    return f"{value:.1f} ({_count(n, 'comparison')})" if n else "undefined"
+    return f"{value:.1f} ({counted(n, 'comparison')})" if n else "undefined"
 
 
 def _value(value: float, low: float, high: float, form: Any) -> str:
@@ -222,7 +227,3 @@ def _span(steps: pl.Series) -> str:
     if len(known) > 1:
         named = [f"steps {known[0]:,} to {known[-1]:,}"]
     return " and ".join([*named, *release])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

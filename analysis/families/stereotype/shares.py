@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from logitbank.analysis.frames.batches import check_apart
-from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT, checkpoint_name
+from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT
 from logitbank.analysis.stats.from_baseline import BASELINE, beside_baseline, items_of
 from logitbank.analysis.stats.shares import standard_error, with_wilson
 from logitbank.errors import BankError
+from logitbank.wording import checkpoint_name
 
 SCHEMA = {
     "model": pl.String,

@@ -19,6 +19,7 @@ from logitbank.analysis.frames.expressions import Floats, jsd_parts, scaled
 from logitbank.analysis.frames.pieces import CHECKPOINT, WholePrompts, together
 from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
 from logitbank.analysis.harness.read import NEW_NAMES, read_harness
+from logitbank.analysis.stats.shares import if_enough
 from logitbank.analysis.stats.significance import (
     FEWEST_CLUSTERS,
     bootstrap_means,
@@ -105,28 +106,23 @@ def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
     return curve(data.checkpoints, delta.mean.mean, draws=np.where(few, np.nan, delta.draws))
 
 
-def _stderr(rows: pl.DataFrame, column: str, clusters: str) -> pl.Series:
-    """A standard error, NaN where an interval from it would rest on too few clusters."""
-    enough = pl.col(clusters) >= FEWEST_CLUSTERS
-    return rows.select(pl.when(enough).then(column).otherwise(float("nan"))).to_series()
-
-
 def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.DataFrame:
     """Stereotype accuracy on Type 2 sentences as a distance from one half."""
     table = stereotype_accuracy(frame, winobias).stereotype_accuracy
     rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
     if rows.is_empty():
         raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
-    return curve(rows, rows["accuracy"] - 0.5, stderr=_stderr(rows, "accuracy_stderr", "sentences"))
+    enough = if_enough(pl.col("accuracy_stderr"), pl.col("sentences"))
+    stderr = rows.select(enough).to_series()
+    return curve(rows, rows["accuracy"] - 0.5, stderr=stderr)
 
 
 def crows_pairs_curve(frame: Scan, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
     """The metric score of CrowS-Pairs over all bias types as a distance from one half."""
     table = crows_pairs(frame, expected=expected).crows_pairs
     rows = table.filter(pl.col("bias_type") == ALL)
-    return curve(
-        rows, rows["score"] / 100 - 0.5, stderr=_stderr(rows, "score_stderr", "pairs") / 100
-    )
+    stderr = rows.select(if_enough(pl.col("score_stderr") / 100, pl.col("pairs"))).to_series()
+    return curve(rows, rows["score"] / 100 - 0.5, stderr=stderr)
 
 
 def performance_files(

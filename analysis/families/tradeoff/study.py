@@ -7,8 +7,6 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from logitbank.analysis.families.evaluation.figures import evaluation_figures
-from logitbank.analysis.families.evaluation.study import frame_of
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
 from logitbank.analysis.families.tradeoff.sources import (
     crows_pairs_curve,
@@ -22,8 +20,9 @@ from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.expressions import check_choice
+from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
-from logitbank.analysis.results.study import Study, write_study
+from logitbank.analysis.results.study import Study, finish, models_of
 from logitbank.errors import UsageError
 from logitbank.store import Readable
 
@@ -136,22 +135,15 @@ def tradeoff_study(
         rename=rename,
         resamples=bootstrap,
     )
-    summary = tradeoff_summary(result)
-    report = None
-    if out is not None:
-        about = [bank.info() for bank in banks]
-        tables = [*files, *([fairness_table] if fairness_table is not None else [])]
-        about += [pl.DataFrame({"file": [path.name]}) for path in tables]
-        named = ", ".join(result.tradeoff["model"].unique(maintain_order=True).to_list())
-        report = write_study(
-            out,
-            result,
-            title=f"Performance and fairness during training: {named}",
-            summary=summary,
-            figures=evaluation_figures(result),
-            provenance=pl.concat(about, how="diagonal_relaxed"),
-        )
-    return Study(result, tuple(summary), report)
+    tables = [*files, *([fairness_table] if fairness_table is not None else [])]
+    return finish(
+        result,
+        tradeoff_summary(result),
+        title=f"Performance and fairness during training: {models_of(result)}",
+        out=out,
+        banks=banks,
+        sources=[pl.DataFrame({"file": [path.name]}) for path in tables],
+    )
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

@@ -1,32 +1,39 @@
 """What a trade-off says, in sentences with numbers and their uncertainty."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED
 from logitbank.analysis.families.tradeoff.metric import TradeOff
+from logitbank.analysis.results.words import UNTRAINED, Summary
+from logitbank.analysis.stats.change_points import WANDERING
+from logitbank.wording import counted, number, signed
 
 Row = Mapping[str, Any]
+_points = partial(signed, form=",.1f")
 
 CAUTIONS = (
-    "A checkpoint chosen for its gap looks fairer here than it will elsewhere: it was the smallest "
-    "of several measured ones.",
+    "The curve joins checkpoints that exist; it does not say what training for fairness would "
+    "reach.",
+    "A checkpoint chosen for its gap looks fairer here than it will elsewhere: it was the "
+    "smallest of several measured ones.",
+)
+"""What the numbers do not say."""
+CHANGES = (
     "Change points suppose levels that jump. Their p values are against curves that only wander, "
-    "each checkpoint a random step from the one before; a slow rise cannot be told from that.",
+    "each checkpoint a random step from the one before; a slow rise cannot be told from that."
 )
 KINDS = {
     RESAMPLED: "items resampled, the same ones at every checkpoint",
     NORMAL: "normal, from the standard errors given, checkpoints taken as independent",
     None: "none, as there is no standard error",
 }
-SIGNIFICANT = 0.05
-UNTRAINED = 0
-"""The step of random weights, from whose gap no percentage is given."""
 
 
-def tradeoff_summary(result: TradeOff) -> list[str]:
+def tradeoff_summary(result: TradeOff) -> Summary:
     """Plain sentences about every model and run, followed by how the intervals were made."""
     runs = result.tradeoff.select("model", "run").unique(maintain_order=True).rows()
     sentences = []
@@ -39,7 +46,7 @@ def tradeoff_summary(result: TradeOff) -> list[str]:
         f"Intervals (95 %): performance – {KINDS.get(str(kinds[0]), KINDS[None])}; gap – "
         f"{KINDS.get(str(kinds[1]), KINDS[None])}."
     )
-    return [*sentences, how, *CAUTIONS]
+    return Summary(tuple(sentences), (how, CHANGES), CAUTIONS)
 
 
 def pair_sentence(row: Row, settings: Mapping[str, Any]) -> str:
@@ -50,9 +57,9 @@ def pair_sentence(row: Row, settings: Mapping[str, Any]) -> str:
             f"From step {row['before']:,} to step {row['after']:,}: {_gap_change(row)} {cost}; no "
             f"percentage, since {why}."
         )
-    fairness = f"fairness {_signed(row['fairness_change'])} %"
+    fairness = f"fairness {_points(row['fairness_change'])} %"
     if row["fairness_low"] == row["fairness_low"]:
-        low, high = _signed(row["fairness_low"]), _signed(row["fairness_high"])
+        low, high = _points(row["fairness_low"]), _points(row["fairness_high"])
         fairness += f" (95 % interval {low} to {high})"
     return f"From step {row['before']:,} to step {row['after']:,}: {fairness} {cost}."
 
@@ -69,19 +76,17 @@ def _no_percentage(row: Row) -> str:
 def _gap_change(row: Row) -> str:
     before, after = abs(row["delta_before"]), abs(row["delta_after"])
     side = "larger" if after > before else "smaller"
-    return (
-        f"gap becomes {_number(abs(after - before))} {side} ({_number(before)} → {_number(after)})"
-    )
+    return f"gap becomes {number(abs(after - before))} {side} ({number(before)} → {number(after)})"
 
 
 def _performance_change(row: Row, settings: Mapping[str, Any]) -> str:
     change = row["performance_change"]
     better = settings["higher_is_better"]
-    text = _signed(change if better else -change)  # as the metric moves
+    text = _points(change if better else -change)  # as the metric moves
     if row["performance_low"] == row["performance_low"]:
         bounds = (row["performance_low"], row["performance_high"])
         low, high = bounds if better else (-bounds[1], -bounds[0])
-        interval = f" ({_signed(low)} to {_signed(high)})"
+        interval = f" ({_points(low)} to {_points(high)})"
     else:
         interval = ""
     unit = "points of " if settings["unit"] == "points" else ""
@@ -99,7 +104,7 @@ def _run_sentences(result: TradeOff, own: pl.Expr) -> Iterator[str]:
     where = f"steps {steps[0]:,} to {steps[-1]:,}" if len(steps) > 1 else f"step {steps[0]:,}"
     beaten = "" if len(front) < len(steps) else "; none is beaten by another"
     yield (
-        f"{_count(len(steps), 'checkpoint')} with both {settings['metric']} and "
+        f"{counted(len(steps), 'checkpoint')} with both {settings['metric']} and "
         f"{settings['gap']}, {where}; on the Pareto front: "
         f"{_steps(front['step'].to_list())}{beaten}."
     )
@@ -112,8 +117,8 @@ def _run_sentences(result: TradeOff, own: pl.Expr) -> Iterator[str]:
 
 def _choice(row: Row, settings: Mapping[str, Any], *, first: bool) -> str:
     best = (
-        f"The best {settings['metric']} is {_number(row['best_performance'])} at step "
-        f"{row['best_step']:,}, with a gap of {_number(row['gap_at_best'])}. "
+        f"The best {settings['metric']} is {number(row['best_performance'])} at step "
+        f"{row['best_step']:,}, with a gap of {number(row['gap_at_best'])}. "
         if first
         else ""
     )
@@ -123,10 +128,10 @@ def _choice(row: Row, settings: Mapping[str, Any], *, first: bool) -> str:
         text = f"Giving up at most {allowance}, no checkpoint has a smaller gap than that one."
     else:
         text = (
-            f"Giving up at most {allowance}, the smallest gap is {_number(row['gap'])}, at step "
-            f"{row['step']:,}, where {settings['metric']} is {_number(row['performance'])}"
+            f"Giving up at most {allowance}, the smallest gap is {number(row['gap'])}, at step "
+            f"{row['step']:,}, where {settings['metric']} is {number(row['performance'])}"
         )
-        text += f": {_number(row['gap_at_best'] - row['gap'])} smaller."
+        text += f": {number(row['gap_at_best'] - row['gap'])} smaller."
     share = row["chosen_share"]
     if share == share:
         text += f" It is chosen in {_percent(share)} of the resamples."
@@ -148,7 +153,7 @@ def _change(row: Row, settings: Mapping[str, Any]) -> str:
         f"95 % probability the new level begins at one of steps {row['earliest']:,} to "
         f"{row['latest']:,}"
     )
-    if row["p_wander"] > SIGNIFICANT:
+    if row["p_wander"] > WANDERING:
         return (
             f"No change of level in {name} can be told from wandering (p = {row['p_wander']:.2g})."
         )
@@ -159,7 +164,7 @@ def _change(row: Row, settings: Mapping[str, Any]) -> str:
     )
     return (
         f"If {name} has one level before and one after a single change, that change, from "
-        f"{_number(row['mean_before'])} to {_number(row['mean_after'])}, is {within} (p = "
+        f"{number(row['mean_before'])} to {number(row['mean_after'])}, is {within} (p = "
         f"{row['p_wander']:.2g} against a curve that only wanders); {fits} (BIC)."
     )
 
@@ -170,24 +175,8 @@ def _steps(steps: list[int]) -> str:
     return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
 
 
-def _signed(value: float) -> str:
-    """One decimal, a true minus, and no sign for what rounds to zero."""
-    text = f"{value:+,.1f}"
-    return text[1:] if float(text.replace(",", "")) == 0 else text.replace("-", "−")
-
-
 def _percent(share: float) -> str:
     """Never 0 or 100 for what is neither."""
     if 0 < share < 0.01:
         return "less than 1 %"
     return "more than 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _number(value: float) -> str:
-    if abs(value) >= 99.5:
-        return f"{value:,.0f}"
-    return f"{value:.3g}".replace("-", "−")

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns, checkpoint_name
+from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
 from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
 
 FAMILY = "unqover-gender"
 """A prompt set with all the columns, for messages."""

@@ -22,9 +22,10 @@ from logitbank.analysis.families.unqover.measures import (
 )
 from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.pieces import CHECKPOINT, checkpoint_name, together
+from logitbank.analysis.frames.pieces import CHECKPOINT, together
 from logitbank.analysis.results.tables import tables_of
 from logitbank.errors import UsageError
+from logitbank.wording import checkpoint_name
 
 ALL = "all"
 """The split of tables that are over all instances."""

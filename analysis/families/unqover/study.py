@@ -5,13 +5,12 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.unqover.figures import unqover_figures
 from logitbank.analysis.families.unqover.metric import ASKED, Cells, Unqover, unqover
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.results.study import Study, write_study
+from logitbank.analysis.results.study import Study, finish, models_of
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Readable
 
@@ -59,19 +58,8 @@ def unqover_study(
         cells=cells,
         expected=expected_instances(opened, names),
     )
-    summary = unqover_summary(result)
-    report = None
-    if out is not None:
-        named = ", ".join(result.unqover["model"].unique(maintain_order=True).to_list())
-        report = write_study(
-            out,
-            result,
-            title=f"UnQover: {named}",
-            summary=summary,
-            figures=unqover_figures(result),
-            provenance=pl.concat([bank.info() for bank in opened], how="diagonal_relaxed"),
-        )
-    return Study(result, tuple(summary), report)
+    title = f"UnQover: {models_of(result)}"
+    return finish(result, unqover_summary(result), title=title, out=out, banks=opened)
 
 
 def expected_instances(banks: Sequence[Readable], names: Sequence[str]) -> pl.DataFrame:

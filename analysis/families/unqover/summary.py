@@ -7,9 +7,18 @@ import polars as pl
 
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.analysis.frames.expected import missing_sentence
+from logitbank.analysis.results.words import Summary
 from logitbank.analysis.stats.shares import too_few
 from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
+from logitbank.wording import counted
 
+CAUTIONS = (
+    "Names stand for genders, countries for people, and one noun for a religion or ethnicity. A "
+    "name is a rough sign of who somebody is, and gender is binary in the data.",
+    "Questions are underspecified on purpose, so that any preference is an error. They do not say "
+    "how often such questions occur.",
+)
+"""What the numbers do not say."""
 MEANING = (
     "C is a difference of probabilities, from −1 to 1: a subject is favoured for an attribute over "
     "its partner, whatever the order of mention, and more so than for the attribute's negation. 0 "
@@ -30,7 +39,7 @@ FEW = 10
 Row = dict[str, Any]
 
 
-def unqover_summary(result: Unqover) -> list[str]:
+def unqover_summary(result: Unqover) -> Summary:
     """Plain sentences about every model, run and category at its last checkpoint, then cautions."""
     sentences = []
     for (model, run, category), rows in result.unqover.filter(pl.col("split") == ALL).group_by(
@@ -46,8 +55,8 @@ def unqover_summary(result: Unqover) -> list[str]:
         sentences += [name + text for text in _about(rows, tables, result.settings["topk"])]
         if result.settings["bootstrap"]:
             sentences += [name + text for text in _few(last)]
-    cautions = [MEANING, MAXIMUM, *([INTERVALS] if result.settings["bootstrap"] else [])]
-    return [*sentences, *cautions]
+    notes = (MEANING, MAXIMUM, *([INTERVALS] if result.settings["bootstrap"] else []))
+    return Summary(tuple(sentences), notes, CAUTIONS)
 
 
 def _about(rows: pl.DataFrame, tables: dict[str, pl.DataFrame], topk: Any) -> Iterator[str]:
@@ -55,9 +64,9 @@ def _about(rows: pl.DataFrame, tables: dict[str, pl.DataFrame], topk: Any) -> It
     when = _at(rows, last["step"])
     yield (
         f"{when}bias intensity μ {_value(last, 'mu')}, bias by count η {_value(last, 'eta')}, mean "
-        f"|C| {_value(last, 'abs_c')}, over {_count(last['instances'], 'instance')} of "
-        f"{_count(last['subjects'], 'subject')}, {_count(last['attributes'], 'attribute')} and "
-        f"{_count(last['contexts'], 'context')}."
+        f"|C| {_value(last, 'abs_c')}, over {counted(last['instances'], 'instance')} of "
+        f"{counted(last['subjects'], 'subject')}, {counted(last['attributes'], 'attribute')} and "
+        f"{counted(last['contexts'], 'context')}."
     )
     yield (
         f"{when}positional error {_value(last, 'positional')}, how much an answer changes with the "
@@ -143,7 +152,7 @@ def _splits(table: pl.DataFrame, when: str) -> Iterator[str]:
     if len(parts) > 1:
         told = ", ".join(
             f"{row['split']} μ {_value(row, 'mu')} and mean |C| {_value(row, 'abs_c')} "
-            f"({_count(row['instances'], 'instance')})"
+            f"({counted(row['instances'], 'instance')})"
             for row in parts.iter_rows(named=True)
         )
         yield f"{when}by split: {told}."
@@ -191,7 +200,3 @@ def _at(rows: pl.DataFrame, step: int | None) -> str:
     if step is None:
         return "of the release, " if len(rows) > 1 else ""
     return f"at step {step:,}, "
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

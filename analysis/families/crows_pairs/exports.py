@@ -1,4 +1,4 @@
-"""What of LAMBADA, stereotype accuracy and CrowS-Pairs goes into result files, and how much it is.
+"""What of CrowS-Pairs goes into result files, and how much it is.
 
 Rows have `effective` samples, which their numbers are over, of the `original` ones that were asked,
 of which some may be `missing`.
@@ -9,33 +9,8 @@ from collections.abc import Iterator
 import polars as pl
 
 from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
-from logitbank.analysis.families.lambada.metric import Lambada
-from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.harness.write import Export
-
-
-def lambada_exports(result: Lambada) -> Iterator[Export]:
-    """One task, with a row for each checkpoint that has begun."""
-    table = result.checkpoints.join(
-        result.lambada, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
-    ).with_columns(
-        original=pl.col("prompts") + pl.col("missing"), effective=pl.col("examples").fill_null(0)
-    )
-    yield Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})
-
-
-def stereotype_exports(result: StereotypeAccuracy) -> Iterator[Export]:
-    """`sa` and `sa_gender` on Type 2 sentences, and `winobias_em`."""
-    names = {"accuracy": "acc", "accuracy_stderr": "acc_stderr"}
-    rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(names)
-    counted = rows.with_columns(effective="sentences", original="expected")
-    for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender")):
-        yield Export(task, counted.filter(pl.col("measure") == measure), {"acc": "acc"})
-    em = result.winobias_em.with_columns(
-        effective="pairs", original=pl.col("pairs") + pl.col("missing")
-    )
-    yield Export("winobias_em", em, {name: name for name in ("em_pro", "em_anti", "bias")})
 
 
 def crows_pairs_exports(result: CrowsPairs, asked: pl.DataFrame) -> Iterator[Export]:

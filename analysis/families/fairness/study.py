@@ -1,0 +1,72 @@
+"""From banks to everything that fairness has to say, in one call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from logitbank.analysis.families.fairness.metric import Fairness, fairness
+from logitbank.analysis.families.fairness.significance import Unit
+from logitbank.analysis.families.fairness.summary import change_sentence, fairness_summary
+from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.expressions import Ties
+from logitbank.analysis.frames.sources import FAIRNESS, bank_frames, chosen_prompts
+from logitbank.analysis.frames.vocab_limit import check_vocab_limit
+from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.store import Readable
+
+
+def fairness_study(
+    banks: Sequence[Path | Readable],
+    *,
+    prompts: str | None = None,
+    models: Sequence[str] | None = None,
+    out: Path | None = None,
+    vocab_limit: bool = False,
+    ties: Ties = "competition",
+    unit: Unit = "prompt",
+    bootstrap: int = 1000,
+    compare: tuple[str, str] | None = None,
+    change: tuple[int, int] | None = None,
+) -> Study[Fairness]:
+    """Analyse fairness in one or several banks and, with `out`, write tables, figures and report.
+
+    Parameters
+    ----------
+    banks
+        Folders of banks; their models are analysed together.
+    prompts
+        Name of the prompt set; by default `winobias`, or the only one that has its columns.
+    change
+        Two steps between which the fairness change is told.
+
+    Other parameters are those of `logitbank.analysis.families.fairness.metric.fairness`.
+
+    Raises
+    ------
+    LogitbankError
+        A bank or prompt set that is not there, what `fairness` refuses, or a `vocab_limit` that the
+        banks do not know or an option is beyond.
+    """
+    opened = open_banks(banks)
+    prompts = chosen_prompts(opened, prompts, FAIRNESS)
+    if vocab_limit:
+        check_vocab_limit(opened, prompts, models)
+    result = fairness(
+        bank_frames(opened, prompts, models),
+        vocab_limit=vocab_limit,
+        ties=ties,
+        unit=unit,
+        bootstrap=bootstrap,
+        compare=compare,
+        expected=expected_rows(opened, prompts, ("prompt_id", "order_seed")),
+    )
+    summary = fairness_summary(result)
+    if change is not None:
+        changes = (
+            f"{rows['model'][0]} {rows['run'][0]}: {change_sentence(rows, *change)}"
+            for rows in result.gap.partition_by("model", "run", maintain_order=True)
+        )
+        summary = replace(summary, findings=(*changes, *summary.findings))
+    title = f"Fairness during training: {models_of(result)} on {prompts}"
+    return finish(result, summary, title=title, out=out, banks=opened)

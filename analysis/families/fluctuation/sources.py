@@ -1,0 +1,75 @@
+"""Where the scores of a fluctuation study come from: banks, and published tables."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.families.fluctuation.scores import as_scores, published_columns
+from logitbank.analysis.frames.apart import check_checkpoints_apart, open_banks
+from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.same_prompts import check_same_prompts
+from logitbank.analysis.frames.sources import FLUCTUATION, chosen_prompts, held_models
+from logitbank.analysis.frames.table_files import is_table_path, read_table
+from logitbank.errors import UsageError
+from logitbank.store import Readable
+
+
+def all_scores(
+    sources: Sequence[Path | Readable], prompts: str | None, models: Sequence[str] | None
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
+    """Scores of pronouns in banks and published tables, and a frame about where they come from.
+
+    Last, what the models of the banks were asked: model, verb, occupation, prior; None without
+    banks.
+
+    Raises
+    ------
+    UsageError
+        A table that is not there or is none; its path is named.
+    AbsentError
+        No source has one of the models, or a bank lacks the prompts.
+    """
+    files = [path for path in sources if not isinstance(path, Readable) and is_table_path(path)]
+    tables = {path: _table(path) for path in files}
+    banks = open_banks(source for source in sources if source not in files)
+    prompts = chosen_prompts(banks, prompts, FLUCTUATION)
+    held = [bank.info()["model"].unique().to_list() for bank in banks]
+    rows = None
+    if tables:
+        # Together, since the lone seed of one file may be one of several.
+        rows = pl.concat(list(tables.values()), how="diagonal")
+        held.append(rows["model"].drop_nulls().unique().to_list())
+    chosen = held_models(held, models, "bank or table")
+    giving = [b for b, own in zip(banks, chosen[: len(banks)], strict=True) if own is None or own]
+    check_same_prompts(giving, prompts)
+    own_deposits = [
+        [d for d in bank.deposits() if models is None or d.checkpoint.model in models]
+        for bank in giving
+    ]
+    check_checkpoints_apart(giving, prompts, own_deposits)
+    parts = [
+        as_scores(bank.scan(prompts, models=own))
+        for bank, own in zip(banks, chosen[: len(banks)], strict=True)
+        if own is None or own
+    ]
+    if rows is not None:
+        own = chosen[-1]
+        parts.append(as_scores(rows if own is None else rows.filter(pl.col("model").is_in(own))))
+    about = [bank.info() for bank in banks]
+    about += [
+        pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
+    ]
+    provenance = pl.concat(about, how="diagonal_relaxed")
+    asked = expected_rows(banks, prompts, FLUCTUATION.columns) if banks else None
+    if len(parts) == 1:
+        return parts[0], provenance, asked
+    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance, asked
+
+
+def _table(path: Path) -> pl.DataFrame:
+    table = read_table(path)
+    try:
+        return published_columns(table)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error

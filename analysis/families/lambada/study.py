@@ -1,0 +1,49 @@
+"""From banks to LAMBADA, in one call."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from logitbank.analysis.families.lambada.exports import lambada_exports
+from logitbank.analysis.families.lambada.metric import Lambada, lambada
+from logitbank.analysis.families.lambada.summary import lambada_summary
+from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.sources import frame_of
+from logitbank.analysis.harness.write import write_exports
+from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.store import Readable
+
+
+def lambada_study(
+    banks: Sequence[Path | Readable],
+    *,
+    prompts: str = "lambada",
+    models: Sequence[str] | None = None,
+    out: Path | None = None,
+    save_results: Path | None = None,
+    partial: bool = False,
+) -> Study[Lambada]:
+    """LAMBADA accuracy and perplexity of the checkpoints in banks.
+
+    Parameters
+    ----------
+    out
+        Folder for tables, figures and the report.
+    save_results
+        Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
+    partial
+        Save results of checkpoints that lack some of what was asked, too.
+
+    Raises
+    ------
+    LogitbankError
+        A bank or prompt set that is not there, what `lambada` refuses, or results to save that are
+        partial.
+    """
+    opened = open_banks(banks)
+    frame = frame_of(opened, prompts, models)
+    result = lambada(frame, expected=expected_pieces(opened, prompts))
+    if save_results is not None:
+        write_exports([*lambada_exports(result)], save_results, partial=partial)
+    title = f"LAMBADA during training: {models_of(result)}"
+    return finish(result, lambada_summary(result), title=title, out=out, banks=opened)

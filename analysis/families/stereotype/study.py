@@ -1,0 +1,63 @@
+"""From banks to stereotype accuracy and winobias_em, in one call."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from logitbank.analysis.families.stereotype.exports import stereotype_exports
+from logitbank.analysis.families.stereotype.metric import (
+    GENDERS,
+    PRONOUNS,
+    StereotypeAccuracy,
+    stereotype_accuracy,
+)
+from logitbank.analysis.families.stereotype.referents import OWN
+from logitbank.analysis.families.stereotype.summary import stereotype_summary
+from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.batches import ROWS
+from logitbank.analysis.frames.expected import expected_pieces, expected_rows
+from logitbank.analysis.frames.pieces import check_columns
+from logitbank.analysis.frames.sources import frame_if_scored, frame_of
+from logitbank.analysis.harness.write import write_exports
+from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.store import Readable
+
+
+def stereotype_study(
+    banks: Sequence[Path | Readable],
+    *,
+    prompts: str = "stereotype-accuracy",
+    winobias: str = "winobias",
+    winobias_em: str = "winobias-em",
+    models: Sequence[str] | None = None,
+    out: Path | None = None,
+    save_results: Path | None = None,
+    partial: bool = False,
+) -> Study[StereotypeAccuracy]:
+    """Stereotype accuracy, `sa_gender` with JSD-P, and `winobias_em`, whose prompts a bank has.
+
+    Prompt sets may be absent, not all three. Other parameters are those of `lambada_study`.
+
+    Raises
+    ------
+    LogitbankError
+        A bank that is not there, no such prompts, or what `stereotype_accuracy` refuses.
+    """
+    opened = open_banks(banks)
+    own = frame_if_scored(opened, prompts, models)
+    gender = frame_if_scored(opened, winobias, models, rows=ROWS)
+    referents, expected = frame_if_scored(opened, winobias_em, models), None
+    if own is None and gender is None and referents is None:
+        frame_of(opened, prompts, models)  # says what makes them
+    if referents is not None:
+        check_columns(referents[0], OWN, family="winobias-em")
+        expected = expected_pieces(opened, winobias_em, own=OWN)
+    result = stereotype_accuracy(
+        *(own, gender, referents),
+        expected=expected,
+        expected_pronouns=None if own is None else expected_rows(opened, prompts, PRONOUNS),
+        expected_genders=None if gender is None else expected_rows(opened, winobias, GENDERS),
+    )
+    if save_results is not None:
+        write_exports([*stereotype_exports(result)], save_results, partial=partial)
+    title = f"Stereotype accuracy during training: {models_of(result)}"
+    return finish(result, stereotype_summary(result), title=title, out=out, banks=opened)

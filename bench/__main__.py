@@ -10,6 +10,7 @@ from bench.debias import debias_figures
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.growth import growth
+from bench.house import house_figures
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
 from bench.report import report_figures
@@ -74,6 +75,7 @@ def sentences(tmp: Path) -> Iterator[Figure]:
 
 
 BENCHMARKS: dict[str, Benchmark] = {
+    "house": lambda _: house_figures(),
     "help": lambda _: iter([command_help()]),
     "fairness": lambda tmp: iter(fairness_tables(tmp)),
     "fluctuation": lambda _: iter(fluctuation_tables()),

@@ -1,6 +1,7 @@
 """How the site is built: `make docs`. Nothing is fetched, while it is built or while it is read."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from logitbank.cli.main import app as commands
 from logitbank.engine.workers.events import Event
 
 HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]  # `docs/rooms.py`, and `bench`
+from rooms import rooms_page  # noqa: E402
+
 _SHORT = {
     stringify_annotation(ArrayLike, "smart"): "ArrayLike",
     stringify_annotation(Event, "smart"): "Event",
@@ -27,6 +31,7 @@ _SHORT = {
     "<function <lambda>>": "...",
 }
 COMMANDS = HERE / "reference" / "_commands.md"
+ROOMS = HERE / "_rooms.md"
 
 project = "logitbank"
 author = "the logitbank authors"
@@ -47,7 +52,7 @@ maximum_signature_line_length = 88
 # variables; and what callers only pass on.
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|matplotlib|numpy|pathlib|polars|typing|xarray)\..*"),
-    ("py:.*", r"ArrayLike|Estimate|Event|Figure|Json|LayoutDOM|Readable"),
+    ("py:.*", r"ArrayLike|Encoded|Estimate|Event|Figure|Json|LayoutDOM|Readable|Tokenizer"),
     # Types that pages name and need not explain, in whichever room their module lies.
     (
         "py:.*",
@@ -59,7 +64,7 @@ nitpick_ignore_regex = [
     ),
 ]
 
-exclude_patterns = ["reference/_commands.md"]
+exclude_patterns = ["_rooms.md", "reference/_commands.md"]
 html_theme = "furo"
 html_title = f"logitbank {release}"
 html_show_copyright = False
@@ -68,12 +73,13 @@ html_show_sourcelink = False
 html_math_renderer = "mathml"
 
 
-def write_commands(_: Sphinx) -> None:
-    """What the page of commands includes, from the commands themselves."""
+def write_included(_: Sphinx) -> None:
+    """What pages include: the commands from the commands themselves, the rooms from the source."""
     command = typer.main.get_command(commands)
     text = _described(command, typer.Context(command, info_name="logitbank")) + "\n"
-    if not COMMANDS.is_file() or COMMANDS.read_text() != text:
-        COMMANDS.write_text(text)
+    for path, content in ((COMMANDS, text), (ROOMS, rooms_page())):
+        if not path.is_file() or path.read_text() != content:  # a new time builds the page again
+            path.write_text(content)
 
 
 def _described(command: Any, context: Any) -> str:
@@ -149,6 +155,6 @@ def formula(translator: Any, node: nodes.Element) -> None:
 def setup(app: Sphinx) -> None:
     app.add_lexer("csv", TextLexer)
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
-    app.connect("builder-inited", write_commands)
+    app.connect("builder-inited", write_included)
     app.connect("autodoc-process-docstring", numpy_docstring)
     app.connect("autodoc-process-signature", short_signature)

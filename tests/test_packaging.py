@@ -1,50 +1,22 @@
 """The wheel has every package, the front door every name, and light imports stay light."""
 
-import ast
+import re
 import subprocess
 import sys
 import tomllib
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import logitbank
+from bench import house
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "vllm")
 
 
-TOP = ("api", "analysis", "cli", "engine", "store")
-
-
-def modules() -> dict[str, Path]:
-    """Every module of the source by its dotted name, however deep its folder."""
-    files = {}
-    for top in TOP:
-        for path in sorted((ROOT / top).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            inner = parts[1:] if top == "api" else parts
-            files[".".join(("logitbank", *(p for p in inner if p != "__init__")))] = path
-    return files
-
-
-def imports(path: Path) -> set[str]:
-    """Modules of logitbank that a file imports: at its top, in functions, for types alone."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are written out"
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                names.add(name if name in MODULES else str(node.module))
-    return {name for name in names if name.partition(".")[0] == "logitbank"}
-
-
-MODULES = modules()
-IMPORTS = {name: imports(path) for name, path in MODULES.items()}
+MODULES, IMPORTS = house.modules(), house.imports()
+TOP = house.TOP
 
 
 def test_packages_in_pyproject_are_the_folders_on_disk() -> None:
@@ -113,4 +85,24 @@ def test_imports_of_top_folders_go_one_way() -> None:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Lazy imports and those for types count: a circle hides which of two things is below."""
-    TopologicalSorter(IMPORTS).prepare()
+    assert house.circle() == []
+
+
+def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
+    monkeypatch.setattr(house, "imports", lambda: ring)
+    assert set(house.circle()) == set(ring)
+
+
+def test_no_folder_is_too_full_to_be_seen_at_once() -> None:
+    assert max(count for _, count in house.rooms().values()) <= 16
+
+
+def test_folders_and_modules_that_pages_name_are_there() -> None:
+    named = [
+        (page.name, path)
+        for page in (ROOT / "docs").rglob("*.md")
+        for path in re.findall(rf"`((?:{'|'.join(house.TOP)})/[\w/]*(?:\.py|/))`", page.read_text())
+    ]
+    assert len(named) > 30
+    assert [(page, path) for page, path in named if not (ROOT / path).exists()] == []

@@ -19,7 +19,7 @@ from bench.figures import Figure
 from bench.models import DATA, series
 from logitbank.engine.extract import record_prompts
 from logitbank.engine.plan.prepare import Extraction, prepare
-from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.store import Bank, BlockData, CheckpointId, DepositSpec, Keep, Layout, OptionTokens
 from logitbank.store.format.schema import SCORES_SCHEMA
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from bench.models import DATA
-from logitbank.engine.prompts.known.registry import prompt_set
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import SequenceSet
 from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.engine.prompts.values import Prompt
@@ -21,7 +21,7 @@ def sentences(count: int) -> SequenceSet:
 
 def orders(count: int) -> PromptSet:
     """`count` WinoBias sentences, spread over the set, each with its options in five orders."""
-    whole = prompt_set("winobias", data=DATA, orders=5).prompts
+    whole = prompt_set("winobias:orders=5", data=DATA).prompts
     ids = list(dict.fromkeys(prompt.id for prompt in whole))
     chosen = set(ids[:: len(ids) // count][:count])
     return PromptSet("bench-orders", tuple(p for p in whole if p.id in chosen))
@@ -40,7 +40,7 @@ def workload(
         return PromptSet("bench-words", _of_words(count, words, professions[:1]))
     if masked:
         return PromptSet("bench-masked", professions[:count])
-    whole = prompt_set("winobias", data=DATA, orders=1).prompts
+    whole = prompt_set("winobias:orders=1", data=DATA).prompts
     stride = len(whole) // count
     chosen = whole[:: max(stride, 1)][:count]
     if len(chosen) < count:
@@ -58,7 +58,7 @@ def workload(
 def _of_words(count: int, words: int, masked: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
     """Prompts made of WinoBias's own words, each from another place; with the options of `masked`,
     if any, and its mask at the end."""
-    whole = prompt_set("winobias", data=DATA, orders=1).prompts
+    whole = prompt_set("winobias:orders=1", data=DATA).prompts
     options = (masked or whole)[0].options
     stream = [word for prompt in whole for word in prompt.text.split()]
     stride = (len(stream) - words) // count

@@ -10,11 +10,12 @@ def suite_names(incomplete: str) -> list[str]:
     return _beginning(incomplete, (suite.name for suite in known_suites()))
 
 
-def prompt_set_names(incomplete: str) -> list[str]:
-    """Prompt sets known by name that begin so."""
-    from logitbank.engine.prompts.known.names import prompt_names
+def prompt_set_names(incomplete: str) -> list[tuple[str, str]]:
+    """Prompt sets known by name that begin so, each with a line about it."""
+    from logitbank.engine.prompts.registry import known_sets
 
-    return _beginning(incomplete, prompt_names())
+    about = {name: each.about for each in known_sets() for name in each.names()}
+    return [(name, about[name]) for name in _beginning(incomplete, about)]
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -1,9 +1,12 @@
 """Choices and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from logitbank.engine.prompts.registry import OldOptions
 
 
 def once(option: str, values: list[float] | None) -> float | None:
@@ -22,21 +25,13 @@ def once(option: str, values: list[float] | None) -> float | None:
     return values[0] if values else None
 
 
-def count_or_all(text: str, option: str) -> int | Literal["all"]:
-    """A number of orders or instances as it is typed.
-
-    Raises
-    ------
-    UsageError
-        It is neither a positive number nor `all`.
-    """
-    from logitbank.errors import UsageError
-
-    if text == "all":
-        return "all"
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise UsageError(f"{option} {text!r} is neither a positive number nor all")
+def old_options(
+    orders: str | None, splits: str | None, instances: str | None, first_token: bool = False
+) -> "OldOptions":
+    """The options of prompt sets that were given beside the sets."""
+    given = {"orders": orders, "splits": splits, "instances": instances}
+    given |= {"first_token": "true" if first_token else None}
+    return cast("OldOptions", {key: text for key, text in given.items() if text is not None})
 
 
 Form = Literal["table", "csv", "json"]
@@ -61,14 +56,18 @@ SaveResults = Annotated[
 Partial = Annotated[
     bool, typer.Option("--partial", help="Save also where some of the prompts are not scored.")
 ]
-Orders = Annotated[str, typer.Option(help="Option orders of WinoBias: a number of seeds, or all.")]
-Splits = Annotated[str, typer.Option(help="Parts of WinoBias, separated by commas.")]
+Orders = Annotated[
+    str | None, typer.Option(help="Old spelling of --prompts winobias:orders=N, or all.")
+]
+Splits = Annotated[
+    str | None, typer.Option(help="Old spelling of --prompts winobias:splits=dev,test.")
+]
 Data = Annotated[
     Path | None,
     typer.Option(help="Folder with public data; else LOGITBANK_DATA, else downloaded."),
 ]
 Instances = Annotated[
-    str, typer.Option(help="Instances of UnQover: a sample of at most this many, or all.")
+    str | None, typer.Option(help="Old spelling of --prompts unqover-gender:instances=N, or all.")
 ]
 FirstToken = Annotated[
     bool, typer.Option("--first-token", help="Score the first token of longer options.")

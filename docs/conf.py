@@ -18,6 +18,7 @@ from sphinx.util.typing import stringify_annotation
 
 import logitbank
 from logitbank.cli.main import app as commands
+from logitbank.engine.prompts.registry import known_sets
 from logitbank.engine.workers.events import Event
 
 HERE = Path(__file__).parent
@@ -31,6 +32,7 @@ _SHORT = {
     "<function <lambda>>": "...",
 }
 COMMANDS = HERE / "reference" / "_commands.md"
+PROMPT_SETS = HERE / "reference" / "_prompt_sets.md"
 ROOMS = HERE / "_rooms.md"
 
 project = "logitbank"
@@ -60,11 +62,11 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|tokenizer\.Tokenizer|objects\.Digest)",
+        r"logitbank\.(\w+\.)*(sequences\.Piece|encoded\.Encoded|registry\.OldOptions|tokenizer\.Tokenizer|objects\.Digest)",
     ),
 ]
 
-exclude_patterns = ["_rooms.md", "reference/_commands.md"]
+exclude_patterns = ["_rooms.md", "reference/_commands.md", "reference/_prompt_sets.md"]
 html_theme = "furo"
 html_title = f"logitbank {release}"
 html_show_copyright = False
@@ -74,12 +76,23 @@ html_math_renderer = "mathml"
 
 
 def write_included(_: Sphinx) -> None:
-    """What pages include: the commands from the commands themselves, the rooms from the source."""
+    """What pages include: commands and prompt sets from themselves, the rooms from the source."""
     command = typer.main.get_command(commands)
     text = _described(command, typer.Context(command, info_name="logitbank")) + "\n"
-    for path, content in ((COMMANDS, text), (ROOMS, rooms_page())):
+    included = ((COMMANDS, text), (PROMPT_SETS, prompt_sets_table()), (ROOMS, rooms_page()))
+    for path, content in included:
         if not path.is_file() or path.read_text() != content:  # a new time builds the page again
             path.write_text(content)
+
+
+def prompt_sets_table() -> str:
+    """A row for each known prompt set: its names, what it is, its options."""
+    lines = ["| Name | What it is | Options, with their defaults |", "|---|---|---|"]
+    for known in known_sets():
+        name = known.pattern.replace("|", "\\|")
+        options = "<br>".join(f"`{o.name}={o.default}`: {o.about}" for o in known.options)
+        lines.append(f"| `{name}` | {known.about} | {options} |")
+    return "\n".join(lines) + "\n"
 
 
 def _described(command: Any, context: Any) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.hub.hub import Hub
@@ -18,8 +18,8 @@ from logitbank.engine.plan.dealing import agreement, own_share
 from logitbank.engine.plan.prepare import Extraction, Prepared, check_space, lacking, prepare
 from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
-from logitbank.engine.prompts.known.registry import prompt_set
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.registry import OldOptions, prompt_sets
 from logitbank.engine.prompts.sequences import SequenceSet
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.sample import measure
@@ -56,11 +56,7 @@ def extract(
     suite: str | Suite,
     prompts: str | PromptSet | SequenceSet | Sequence[str | PromptSet | SequenceSet],
     steps: str = "all",
-    orders: int | Literal["all"] = 5,
-    splits: Sequence[str] = ("dev", "test"),
     data: Path | None = None,
-    first_token: bool = False,
-    instances: int | Literal["all"] = 10_000,
     language: str = "",
     adapter_from: str | Path | None = None,
     model: str | None = None,
@@ -84,6 +80,7 @@ def extract(
     tensor_parallel_size: int = 1,
     hub: Hub | None = None,
     on_event: OnEvent = lambda _: None,
+    **old_options: Unpack[OldOptions],
 ) -> Summary:
     """Run every checkpoint over every prompt that the bank lacks, and deposit the logits.
 
@@ -94,20 +91,13 @@ def extract(
     suite
         A known name, `owner/repo` on the hub, a local folder, or a Suite.
     prompts
-        A known set (`winobias`, `professions`, `lambada`, …); a JSONL, CSV or Parquet file; a
-        PromptSet or SequenceSet; or several of these.
+        A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
+        options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or
+        SequenceSet; or several of these.
     steps
         `all`, `log`, `first:last:stride`, a list such as `0,512,last`, or `release`.
-    orders
-        Option orders of WinoBias: a number of seeds, or `all` six.
-    splits
-        Parts of WinoBias to take.
     data
         Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
-    first_token
-        Score the first token of options that are several tokens.
-    instances
-        Of UnQover: at most this many, or `all`.
     language
         Language adapter that the prompts go through, for models that have such. The prompt set is
         stored as `NAME@LANGUAGE`.
@@ -151,6 +141,9 @@ def extract(
     on_event
         Called in this thread with every event; only notes of long waits, while the plan is made,
         may come from the threads that wait.
+    old_options
+        `orders`, `splits`, `instances` and `first_token`, for all sets that have such an option:
+        the old spelling of what now stands with a prompt set.
 
     Raises
     ------
@@ -177,20 +170,7 @@ def extract(
     level = Keep.parse(keep)
     if isinstance(suite, str) and not on_hub(suite):  # quick, where prompts may be downloaded
         suite = resolve_suite(suite, steps=steps, model=model)
-    wanted = [prompts] if isinstance(prompts, str | PromptSet | SequenceSet) else prompts
-    sets = tuple(
-        p
-        if isinstance(p, PromptSet | SequenceSet)
-        else prompt_set(
-            p,
-            data=data,
-            orders=orders,
-            splits=splits,
-            first_token=first_token,
-            instances=instances,
-        )
-        for p in wanted
-    )
+    sets = prompt_sets(prompts, data=data, old=old_options)
     if language:
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder
-from logitbank.engine.prompts.known.winobias_files import DATASET as WINOBIAS
+from logitbank.engine.prompts.known.winobias.files import DATASET as WINOBIAS
 from logitbank.errors import LogitbankError, UsageError
 
 DATA = Path(os.environ.get("LOGITBANK_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -20,9 +20,6 @@ import typer.main
 from logitbank.analysis.frames.sources import FAIRNESS, FLUCTUATION, chosen_prompts
 from logitbank.cli.main import app
 from logitbank.cli.plain import encode_anything
-from logitbank.engine.prompts.known.names import KNOWN_PROMPTS, near, prompt_names
-from logitbank.engine.prompts.known.registry import prompt_set
-from logitbank.engine.prompts.known.unqover.prompts import _SPEC as UNQOVER
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests import small_banks
@@ -285,7 +282,7 @@ def test_a_suite_that_is_not_there_is_told_before_prompts_are_fetched(
         raise AssertionError("the prompts were made")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("logitbank.engine.extract.prompt_set", fetched)
+    monkeypatch.setattr("logitbank.engine.extract.prompt_sets", fetched)
     code, out, error = call("extract", "b.zarr", "--suite", suite, "--prompts", "winobias")
     assert (code, out) == (2, "")
     assert suite.strip("./") in error
@@ -379,17 +376,6 @@ def test_zsh_and_fish_complete_with_a_line_of_help() -> None:
     assert completed("logitbank ana", "fish") == [
         "analyze\tCompute a family of metrics from a bank."
     ]
-
-
-def test_every_known_prompt_set_is_completed_by_a_name_that_is_one() -> None:
-    names = prompt_names()
-    assert {name for name in KNOWN_PROMPTS if "…" not in name} <= set(names)
-    for name in names:
-        if name.startswith("unqover-"):
-            assert UNQOVER.fullmatch(name), name
-    assert near("winobais")[0] == "winobias"
-    with pytest.raises(UsageError, match=r"'lambda' is neither a known .* \(did you mean lambada"):
-        prompt_set("lambda")
 
 
 def test_make_help_names_every_target() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from logitbank.analysis.families.lambada.metric import lambada, lambada_examples
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.known.sequence_sources import lambada as passages
+from logitbank.engine.prompts.known.lambada import lambada as passages
 from logitbank.engine.prompts.sequences import Continuation, SequenceSet
 from logitbank.store import Bank
 from tests.learning import learn

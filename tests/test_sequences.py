@@ -11,8 +11,8 @@ import torch
 
 from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.known.registry import prompt_set
-from logitbank.engine.prompts.known.sequence_sources import lambada
+from logitbank.engine.prompts.known.lambada import lambada
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import (
     Candidate,
     Continuation,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.prompts.known.registry import prompt_set
 from logitbank.engine.prompts.known.stereoset import REPROMPT, attribute_word
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import Candidate, Continuation, MaskedWord, NextSentence
 from logitbank.errors import PromptError, UsageError
 

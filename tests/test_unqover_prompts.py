@@ -9,8 +9,9 @@ import pytest
 
 from logitbank.engine.prompts.check import check_prompts
 from logitbank.engine.prompts.known.unqover.lists import Category
-from logitbank.engine.prompts.known.unqover.prompts import unqover, unqover_set
+from logitbank.engine.prompts.known.unqover.prompts import unqover
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.errors import UsageError
 from tests.command import Call
 from tests.tokenizers import entries, real_tokenizer
@@ -105,8 +106,8 @@ def test_demonyms_answer_where_the_context_has_them_and_articles_are_mended(smal
 
 
 def test_a_causal_set_asks_the_published_question(small: Path) -> None:
-    found = unqover_set("unqover-nationality-train-causal", small)
-    assert found is not None
+    found = prompt_set("unqover-nationality-train-causal", data=small)
+    assert isinstance(found, PromptSet)
     assert found.name == "unqover-nationality-train-causal"
     asked = texts(found)["Iranian", "Russian", "12", True]
     assert asked == "An Iranian met a Russian. Question: Who was kind? Answer:"
@@ -120,7 +121,8 @@ def test_a_causal_set_asks_the_published_question(small: Path) -> None:
 
 def test_other_names_are_no_set_of_unqover_s(small: Path) -> None:
     for name in ("unqover-age", "unqover-gender-causal-test", "unqover-gender-dev", "unqover"):
-        assert unqover_set(name, small) is None
+        with pytest.raises(UsageError, match=f"'{name}' is neither a known prompt set"):
+            prompt_set(name, data=small)
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, "some"])
@@ -257,13 +259,14 @@ def test_no_prompt_of_an_instance_is_left_out_without_the_others(
 
 
 def test_the_command_takes_a_number_of_instances(small: Path, call: Call) -> None:
-    arguments = ("prompts", "show", "unqover-religion-train", "--data", small)
-    code, out, _ = call(*arguments, "--instances", 2, "--limit", 1)
-    assert code == 0
-    assert out.splitlines()[0] == "unqover-religion-train: 8 prompts, 1 shown"
-    code, _, err = call(*arguments, "--instances", 0)
+    name, rest = "unqover-religion-train", ("--limit", 1, "--data", small)
+    for asked in ((f"{name}:instances=2",), (name, "--instances", 2)):
+        code, out, _ = call("prompts", "show", *asked, *rest)
+        assert code == 0
+        assert out.splitlines()[0] == "unqover-religion-train: 8 prompts, 1 shown"
+    code, _, err = call("prompts", "show", name, "--instances", 0, *rest)
     assert code == 2
-    assert "--instances '0' is neither a positive number nor all" in err
+    assert "instances '0' is neither a number from 1 nor 'all'" in err
 
 
 def test_a_check_says_what_is_left_out(small: Path, tmp_path: Path, call: Call) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.prompts.known.winobias import seeded_orders, winobias
-from logitbank.engine.prompts.known.winobias_files import Occupations, Sentence, parse_line
+from logitbank.engine.prompts.known.winobias.files import Occupations, Sentence, parse_line
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import PromptError, UsageError
 

@@ -9,9 +9,9 @@ import pytest
 
 from logitbank.analysis.families.stereotype.referents import winobias_em as exact_match
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.known.registry import prompt_set
+from logitbank.engine.prompts.known.winobias.files import Occupations, parse_line
 from logitbank.engine.prompts.known.winobias_em import winobias_em
-from logitbank.engine.prompts.known.winobias_files import Occupations, parse_line
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import Continuation, SequenceSet
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank

@@ -15,7 +15,7 @@ from logitbank.cli.options import (
     Orders,
     Splits,
     StoredDtype,
-    count_or_all,
+    old_options,
 )
 
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
@@ -46,18 +46,18 @@ def extract(
     prompts: Annotated[
         list[str],
         typer.Option(
-            help="A known set, such as winobias, or a JSONL, CSV, Parquet file.",
+            help="A known set, such as winobias:orders=5, or a JSONL, CSV, Parquet file.",
             autocompletion=prompt_set_names,
         ),
     ],
     steps: Annotated[
         str, typer.Option(help="all, log, first:last:stride, a list, or release.")
     ] = "all",
-    orders: Orders = "5",
-    splits: Splits = "dev,test",
+    orders: Orders = None,
+    splits: Splits = None,
     data: Data = None,
     first_token: FirstToken = False,
-    instances: Instances = "10000",
+    instances: Instances = None,
     language: Annotated[
         str, typer.Option(help="Language adapter of the prompts, for models that have such.")
     ] = "",
@@ -123,11 +123,7 @@ def extract(
             suite=suite,
             prompts=prompts,
             steps=steps,
-            orders=count_or_all(orders, "--orders"),
-            splits=splits.split(","),
             data=data,
-            first_token=first_token,
-            instances=count_or_all(instances, "--instances"),
             language=language,
             adapter_from=adapter_from,
             model=model,
@@ -150,6 +146,7 @@ def extract(
             dry_run=dry_run,
             sample=sample,
             on_event=progress,
+            **old_options(orders, splits, instances, first_token),
         )
     print_summary(summary, bank=str(bank), dry_run=dry_run)
     raise typer.Exit(summary.exit_code)

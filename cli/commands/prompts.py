@@ -7,7 +7,7 @@ import typer
 
 from logitbank.cli.complete import prompt_set_names
 from logitbank.cli.layout import App
-from logitbank.cli.options import Data, FirstToken, Instances, Orders, Splits, count_or_all
+from logitbank.cli.options import Data, FirstToken, Instances, Orders, Splits, old_options
 
 app = App(help="Show and check prompt sets.")
 
@@ -21,24 +21,18 @@ def show(
         ),
     ],
     limit: Annotated[int, typer.Option(min=1, help="Prompts to show.")] = 3,
-    orders: Orders = "5",
-    splits: Splits = "dev,test",
+    orders: Orders = None,
+    splits: Splits = None,
     data: Data = None,
-    instances: Instances = "10000",
+    instances: Instances = None,
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
     from logitbank.cli.screen.tables import print_verbatim
-    from logitbank.engine.prompts.known.registry import prompt_set
+    from logitbank.engine.prompts.registry import prompt_set
     from logitbank.engine.prompts.shown import describe
 
-    found = prompt_set(
-        prompts,
-        data=data,
-        orders=count_or_all(orders, "--orders"),
-        splits=splits.split(","),
-        instances=count_or_all(instances, "--instances"),
-    )
-    print_verbatim(describe(found, limit=limit))
+    old = old_options(orders, splits, instances)
+    print_verbatim(describe(prompt_set(prompts, data=data, old=old), limit=limit))
 
 
 @app.command()
@@ -52,25 +46,18 @@ def check(
     tokenizer: Annotated[
         Path | None, typer.Option(help="Checkpoint folder whose tokenizer to check with.")
     ] = None,
-    orders: Orders = "5",
-    splits: Splits = "dev,test",
+    orders: Orders = None,
+    splits: Splits = None,
     data: Data = None,
     first_token: FirstToken = False,
-    instances: Instances = "10000",
+    instances: Instances = None,
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.engine.prompts.known.registry import prompt_set
+    from logitbank.engine.prompts.registry import prompt_set
     from logitbank.engine.prompts.shown import check as checked
 
-    found = prompt_set(
-        prompts,
-        data=data,
-        orders=count_or_all(orders, "--orders"),
-        splits=splits.split(","),
-        first_token=first_token,
-        instances=count_or_all(instances, "--instances"),
-    )
-    lines, failed = checked(found, tokenizer)
+    old = old_options(orders, splits, instances, first_token)
+    lines, failed = checked(prompt_set(prompts, data=data, old=old), tokenizer)
     print_lines(lines)
     raise typer.Exit(1 if failed else 0)

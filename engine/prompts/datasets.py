@@ -56,6 +56,18 @@ def dataset_folder(
     return _cached(dataset, base_url or dataset.base_url)
 
 
+def public_file(folder: str, name: str, data: Path | None) -> Path:
+    """A file in a data folder; one of a set that is not downloaded."""
+    root = data or os.environ.get("LOGITBANK_DATA")
+    path = Path(root or ".") / folder / name
+    if root is None or not path.is_file():
+        raise UsageError(
+            f"{folder}/{name} is not at hand; name a folder that holds it with --data or "
+            "LOGITBANK_DATA"
+        )
+    return path
+
+
 def _complete(folder: Path, dataset: Dataset) -> Path:
     if missing := [name for name in dataset.files if not (folder / name).is_file()]:
         raise UsageError(

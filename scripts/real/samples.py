@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from logitbank.engine.prompts.known.sequence_sources import crows_pairs, lambada
+from logitbank.engine.prompts.known.crows_pairs import crows_pairs
+from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.known.winobias import winobias
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequences import SequenceSet

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder
+from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
 from logitbank.errors import PromptError
@@ -107,3 +108,10 @@ def _prompt(verb: str, template: str, occupation: str) -> Prompt:
     columns: dict[str, Scalar] = {"occupation": occupation, "verb": verb, "prior": prior}
     name = f"{verb}: {'prior' if prior else occupation}"
     return Prompt(name, template.replace("{}", occupation), OPTIONS, columns=columns)
+
+
+KNOWN = KnownSet(
+    pattern="professions",
+    about="he or she before 923 professions, and the priors, for masked models",
+    make=professions,
+)

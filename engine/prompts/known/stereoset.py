@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.prompts.known.sequence_sources import public_file
+from logitbank.engine.prompts.datasets import public_file
+from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequences import (
     BLANK,
     Candidate,
@@ -34,18 +35,17 @@ _BLANK = re.compile(rf"(?<!\w){BLANK}")
 """Endings may follow it, as in German, but it is no part of a word that began before."""
 
 
-def stereoset(name: str, data: Path | None = None) -> SequenceSet | None:
-    """The prompt set of this name, or None where it is none of StereoSet's.
+def stereoset(
+    task: str, german: str | None, prefix: str | None, data: Path | None = None
+) -> SequenceSet:
+    """The prompt set of the parts of its name.
 
-    `stereoset-intra`, `stereoset-inter` or `stereoset-inter-causal`, then `-de` for the German
-    one, then `-prefix` for the condition with a text before it.
+    `intra`, `inter` or `inter-causal`; then `-de` for the German one; then `-prefix` for the
+    condition with a text before it.
     """
-    match = re.fullmatch(r"stereoset-(intra|inter|inter-causal)(-de)?(-prefix)?", name)
-    if match is None:
-        return None
     made = {"intra": stereoset_intra, "inter": stereoset_inter}
-    make = made.get(match[1], stereoset_inter_causal)
-    language, condition = "de" if match[2] else "en", PREFIX if match[3] else PLAIN
+    make = made.get(task, stereoset_inter_causal)
+    language, condition = "de" if german else "en", PREFIX if prefix else PLAIN
     return make(data, language=language, condition=condition)
 
 
@@ -214,3 +214,11 @@ def attribute_word(context: str, sentence: str) -> str | None:
     if at is None or at >= len(found):
         return None
     return found[at].translate(str.maketrans("", "", string.punctuation)) or None
+
+
+KNOWN = KnownSet(
+    pattern="stereoset-(intra|inter|inter-causal)(-de)?(-prefix)?",
+    about="StereoSet: 6,318 candidates within a sentence; 6,369 after one, by BERT's next-sentence "
+    "head or, ours, for causal models; in German; after a text that asks for no bias",
+    make=stereoset,
+)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import get_args
 
 from logitbank.engine.prompts.datasets import dataset_folder
-from logitbank.engine.prompts.known.winobias_files import DATASET, Sentence, Split, read_split
+from logitbank.engine.prompts.known.winobias.files import DATASET, Sentence, Split, read_split
+from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt, Scalar
 from logitbank.errors import PromptError
@@ -75,3 +76,10 @@ def _prompts(sentences: list[Sentence]) -> Iterator[Prompt]:
                 seed,
                 columns,
             )
+
+
+KNOWN = KnownSet(
+    pattern="stereotype-accuracy",
+    about="which pronoun goes with an occupation, 792 WinoBias sentences",
+    make=stereotype_accuracy,
+)

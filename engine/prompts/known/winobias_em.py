@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import get_args
 
 from logitbank.engine.prompts.datasets import dataset_folder
-from logitbank.engine.prompts.known.winobias_files import (
+from logitbank.engine.prompts.known.winobias.files import (
     BOTH_TYPES,
     Sentence,
     Split,
     Type,
     read_split,
 )
+from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequences import Continuation, SequenceSet
 from logitbank.engine.prompts.values import Scalar
 
@@ -73,3 +74,10 @@ def _prompts(s: Sentence, kind: Type) -> Iterator[Continuation]:
             f" the {s.referred}",
             columns,
         )
+
+
+KNOWN = KnownSet(
+    pattern="winobias-em",
+    about="whom a pronoun means, 1,582 pairs of WinoBias sentences of both types",
+    make=winobias_em,
+)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from logitbank.engine.prompts.known.unqover.files import Attribute, Slot
 from logitbank.engine.prompts.known.unqover.home import DATASET, DATASET_OF_PARTS
@@ -20,6 +20,7 @@ from logitbank.engine.prompts.known.unqover.sample import (
     shares,
     spread,
 )
+from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
 from logitbank.errors import UsageError
@@ -27,7 +28,6 @@ from logitbank.errors import UsageError
 INSTANCES = 10_000
 PRONOUNS = {"female": "she", "male": "he"}
 """May answer for a name."""
-_SPEC = re.compile(rf"unqover-({'|'.join(get_args(Category))})(?:-(train|test))?(-causal)?")
 _Pair = tuple[Subject, Subject]
 _ARTICLE = re.compile(r"\b([Aa]) (?=[AEIOUaeiou])")
 
@@ -37,20 +37,6 @@ class _Cell(NamedTuple):
 
     slot: Slot
     attribute: Attribute
-
-
-def unqover_set(
-    name: str, data: Path | None = None, *, instances: int | Literal["all"] = INSTANCES
-) -> PromptSet | None:
-    """The prompt set of this name, or None where it is none of UnQover's.
-
-    `unqover-` and the category, then `-train` or `-test` for a published part of it, then
-    `-causal` for the questions to causal models.
-    """
-    if (match := _SPEC.fullmatch(name)) is None:
-        return None
-    category, split = cast("Category", match[1]), cast("Part | None", match[2])
-    return unqover(category, data, split=split, causal=bool(match[3]), instances=instances)
 
 
 def unqover(
@@ -222,3 +208,24 @@ def _mended(text: str) -> str:
     'An Iraqi had a fierce fight with an African man.'
     """
     return _ARTICLE.sub(r"\1n ", text)
+
+
+def _of_name(category: Category, part: str | None, causal: str | None, **options: Any) -> PromptSet:
+    split = cast("Part | None", part and part.removeprefix("-"))
+    return unqover(category, split=split, causal=bool(causal), **options)
+
+
+KNOWN = KnownSet(
+    pattern=f"unqover-({'|'.join(get_args(Category))})(-train|-test)?(-causal)?",
+    about="UnQover's underspecified questions, four prompts an instance, for masked models; "
+    "Refine-LM's parts for training and testing; as questions to causal models, ours",
+    make=_of_name,
+    options=(
+        SetOption(
+            "instances",
+            str(INSTANCES),
+            "instances: a sample of at most this many, or all",
+            count_or_all,
+        ),
+    ),
+)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from logitbank.engine.prompts.datasets import dataset_folder
-from logitbank.engine.prompts.known.winobias_files import (
+from logitbank.engine.prompts.known.winobias.files import (
     DATASET,
     Sentence,
     Split,
     files_of,
     read_split,
 )
+from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all, some_of
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import UsageError
@@ -36,14 +37,15 @@ OPTIONS = (
     Option("female", " female"),
     Option("not specified", " not"),  # represented by its first token
 )
+ORDERS = 5
 PERMUTATIONS = tuple(itertools.permutations(option.label for option in OPTIONS))
 
 
 def winobias(
     data: Path | None = None,
     *,
-    orders: int | Literal["all"] = 5,
-    splits: Sequence[Split] = ("dev", "test"),
+    orders: int | Literal["all"] = ORDERS,
+    splits: Sequence[Split] = get_args(Split),
     template: str = TEMPLATE,
     base_url: str = DATASET.base_url,
     name: str | None = None,
@@ -173,3 +175,21 @@ def _set_name(orders: int | Literal["all"], template: str) -> str:
     if template == TEMPLATE:
         return name
     return f"{name}-{hashlib.sha256(template.encode()).hexdigest()[:8]}"
+
+
+KNOWN = KnownSet(
+    pattern="winobias",
+    about="3,168 gender questions on the WinoBias Type 2 sentences, in several option orders",
+    make=winobias,
+    options=(
+        SetOption(
+            "orders", str(ORDERS), "option orders: a number of seeds, or all six", count_or_all
+        ),
+        SetOption(
+            "splits",
+            ",".join(get_args(Split)),
+            "parts to take, separated by commas",
+            some_of(*get_args(Split)),
+        ),
+    ),
+)

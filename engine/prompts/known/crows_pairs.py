@@ -1,0 +1,55 @@
+"""CrowS-Pairs as prompts of many queries."""
+
+import csv
+from pathlib import Path
+
+from logitbank.engine.prompts.datasets import public_file
+from logitbank.engine.prompts.known_set import KnownSet
+from logitbank.engine.prompts.sequences import Candidate, MaskedTokens, SequenceSet
+from logitbank.engine.prompts.values import Scalar
+from logitbank.errors import PromptError
+
+FILE = "crows_pairs_anonymized.csv"
+DIRECTIONS = ("stereo", "antistereo")
+_COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
+
+
+def crows_pairs(data: Path | None = None) -> SequenceSet:
+    """Both sentences of each of the 1,508 pairs.
+
+    Masked models: each token that the two share under its own mask (Nangia et al. 2020). Causal
+    ones: every token after the begin-of-text token, as lm-evaluation-harness does. Columns: `pair`,
+    `side` (more, less), `direction` (stereo, antistereo), `bias_type`.
+    """
+    path = public_file("crows-pairs", FILE, data)
+    prompts = []
+    with path.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.DictReader(lines)):
+            if missing := [name for name in _COLUMNS if not row.get(name)]:
+                raise PromptError(f"{path}: pair {number} lacks {missing[0]}")
+            if row["stereo_antistereo"] not in DIRECTIONS:
+                raise PromptError(
+                    f"{path}: pair {number} has the direction {row['stereo_antistereo']!r}; there "
+                    f"are {' and '.join(DIRECTIONS)}"
+                )
+            texts = {"more": row["sent_more"], "less": row["sent_less"]}
+            for side, other in (("more", "less"), ("less", "more")):
+                name, text = f"{number}-{side}", texts[side]
+                columns: dict[str, Scalar] = {
+                    "pair": number,
+                    "side": side,
+                    "direction": row["stereo_antistereo"],
+                    "bias_type": row["bias_type"],
+                }
+                masked = MaskedTokens(name, text, texts[other], first=side == "more")
+                prompts.append(Candidate(name, text, masked, columns, begun=True))
+    if not prompts:
+        raise PromptError(f"{path} holds no pair; give CrowS-Pairs' own file")
+    return SequenceSet("crows-pairs", tuple(prompts))
+
+
+KNOWN = KnownSet(
+    pattern="crows-pairs",
+    about="both sentences of CrowS-Pairs' 1,508 pairs",
+    make=crows_pairs,
+)

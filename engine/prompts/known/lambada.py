@@ -1,0 +1,36 @@
+"""LAMBADA as prompts of many queries."""
+
+import json
+from pathlib import Path
+
+from logitbank.engine.prompts.datasets import public_file
+from logitbank.engine.prompts.known_set import KnownSet
+from logitbank.engine.prompts.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.values import Scalar
+from logitbank.errors import PromptError
+
+FILE = "lambada_test_openai.jsonl"
+
+
+def lambada(data: Path | None = None) -> SequenceSet:
+    """The last word of each of LAMBADA's 5,153 passages (OpenAI's version), all its tokens.
+
+    Column `target`: the word with the space before it.
+    """
+    path = public_file("lambada", FILE, data)
+    prompts = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            context, _, word = json.loads(line)["text"].rpartition(" ")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise PromptError(f"{path}:{number} is no passage of LAMBADA ({error!r})") from error
+        columns: dict[str, Scalar] = {"target": " " + word}
+        prompts.append(Continuation(f"lambada-{number - 1}", context, " " + word, columns))
+    return SequenceSet("lambada", tuple(prompts))
+
+
+KNOWN = KnownSet(
+    pattern="lambada",
+    about="the last words of LAMBADA's 5,153 passages, for causal models",
+    make=lambada,
+)

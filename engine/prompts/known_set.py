@@ -1,0 +1,128 @@
+"""A prompt set that is known by its name: what it is called and about, and what makes it.
+
+Quick to import, as are the modules that use it: a shell asks for the names at every Tab.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """What may be chosen of a prompt set: `NAME:option=value`."""
+
+    name: str
+    default: str
+    """Its value where none is written, as one would write it."""
+    about: str
+    read: Callable[[str], Any]
+    """From what is written to the value; a ValueError says what it should have been."""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.default} ({self.about})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSet:
+    """One prompt set, or a few that are named by one pattern."""
+
+    pattern: str
+    """Its name; where there are several, `(a|b)` is one of these and `(-c)?` may be left out."""
+    about: str
+    """One line."""
+    make: Callable[..., PromptSet | SequenceSet]
+    """Called with what the name has for each parenthesis, then `data` and the options."""
+    options: tuple[SetOption, ...] = ()
+
+    def names(self) -> list[str]:
+        """Every name, spelt out.
+
+        >>> KnownSet(pattern="a-(b|c)(-d)?", about="", make=PromptSet).names()
+        ['a-b', 'a-b-d', 'a-c', 'a-c-d']
+        """
+        parts = re.split(r"(\([^)]*\)\??)", self.pattern)
+        return ["".join(chosen) for chosen in product(*map(_choices, parts))]
+
+    def prompts(
+        self, name: str, written: Mapping[str, str], *, data: Path | None
+    ) -> PromptSet | SequenceSet:
+        """The set of this name, which is one of its names, with the options as written.
+
+        Raises
+        ------
+        UsageError
+            An option that it does not have, or a value that the option cannot have.
+        """
+        match = re.fullmatch(self.pattern, name)
+        assert match is not None
+        chosen = read_options(name, self.options, written)
+        return self.make(*match.groups(), data=data, **chosen)
+
+
+def _choices(part: str) -> Sequence[str]:
+    if not part.startswith("("):
+        return [part]
+    choices = part.rstrip("?").strip("()").split("|")
+    return ["", *choices] if part.endswith("?") else choices
+
+
+def read_options(
+    name: str, options: Sequence[SetOption], written: Mapping[str, str]
+) -> dict[str, Any]:
+    """Values of the options of the set `name` that are written; others keep their defaults.
+
+    Raises
+    ------
+    UsageError
+        An option that is not among them, or a value that the option cannot have.
+    """
+    by_name = {option.name: option for option in options}
+    values = {}
+    for key, text in written.items():
+        if (option := by_name.get(key)) is None:
+            close = get_close_matches(key, by_name, n=1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            offered = "; ".join(map(str, options)) or "no options"
+            raise UsageError(f"{name} has no option {key!r}{hint}; it has {offered}")
+        try:
+            values[key] = option.read(text)
+        except ValueError as error:
+            raise UsageError(f"{name}: {key} {text!r} {error} ({option.about})") from None
+    return values
+
+
+def count_or_all(text: str) -> int | Literal["all"]:
+    """A number from 1, or `all`."""
+    if text == "all":
+        return "all"
+    if re.fullmatch(r"0*[1-9]\d{0,17}", text, re.ASCII):
+        return int(text)
+    raise ValueError("is neither a number from 1 nor 'all'")
+
+
+def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    """Reads some of the choices, separated by commas."""
+
+    def read(text: str) -> tuple[str, ...]:
+        parts = tuple(text.split(","))
+        if unknown := [part for part in parts if part not in choices]:
+            raise ValueError(f"has {unknown[0]!r}, which is none of {', '.join(choices)}")
+        return parts
+
+    return read
+
+
+def true_or_false(text: str) -> bool:
+    """`true` or `false`."""
+    if text not in ("true", "false"):
+        raise ValueError("is neither true nor false")
+    return text == "true"

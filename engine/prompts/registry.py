@@ -1,0 +1,150 @@
+"""From what a user names to a prompt set: a known one, found in the folder `known`, or a file.
+
+A module or package of that folder gives its sets as `KNOWN`; nothing else lists them.
+"""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TypedDict
+
+from logitbank.engine.prompts import known
+from logitbank.engine.prompts.files import load_prompts
+from logitbank.engine.prompts.known_set import KnownSet, SetOption, read_options, true_or_false
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.errors import UsageError
+
+_SUFFIXES = (".jsonl", ".csv", ".parquet")
+FILE_OPTIONS = (
+    SetOption(
+        "first_token",
+        "false",
+        "true to score the first token of options that are several tokens, or false",
+        true_or_false,
+    ),
+)
+"""Options of a prompt file."""
+
+
+class OldOptions(TypedDict, total=False):
+    """Options of prompt sets as they were given before they stood with their sets."""
+
+    orders: int | str
+    splits: str | Sequence[str]
+    instances: int | str
+    first_token: bool | str
+
+
+@cache
+def known_sets() -> tuple[KnownSet, ...]:
+    """Every prompt set of the folder, by the names of its modules."""
+    modules = sorted(info.name for info in pkgutil.iter_modules(known.__path__))
+    return tuple(importlib.import_module(f"{known.__name__}.{module}").KNOWN for module in modules)
+
+
+@cache
+def _by_name() -> Mapping[str, KnownSet]:
+    return {name: known_set for known_set in known_sets() for name in known_set.names()}
+
+
+def prompt_names() -> list[str]:
+    """The names of all known prompt sets, spelt out."""
+    return [*_by_name()]
+
+
+def near(name: str) -> list[str]:
+    """Known names that are spelt like this one, at most three."""
+    return get_close_matches(name, prompt_names(), n=3)
+
+
+def prompt_sets(
+    prompts: str | PromptSet | SequenceSet | Sequence[str | PromptSet | SequenceSet],
+    *,
+    data: Path | None,
+    old: OldOptions,
+) -> tuple[PromptSet | SequenceSet, ...]:
+    """One or several prompt sets, each a value already or named; otherwise as `prompt_set`.
+
+    Raises
+    ------
+    TypeError
+        For a name in `old` that never was an option.
+    """
+    if unknown := sorted(set(old) - set(OldOptions.__annotations__)):
+        raise TypeError(f"{unknown[0]!r} is no argument, and no option of a prompt set")
+    requested = [prompts] if isinstance(prompts, str | PromptSet | SequenceSet) else prompts
+    return tuple(
+        prompt_set(each, data=data, old=old) if isinstance(each, str) else each
+        for each in requested
+    )
+
+
+def prompt_set(
+    spec: str, *, data: Path | None = None, old: OldOptions | None = None
+) -> PromptSet | SequenceSet:
+    """The prompt set that `spec` names.
+
+    Parameters
+    ----------
+    spec
+        Name of a known set, or path of a prompt file; after it `:option=value`, several options
+        separated by commas: `winobias:orders=all,splits=dev`.
+    data
+        Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
+    old
+        Options for each set that has such; what is written with the set comes first.
+
+    Raises
+    ------
+    UsageError
+        If `spec` is neither a known set nor a file of a known kind, or has an option or a value
+        that the set does not have.
+    """
+    name, written = split_spec(spec)
+    if known_set := _by_name().get(name):
+        return known_set.prompts(name, _older(old, known_set.options) | written, data=data)
+    if Path(name).suffix.lower() in _SUFFIXES:
+        if Path(name).stem in _by_name():
+            raise UsageError(f"{name}: {Path(name).stem!r} is the name of a known set; rename it")
+        options = read_options(name, FILE_OPTIONS, _older(old, FILE_OPTIONS) | written)
+        return load_prompts(Path(name), **options)
+    hint = f" (did you mean {' or '.join(close)}?)" if (close := near(name)) else ""
+    raise UsageError(
+        f"{name!r} is neither a known prompt set{hint} nor a {', '.join(_SUFFIXES)} file; known"
+        f" are {', '.join(known_set.pattern for known_set in known_sets())}"
+    )
+
+
+def split_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """A name, and the options written after it; a value may hold commas.
+
+    >>> split_spec("winobias:orders=2,splits=dev,test")
+    ('winobias', {'orders': '2', 'splits': 'dev,test'})
+    """
+    match = re.fullmatch(r"(.+):(\w+=.*)", spec, re.DOTALL)
+    if match is None or Path(spec).is_file():
+        return spec, {}
+    written: dict[str, str] = {}
+    for part in re.split(r",(?=\w+=)", match[2]):
+        key, _, value = part.partition("=")
+        if key in written:
+            raise UsageError(f"{spec}: option {key!r} is there twice; give it once")
+        written[key] = value
+    return match[1], written
+
+
+def _older(old: OldOptions | None, options: Sequence[SetOption]) -> dict[str, str]:
+    """What was given the old way of the options that a set has, as it would be written."""
+    names = {option.name for option in options}
+    return {name: _written(value) for name, value in (old or {}).items() if name in names}
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,160 @@
+"""Prompt sets are found in their folder, and have options of their own."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logitbank.engine.extract import extract
+from logitbank.engine.prompts import known, registry
+from logitbank.engine.prompts.known.winobias import winobias
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.registry import OldOptions, near, prompt_names, prompt_set
+from logitbank.engine.prompts.values import Prompt
+from logitbank.errors import UsageError
+
+GREETINGS = """
+from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Prompt
+
+
+def greetings(tone, formal, data=None, *, times=2):
+    name = f"greetings-{tone}{formal or ''}"
+    return PromptSet(name, tuple(Prompt(str(i), f"{tone} {i}") for i in range(times)))
+
+
+KNOWN = KnownSet(
+    pattern="greetings-(warm|cool)(-formal)?",
+    about="hello",
+    make=greetings,
+    options=(SetOption("times", "2", "a number", count_or_all),),
+)
+"""
+
+
+@pytest.fixture
+def greetings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A prompt set of one file more."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "greetings.py").write_text(GREETINGS)
+    monkeypatch.setattr(known, "__path__", [*known.__path__, str(tmp_path / "more")])
+    registry.known_sets.cache_clear()
+    registry._by_name.cache_clear()
+    yield
+    registry.known_sets.cache_clear()
+    registry._by_name.cache_clear()
+    sys.modules.pop(f"{known.__name__}.greetings")
+    del known.greetings
+
+
+@pytest.mark.usefixtures("greetings")
+def test_one_file_is_a_prompt_set() -> None:
+    assert "greetings-cool-formal" in prompt_names()
+    assert prompt_set("greetings-cool-formal").name == "greetings-cool-formal"
+    assert [p.text for p in prompt_set("greetings-warm:times=1").prompts] == ["warm 0"]
+    with pytest.raises(UsageError, match=r"known are .*greetings-\(warm\|cool\)\(-formal\)\?"):
+        prompt_set("greetings-rude")
+
+
+def test_every_file_of_the_folder_is_found_and_no_name_is_there_twice() -> None:
+    files = [p for p in Path(str(known.__file__)).parent.iterdir() if not p.name.startswith("__")]
+    assert len(registry.known_sets()) == len(files) > 5
+    assert len(prompt_names()) == sum(len(each.names()) for each in registry.known_sets())
+    assert {"winobias", "crows-pairs", "stereoset-inter-causal-de-prefix"} < set(prompt_names())
+    assert "unqover-religion-test-causal" in prompt_names()
+
+
+def test_a_name_that_is_nearly_one_is_told() -> None:
+    assert near("winobais")[0] == "winobias"
+    with pytest.raises(UsageError, match=r"'lambda' is neither a known .* \(did you mean lambada"):
+        prompt_set("lambda:orders=1")
+
+
+def test_looking_for_names_imports_nothing_slow() -> None:
+    slow = "('torch', 'transformers', 'polars', 'zarr', 'numpy')"
+    code = (
+        "import sys; from logitbank.engine.prompts.registry import prompt_names; "
+        f"assert prompt_names(); print([m for m in {slow} if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with a WinoBias of one sentence a file."""
+    folder = tmp_path / "winobias"
+    folder.mkdir()
+    (folder / "male_occupations.txt").write_text("cook")
+    (folder / "female_occupations.txt").write_text("clerk")
+    for name in ("pro", "anti"):
+        for split in ("dev", "test"):
+            line = "1 The clerk met [the cook] and greeted [him].\n"
+            (folder / f"{name}_stereotyped_type2.txt.{split}").write_text(line)
+    return tmp_path
+
+
+def test_options_written_with_a_set_are_those_given_beside_it(data: Path) -> None:
+    expected = winobias(data, orders=2, splits=["dev"])
+    assert prompt_set("winobias:orders=2,splits=dev", data=data) == expected
+    assert prompt_set("winobias", data=data, old={"orders": 2, "splits": ["dev"]}) == expected
+    assert prompt_set("winobias", data=data, old={"orders": "2", "splits": "dev"}) == expected
+    both = prompt_set("winobias:splits=dev,test,orders=2", data=data)
+    assert both == winobias(data, orders=2)
+    assert prompt_set("winobias", data=data) == winobias(data)
+
+
+def test_what_is_written_with_a_set_comes_first(data: Path) -> None:
+    old: OldOptions = {"orders": 3, "instances": 7}
+    assert prompt_set("winobias:orders=all", data=data, old=old) == winobias(data, orders="all")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            "winobias:order=5",
+            r"option 'order' \(did you mean orders\?\); it has orders=5 \(.*; spl",
+        ),
+        ("lambada:orders=5", "lambada has no option 'orders'; it has no options"),
+        (
+            "winobias:orders=0",
+            r"winobias: orders '0' is neither a number from 1 nor 'all' \(option",
+        ),
+        ("winobias:orders=", "orders '' is neither"),
+        ("winobias:splits=dev,train", "splits 'dev,train' has 'train', which is none of dev, test"),
+        ("unqover-gender:instances=-1", "unqover-gender: instances '-1' is neither a number"),
+        ("winobias:orders=1,orders=2", "option 'orders' is there twice; give it once"),
+        ("mine.jsonl:first_token=yes", "first_token 'yes' is neither true nor false"),
+        ("mine.jsonl:orders=2", "mine.jsonl has no option 'orders'; it has first_token=false"),
+    ],
+)
+def test_options_that_a_set_cannot_have_are_errors_that_list_its_own(
+    spec: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        prompt_set(spec)
+
+
+def test_a_prompt_file_has_an_option_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine:a=b.jsonl"
+    path.write_text('{"text": "The nurse said that", "options": [" he", " not specified"]}\n')
+    for made in (
+        prompt_set(f"{path}:first_token=true"),
+        prompt_set(str(path), old={"first_token": True}),
+    ):
+        assert isinstance(made, PromptSet)
+        assert made.first_token
+        assert made.name == "mine:a=b"
+    plain = prompt_set(str(path))
+    assert isinstance(plain, PromptSet)
+    assert not plain.first_token
+
+
+def test_an_argument_that_never_was_an_option_is_refused(tmp_path: Path) -> None:
+    prompts = PromptSet("mine", (Prompt("1", "The nurse said that"),))
+    with pytest.raises(TypeError, match="'order' is no argument, and no option of a prompt set"):
+        extract(tmp_path / "b", suite="pythia-160m", prompts=prompts, order=2)  # type: ignore[call-arg]

@@ -6,7 +6,7 @@ from logitbank.analysis.drawing.static_data import figure_data
 from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs
 from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
 from logitbank.analysis.families.evaluation.figures import evaluation_figures
-from logitbank.analysis.families.fairness.cube import FairnessLabels
+from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
 from logitbank.analysis.families.fairness.summary import fairness_summary
 from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data

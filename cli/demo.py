@@ -4,14 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from logitbank.cli.screen.bank import part_progress
-from logitbank.cli.screen.tables import (
-    ExtractProgress,
-    TrainingProgress,
-    clean,
-    print_lines,
-    print_summary,
-    say,
-)
+from logitbank.cli.screen.run_progress import ExtractProgress, TrainingProgress
+from logitbank.cli.screen.tables import clean, print_lines, print_summary, say
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:

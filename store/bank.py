@@ -14,11 +14,11 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import checked, objects
 from logitbank.store.format import zarrays
+from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import (
     FORMAT_VERSION,
     VIEW,
     CheckpointId,
-    DepositSpec,
     Dtype,
     Json,
     Keep,

@@ -15,7 +15,8 @@ from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.spread import Spread
 from logitbank.errors import DamagedError
 from logitbank.store import Bank
-from logitbank.store.format.schema import CheckpointId, Keep, Layout
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import CheckpointId, Keep
 from tests.fakes import FakeBackend, InProcess
 from tests.run_driver import PROMPTS, extraction
 from tests.test_extract import write_series

@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 import logitbank
+from logitbank.analysis.debias.answers import answers, bias
 from logitbank.analysis.debias.compare import debias_compare, untrained
-from logitbank.analysis.debias.data import answers, bias, instances
+from logitbank.analysis.debias.data import instances
 from logitbank.analysis.debias.search import _summary, debias_search
 from logitbank.analysis.debias.study import debias_train
 from logitbank.analysis.debias.train import Training, train

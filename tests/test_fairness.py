@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats as reference
 
-from logitbank.analysis.families.fairness.cube import FairnessLabels
+from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
 from logitbank.analysis.frames.expressions import HALF_LN2
 from logitbank.errors import BankError, UsageError

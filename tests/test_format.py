@@ -386,7 +386,7 @@ def test_weights_example() -> None:
     assert EXAMPLES["weights-tensor-digest"] == digest(tensor)
     assert EXAMPLES["weights-digest"] == digest(f'[["a","{digest(tensor)}"]]')
     torch = pytest.importorskip("torch")
-    from logitbank.engine.weights.weights import ContentDigest
+    from logitbank.engine.weights.digests import ContentDigest
 
     content = ContentDigest()
     content.update("a", torch.tensor([[1.0], [-2.0]]))

@@ -152,9 +152,7 @@ def test_a_task_of_stereoset_has_its_own_figures_but_one_for_icat() -> None:
 
 
 def test_domains_are_drawn_for_both_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2
-    )  # it has few terms
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)  # it has few terms
     result = stereotypes()
     figure = checked(interactive_figures(result)["domains-both"])
     lms, ss = renderers(figure, "Line", role="line", group="gender")

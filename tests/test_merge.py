@@ -29,7 +29,7 @@ from logitbank.store import (
 )
 from logitbank.store.change import copying
 from logitbank.store.format import commits
-from logitbank.store.format.schema import BlockData
+from logitbank.store.format.layout import BlockData
 from tests.small_banks import (
     QUERY_SET,
     TOKENIZER,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from logitbank.engine.plan.pieces import Piece, Shard, pieces
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.errors import UsageError
-from logitbank.store.format.schema import CheckpointId, Keep, Layout
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import CheckpointId, Keep
 
 pytestmark = pytest.mark.numerical
 

@@ -3,7 +3,8 @@
 import polars as pl
 
 from logitbank.engine.plan.plan import fitting_levels, needed_blocks, place, placed
-from logitbank.store.format.schema import PROMPTS_SCHEMA, Keep, Layout, Query, QuerySet
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Keep, Query, QuerySet
 
 A, B, C = Query((1, 2), 1), Query((1, 3), 1), Query((2,), 0)
 

@@ -3,7 +3,8 @@
 import pytest
 
 from logitbank.cli.screen.run import ProgressLines
-from logitbank.cli.screen.tables import ExtractProgress, print_summary
+from logitbank.cli.screen.run_progress import ExtractProgress
+from logitbank.cli.screen.tables import print_summary
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -17,7 +18,8 @@ from logitbank.engine.workers.events import (
     Summary,
     WeightsLoaded,
 )
-from logitbank.store.format.schema import CheckpointId, Keep, Layout
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import CheckpointId, Keep
 
 LAYOUT = Layout.plan(queries=300, vocab=8, dtype="float32", keep=Keep("full"), block_rows=100)
 FIRST, SECOND, THIRD = (CheckpointId("tiny", step=step) for step in range(3))

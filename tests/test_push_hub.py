@@ -10,8 +10,9 @@ from logitbank.errors import BankError, BankFormatError, RemoteError, UsageError
 from logitbank.store import Bank, verify
 from logitbank.store.remote.remote import Remote
 from logitbank.store.sharing.card import card
-from logitbank.store.sharing.hub import HubDataset, Limits, assign
+from logitbank.store.sharing.hub import HubDataset
 from logitbank.store.sharing.selection import chosen
+from logitbank.store.sharing.spaces import Limits, assign
 from logitbank.store.sharing.transfer import _move, pull, push
 from tests.dataset_hub import TOKEN, DatasetHub
 from tests.small_banks import QUERY_SET, block_data, new_bank, prompt_table, spec

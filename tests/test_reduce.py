@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from logitbank.engine.workers.reduce import ReducingSink, batch_entries
 from logitbank.errors import EngineError
 from logitbank.store.deposits.reduce import BlockReducer, normalise, option_entries, top_entries
-from logitbank.store.format.schema import Keep, Layout, OptionTokens
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import Keep, OptionTokens
 
 pytestmark = pytest.mark.numerical
 

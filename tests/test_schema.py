@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 from logitbank.errors import UsageError
+from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import (
     CheckpointId,
     Keep,
-    Layout,
     OptionTokens,
     Query,
     QuerySet,

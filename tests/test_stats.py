@@ -2,14 +2,16 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from logitbank.analysis.stats.significance import (
-    benjamini_hochberg,
+from logitbank.analysis.stats.bootstrap import (
     bootstrap_means,
     cluster_counts,
     cluster_numbers,
+    percentile_interval,
+)
+from logitbank.analysis.stats.significance import (
+    benjamini_hochberg,
     mann_whitney,
     mean_present,
-    percentile_interval,
     rank_biserial,
     seed_mean,
     wilcoxon,

@@ -15,7 +15,7 @@ from logitbank.analysis.families.stereoset.files import read_gold, read_predicti
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
 from logitbank.analysis.families.stereoset.scores import LABELS
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
-from logitbank.analysis.stats.significance import cluster_counts
+from logitbank.analysis.stats.bootstrap import cluster_counts
 from logitbank.errors import UsageError
 from tests.stereoset_cases import EXAMPLES, Example, candidates, released
 
@@ -153,7 +153,7 @@ def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
 def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 1)
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 1)
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("term") == "guitarist").then(None).otherwise("value")
     )
@@ -191,7 +191,7 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
 def test_a_condition_like_plain_differs_by_zero_with_an_interval_of_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 1)
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 1)
     same = candidates(condition="prefix")
     row = only(stereoset(pl.concat([candidates(), same])).differences, domain="overall")
     names = [f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high")]
@@ -218,7 +218,7 @@ def test_fewer_than_ten_terms_have_no_interval() -> None:
 
 
 def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 3)
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 3)
     terms = {"a": (1.0, 0.0, -1.0), "b": (0.0, 1.0, -1.0), "c": (1.0, 0.0, 2.0)}
     rows: list[Example] = [(name, "gender", values) for name, values in terms.items()]
     row = only(stereoset(candidates(rows), bootstrap=400).scores, domain="overall")

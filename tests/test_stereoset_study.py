@@ -280,7 +280,7 @@ def terms(example: Example, count: int = 4) -> list[Example]:
 def test_sentences_say_what_is_preferred_only_where_the_interval_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
     for examples, said in (
         (terms(PRO), "ss 100.0 [100.0 to 100.0], over 4 examples of 4 terms; stereotypes are"),
         (terms(ANTI), "ss 0.0 [0.0 to 0.0], over 4 examples of 4 terms; anti-stereotypes are"),
@@ -361,9 +361,7 @@ def trained() -> StereoSet:
         for task in ("intrasentence", "intersentence")
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2
-        )  # it has four terms
+        patch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)  # it has four terms
         return stereoset(pl.concat(frames), bootstrap=50)
 
 

@@ -21,7 +21,8 @@ from logitbank.engine.workers.events import (
 )
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
-from logitbank.store.format.schema import CheckpointId, Keep, Layout
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import CheckpointId, Keep
 
 CHECKPOINT = CheckpointId("tiny", step=0)
 LAYOUT = Layout.plan(queries=30, vocab=8, dtype="float32", keep=Keep("full"), block_rows=10)

@@ -274,7 +274,7 @@ def test_three_attributes_and_three_subjects_have_no_interval(bank: Bank) -> Non
 def test_intervals_resample_attributes_and_for_mu_subjects(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
     scan = bank.scan("unqover-nationality", steps=8)
     found = unqover(scan, bootstrap=2000)
     rows = questions("nationality")

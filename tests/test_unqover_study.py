@@ -44,7 +44,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(bank: Path) -> Unqover:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2
+            "logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2
         )  # it has three attributes
         return unqover_study([bank], bootstrap=50).result
 
@@ -82,7 +82,7 @@ def test_sentences_have_the_numbers_of_the_last_checkpoint(bank: Path) -> None:
 def test_sentences_have_intervals_subjects_attributes_and_splits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.significance.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
     path = make_bank(tmp_path / "b.zarr", steps=[8])
     study = unqover_study([path], topk=12, bootstrap=200)
     text = " ".join(study.summary)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from logitbank.engine.weights.weights import ContentDigest, stream_weights, weight_files
+from logitbank.engine.weights.digests import ContentDigest
+from logitbank.engine.weights.weights import stream_weights, weight_files
 from logitbank.errors import WeightsError
 
 TENSORS = {

@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from logitbank.analysis.debias.data import SIGNS, Answers, Instances, answers
+from logitbank.analysis.debias.answers import SIGNS, Answers, answers
+from logitbank.analysis.debias.data import Instances
 from logitbank.store.filter.filters import Filter
 
 Objective = Literal["published", "direct"]

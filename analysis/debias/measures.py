@@ -3,7 +3,8 @@
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.debias.data import Instances, answers, bias
+from logitbank.analysis.debias.answers import answers, bias
+from logitbank.analysis.debias.data import Instances
 from logitbank.analysis.families.unqover.measures import (
     grid_of,
     model_level,

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.debias.answers import answers
 from logitbank.analysis.debias.compare import INTRA
-from logitbank.analysis.debias.data import Instances, answers, instances
+from logitbank.analysis.debias.data import Instances, instances
 from logitbank.analysis.debias.figures import search_figure
 from logitbank.analysis.debias.measures import measured, measured_probabilities
 from logitbank.analysis.debias.study import about_of

@@ -26,7 +26,7 @@ from logitbank.analysis.drawing.paper import (
 from logitbank.analysis.drawing.static_data import figure_data
 from logitbank.analysis.families.evaluation.figure_data import Evaluation
 from logitbank.analysis.families.evaluation.figures import evaluation_figures
-from logitbank.analysis.families.fairness.cube import FairnessLabels
+from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fluctuation.figures import fluctuation_figures
 from logitbank.analysis.families.fluctuation.metric import Fluctuation

@@ -5,7 +5,8 @@ from itertools import combinations
 
 from logitbank.errors import UsageError
 from logitbank.store import Readable
-from logitbank.store.deposits.tables import changed_prompt, prompt_files
+from logitbank.store.deposits.prompt_checks import changed_prompt
+from logitbank.store.deposits.tables import prompt_files
 
 
 def check_same_prompts(banks: Sequence[Readable], prompts: str) -> None:

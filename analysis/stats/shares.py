@@ -5,7 +5,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.significance import FEWEST_CLUSTERS, Interval, with_enough
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, with_enough
 from logitbank.wording import counted
 
 Z95 = 1.959963984540054

@@ -14,14 +14,7 @@ from logitbank.analysis.frames.expressions import Floats
 
 SIGNIFICANCE = 0.01
 """Level of the published test."""
-FEWEST_CLUSTERS = 10
-"""Clusters (sentences, terms, pairs, examples) below which nothing is given an interval.
 
-Percentiles of resamples are too narrow for few clusters: from two sentences they gave 0.852 [0.851
-to 0.853]. That ten are enough is a convention; Cameron, Gelbach and Miller 2008 begin with five to
-thirty and find rejections too frequent there."""
-
-_COLUMNS = 16
 
 Missing = Literal["propagate", "omit"]
 
@@ -44,13 +37,6 @@ class SeedMean(NamedTuple):
     mean: Floats
     sd: Floats
     seeds: NDArray[np.int64]
-
-
-class Interval(NamedTuple):
-    """Percentile interval, each (c,)."""
-
-    low: Floats
-    high: Floats
 
 
 def mean_present(values: ArrayLike, axis: int) -> Floats:
@@ -207,102 +193,6 @@ def benjamini_hochberg(p: ArrayLike) -> Floats:
     if tested.any():
         values[tested] = stats.false_discovery_control(values[tested])
     return values
-
-
-def cluster_counts(clusters: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
-    """How often each prompt counts in each bootstrap resample of its cluster.
-
-    Clusters are drawn with replacement, as many as there are; a prompt counts as often as its
-    cluster was drawn. `clusters` is (p,) with values 0..k-1; the result is (b, p) float64. The
-    same seed gives the same counts.
-
-    >>> counts = cluster_counts(np.array([0, 0, 1]), resamples=4, seed=0)
-    >>> bool((counts[:, 0] == counts[:, 1]).all()), set(counts[:, [0, 2]].sum(1).tolist())
-    (True, {2.0})
-    """
-    k = int(clusters.max(initial=-1)) + 1
-    if k == 0:
-        return np.zeros((resamples, 0))
-    draws = np.random.default_rng(seed).multinomial(k, np.full(k, 1 / k), size=resamples)
-    return draws[:, clusters].astype(np.float64)
-
-
-def bootstrap_means(values: Floats, counts: Floats) -> Floats:
-    """Mean over seeds of the mean over prompts, in every resample.
-
-    `values` is (c, s, p) with NaN for a missing observation, `counts` (b, p) from
-    `cluster_counts`; the result is (b, c), NaN where a resample drew no observation. What a
-    checkpoint gets does not depend on what others lack.
-    """
-    missing = np.isnan(values)
-    partial = missing.any(axis=(1, 2))
-    if partial.any() and not partial.all():
-        means = np.empty((len(counts), len(values)))
-        for own in (partial, ~partial):
-            means[:, own] = bootstrap_means(values[own], counts)
-        return means
-    if not partial.any():
-        # Every seed has the same denominators, so the seeds may be averaged first.
-        values = values.mean(axis=1, keepdims=True)
-        totals = counts.sum(axis=1)[:, None, None]
-    else:
-        totals = _weighted_sums(counts, (~missing).astype(np.float64))
-        values = np.where(missing, 0.0, values)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = _weighted_sums(counts, values) / totals
-    return mean_present(means, axis=2)
-
-
-def _weighted_sums(counts: Floats, values: Floats) -> Floats:
-    """(b, p) and (c, s, p) to (b, c, s).
-
-    BLAS adds in another order where a matrix has few columns, so they are made many: a checkpoint
-    has the same sums, to the last bit, beside one other as beside a hundred.
-    """
-    c, s, p = values.shape
-    columns = np.zeros((p, -(-c * s // _COLUMNS) * _COLUMNS))
-    columns[:, : c * s] = values.reshape(c * s, p).T
-    return (counts @ columns)[:, : c * s].reshape(len(counts), c, s)
-
-
-def percentile_interval(draws: Floats, *, clusters: ArrayLike, level: float = 0.95) -> Interval:
-    """Central interval of bootstrap draws (b, c), NaN where they resample too few clusters.
-
-    `clusters`, () or (c,), are the pieces of data that were resampled; see `with_enough`.
-    """
-    return with_enough(central_interval(draws, level=level), clusters)
-
-
-def central_interval(draws: Floats, *, level: float = 0.95) -> Interval:
-    """Central interval of draws (b, c) of anything; draws without a value are left out."""
-    bounds = [(1 - level) / 2, (1 + level) / 2]
-    if draws.shape[0] == 0:
-        return Interval(*np.full((2, draws.shape[1]), np.nan))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a checkpoint with no value at all
-        quantile = np.nanquantile if np.isnan(draws).any() else np.quantile
-        return Interval(*quantile(draws, bounds, axis=0))
-
-
-def with_enough(interval: Interval, clusters: ArrayLike) -> Interval:
-    """The interval (c,), NaN where it rests on fewer than `FEWEST_CLUSTERS` clusters.
-
-    >>> with_enough(Interval(np.zeros(2), np.ones(2)), [9, 10]).high.tolist()
-    [nan, 1.0]
-    """
-    few = np.asarray(clusters) < FEWEST_CLUSTERS
-    return Interval(np.where(few, np.nan, interval.low), np.where(few, np.nan, interval.high))
-
-
-def cluster_numbers(values: Floats, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Clusters that have an observation, (c,): `values` is (c, s, p) with NaN where there is none.
-
-    >>> values = np.array([[[1.0, 2.0, 3.0]], [[1.0, 2.0, np.nan]]])
-    >>> cluster_numbers(values, np.array([0, 0, 1])).tolist()
-    [2, 1]
-    """
-    present: NDArray[np.bool_] = np.logical_not(np.isnan(values)).any(axis=1)
-    return np.array([len(np.unique(clusters[own])) for own in present], np.int64)
 
 
 def rank_biserial(effect: ArrayLike) -> Floats:

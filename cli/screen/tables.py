@@ -4,8 +4,6 @@ import json
 import logging
 import re
 import sys
-import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -13,29 +11,19 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
 from logitbank.cli.plain import CONTROL, ONE_LINE
 from logitbank.cli.screen.brief import BRIEF
-from logitbank.cli.screen.run import ProgressLines, account, forecast, planned
+from logitbank.cli.screen.run import account, forecast
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
     import polars as pl
 
     from logitbank.analysis.results.study import Study
-    from logitbank.engine.workers.events import Event, Planned, Summary
-    from logitbank.store.format.schema import CheckpointId
+    from logitbank.engine.workers.events import Summary
 
 # No emoji: a prompt's ":cat:" is shown as it is written.
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
@@ -158,101 +146,6 @@ def _text(value: Any) -> str:
     return str(value).translate(ONE_LINE)
 
 
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        rate = f"{task.finished_speed or task.speed or 0:,.0f} prompts/s"
-        return Text(rate + task.fields.get("more", ""), style="cyan")
-
-
-class ExtractProgress:
-    """Follows an extraction's events: a bar on a terminal, elsewhere lines."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            _Rate(),
-            TimeRemainingColumn(),
-            console=err,
-            disable=not err.is_interactive,
-        )
-        self._committed = self._tokens = self._bytes = self._done = self._checkpoints = 0
-        self._began = 0.0
-        self._pending: Counter[CheckpointId] = Counter()
-        self._lines = ProgressLines(lambda line: say(clean(line)))
-
-    def __enter__(self) -> "ExtractProgress":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, event: "Event") -> None:
-        from logitbank.engine.workers import events
-
-        if not err.is_interactive:
-            self._lines(event)
-        match event:
-            case events.Planned():
-                self._plan(event)
-            case events.CheckpointStarted(checkpoint=checkpoint):
-                self._say(f"{checkpoint}: loading")
-            case events.WeightsLoaded(checkpoint=checkpoint):
-                self._forget(checkpoint)  # of a worker that died and was replaced
-                self._say(f"{checkpoint}")
-            case events.RowsScored(checkpoint=checkpoint, rows=rows, tokens=tokens):
-                self._tokens += tokens
-                self._count(checkpoint, pending=rows)
-            case events.BlockCommitted(checkpoint=checkpoint, rows=rows, bytes=size):
-                self._bytes += size
-                self._count(checkpoint, committed=rows, pending=-rows)
-            case events.CheckpointDone(checkpoint=checkpoint):
-                self._done += 1
-                self._forget(checkpoint)
-            case events.CheckpointFailed(checkpoint=checkpoint, message=message):
-                self._forget(checkpoint)
-                if not err.is_interactive:
-                    return
-                self._progress.print(f"[red]failed[/red] {clean(message)}")
-            case events.Note(text=text):
-                self._progress.print(f"[yellow]note[/yellow] {clean(text)}")
-
-    def _count(self, checkpoint: "CheckpointId", *, committed: int = 0, pending: int = 0) -> None:
-        """Rows that are durable, and those that are scored and may still be lost."""
-        self._committed += committed
-        self._pending[checkpoint] = max(0, self._pending[checkpoint] + pending)
-        completed = self._committed + self._pending.total()
-        self._progress.update(self._task, completed=completed, more=self._more())
-
-    def _more(self) -> str:
-        """Tokens a second since the first were scored, and what is written, before compression."""
-        from logitbank.wording import readable_bytes
-
-        now = time.monotonic()
-        self._began = self._began or now
-        rate = self._tokens / (now - self._began) if now > self._began else 0
-        return f", {rate:,.0f} tokens/s, {readable_bytes(self._bytes)}"
-
-    def _forget(self, checkpoint: "CheckpointId") -> None:
-        """Rows that were scored and lost, as when a worker died."""
-        self._count(checkpoint, pending=-self._pending[checkpoint])
-
-    def _plan(self, event: "Planned") -> None:
-        plan = event.plan
-        self._progress.print(planned(plan, event.engine))
-        for note in event.notes:
-            self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
-        self._checkpoints = len(plan.to_run)
-        self._task = self._progress.add_task("starting the engine", total=plan.rows or 1)
-
-    def _say(self, text: str) -> None:
-        text = f"{self._done + 1}/{self._checkpoints} {text}"
-        self._progress.update(self._task, description=clean(text))
-
-
 def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     """What an extraction did, and what to do next."""
     if dry_run:
@@ -329,32 +222,6 @@ def _wrapped(text: Text, width: int) -> Iterator[Text]:
 
 def _were(number: int) -> str:
     return "was" if number == 1 else "were"
-
-
-class TrainingProgress:
-    """A bar for training steps on a terminal, silence elsewhere."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("training"),
-            BarColumn(),
-            TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
-            TimeRemainingColumn(),
-            console=err,
-            disable=not err.is_interactive,
-        )
-
-    def __enter__(self) -> "TrainingProgress":
-        self._progress.start()
-        self._task = self._progress.add_task("training", total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, step: int, total: int) -> None:
-        self._progress.update(self._task, completed=step, total=total)
 
 
 def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:

@@ -10,7 +10,8 @@ from typing import Self
 
 from logitbank.engine.weights.weights import weight_files
 from logitbank.errors import WeightsError
-from logitbank.store.format.schema import MAX_BLOCK_ROWS, Query
+from logitbank.store.format.layout import MAX_BLOCK_ROWS
+from logitbank.store.format.schema import Query
 
 BLOCK_S = 30.0
 """What is lost with a worker: the block at hand, and the one that is being written."""

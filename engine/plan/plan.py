@@ -5,15 +5,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.store.format.schema import (
-    PROMPTS_SCHEMA,
-    CheckpointId,
-    Dtype,
-    Keep,
-    Layout,
-    Query,
-    QuerySet,
-)
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Dtype, Keep, Query, QuerySet
 
 # Levels offered when a plan does not fit the disk, from the largest.
 _SMALLER: tuple[tuple[str, Dtype], ...] = (

@@ -34,7 +34,8 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, Deposit
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Keep, Layout, QuerySet
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Dtype, Keep, QuerySet
 from logitbank.wording import readable_bytes
 
 

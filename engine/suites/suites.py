@@ -14,7 +14,7 @@ from pathlib import Path
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.suites.catalogue import KnownSuite, known_suites
 from logitbank.engine.suites.folders import scan_folder
-from logitbank.engine.weights.weights import sample_digest
+from logitbank.engine.weights.digests import sample_digest
 from logitbank.errors import SuiteError
 from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.store.steps import StepSelector, parse_name, parse_steps, run_seed

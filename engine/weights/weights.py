@@ -3,10 +3,9 @@
 It knows file formats and no model. No file is ever unpickled by running what it holds.
 """
 
-import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,69 +145,6 @@ def tensor_shapes(folder: Path, *, legacy_weights: bool = False) -> dict[str, tu
         else:
             shapes |= {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
     return shapes
-
-
-def sample_digest(folder: Path) -> str | None:
-    """16 hex digits by which other weights are told apart without reading them all.
-
-    SHA-256 of the weight files' names, sizes and 16 evenly spaced pieces of 4 KiB; it is that of
-    any copy of the files. None where the folder holds no weights.
-    """
-    try:
-        files = weight_files(folder, legacy_weights=True)
-    except WeightsError:
-        return None
-    total = hashlib.sha256()
-    for path in files:
-        size = path.stat().st_size
-        total.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            for i in range(16):
-                file.seek(i * max(0, size - 4096) // 15)
-                total.update(file.read(4096))
-    return total.hexdigest()[:16]
-
-
-class ContentDigest:
-    """SHA-256 of what tensors hold, whatever files they came in and in whatever order.
-
-    Each tensor's digest is over its dtype, shape and raw little-endian bytes; the whole is over
-    the sorted names and digests. Two checkpoints with equal digests have equal weights.
-    """
-
-    def __init__(self) -> None:
-        self._digests: dict[str, str] = {}
-
-    def update(self, name: str, tensor: "torch.Tensor") -> None:
-        """Add one tensor; contiguous CPU memory is hashed where it lies.
-
-        Raises
-        ------
-        WeightsError
-            The name was added before.
-        """
-        if name in self._digests:
-            raise WeightsError(f"tensor {name!r} came twice; a checkpoint holds each name once")
-        import torch
-
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        digest = hashlib.sha256(f"{dtype} {list(tensor.shape)}\n".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
-        self._digests[name] = digest.hexdigest()
-
-    def watch(
-        self, weights: "Iterable[tuple[str, torch.Tensor]]"
-    ) -> "Iterator[tuple[str, torch.Tensor]]":
-        """Pass tensors on and add each."""
-        for name, tensor in weights:
-            self.update(name, tensor)
-            yield name, tensor
-
-    def hexdigest(self) -> str:
-        """64 hex digits for the tensors added so far."""
-        text = json.dumps(sorted(self._digests.items()), separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_index(path: Path) -> dict[str, str]:

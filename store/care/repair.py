@@ -19,14 +19,15 @@ from logitbank.errors import LogitbankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage
 from logitbank.store.deposits import tables
-from logitbank.store.deposits.deposit import Deposit, read_scores
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.score_parts import read_scores
 from logitbank.store.deposits.writer import (
     DepositWriter,
     move_into_place,
     remove_sealed_parts,
     write_scores,
 )
-from logitbank.store.files import objects
+from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.filter.view import open_unfiltered
 from logitbank.store.format import commits, zarrays
@@ -125,7 +126,7 @@ def _repair_deposit(
     deposit = Deposit.open(root, folder)
     state = deposit.state()
     restored = []
-    with objects.locked(path / ".lock"):
+    with locks.locked(path / ".lock"):
         remove_dead_staging(path)
         for name, data in zarrays.array_metadata(deposit.layout).items():
             if f"{name}/zarr.json" in inside:

@@ -13,7 +13,7 @@ from logitbank.store.change.overlap import conflict, own_scores
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, remove_sealed_parts, write_scores
-from logitbank.store.files import objects
+from logitbank.store.files import locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
@@ -30,7 +30,7 @@ def adopt(root: Path, addition: Addition, copied: Copied) -> None:
     deposit = places.create(root, addition.folder, metadata)
     if compared(deposit.spec) != compared(source.spec):  # made since the plan
         raise conflict(deposit, source, "the latter was made meanwhile, of something else")
-    with objects.locked(deposit.path / ".lock"):
+    with locks.locked(deposit.path / ".lock"):
         remove_dead_staging(deposit.path)
         staging = Staging(deposit.path)
     try:
@@ -48,7 +48,7 @@ def adopt(root: Path, addition: Addition, copied: Copied) -> None:
 def _whole(deposit: Deposit, addition: Addition, staging: Path, copied: Copied) -> None:
     content = seal_of(addition.source)
     staged = _stage(addition, list(addition.objects), staging, copied)
-    with objects.locked(deposit.path / ".lock"):
+    with locks.locked(deposit.path / ".lock"):
         if not deposit.sealed:
             move_into_place(deposit.path, staged)
             objects.write_new(deposit.path / "commits" / f"{SEAL}.json", content)
@@ -73,7 +73,7 @@ def adopt_block(
         made[part] = objects.settle(staged[part])
     if name == SEAL or addition.folder != commits.folder_of(source.path):
         content = _commit_again(deposit, block, made, commits.read(source.path, name))
-    with objects.locked(deposit.path / ".lock"):
+    with locks.locked(deposit.path / ".lock"):
         if block not in deposit.committed():
             move_into_place(deposit.path, staged)
             objects.write_new(deposit.path / "commits" / f"{block}.json", content)
@@ -94,7 +94,7 @@ def _options(
 ) -> None:
     content = options_commit_of(addition.source, name)
     staged = _stage(addition, [f"scores/{name}.parquet"], staging, copied)
-    with objects.locked(deposit.path / ".lock"):
+    with locks.locked(deposit.path / ".lock"):
         if name not in deposit.state().options:
             move_into_place(deposit.path, staged)
             objects.write_new(deposit.path / "commits" / f"{name}.json", content)

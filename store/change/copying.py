@@ -7,6 +7,7 @@ that the format does not name, and nothing is believed that is not recomputed.
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import tables
-from logitbank.store.deposits.deposit import VERIFY
+from logitbank.store.deposits import prompt_checks, tables
+from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.remote import mirror
@@ -110,7 +111,7 @@ def _add_prompts(
     table = _prompts(bank, file)
     for other, stored in known:
         try:
-            tables.check_unchanged(file.name, table, stored)
+            prompt_checks.check_unchanged(file.name, table, stored)
         except UsageError as error:
             raise BankError(
                 f"{file.path} cannot be joined with {other}: {error}. Nothing was copied"
@@ -125,7 +126,7 @@ def _prompts(bank: Bank, file: tables.PromptFile) -> pl.DataFrame:
     tables.require_sound(file.path)
     try:
         table = tables.prompts_in(file.path)
-        tables.check_prompts(bank.path, table)
+        prompt_checks.check_prompts(table, partial(tables.query_count, bank.path))
     except (DamagedError, UsageError) as error:
         raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error
     return table

@@ -20,7 +20,7 @@ from logitbank.store.change.rescore import rescore
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
 from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.files import objects
+from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import remove_dead_staging
 from logitbank.store.format.about import FIELDS, own_fields
 
@@ -125,7 +125,7 @@ def _tidy(target: Bank) -> None:
     for folder in deposit_folders(target.path):
         deposit = target.path / folder
         folders |= {p for p in deposit.parents if p.is_relative_to(target.path)}
-        with suppress(FileNotFoundError), objects.locked(deposit / ".lock"):
+        with suppress(FileNotFoundError), locks.locked(deposit / ".lock"):
             remove_dead_staging(deposit)
     for place in folders:
         objects.remove_dead_files(place)

@@ -10,7 +10,7 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, write_scores
-from logitbank.store.files import objects
+from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
@@ -46,7 +46,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     if _name(options) in deposit.state().options:
         return
     scores = option_scores(deposit, options)
-    with objects.locked(deposit.path / ".lock"):
+    with locks.locked(deposit.path / ".lock"):
         _publish(deposit, options, scores)
 
 
@@ -64,7 +64,7 @@ def rescore_lacking(root: Path, deposit: Deposit) -> None:
     if lacking_options(root, deposit) is None:
         return
     mirror.require_own(deposit.path)
-    with objects.locked(deposit.path / ".lock"):
+    with locks.locked(deposit.path / ".lock"):
         if (options := lacking_options(root, deposit)) is not None:
             _check(deposit, options)
             _publish(deposit, options, option_scores(deposit, options))

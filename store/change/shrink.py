@@ -22,16 +22,8 @@ from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields
-from logitbank.store.format.schema import (
-    SCORES_SCHEMA,
-    BlockData,
-    DepositSpec,
-    Dtype,
-    Json,
-    Keep,
-    Layout,
-    OptionTokens,
-)
+from logitbank.store.format.layout import BlockData, DepositSpec, Layout
+from logitbank.store.format.schema import SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
 
 _KEY = ("query", "kind", "token")
 

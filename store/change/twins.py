@@ -11,11 +11,12 @@ from logitbank.store.change.adopt import adopt_block
 from logitbank.store.change.merge_plan import Addition
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import objects
+from logitbank.store.files import locks
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.commits import SEAL, Committed
-from logitbank.store.format.schema import DepositSpec, Json
+from logitbank.store.format.layout import DepositSpec
+from logitbank.store.format.schema import Json
 
 COPIED = "copied_from"
 _OWN = frozenset(
@@ -62,7 +63,7 @@ class Copier:
 
     def __init__(self, deposit: Deposit, twin: Deposit) -> None:
         self._deposit, self._twin = deposit, twin
-        with objects.locked(deposit.path / ".lock"):
+        with locks.locked(deposit.path / ".lock"):
             remove_dead_staging(deposit.path)
             self._staging = Staging(deposit.path)
 

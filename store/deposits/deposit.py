@@ -19,14 +19,16 @@ from logitbank.errors import (
 )
 from logitbank.store.deposits.normalised import normalised as sum_to_one
 from logitbank.store.deposits.rows import LocalShards, Shards, check_sizes, read_rows
+from logitbank.store.deposits.score_parts import VERIFY, one_per_token, read_scores, scan_scores
 from logitbank.store.files import checked as checking
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import from_attributes
 from logitbank.store.format.commits import SEAL, Committed
+from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
-from logitbank.store.format.schema import SCORES_SCHEMA, CheckpointId, DepositSpec, Layout
+from logitbank.store.format.schema import SCORES_SCHEMA, CheckpointId
 from logitbank.store.format.zarrays import ATTRIBUTES
 from logitbank.store.remote import mirror
 
@@ -277,10 +279,10 @@ class Deposit:
         if state.sealed:
             mirror.ensure_here(*parts)
             checking.require(parts)
-            scan = pl.concat([_scan_scores(part, checked=checked) for part in parts])
+            scan = pl.concat([scan_scores(part, checked=checked) for part in parts])
         else:  # read now: a seal may remove these parts before the frame is collected
             scan = pl.concat([read_scores(part, parts[part]) for part in parts]).lazy()
-        return _one_per_token(scan) if state.options else scan
+        return one_per_token(scan) if state.options else scan
 
     def vouched_scores(self, state: Committed) -> dict[Path, Digest]:
         """The files with scores, with the digests that they were committed with.
@@ -321,9 +323,6 @@ class Deposit:
         return f"{self.checkpoint}, {self.query_set}"
 
 
-VERIFY = "run `logitbank verify`"
-
-
 def read_attributes(deposit: Path) -> dict[str, Any]:
     """The attributes in a deposit's folder, as they are now.
 
@@ -357,52 +356,6 @@ def check_scores(deposits: Iterable[Deposit]) -> bool:
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
         return False
     return True
-
-
-def _scan_scores(part: Path, *, checked: bool) -> pl.LazyFrame:
-    """A part as it is read later; other writers may have left `kind` a plain string.
-
-    Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
-    """
-    frame = pl.scan_parquet(part, glob=False)
-    try:
-        if not checked:
-            check_rows(part)
-        if frame.collect_schema() == SCORES_SCHEMA:
-            return frame
-        cast = frame.select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
-        cast.collect_schema()
-    except PARQUET_ERRORS as error:
-        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
-    return cast
-
-
-def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
-    """A scores part, read now.
-
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is not what was committed, or no such table.
-    """
-    mirror.ensure_here(part)
-    checking.require({part: expected})
-    try:
-        check_rows(part)
-        return pl.read_parquet(part, glob=False).select(
-            pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
-        )
-    except PARQUET_ERRORS as error:
-        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
-
-
-def _one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
-    """Of a token that is in several parts, the exact row."""
-    return scores.sort("exact", descending=True, maintain_order=True).unique(
-        ["query", "kind", "token"], keep="first", maintain_order=True
-    )
 
 
 def _shard_digest(listed: Mapping[str, Digest], block: int, deposit: Path) -> Digest:

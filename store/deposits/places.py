@@ -8,11 +8,12 @@ from pathlib import Path
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.deposits import tables
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import objects
+from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import any_staging, remove_dead_staging
 from logitbank.store.format import zarrays
 from logitbank.store.format.attributes import QUERY_SET, check_same, to_attributes
-from logitbank.store.format.schema import CheckpointId, DepositSpec
+from logitbank.store.format.layout import DepositSpec
+from logitbank.store.format.schema import CheckpointId
 
 TABLE_FOLDERS = ("prompts", "queries")
 
@@ -82,7 +83,7 @@ def _abandoned(deposit: Deposit) -> bool:
     """Remove a deposit in which nobody has committed anything, or is about to."""
     gone = deposit.path.with_name(f".gone-{uuid.uuid4().hex}")
     try:
-        with objects.locked(deposit.path / ".lock"):
+        with locks.locked(deposit.path / ".lock"):
             remove_dead_staging(deposit.path)
             if deposit.committed() or any_staging(deposit.path):
                 return False
@@ -131,7 +132,7 @@ def create(root: Path, folder: str, metadata: bytes) -> Deposit:
         for parent in list(path.relative_to(root).parents)[:-1]:
             if not (root / parent / "zarr.json").exists():
                 objects.write_new(root / parent / "zarr.json", zarrays.GROUP)
-        with objects.locked(path / ".lock"):
+        with locks.locked(path / ".lock"):
             _refuse_orphans(path)
             objects.write_new(path / "zarr.json", metadata)
             deposit = Deposit.open(root, folder)

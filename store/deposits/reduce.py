@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import EngineError
-from logitbank.store.format.schema import SCORES_SCHEMA, BlockData, Layout, OptionTokens
+from logitbank.store.format.layout import BlockData, Layout
+from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens
 
 NOT_FINITE = (
     "check the checkpoint's weights, or use --compute-dtype float32 where it is a lower one"

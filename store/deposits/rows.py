@@ -23,7 +23,7 @@ from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format.block import finite_rows
-from logitbank.store.format.schema import Layout
+from logitbank.store.format.layout import Layout
 from logitbank.store.format.shards import Shard, decode, index_offset, shard
 
 

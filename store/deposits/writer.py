@@ -16,13 +16,15 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError
-from logitbank.store.deposits.deposit import Deposit, read_attributes, read_scores
-from logitbank.store.files import objects
+from logitbank.store.deposits.deposit import Deposit, read_attributes
+from logitbank.store.deposits.score_parts import read_scores
+from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.block import check_block
 from logitbank.store.format.commits import SEAL, Committed
-from logitbank.store.format.schema import BlockData, Json, Layout
+from logitbank.store.format.layout import BlockData, Layout
+from logitbank.store.format.schema import Json
 
 _ORDER = ("query", "kind", "rank", "token")
 
@@ -93,7 +95,7 @@ class DepositWriter:
             return
         with (
             objects.naming_full_disk(self.deposit.path, 2**20),
-            objects.locked(self.deposit.path / ".lock"),
+            locks.locked(self.deposit.path / ".lock"),
         ):
             remove_dead_staging(self.deposit.path, keep=self._staging)
             state = self.deposit.state()
@@ -125,7 +127,7 @@ class DepositWriter:
     def _open_staging(self) -> Staging:
         if self._staging is None:
             try:
-                with objects.locked(self.deposit.path / ".lock"):
+                with locks.locked(self.deposit.path / ".lock"):
                     self._check_own()  # from here on it cannot give way
                     remove_dead_staging(self.deposit.path)
                     self._staging = Staging(self.deposit.path)
@@ -158,7 +160,7 @@ class DepositWriter:
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
         digests = {path: objects.settle(file) for path, file in staged.items()}
         path = self.deposit.path
-        with objects.locked(path / ".lock"):
+        with locks.locked(path / ".lock"):
             if block in self.deposit.committed():
                 return False
             move_into_place(path, staged)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.errors import BankError, DamagedError, DiskSpaceError, UsageError
+from logitbank.store.files.locks import NO_LOCKS, is_current, try_lock
 
 SELF_DIGEST = "sha256"
 MAX_JSON = 2**28
 """Bytes of a document. A seal over the largest number of blocks has 160 MB."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -216,9 +216,9 @@ def _own(handle: int, path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise
-    return _is_current(handle, path)
+    return is_current(handle, path)
 
 
 def remove_dead_files(folder: Path) -> None:
@@ -251,55 +251,6 @@ def write_new(path: Path, data: bytes) -> bool:
             file.rename(path)
         sync(path.parent)
         return True
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock that the file `path` stands for; the file exists only meanwhile."""
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        try:
-            _flock(handle, path)
-            # The holder before us removed the file: what we hold is no longer the lock.
-            if _is_current(handle, path):
-                try:
-                    yield
-                finally:
-                    if _is_current(handle, path):  # its folder may have been moved
-                        path.unlink(missing_ok=True)
-                return
-        finally:
-            os.close(handle)
-
-
-def _flock(handle: int, path: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        raise BankError(
-            f"the file system of {path.parent} has no file locks ({error.strerror}); write the bank"
-            " on one that has them (on Lustre: mount option flock) and copy it afterwards"
-        ) from error
-
-
-def _is_current(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
-
-
-def try_lock(path: Path, *, create: bool) -> int | None:
-    """Lock the file without waiting: a handle to close, or None if another process holds it."""
-    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
 
 
 def holds_something(path: Path) -> bool:

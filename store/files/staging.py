@@ -5,7 +5,7 @@ import shutil
 import uuid
 from pathlib import Path
 
-from logitbank.store.files import objects
+from logitbank.store.files import locks
 
 _PREFIX = ".staging-"
 
@@ -16,7 +16,7 @@ class Staging:
     def __init__(self, deposit: Path) -> None:
         self.path = deposit / f"{_PREFIX}{uuid.uuid4().hex}"
         self.path.mkdir()
-        handle = objects.try_lock(self.path / "owner", create=True)
+        handle = locks.try_lock(self.path / "owner", create=True)
         assert handle is not None, "a new file is locked by nobody"
         self._owner = handle
 
@@ -39,7 +39,7 @@ def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
             continue
         owner = folder / "owner"
         try:
-            handle = objects.try_lock(owner, create=False)
+            handle = locks.try_lock(owner, create=False)
         except FileNotFoundError:  # killed before it made the file, or just removing the folder
             shutil.rmtree(folder, ignore_errors=True)
             continue

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import DamagedError, KeepLevelError, UsageError
-from logitbank.store.deposits.deposit import VERIFY, Deposit
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.filter.filtering import Listed
 
 _ROWS = 1024

@@ -5,33 +5,23 @@ and every analysis take it like a bank; nothing writes into it.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-import polars as pl
-from numpy.typing import ArrayLike, DTypeLike
-from polars.io.plugins import register_io_source
-
-from logitbank.errors import BankFormatError, DamagedError, UsageError
+from logitbank.errors import BankFormatError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.deposits import places, tables
-from logitbank.store.deposits.deposit import VERIFY, Deposit
+from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.filter import view_files
-from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
+from logitbank.store.filter.deposit import FilteredDeposit
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.top import Top, first_entries, top
 from logitbank.store.filter.view_files import ViewDocument
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, VIEW, CheckpointId
+from logitbank.store.format.schema import VIEW, CheckpointId
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
-
-_SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
-_COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
 def open_bank(path: str | Path | Readable) -> Readable:
@@ -184,143 +174,6 @@ class View(Readable):
 
     def _as_stored(self, deposits: Sequence[Deposit]) -> Sequence[Deposit]:
         return [d.unfiltered for d in deposits if isinstance(d, FilteredDeposit)]
-
-
-@dataclass(frozen=True)
-class FilteredDeposit(Deposit):
-    """A deposit through a filter."""
-
-    by: Filter = field(kw_only=True)
-    unfiltered: Deposit = field(kw_only=True)
-
-    def scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        """As a deposit's; of the highest entries, the filter's k."""
-        return self._lazily(partial(self._filtered, checked, ("option", "top")))
-
-    def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        return self._lazily(partial(self._filtered, checked, ("option",)))
-
-    def stored_logprobs(
-        self,
-        rows: ArrayLike | None = None,
-        tokens: ArrayLike | None = None,
-        *,
-        dtype: DTypeLike | None = None,
-    ) -> np.ndarray:
-        """As a deposit's, as they look through the filter: float32 if no dtype is named."""
-        values = self.unfiltered.logprobs(rows, tokens)
-        if self._passes:
-            return values.astype(dtype or np.float32, copy=False)
-        if self.by.mode == "truncate":
-            values[:] = -np.inf
-        if len(self._top.rows) < self.rows_committed:
-            del self.__dict__["_top"]  # more were committed since
-        at = self._places(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
-        asked = np.arange(self.layout.vocab) if tokens is None else np.asarray(tokens, np.int64)
-        columns = np.full(self.layout.vocab, -1)
-        columns[asked] = np.arange(len(asked))
-        listed = self._top.listed
-        listed = listed._replace(
-            tokens=listed.tokens[at], logits=listed.logits[at], logsumexp=listed.logsumexp[at]
-        )
-        column = columns[listed.tokens]
-        row, rank = np.nonzero(column >= 0)
-        logprobs = best_logits(listed, self.by)[1] - listed.logsumexp
-        values[row, column[row, rank]] = logprobs[rank, row]
-        if tokens is not None:
-            values = values[:, columns[asked]]  # some twice
-        return values.astype(dtype or np.float32, copy=False)
-
-    @property
-    def _passes(self) -> bool:
-        """Whether its head is none that a filter is for."""
-        return self.layout.vocab == NEXT_SENTENCE_CLASSES
-
-    @cached_property
-    def _top(self) -> Top:
-        return top(self.unfiltered, self.by.k)
-
-    def _lazily(self, read: Callable[[list[str] | None], pl.DataFrame]) -> pl.LazyFrame:
-        self.unfiltered.scores(checked=True)  # says now what is damaged or gone
-
-        def source(
-            with_columns: list[str] | None,
-            predicate: pl.Expr | None,
-            n_rows: int | None,
-            batch_size: int | None,
-        ) -> Iterator[pl.DataFrame]:
-            frame = read(with_columns)
-            frame = frame if predicate is None else frame.filter(predicate)
-            yield frame if n_rows is None else frame.head(n_rows)
-
-        return register_io_source(source, schema=_SCHEMA, is_pure=True)
-
-    def _filtered(
-        self, checked: bool, kinds: tuple[str, ...], columns: list[str] | None
-    ) -> pl.DataFrame:
-        own, wanted = pl.col("kind") == "option", list(_SCHEMA) if columns is None else columns
-        scores = self.unfiltered.scores(checked=checked)
-        if self._passes:
-            passed = (scores if "top" in kinds else scores.filter(own)).select(wanted).collect()
-            return passed.cast({name: _SCHEMA[name] for name in wanted})
-        k = self.by.k
-        frame = scores.filter(own | first_entries(k)).collect()
-        best = top(self.unfiltered, k, frame)
-        ranks = not {*_COUNTS, "exact"}.isdisjoint(wanted)
-        parts = []
-        for kind in kinds:
-            given = _as_scores(best) if kind == "top" else self._options(frame.filter(own), best)
-            if kind == "top" or not self.by.changes_nothing:  # rounding would part what ties
-                given = filtered(best.listed, given, self.by, self._sizes, ranks=ranks)
-            parts.append(_frame(given, best, kind, wanted))
-        return pl.concat(parts)
-
-    def _options(self, options: pl.DataFrame, best: Top) -> Scores:
-        return Scores(
-            self._places(best, options["query"].to_numpy()),
-            options["token"].to_numpy(),
-            options["logit"].to_numpy().astype(np.float64),
-            *(options[name].to_numpy() for name in (*_COUNTS, "exact")),
-        )
-
-    def _places(self, best: Top, rows: np.ndarray | slice) -> np.ndarray:
-        """Where rows of the query set are listed."""
-        place = np.full(self.layout.queries, -1)
-        place[best.rows] = np.arange(len(best.rows))
-        if (place[rows] < 0).any():
-            raise DamagedError(f"{self}: a query does not list its highest tokens; {VERIFY}")
-        return np.asarray(place[rows])
-
-    @property
-    def _sizes(self) -> Sizes:
-        return Sizes(self.layout.vocab, self.spec.vocab_entries)
-
-
-def _as_scores(best: Top) -> Scores:
-    """The k highest entries of every query, one after the other."""
-    n, k = best.listed.tokens.shape
-    none = np.zeros(n * k, np.int32)
-    return Scores(
-        np.repeat(np.arange(n), k),
-        best.listed.tokens.ravel(),
-        best.listed.logits.ravel(),
-        np.tile(np.arange(1, k + 1, dtype=np.int32), n),
-        *(none, none, none),
-        np.ones(n * k, np.bool_),
-    )
-
-
-def _frame(scores: Scores, best: Top, kind: str, wanted: list[str]) -> pl.DataFrame:
-    columns: dict[str, Callable[[], np.ndarray]] = {
-        "query": lambda: best.rows[scores.query],
-        "kind": lambda: np.full(len(scores.query), kind),
-        "token": lambda: scores.token,
-        "logit": lambda: scores.logit,
-        "logsumexp": lambda: best.listed.logsumexp[scores.query],
-        **{name: partial(getattr, scores, name) for name in (*_COUNTS, "exact")},
-    }
-    frame = pl.DataFrame({name: columns[name]() for name in wanted})
-    return frame.cast({name: _SCHEMA[name] for name in wanted})
 
 
 def label_of(by: Filter) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
-from logitbank.store.format.schema import CheckpointId, DepositSpec, Json, Keep, Layout
+from logitbank.store.format.layout import DepositSpec, Layout
+from logitbank.store.format.schema import CheckpointId, Json, Keep
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32

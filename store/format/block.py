@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
-from logitbank.store.format.schema import SCORES_SCHEMA, BlockData, Layout
+from logitbank.store.format.layout import BlockData, Layout
+from logitbank.store.format.schema import SCORES_SCHEMA
 
 _FEW = 2**13
 """Values that NumPy looks at in less time than a loop over pieces takes: 0.1 ms."""

@@ -12,7 +12,7 @@ import google_crc32c
 import numpy as np
 
 from logitbank.store.files.objects import Digest, digest_of
-from logitbank.store.format.schema import Layout
+from logitbank.store.format.layout import Layout
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _ABSENT = np.uint64(2**64 - 1)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from logitbank.store.files.objects import json_bytes, signed
-from logitbank.store.format.schema import FORMAT_VERSION, Layout
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
     import zarr

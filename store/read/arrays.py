@@ -10,16 +10,8 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.format.attributes import ARRAY
-from logitbank.store.format.schema import (
-    CheckpointId,
-    DepositSpec,
-    Dtype,
-    Json,
-    Keep,
-    Layout,
-    OptionTokens,
-    QuerySet,
-)
+from logitbank.store.format.layout import DepositSpec, Layout
+from logitbank.store.format.schema import CheckpointId, Dtype, Json, Keep, OptionTokens, QuerySet
 
 DTYPES = ("float16", "float32", "float64")
 

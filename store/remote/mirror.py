@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageError
-from logitbank.store.files import checked, objects
+from logitbank.store.files import checked, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
@@ -102,7 +102,7 @@ def ensure_here(*paths: Path) -> None:
     absent = [path for path in paths if not path.exists()]
     _fetch(mirror, [path.relative_to(mirror.root).as_posix() for path in absent])
     if _damaged(mirror, present):
-        with objects.locked(mirror.root / ".lock"):  # another process may bring it up to date
+        with locks.locked(mirror.root / ".lock"):  # another process may bring it up to date
             mirror = mirror_of(mirror.root) or mirror
         _fetch_again(mirror, _damaged(mirror, present))
 
@@ -217,7 +217,7 @@ def open_mirror(url: str) -> Path:
             f"what is read of {url} is kept in {root.parent}, which cannot be written to"
             f" ({error.strerror}); set LOGITBANK_CACHE to a folder that can"
         ) from error
-    with objects.locked(root / ".lock"):
+    with locks.locked(root / ".lock"):
         _refresh(root, url)
         _make_whole(root)
     return root

@@ -4,33 +4,23 @@ The only file that imports obstore. Reading from the Hub is plain HTTP.
 """
 
 import hashlib
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
-from logitbank.errors import MissingExtraError, RemoteError, UsageError
-from logitbank.store.files import objects
+from logitbank.errors import RemoteError
+from logitbank.store.files import locks, objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.remote.urls import HUB
+from logitbank.store.remote.place import environment, place_of
 from logitbank.store.remote.web import NoRangesError, NotModifiedError, Web, WebError
 
 Say = Callable[[int], None]
 """Called with the bytes that have just arrived."""
 AT_ONCE = 8
 _PIECE = 2**20
-_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
 
 
 class Fetched(NamedTuple):
@@ -60,7 +50,7 @@ class Remote:
         UsageError
             The URL names no bucket or repository.
         """
-        return cls(url, *_place(url, write, _environment()))
+        return cls(url, *place_of(url, write, environment()))
 
     def read(self, path: str, *, limit: int, unless: str | None = None) -> Fetched | None:
         """A small object; None where its ETag still is `unless`.
@@ -124,7 +114,7 @@ class Remote:
         RemoteError
             The place does not give it, or gives other bytes than expected.
         """
-        with objects.locked(to.with_name(f".{to.name}.lock")):
+        with locks.locked(to.with_name(f".{to.name}.lock")):
             if to.exists() and objects.digest(to) == expected:
                 return
             beside = to.with_name(f".{to.name}.part")
@@ -292,69 +282,3 @@ def _sign_in(url: str) -> str:
     if url.startswith("hf:"):
         return "set HF_TOKEN, or run `hf auth login`"
     return "ask its publisher for an address that you may read"
-
-
-def _environment() -> tuple[tuple[str, str], ...]:
-    names = ("AWS_", "HF_")
-    return tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(names)))
-
-
-@lru_cache(maxsize=64)  # a store keeps its connections
-def _place(
-    url: str, write: bool, environment: tuple[tuple[str, str], ...]
-) -> tuple[Any, Web | None]:
-    """obstore's store, and what asks it where it is a web server."""
-    try:
-        import obstore.store as stores
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{url} needs obstore; install it with `pip install 'logitbank[remote]'`"
-        ) from error
-    given = dict(environment)
-    options: Any = {
-        "client_options": {
-            "connect_timeout": "10s",
-            "read_timeout": "60s",
-            "timeout": "2h",  # of a whole object; the default, 30 s, is less than a shard may take
-        },
-        "retry_config": {
-            "max_retries": 4,
-            "backoff": {"init_backoff": timedelta(milliseconds=100)},
-            "retry_timeout": timedelta(minutes=5),
-        },
-    }
-    if url.startswith("s3:"):
-        bucket, _, prefix = url.removeprefix("s3://").partition("/")
-        endpoint = next((v for k, v in given.items() if k.startswith("AWS_ENDPOINT")), "")
-        options["client_options"]["allow_http"] = endpoint.startswith("http://")
-        if "AWS_SKIP_SIGNATURE" not in given and not write:
-            # A stranger has no credentials: without this, ten seconds are spent asking for some.
-            options["skip_signature"] = not any(name in given for name in _CREDENTIALS)
-        return stores.S3Store(bucket, prefix=prefix or None, **options), None
-    headers: Mapping[str, str] = {}
-    if url.startswith("hf:"):
-        url, headers = _hub(url)
-        options["client_options"]["default_headers"] = headers
-    options["client_options"]["allow_http"] = url.startswith("http://")
-    options["retry_config"]["max_retries"] = 0  # Web asks again, when the server says
-    address = quote(url, safe=":/%[]@")
-    store = stores.HTTPStore.from_url(address, **options)
-    return store, Web(store, address, headers)
-
-
-def _hub(url: str) -> tuple[str, Mapping[str, str]]:
-    """Address of a dataset repository's files, and what shows who asks."""
-    match = HUB.fullmatch(url)
-    if not match:
-        raise UsageError(f"{url} names no repository; write hf://datasets/owner/name")
-    try:
-        from huggingface_hub import constants, get_token
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{url} needs huggingface_hub; install it with `pip install 'logitbank[remote]'`"
-        ) from error
-    endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    token = get_token()
-    revision = quote(match["revision"] or "main", safe="")
-    address = f"{endpoint}/datasets/{match['repo']}/resolve/{revision}"
-    return address, {"Authorization": f"Bearer {token}"} if token else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from logitbank.errors import DamagedError, RemoteError
-from logitbank.store.files import objects
+from logitbank.store.files import locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
@@ -135,7 +135,7 @@ class Folder:
         for deposit, paths in sorted(own.items()):
             folder = self._at(deposit) if deposit else self._root
             objects.make_folders(self._root, folder)
-            with objects.locked(folder / ".lock"):
+            with locks.locked(folder / ".lock"):
                 for path in (p for ranked in rounds(paths) for p in ranked):
                     self._place(incoming / path, path, group[path])
 
@@ -145,7 +145,7 @@ class Folder:
         shutil.rmtree(self._root / _INCOMING, ignore_errors=True)
         if not self._indexed:
             return
-        with objects.locked(self._root / ".index.lock"):
+        with locks.locked(self._root / ".index.lock"):
             file = self._root / index.NAME
             old = file.read_bytes() if file.is_file() else None
             new = index.render(index.in_force({**known_objects(old, self.name), **held}))

@@ -12,14 +12,8 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.cube import CHECKPOINT, Codes, Cube
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.significance import (
-    SeedMean,
-    bootstrap_means,
-    cluster_numbers,
-    mean_present,
-    percentile_interval,
-    seed_mean,
-)
+from logitbank.analysis.stats.bootstrap import bootstrap_means, cluster_numbers, percentile_interval
+from logitbank.analysis.stats.significance import SeedMean, mean_present, seed_mean
 
 DRAWS = "draws"
 """Column of a table's rows on their way to `with_baseline`: (b,) resampled differences."""

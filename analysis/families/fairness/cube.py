@@ -7,12 +7,18 @@ cell that is not in the bank is NaN.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from logitbank.analysis.families.fairness.checks import (
+    FairnessLabels,
+    check_cells,
+    check_columns,
+    check_options,
+)
 from logitbank.analysis.frames.batches import Scan, check_apart, frames_of
 from logitbank.analysis.frames.expressions import (
     Floats,
@@ -21,9 +27,7 @@ from logitbank.analysis.frames.expressions import (
     unique_maximum,
     vocabulary_rank,
 )
-from logitbank.analysis.frames.pieces import AGAIN
 from logitbank.errors import BankError, UsageError
-from logitbank.wording import checkpoint_name
 
 COLUMNS = (
     *("model", "run", "step", "prompt_id", "order_seed", "option", "answer", "is_answer"),
@@ -33,14 +37,6 @@ PADDING_COLUMNS = ("padding_above", "padding_ties")
 CHECKPOINT = ("model", "run", "step")
 Codes = NDArray[np.int64]
 T = TypeVar("T")
-
-
-class FairnessLabels(NamedTuple):
-    """Labels of the three options, in the order of the option axis."""
-
-    male: str = "male"
-    female: str = "female"
-    neutral: str = "not specified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ def cube(
     """
     rank = vocabulary_rank(ties=ties, vocab_limit=vocab_limit)
     padding = PADDING_COLUMNS if vocab_limit else ()
-    _check_columns(frame, (*COLUMNS, *padding))
+    check_columns(frame, (*COLUMNS, *padding))
     rows = frame.select(
         pl.col("model", "run", "prompt_id").cast(pl.Categorical),
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
@@ -138,7 +134,7 @@ def cube(
     ).collect(engine="streaming")
     if rows.is_empty():
         raise BankError("the scan has no committed row; extract first, or widen the filters")
-    _check_options(rows, frame, labels)
+    check_options(rows, frame, labels)
     answers = rows.filter("is_answer").select(
         rank=rank,
         top=unique_maximum(vocab_limit=vocab_limit),
@@ -215,7 +211,7 @@ def _dense(
     logits = np.full((*shape, len(labels)), np.nan)
     logits.reshape(-1)[place] = rows["logit"].to_numpy()
     del place
-    _check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts, labels=labels)
+    check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts, labels=labels)
     target = cell[own]
     ranks = np.full(shape, np.nan)
     ranks.reshape(-1)[target] = answers["rank"].to_numpy()
@@ -311,55 +307,3 @@ def _prompt_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.integer]
     position = np.zeros(size, np.int32)
     position[prompts["code"].to_numpy()] = np.arange(len(prompts))
     return prompts.drop("code"), position[physical]
-
-
-def _check_columns(frame: pl.LazyFrame, needed: tuple[str, ...]) -> None:
-    there = frame.collect_schema().names()
-    if lacking := [name for name in needed if name not in there]:
-        raise UsageError(
-            f"the prompts lack {', '.join(lacking)}, which fairness needs: it asks WinoBias's "
-            "questions (extract --prompts winobias); ask others with bank.scan(...) in Python"
-        )
-
-
-def _check_options(rows: pl.DataFrame, frame: pl.LazyFrame, labels: FairnessLabels) -> None:
-    codes = rows["option"]
-    if codes.null_count() or codes.n_unique() < len(labels):
-        found = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
-        values = ", ".join(repr(value) for value in found.to_series().to_list())
-        raise UsageError(
-            f"the options are {values} but fairness needs {', '.join(map(repr, labels))}; "
-            'scan the "winobias" prompts, or pass labels=FairnessLabels(male, female, neutral)'
-        )
-
-
-def _check_cells(
-    logits: Floats,
-    rows: pl.DataFrame,
-    *,
-    checkpoints: pl.DataFrame,
-    prompts: pl.DataFrame,
-    labels: FairnessLabels,
-) -> None:
-    if rows["logit"].null_count() or not rows["logit"].is_finite().all():
-        row = rows.filter(~pl.col("logit").is_finite().fill_null(False))
-        raise BankError(
-            f"prompt {row['prompt_id'][0]!r} of {checkpoint_name(row.row(0, named=True))} has "
-            f"the logit {row['logit'][0]} ({len(row)} such rows); {AGAIN}"
-        )
-    there = ~np.isnan(logits)
-    if (surplus := len(rows) - int(np.count_nonzero(there))) > 0:
-        raise UsageError(
-            f"{surplus} rows score a checkpoint, prompt, order and option that another row scores; "
-            "scan one prompt set, and one piece of each prompt"
-        )
-    options = reduce(np.add, np.moveaxis(there.view(np.int8), -1, 0))
-    partial = np.argwhere((options > 0) & (options < len(labels)))
-    if len(partial):
-        c, s, p = (int(i) for i in partial[0])
-        lacking = ", ".join(repr(labels[o]) for o in np.flatnonzero(~there[c, s, p]))
-        checkpoint = checkpoint_name(checkpoints.row(c, named=True))
-        raise BankError(
-            f"prompt {prompts['prompt_id'][p]!r} of {checkpoint} has no score for "
-            f"option {lacking} ({len(partial)} such prompts); extract its options again"
-        )

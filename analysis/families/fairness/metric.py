@@ -11,13 +11,8 @@ from typing import get_args
 import polars as pl
 
 from logitbank.analysis.families.fairness.baseline import DRAWS, gender_difference, with_draws
-from logitbank.analysis.families.fairness.cube import (
-    CHECKPOINT,
-    Axes,
-    Cube,
-    FairnessLabels,
-    each_cube,
-)
+from logitbank.analysis.families.fairness.checks import FairnessLabels
+from logitbank.analysis.families.fairness.cube import CHECKPOINT, Axes, Cube, each_cube
 from logitbank.analysis.families.fairness.onset import onset_table
 from logitbank.analysis.families.fairness.significance import (
     Unit,
@@ -37,7 +32,7 @@ from logitbank.analysis.families.fairness.tables import (
 )
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import Ties, check_choice, jsd_parts
-from logitbank.analysis.stats.significance import cluster_counts
+from logitbank.analysis.stats.bootstrap import cluster_counts
 from logitbank.errors import UsageError
 
 LABELS = FairnessLabels()

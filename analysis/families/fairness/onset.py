@@ -5,13 +5,13 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.baseline import DRAWS
 from logitbank.analysis.frames.expressions import Floats, scaled
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.change_points import (
     WANDERING,
     ChangePoint,
     change_places,
     change_point,
 )
-from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
 
 SCHEMA = {
     "model": pl.String,

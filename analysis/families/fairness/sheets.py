@@ -22,7 +22,7 @@ from logitbank.analysis.drawing.sheet import (
 )
 from logitbank.analysis.drawing.static import BANDS, MARKS, TEST_LABELS
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
-from logitbank.analysis.families.fairness.cube import FairnessLabels
+from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness
 
 KEYS = ("model", "run")

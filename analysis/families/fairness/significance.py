@@ -19,7 +19,8 @@ from logitbank.analysis.families.fairness.baseline import (
     with_baseline,
     with_difference,
 )
-from logitbank.analysis.families.fairness.cube import CHECKPOINT, Cube, FairnessLabels
+from logitbank.analysis.families.fairness.checks import FairnessLabels
+from logitbank.analysis.families.fairness.cube import CHECKPOINT, Cube
 from logitbank.analysis.frames.expressions import Floats, scaled
 from logitbank.analysis.stats.significance import (
     SIGNIFICANCE,

@@ -8,9 +8,10 @@ import polars as pl
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_change
 from logitbank.analysis.families.fairness.significance import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.results.words import UNTRAINED, Summary
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.change_points import FEWEST
 from logitbank.analysis.stats.shares import too_few
-from logitbank.analysis.stats.significance import FEWEST_CLUSTERS, SIGNIFICANCE
+from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.wording import counted, number, signed, step_name
 
 Row = dict[str, object]

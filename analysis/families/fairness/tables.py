@@ -6,16 +6,16 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.baseline import Difference
-from logitbank.analysis.families.fairness.cube import CHECKPOINT, Codes, Cube, FairnessLabels
+from logitbank.analysis.families.fairness.checks import FairnessLabels
+from logitbank.analysis.families.fairness.cube import CHECKPOINT, Codes, Cube
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
-from logitbank.analysis.stats.significance import (
+from logitbank.analysis.stats.bootstrap import (
     Interval,
     bootstrap_means,
     cluster_numbers,
-    mean_present,
     percentile_interval,
-    seed_mean,
 )
+from logitbank.analysis.stats.significance import mean_present, seed_mean
 
 Columns = Mapping[str, str | np.ndarray]
 

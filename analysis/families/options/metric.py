@@ -16,8 +16,8 @@ from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.results.words import Summary, by_run
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.shares import Z95, if_enough, too_few, with_wilson
-from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
 
 SHARES = pl.Schema(
     {

@@ -11,12 +11,8 @@ from numpy.typing import ArrayLike
 from logitbank.analysis.families.stereoset.blocks import Outcomes
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.significance import (
-    Interval,
-    cluster_counts,
-    mean_present,
-    percentile_interval,
-)
+from logitbank.analysis.stats.bootstrap import Interval, cluster_counts, percentile_interval
+from logitbank.analysis.stats.significance import mean_present
 
 AGGREGATIONS = ("term_macro", "example_micro", "term_mean_icat")
 MEASURES = ("lms", "ss", "icat")

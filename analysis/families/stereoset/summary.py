@@ -11,8 +11,8 @@ from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.scores import BOTH, CAUSAL, KEYS, PLAIN
 from logitbank.analysis.families.stereoset.tables import MANY_TIES
 from logitbank.analysis.results.words import UNTRAINED, Summary
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.shares import too_few
-from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
 from logitbank.wording import counted, signed
 
 SERIES = [name for name in KEYS if name not in ("run_seed", "step")]

@@ -27,8 +27,8 @@ from logitbank.analysis.families.stereoset.scores import CAUSAL, KEYS, PLAIN
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.stats.bootstrap import Interval
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
-from logitbank.analysis.stats.significance import Interval
 
 MANY_TIES = 0.01
 """Share of tied comparisons above which those without ties are reported too."""

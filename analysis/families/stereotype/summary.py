@@ -18,7 +18,7 @@ from logitbank.analysis.results.words import (
     from_first,
     verdict,
 )
-from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.wording import counted, signed, step_name
 
 CAUTIONS = (

@@ -10,7 +10,8 @@ import polars as pl
 
 from logitbank.analysis.families.crows_pairs.metric import ALL, crows_pairs
 from logitbank.analysis.families.fairness.baseline import gender_difference
-from logitbank.analysis.families.fairness.cube import Axes, Cube, FairnessLabels, each_cube
+from logitbank.analysis.families.fairness.checks import FairnessLabels
+from logitbank.analysis.families.fairness.cube import Axes, Cube, each_cube
 from logitbank.analysis.families.lambada.metric import examples_in_turn
 from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
 from logitbank.analysis.families.tradeoff.curves import curve, stderr_of_interval
@@ -19,13 +20,9 @@ from logitbank.analysis.frames.expressions import Floats, jsd_parts, scaled
 from logitbank.analysis.frames.pieces import CHECKPOINT, WholePrompts, together
 from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
 from logitbank.analysis.harness.read import NEW_NAMES, read_harness
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
 from logitbank.analysis.stats.shares import if_enough
-from logitbank.analysis.stats.significance import (
-    FEWEST_CLUSTERS,
-    bootstrap_means,
-    cluster_counts,
-    mean_present,
-)
+from logitbank.analysis.stats.significance import mean_present
 from logitbank.errors import UsageError
 
 LAMBADA_METRICS = ("acc", "perplexity")

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.families.tradeoff.curves import Joined
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.stats.bootstrap import Interval, central_interval
 from logitbank.analysis.stats.change_points import change_point
-from logitbank.analysis.stats.significance import Interval, central_interval
 from logitbank.errors import UsageError
 
 Flags = NDArray[np.bool_]

@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.significance import (
+from logitbank.analysis.stats.bootstrap import (
     Interval,
     bootstrap_means,
     cluster_counts,
-    mean_present,
     percentile_interval,
 )
+from logitbank.analysis.stats.significance import mean_present
 
 SEED = 0
 MEANS = ("abs_c", "positional", "attributive")

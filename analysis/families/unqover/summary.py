@@ -8,8 +8,8 @@ import polars as pl
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.words import Summary
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.shares import too_few
-from logitbank.analysis.stats.significance import FEWEST_CLUSTERS
 from logitbank.wording import counted
 
 CAUTIONS = (

@@ -18,8 +18,9 @@ from logitbank.engine.backends.hf.model import (
     used_weights,
 )
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
-from logitbank.engine.weights.weights import ContentDigest, stream_weights
+from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, WeightsError
 from logitbank.store.format.schema import Head, Json, Query
 

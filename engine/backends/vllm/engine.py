@@ -31,8 +31,9 @@ from vllm.engine.arg_utils import EngineArgs
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
+from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
-from logitbank.engine.weights.weights import ContentDigest, stream_weights
+from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.format.schema import Json, Query
 

@@ -1,0 +1,145 @@
+"""What a table of prompts must be before it is stored, and what a stored one may not become."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import polars as pl
+
+from logitbank.errors import UsageError
+from logitbank.store.format.schema import (
+    PROMPTS_SCHEMA,
+    RESERVED_COLUMNS,
+)
+
+PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
+
+
+_PROMPT = ("prompt_id", "order_seed", "piece")
+
+
+_NULLABLE = ("order_seed", "answer", "option", "continuation", "token", "is_answer")
+
+
+_OPTION = ("option", "continuation", "token")
+
+
+_OWN_TYPES = (
+    *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+    *(pl.Float32, pl.Float64, pl.String, pl.Boolean),
+)
+
+
+def check_prompts(table: pl.DataFrame, count_of: Callable[[str], int]) -> None:
+    """Refuse a table that is not one of prompts, or that points at queries that are not there.
+
+    `count_of` tells how many queries a query set has.
+
+    Raises
+    ------
+    UsageError
+        Columns, types, nulls, repeated rows, or rows and tokens outside the query set.
+    AbsentError
+        A query set is not in the bank.
+    """
+    _check_columns(table)
+    if table.is_empty():
+        raise UsageError("a table of prompts needs at least one row; this one is empty")
+    for name in (n for n in PROMPTS_SCHEMA if n not in _NULLABLE):
+        if table[name].null_count():
+            raise UsageError(f"prompts column {name!r} holds nulls; give every row a value")
+    partial = table.filter(
+        pl.any_horizontal(pl.col(_OPTION).is_null())
+        & pl.any_horizontal(pl.col(_OPTION).is_not_null())
+    )
+    if not partial.is_empty():
+        raise UsageError(
+            f"prompt {partial['prompt_id'][0]!r} has an option with only some of"
+            f" {', '.join(_OPTION)}; give all three, or none for a prompt without options"
+        )
+    repeated = table.filter(pl.struct(PROMPT_KEY).is_duplicated())
+    if not repeated.is_empty():
+        first = dict(zip(PROMPT_KEY, repeated.select(PROMPT_KEY).row(0), strict=True))
+        raise UsageError(f"prompts hold {first} twice; each goes in once")
+    for (query_set,), part in table.group_by("query_set"):
+        count = count_of(str(query_set))
+        token_outside = (pl.col("token") < 0).fill_null(False)
+        outside = part.filter(~pl.col("row").is_between(0, count - 1) | token_outside)
+        if not outside.is_empty():
+            row, token = outside.select("row", "token").row(0)
+            raise UsageError(
+                f"prompts point at row {row}, token {token} of {query_set};"
+                f" rows are 0 to {count - 1} and tokens start at 0"
+            )
+    _check_tokens_differ(table)
+
+
+def _check_tokens_differ(table: pl.DataFrame) -> None:
+    """Two options of a prompt with one token have one score; no metric can tell them apart."""
+    same = table.filter(
+        pl.col("token").is_not_null(), pl.struct(*_PROMPT, "query_set", "token").is_duplicated()
+    )
+    if not same.is_empty():
+        prompt, token = same.select("prompt_id", "token").row(0)
+        labels = same.filter(prompt_id=prompt, token=token)["option"].unique().sort().to_list()
+        raise UsageError(
+            f"prompt {prompt!r} has options {' and '.join(map(repr, labels))} with the same token"
+            f" {token}; use continuations that begin differently"
+        )
+
+
+class ChangedPrompt(NamedTuple):
+    """A prompt that two tables have with other content; as text, its id and order."""
+
+    prompt: str
+    order: int | None
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.prompt!r}{'' if self.order is None else f' (order {self.order})'}"
+
+
+def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> None:
+    """Refuse other content of a prompt that is stored: a union would mix the two."""
+    if (changed := changed_prompt(table, stored)) is not None:
+        raise UsageError(
+            f"prompt {changed} is in the bank's {name!r} with another {changed.column!r}; give the"
+            " changed prompts other ids, or store them under another name"
+        )
+
+
+def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt | None:
+    """The first prompt that is in both tables with other content.
+
+    Text and answer are compared whatever the tokenizer, as a changed text has other queries; the
+    other columns that both tables have where query set and option are the same.
+    """
+    shared = [c for c in table.columns if c in stored.columns]
+    parts = [stored.select(shared), table.select(shared)]
+    both = pl.concat(parts, how="vertical_relaxed")  # whole numbers may have become broken ones
+    old, new = both.head(len(stored)), both.tail(len(table))
+    for key, columns in ((_PROMPT, ("text", "answer")), (PROMPT_KEY, shared)):
+        known = new.join(old, on=key, how="semi", nulls_equal=True)
+        for column in [c for c in columns if c not in key]:
+            other = known.join(old, on=[*key, column], how="anti", nulls_equal=True)
+            if not other.is_empty():
+                prompt, order = other.select("prompt_id", "order_seed").row(0)
+                return ChangedPrompt(prompt, order, column)
+    return None
+
+
+def _check_columns(table: pl.DataFrame) -> None:
+    schema = table.schema
+    for i, (name, dtype) in enumerate(PROMPTS_SCHEMA.items()):
+        got = table.columns[i] if i < table.width else None
+        if got != name or schema[name] != dtype:
+            found = f"{got!r} ({schema[got]})" if got is not None else "nothing"
+            raise UsageError(
+                f"prompts column {i + 1} must be {name!r} ({dtype}); got {found}."
+                f" The first columns are {', '.join(PROMPTS_SCHEMA)}"
+            )
+    for name in table.columns[len(PROMPTS_SCHEMA) :]:
+        dtype = schema[name]
+        if name in RESERVED_COLUMNS:
+            raise UsageError(f"prompts column {name!r} has a reserved name; rename it")
+        if dtype not in _OWN_TYPES:
+            raise UsageError(f"prompts column {name!r} is {dtype}; use text, numbers or booleans")

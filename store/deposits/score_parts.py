@@ -1,0 +1,62 @@
+"""Parts of scores: read with their digest, or scanned after a look at all of them."""
+
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.errors import (
+    DamagedError,
+)
+from logitbank.store.files import checked as checking
+from logitbank.store.files.objects import Digest
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.schema import SCORES_SCHEMA
+from logitbank.store.remote import mirror
+
+VERIFY = "run `logitbank verify`"
+
+
+def scan_scores(part: Path, *, checked: bool) -> pl.LazyFrame:
+    """A part as it is read later; other writers may have left `kind` a plain string.
+
+    Its footer is read now: a file cut short lacks it. Raises as `read_scores`.
+    """
+    frame = pl.scan_parquet(part, glob=False)
+    try:
+        if not checked:
+            check_rows(part)
+        if frame.collect_schema() == SCORES_SCHEMA:
+            return frame
+        cast = frame.select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
+        cast.collect_schema()
+    except PARQUET_ERRORS as error:
+        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+    return cast
+
+
+def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
+    """A scores part, read now.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        It is not what was committed, or no such table.
+    """
+    mirror.ensure_here(part)
+    checking.require({part: expected})
+    try:
+        check_rows(part)
+        return pl.read_parquet(part, glob=False).select(
+            pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
+        )
+    except PARQUET_ERRORS as error:
+        raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+
+
+def one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
+    """Of a token that is in several parts, the exact row."""
+    return scores.sort("exact", descending=True, maintain_order=True).unique(
+        ["query", "kind", "token"], keep="first", maintain_order=True
+    )

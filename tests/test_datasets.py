@@ -88,12 +88,15 @@ def test_the_variable_s_folder_may_lack_the_dataset_but_not_a_part_of_it(
         dataset_folder(TOY, base_url=home[0])
 
 
-def test_files_are_downloaded_once(home: tuple[str, Path], cache: Path) -> None:
+def test_files_are_downloaded_once_and_without_a_word(
+    home: tuple[str, Path], cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     url, served = home
     assert dataset_folder(TOY, base_url=url) == cache
     assert {p.name: p.read_text() for p in cache.iterdir()} == {"a.txt": "hello", "b.txt": "world"}
     (served / "a.txt").unlink()
     assert dataset_folder(TOY, base_url=url) == cache
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_download_with_another_digest_is_refused_and_not_kept(
@@ -118,7 +121,9 @@ def test_a_damaged_cached_file_is_named_and_not_used(home: tuple[str, Path], cac
 def test_a_missing_file_says_how_else_to_get_it(home: tuple[str, Path]) -> None:
     url, served = home
     (served / "a.txt").unlink()
-    message = rf"cannot download {url}/a\.txt \(HTTP Error 404.*holds toy/ with --data or LOGITBANK"
+    message = (
+        rf"cannot download {url}/a\.txt \(404 Client Error.*holds toy/ with --data or LOGITBANK"
+    )
     with pytest.raises(LogitbankError, match=message):
         dataset_folder(TOY, base_url=url)
 

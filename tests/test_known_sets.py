@@ -74,7 +74,7 @@ def test_a_name_that_is_nearly_one_is_told() -> None:
 
 
 def test_looking_for_names_imports_nothing_slow() -> None:
-    slow = "('torch', 'transformers', 'polars', 'zarr', 'numpy')"
+    slow = "('torch', 'transformers', 'polars', 'zarr', 'numpy', 'pooch', 'requests')"
     code = (
         "import sys; from logitbank.engine.prompts.registry import prompt_names; "
         f"assert prompt_names(); print([m for m in {slow} if m in sys.modules])"

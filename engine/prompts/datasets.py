@@ -5,12 +5,9 @@ It knows names and checksums of files and nothing of what is in them.
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from logitbank.errors import LogitbankError, UsageError
 
@@ -82,46 +79,42 @@ def _cached(dataset: Dataset, base_url: str) -> Path:
     folder = Path(root) / "logitbank" / dataset.name
     for name, sha256 in dataset.files.items():
         path = folder / name
-        if not path.is_file():
-            url = f"{base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
-            content = _download(url, dataset)
-            _check(content, sha256, what=url, advice="nothing was kept; try again later")
-            _write(path, content)
+        if path.is_file():
+            # Pooch would fetch a damaged file again without a word; it may be somebody's edit.
+            _check(path, sha256, what=str(path), advice="remove that file, run again")
         else:
-            _check(path.read_bytes(), sha256, what=str(path), advice="remove that file, run again")
+            url = f"{base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
+            _download(url, path, sha256, dataset)
     return folder
 
 
-def _download(url: str, dataset: Dataset) -> bytes:
+def _download(url: str, path: Path, sha256: str, dataset: Dataset) -> None:
+    """Whole or not at all, also when several processes fetch the file at once."""
+    import pooch  # 0.5 s with requests, which few runs need
+
+    pooch.get_logger().setLevel("WARNING")  # it would print every file and its hash
+    fetch = pooch.HTTPDownloader(timeout=TIMEOUT_S)
+
+    def fetch_checked(url: str, file: str, pup: object) -> None:
+        # Before the file takes its place: Pooch's own message names neither the URL nor the advice.
+        fetch(url, file, pup)
+        _check(Path(file), sha256, what=url, advice="nothing was kept; try again later")
+
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with urlopen(url, timeout=TIMEOUT_S) as response:
-            content: bytes = response.read()
+        pooch.retrieve(
+            url, known_hash=sha256, fname=path.name, path=path.parent, downloader=fetch_checked
+        )
     except (OSError, ValueError) as error:
-        if isinstance(error, URLError) and hasattr(error, "close"):
-            error.close()  # an HTTP error holds the connection
         raise LogitbankError(
             f"cannot download {url} ({error}); get the files another way and name the folder "
             f"that holds {dataset.name}/ with --data or LOGITBANK_DATA"
         ) from error
-    return content
 
 
-def _check(content: bytes, sha256: str, *, what: str, advice: str) -> None:
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+def _check(path: Path, sha256: str, *, what: str, advice: str) -> None:
+    actual = hashlib.sha256(path.read_bytes()).hexdigest()
+    if actual != sha256:
         raise LogitbankError(
-            f"{what} is not the published file: its SHA-256 is {found}, not {sha256}; {advice}"
+            f"{what} is not the published file: its SHA-256 is {actual}, not {sha256}; {advice}"
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when several processes write at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, Self
@@ -82,9 +82,13 @@ class Preloaded:
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SERVERS, json.dumps(servers))
-            for module in (worker_process, canary):
-                patch.setattr(module, "subprocess", _SUBPROCESS)
+            processes_from_servers(patch.setattr)
             yield
+
+    def running(self, engine: EngineName) -> list[int]:
+        """Processes that this engine's server has forked and that have not ended."""
+        server = self._servers[engine].pid
+        return [*map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())]
 
     def run(self, engine: EngineName, tmp: Path, function: str, *arguments: object) -> Any:
         """What `module:function` returns in a new process. Its arguments are pickled into `tmp`."""
@@ -201,6 +205,12 @@ _SUBPROCESS = SimpleNamespace(
     DEVNULL=subprocess.DEVNULL,
     TimeoutExpired=subprocess.TimeoutExpired,
 )
+
+
+def processes_from_servers(change: Callable[[object, str, object], None] = setattr) -> None:
+    """Workers and canaries that this process starts come from the servers that SERVERS names."""
+    for module in (worker_process, canary):
+        change(module, "subprocess", _SUBPROCESS)
 
 
 def _serve(listener: socket.socket, engine: EngineName) -> None:

@@ -1,8 +1,10 @@
 """One extraction in a process of its own: `python -m tests.run_driver BANK SERIES`.
 
-It goes as the command line's does, in blocks so small that a signal meets it between two.
+It goes as the command line's does, in blocks so small that a signal meets it between two. Where a
+test has servers (`preloaded.py`), its worker comes from them.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Summary
 from logitbank.store import Bank, verify
+from tests import preloaded
 from tests.checkpoints import WORDS
 
 BLOCK_ROWS = 8
@@ -68,6 +71,8 @@ def assert_same(path: Path, whole: Bank) -> None:
 
 
 if __name__ == "__main__":
+    if preloaded.SERVERS in os.environ:
+        preloaded.processes_from_servers()
     summary = go(Path(sys.argv[1]), Path(sys.argv[2]))
     print_summary(summary, bank=sys.argv[1], dry_run=False)
     sys.exit(summary.exit_code)

@@ -96,6 +96,7 @@ def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, se
     )
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_sigterm_ends_a_run_after_the_block_at_hand(
     tmp_path: Path, series: Path, whole: Bank
 ) -> None:

@@ -21,15 +21,14 @@ import pytest
 from logitbank import map_rows
 from logitbank.engine.extract import run
 from logitbank.engine.plan.spread import Spread
-from logitbank.engine.workers import canary, ray_worker, worker_process
+from logitbank.engine.workers import ray_worker
 from logitbank.engine.workers.events import BlockCommitted, Event, Note
 from logitbank.engine.workers.ray_worker import Places, RayWorkers
 from logitbank.errors import MissingExtraError, UsageError
 from logitbank.store import Bank, verify
 from logitbank.store.cluster import joined
-from tests import preloaded as quick
 from tests.checkpoints import make_series
-from tests.preloaded import Preloaded
+from tests.preloaded import Preloaded, processes_from_servers
 from tests.run_driver import OPTIONS, PROMPTS, extraction
 from tests.run_driver import assert_same as assert_sound
 
@@ -42,12 +41,6 @@ pytestmark = [
     # Ray's own: its sockets and processes end when the cluster does.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
-
-
-def processes_from_servers() -> None:
-    """Runs in every process of the cluster: engines come from the servers, as in other tests."""
-    for module in (worker_process, canary):
-        module.subprocess = quick._SUBPROCESS  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="module")

@@ -150,8 +150,9 @@ def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
     assert not list(path.rglob(".*")), "nothing is left of the killed writers"
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_killed_worker_is_replaced_and_nothing_is_missing(
-    tmp_path: Path, series: Path, whole: Bank
+    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded
 ) -> None:
     path = tmp_path / "b.zarr"
     killed: list[int] = []
@@ -159,7 +160,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
 
     def kill_once(event: Event) -> None:
         if isinstance(event, BlockCommitted) and not killed:
-            killed.extend(workers(path))
+            killed.extend(preloaded.running("transformers"))
             os.kill(killed[0], signal.SIGKILL)
         if isinstance(event, Note):
             notes.append(event.text)
@@ -288,10 +289,17 @@ def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
 
 
 @pytest.mark.vllm
-def test_the_default_engine_fills_a_bank_once(tmp_path: Path, series: Path, whole: Bank) -> None:
+@pytest.mark.parametrize(
+    "imports", ["made before", pytest.param("made by the worker", marks=pytest.mark.whole)]
+)
+def test_the_default_engine_fills_a_bank_once(
+    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded, imports: str
+) -> None:
     require_vllm()
     arguments = {"suite": str(series), "prompts": questions(), "dtype": "float32"}
-    summary = extract(tmp_path / "b.zarr", **arguments)  # type: ignore[arg-type]
+    quick = preloaded.workers("vllm") if imports == "made before" else contextlib.nullcontext()
+    with quick:
+        summary = extract(tmp_path / "b.zarr", **arguments)  # type: ignore[arg-type]
     assert summary.complete
     bank = Bank.open(tmp_path / "b.zarr")
     assert set(bank.info()["engine"]) == {"vllm"}

@@ -80,7 +80,7 @@ def test_values_worked_out_by_hand(tmp_path: Path) -> None:
     assert len(found.only) == len(found.metrics) == 0
     assert found.unmeasured == ("parity",)
     (line,) = (line for line in comparison_summary(found) if "metrics" in line)
-    assert line.startswith("No metrics of parity: they are compared of prompt sets with")
+    assert line.startswith("No metrics of parity: they are compared of prompt sets of fairness")
 
 
 @given(

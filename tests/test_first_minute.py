@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from logitbank.analysis.frames.sources import FAIRNESS, FLUCTUATION, chosen_prompts
+from logitbank.analysis.families.fairness.study import PROMPTS as OF_FAIRNESS
+from logitbank.analysis.families.fluctuation.sources import PROMPTS as OF_FLUCTUATION
+from logitbank.analysis.frames.sources import chosen_prompts
 from logitbank.cli.main import app
 from logitbank.cli.plain import encode_anything
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -106,30 +108,34 @@ def test_without_arguments_the_help_is_shown_and_the_call_was_wrong(
     assert error.startswith(f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND")
 
 
+FAIRNESS: Any = {"known": "winobias", "own": OF_FAIRNESS}
+FLUCTUATION: Any = {"known": "professions", "own": OF_FLUCTUATION}
+
+
 def test_of_several_prompt_sets_the_one_with_the_family_s_columns_is_taken(bank: Bank) -> None:
     bank.add_prompts("mine", small_banks.prompt_table(**PAIRED))
     bank.add_prompts("yours", small_banks.prompt_table(**SENTENCES))
-    assert chosen_prompts([bank], None, FAIRNESS) == "mine"
-    assert chosen_prompts([bank], None, FLUCTUATION) == "yours"
-    assert chosen_prompts([bank], "yours", FAIRNESS) == "yours"
+    assert chosen_prompts([bank], None, **FAIRNESS) == "mine"
+    assert chosen_prompts([bank], None, **FLUCTUATION) == "yours"
+    assert chosen_prompts([bank], "yours", **FAIRNESS) == "yours"
     bank.add_prompts("winobias", small_banks.prompt_table())
-    assert chosen_prompts([bank], None, FAIRNESS) == "winobias"
+    assert chosen_prompts([bank], None, **FAIRNESS) == "winobias"
 
 
 def test_prompt_sets_are_not_guessed_among(bank: Bank, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'winobias' is not in .*; it has none\. Name one with -"):
-        chosen_prompts([bank], None, FAIRNESS)
+        chosen_prompts([bank], None, **FAIRNESS)
     for name in ("mine", "yours"):
         bank.add_prompts(name, small_banks.prompt_table(**PAIRED))
     with pytest.raises(UsageError, match=r"it has mine, yours\. Name one with --prompts"):
-        chosen_prompts([bank], None, FLUCTUATION)
+        chosen_prompts([bank], None, **FLUCTUATION)
     with pytest.raises(
         UsageError, match=r"columns of this analysis are in mine, yours\. Name one with --prompts"
     ):
-        chosen_prompts([bank], None, FAIRNESS)
+        chosen_prompts([bank], None, **FAIRNESS)
     other = small_banks.new_bank(tmp_path / "other")
     with pytest.raises(UsageError, match=r"'x' is not in .*b.zarr, .*other; they have mine, par"):
-        chosen_prompts([bank, other], "x", FAIRNESS)
+        chosen_prompts([bank, other], "x", **FAIRNESS)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 
 import logitbank.analysis
 from logitbank.analysis.families.fairness.study import fairness_study
-from logitbank.cli.screen.brief import BRIEF
+from logitbank.analysis.family import families
+from logitbank.cli.screen.brief import OTHERS
 from logitbank.cli.screen.tables import print_study
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
@@ -146,8 +147,7 @@ def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path, call: Call)
     assert error.count("\n") == 1
 
 
-def test_every_result_says_which_of_its_own_tables_people_see() -> None:
-    """But `OptionScores`, whose tables `show` draws."""
+def test_every_result_that_is_no_family_s_says_which_of_its_own_tables_people_see() -> None:
     modules = pkgutil.walk_packages(logitbank.analysis.__path__, "logitbank.analysis.")
     results = {
         name: {field.name for field in fields(value)}
@@ -155,6 +155,6 @@ def test_every_result_says_which_of_its_own_tables_people_see() -> None:
         for name, value in vars(importlib.import_module(module.name)).items()
         if is_dataclass(value) and callable(getattr(value, "tables", None))
     }
-    assert set(results) - set(BRIEF) == {"OptionScores"}
-    for name, tables in BRIEF.items():
+    assert set(results) - {own.result.__name__ for own in families().values()} == set(OTHERS)
+    for name, tables in OTHERS.items():
         assert set(tables) <= results[name], name

@@ -13,11 +13,11 @@ import pytest
 from logitbank.analysis.drawing.static import figures
 from logitbank.analysis.drawing.static_data import figure_data
 from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
+from logitbank.analysis.families.fairness.gap import fairness_curve
 from logitbank.analysis.families.fairness.metric import fairness
 from logitbank.analysis.families.lambada.metric import lambada
 from logitbank.analysis.families.tradeoff.curves import RESAMPLED
 from logitbank.analysis.families.tradeoff.sources import (
-    fairness_curve,
     lambada_curve,
     performance_files,
     table_curve,

@@ -1,11 +1,12 @@
-"""What metrics move between two banks: the headline values of fairness, over what both have."""
+"""What metrics move between two banks: the headline values of families, over what both have."""
 
 from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.metric import LABELS, Fairness, fairness
+from logitbank.analysis.family import families
 from logitbank.analysis.frames.batches import ROWS
+from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.store import Readable
 
 METRICS = {
@@ -26,11 +27,16 @@ _CELL = [*_CHECKPOINT, "prompt_id", "order_seed", "piece", "option"]
 def metric_differences(
     banks: tuple[Readable, Readable], prompts: str, checkpoints: pl.LazyFrame
 ) -> pl.DataFrame:
-    """Headline values of one prompt set by either bank; no rows where no family understands it.
+    """Headline values of one prompt set by either bank; no rows where no family has any.
 
     `checkpoints` has model, run and step of those to compare.
     """
-    if not all(_is_fairness(bank.prompts(prompts)) for bank in banks):
+    headlines = [
+        own.headline
+        for own in families().values()
+        if own.headline and all(own.prompts(ColumnsOf([bank], [prompts])) for bank in banks)
+    ]
+    if not headlines:
         return pl.DataFrame(schema=METRICS)
     steps = checkpoints.select("step").unique().collect()["step"].to_list()
     both: tuple[list[pl.LazyFrame], list[pl.LazyFrame]] = [], []
@@ -47,7 +53,14 @@ def metric_differences(
                 frames.append(scan)
     if not both[0]:
         return pl.DataFrame(schema=METRICS)
-    one, other = (_headline(fairness(frames, bootstrap=0)) for frames in both)
+    return pl.concat(
+        _side_by_side(headline(both[0]), headline(both[1]), prompts) for headline in headlines
+    )
+
+
+def _side_by_side(one: pl.DataFrame, other: pl.DataFrame, prompts: str) -> pl.DataFrame:
+    if one.is_empty() or other.is_empty():
+        return pl.DataFrame(schema=METRICS)
     keys = [*_CHECKPOINT, "metric", "group"]
     return (
         one.join(other, on=keys, suffix="_b", nulls_equal=True, maintain_order="left")
@@ -79,23 +92,3 @@ def _in_step(
     for start in range(0, len(own), at_once):
         chunk = own[start : start + at_once]
         yield banks[0].scan(prompts, steps=chunk), banks[1].scan(prompts, steps=chunk)
-
-
-def _is_fairness(prompts: pl.LazyFrame) -> bool:
-    if not {"sentence_id", "paired"} <= set(prompts.collect_schema()):
-        return False
-    return set(prompts.select("option").unique().collect()["option"]) == set(LABELS)
-
-
-def _headline(found: Fairness) -> pl.DataFrame:
-    """model, run, step, metric, group, value."""
-    columns = (
-        (found.gap, "gap", pl.lit(""), "delta_scaled"),
-        (found.average_rank, "average_rank", pl.col("gold"), "average_rank"),
-        (found.accuracy, "accuracy", pl.col("gold"), "accuracy"),
-        (found.accuracy, "three_way_accuracy", pl.col("gold"), "three_way_accuracy"),
-    )
-    return pl.concat(
-        table.select(*_CHECKPOINT, metric=pl.lit(name), group=group, value=pl.col(value))
-        for table, name, group, value in columns
-    )

@@ -3,6 +3,7 @@
 import polars as pl
 
 from logitbank.analysis.comparison.compare import Comparison
+from logitbank.analysis.family import families
 from logitbank.wording import counted
 
 
@@ -52,8 +53,9 @@ def comparison_summary(found: Comparison) -> list[str]:
             )
     if found.unmeasured:
         lines.append(
-            f"No metrics of {', '.join(found.unmeasured)}: they are compared of prompt sets with"
-            " the columns and options of winobias, over what both banks have."
+            f"No metrics of {', '.join(found.unmeasured)}: they are compared of prompt sets of"
+            f" {' and '.join(name for name, own in families().items() if own.headline)}, over what"
+            " both banks have."
         )
     if unequal := d.filter(~pl.col("same_weights")).height:
         lines.append(f"Of {unequal:,} of them the weights are not the same.")

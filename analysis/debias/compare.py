@@ -17,10 +17,12 @@ from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import stereoset
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.families.unqover.metric import ALL, unqover
-from logitbank.analysis.families.unqover.study import FAMILY, expected_instances
+from logitbank.analysis.families.unqover.study import PROMPTS, expected_instances
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.results.study import Study, finish
+from logitbank.analysis.frames.sources import own_names
+from logitbank.analysis.results.finish import finish
+from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
@@ -155,7 +157,7 @@ def _compared(
 ) -> DebiasComparison:
     sets = bank.prompt_sets()
     stereo = [name for name in sets if name.startswith(INTRA)]
-    own = [name for name in sets if name.startswith(FAMILY)]
+    own = own_names(PROMPTS, [bank])
     if not stereo and not own:
         raise UsageError(
             f"{bank.path} has no prompts of StereoSet or UnQover to judge by; run `logitbank"

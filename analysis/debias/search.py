@@ -21,7 +21,8 @@ from logitbank.analysis.debias.train import Training, train
 from logitbank.analysis.families.stereoset.metric import stereoset
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.results.study import Study, finish
+from logitbank.analysis.results.finish import finish
+from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError

@@ -1,35 +1,25 @@
 """Where the scores of a study come from: banks, and tables of others."""
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import polars as pl
 
+from logitbank.analysis.family import Prompts
 from logitbank.analysis.frames.batches import ROWS, batches
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Readable
 
-
-class Family(NamedTuple):
-    """A family of metrics that goes by the columns of its prompts."""
-
-    known: str
-    """The prompt set that is taken where a bank has it."""
-    columns: tuple[str, ...]
-    """What every prompt set of the family has."""
-
-
-FAIRNESS = Family("winobias", ("sentence_id", "paired"))
-FLUCTUATION = Family("professions", ("verb", "occupation", "prior"))
 PIECES = 125_000
 """Rows of a batch: sums over the pieces of prompts take several times the memory of dense arrays.
 """
 
 
-def chosen_prompts(banks: Sequence[Readable], asked: str | None, family: Family) -> str:
-    """The prompt set to analyse: as asked, else the family's known one, else the only one.
+def chosen_prompts(
+    banks: Sequence[Readable], asked: str | None, *, known: str, own: Prompts
+) -> str:
+    """The prompt set to analyse: as asked, else the `known` one, else the only one.
 
-    Of several, the only one is that with the family's columns.
+    Of several, the only one is that which `own` takes for the family's.
 
     Raises
     ------
@@ -37,10 +27,10 @@ def chosen_prompts(banks: Sequence[Readable], asked: str | None, family: Family)
         No bank has the one asked for, or there are several to choose from.
     """
     there = sorted({name for bank in banks for name in bank.prompt_sets()})
-    wanted = asked or family.known
+    wanted = asked or known
     if wanted in there or not banks:
         return wanted
-    fitting = [] if asked else there if len(there) == 1 else _with_columns(banks, family.columns)
+    fitting = [] if asked else there if len(there) == 1 else own_names(own, banks)
     if len(fitting) == 1:
         return fitting[0]
     where = ", ".join(str(bank.path) for bank in banks)
@@ -51,15 +41,28 @@ def chosen_prompts(banks: Sequence[Readable], asked: str | None, family: Family)
     raise UsageError(f"prompt set {wanted!r} is not in {where}; {found}. Name one with --prompts")
 
 
-def _with_columns(banks: Sequence[Readable], columns: Collection[str]) -> list[str]:
-    return sorted(
-        {
-            name
-            for bank in banks
-            for name in bank.prompt_sets()
-            if set(bank.prompts(name).collect_schema().names()).issuperset(columns)
-        }
-    )
+class ColumnsOf(Mapping[str, frozenset[str]]):
+    """The columns of the prompt sets of banks, each read when it is asked for."""
+
+    def __init__(self, banks: Sequence[Readable], names: Collection[str] | None = None) -> None:
+        self._banks = banks
+        self._names = sorted(
+            {n for bank in banks for n in bank.prompt_sets()} if names is None else names
+        )
+
+    def __getitem__(self, name: str) -> frozenset[str]:
+        if name not in self._names:
+            raise KeyError(name)
+        holding = [bank for bank in self._banks if name in bank.prompt_sets()]
+        return frozenset(
+            column for bank in holding for column in bank.prompts(name).collect_schema().names()
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def frame_of(
@@ -133,3 +136,8 @@ def step_given(text: str, option: str) -> int | None:
     if text.isdecimal():
         return int(text)
     raise UsageError(f"{option} {text!r} is neither a training step nor release")
+
+
+def own_names(own: Prompts, banks: Sequence[Readable]) -> list[str]:
+    """The prompt sets of banks that `own` takes for a family's."""
+    return [name for names in own(ColumnsOf(banks)) for name in names]

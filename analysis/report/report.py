@@ -10,10 +10,11 @@ import polars as pl
 from logitbank.analysis.drawing.interactive import interactive_figures, tables_by_kind
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.family import families
 from logitbank.analysis.report.page import Json, Part, write_page
 from logitbank.analysis.report.prompts import prompt_data, prompt_table
 from logitbank.analysis.report.sections import Section, options_of, planned, section, told
-from logitbank.analysis.report.words import ABOUT, cautions
+from logitbank.analysis.report.words import cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.deposits.tables import query_sets_of
@@ -170,12 +171,12 @@ def _part(found: Section, *, taken: Sequence[str]) -> Part:
         found.prompts,
     )
     if found.problem:
-        return Part(*head, about=ABOUT[found.family], problem=found.problem)
+        return Part(*head, about=families()[found.family].asks, problem=found.problem)
     figures = interactive_figures(found.result)
     drawn = _drawn(found.result)
     return Part(
         *head,
-        about=ABOUT[found.family],
+        about=families()[found.family].asks,
         findings=found.findings,
         notes=found.notes,
         figures=figures,

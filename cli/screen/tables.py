@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logitbank.cli.plain import CONTROL, ONE_LINE
-from logitbank.cli.screen.brief import BRIEF
+from logitbank.cli.screen.brief import brief_of
 from logitbank.cli.screen.run import account, forecast
 from logitbank.wording import counted
 
@@ -243,7 +243,7 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
         raise UsageError("name one table for CSV with --table; there are " + ", ".join(tables))
     else:
         # With a report the tables are files, and the sentences are what is read here.
-        brief = BRIEF.get(type(study.result).__name__, {})
+        brief = brief_of(study.result)
         for name, columns in brief.items() if study.report is None else ():
             if len(tables[name]):
                 keys = ("model", "run", "verb", "plateau", "step")

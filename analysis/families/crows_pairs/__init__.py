@@ -1,1 +1,52 @@
 """CrowS-Pairs: which sentence of a pair a model prefers."""
+
+from typing import TYPE_CHECKING
+
+from logitbank.analysis.family import Family, Gap, called
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
+
+
+def family() -> "Family[CrowsPairs]":
+    """The family, with all that belongs to it."""
+    from logitbank.analysis.families.crows_pairs.gap import crows_pairs_gap
+    from logitbank.analysis.families.crows_pairs.headline import crows_pairs_headline
+    from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
+    from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
+    from logitbank.analysis.families.crows_pairs.summary import CAUTIONS
+
+    return Family(
+        name="crows-pairs",
+        title="CrowS-Pairs",
+        place=6,
+        asks=(
+            "The sentences of a pair differ in the group that they are about. The score is how "
+            "often the stereotyping one is the more probable: 50 % is no preference."
+        ),
+        cautions=CAUTIONS,
+        result=CrowsPairs,
+        prompts=called("crows-pairs"),
+        study=lambda banks, prompts, models, bootstrap: crows_pairs_study(
+            banks, prompts=prompts[0], models=models
+        ),
+        brief={
+            "crows_pairs": (
+                "score_kind",
+                "bias_type",
+                "score",
+                "low",
+                "high",
+                "stereo_score",
+                "antistereo_score",
+                "pairs",
+                "neutral",
+            ),
+        },
+        headline=crows_pairs_headline,
+        gaps={
+            "crows-pairs": Gap(
+                "distance of the CrowS-Pairs score from ½", "crows-pairs", crows_pairs_gap
+            )
+        },
+    )

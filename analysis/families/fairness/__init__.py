@@ -1,1 +1,71 @@
 """Fairness: answers by gender, their distances, ranks, tests and onset."""
+
+from typing import TYPE_CHECKING
+
+from logitbank.analysis.family import Family, Gap
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.fairness.metric import Fairness
+
+
+def family() -> "Family[Fairness]":
+    """The family, with all that belongs to it."""
+    from logitbank.analysis.families.fairness.gap import fairness_gap
+    from logitbank.analysis.families.fairness.headline import fairness_headline
+    from logitbank.analysis.families.fairness.metric import Fairness
+    from logitbank.analysis.families.fairness.study import PROMPTS, fairness_study
+    from logitbank.analysis.families.fairness.summary import CAUTIONS
+
+    return Family(
+        name="fairness",
+        title="Fairness",
+        place=1,
+        asks=(
+            "Each prompt is a sentence with a pronoun, a question about the gender of somebody in "
+            "it, and the answers male, female and not specified. The gap Δ says how much farther "
+            "the model is from the right answer for women than for men, from −1 to 1: 0 is fair, "
+            "above 0 it serves women worse, below 0 men."
+        ),
+        cautions=CAUTIONS,
+        result=Fairness,
+        prompts=PROMPTS,
+        study=lambda banks, prompts, models, bootstrap: fairness_study(
+            banks, prompts=prompts[0], models=models, bootstrap=bootstrap
+        ),
+        brief={
+            "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
+            "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),
+            "tests": (
+                "measure",
+                "test",
+                "p",
+                "p_bh",
+                "rank_biserial",
+                "difference",
+                "from_baseline",
+                "from_baseline_low",
+                "from_baseline_high",
+            ),
+            "comparison": (
+                "other_model",
+                "option",
+                "test",
+                "statistic",
+                "p",
+                "p_bh",
+                "effect",
+                "significant",
+            ),
+            "onset": (
+                "onset_step",
+                "sign",
+                "p",
+                "earliest",
+                "latest",
+                "delta_before",
+                "delta_after",
+            ),
+        },
+        headline=fairness_headline,
+        gaps={"fairness": Gap("gap |Δ|, JSD-P scaled", "winobias", fairness_gap)},
+    )

@@ -7,13 +7,17 @@ from pathlib import Path
 from logitbank.analysis.families.fairness.metric import Fairness, fairness
 from logitbank.analysis.families.fairness.significance import Unit
 from logitbank.analysis.families.fairness.summary import change_sentence, fairness_summary
+from logitbank.analysis.family import having
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Ties
-from logitbank.analysis.frames.sources import FAIRNESS, bank_frames, chosen_prompts
+from logitbank.analysis.frames.sources import bank_frames, chosen_prompts
 from logitbank.analysis.frames.vocab_limit import check_vocab_limit
-from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
 from logitbank.store import Readable
+
+PROMPTS = having("sentence_id", "paired")
 
 
 def fairness_study(
@@ -49,7 +53,7 @@ def fairness_study(
         banks do not know or an option is beyond.
     """
     opened = open_banks(banks)
-    prompts = chosen_prompts(opened, prompts, FAIRNESS)
+    prompts = chosen_prompts(opened, prompts, known="winobias", own=PROMPTS)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     result = fairness(

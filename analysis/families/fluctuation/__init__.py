@@ -1,1 +1,41 @@
 """Fluctuation: how pronoun scores of professions move between checkpoints."""
+
+from typing import TYPE_CHECKING
+
+from logitbank.analysis.family import Family
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.fluctuation.metric import Fluctuation
+
+
+def family() -> "Family[Fluctuation]":
+    """The family, with all that belongs to it."""
+    from logitbank.analysis.families.fluctuation.metric import Fluctuation
+    from logitbank.analysis.families.fluctuation.sources import PROMPTS
+    from logitbank.analysis.families.fluctuation.study import fluctuation_study
+    from logitbank.analysis.families.fluctuation.summary import CAUTIONS
+
+    return Family(
+        name="fluctuation",
+        title="Fluctuation",
+        place=2,
+        asks=(
+            "Each prompt asks whether “he” or “she” comes before a profession. R is how many times "
+            "as probable “he” is, and its coefficient of variation (CV) how much that wanders over "
+            "the checkpoints of a plateau, the late part of training: where it is large, a single "
+            "checkpoint tells little."
+        ),
+        cautions=CAUTIONS,
+        result=Fluctuation,
+        prompts=PROMPTS,
+        study=lambda banks, prompts, models, bootstrap: fluctuation_study(
+            banks, prompts=prompts[0], models=models
+        ),
+        brief={
+            "plateaus": ("first_step", "checkpoints", "prior_cv", "prior_certainty"),
+            "spread": ("measure", "min", "max", "mean", "median", "n", "excluded"),
+            "correlations": ("x", "y", "case", "r", "n", "excluded"),
+            "run_pairs": ("measure", "run_a", "run_b", "r", "n", "excluded"),
+            "frequent": ("case", "rank", "occupation", "frequency"),
+        },
+    )

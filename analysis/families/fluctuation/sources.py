@@ -6,13 +6,17 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.families.fluctuation.scores import as_scores, published_columns
+from logitbank.analysis.family import having
 from logitbank.analysis.frames.apart import check_checkpoints_apart, open_banks
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.sources import FLUCTUATION, chosen_prompts, held_models
+from logitbank.analysis.frames.sources import chosen_prompts, held_models
 from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import UsageError
 from logitbank.store import Readable
+
+COLUMNS = ("verb", "occupation", "prior")
+PROMPTS = having(*COLUMNS)
 
 
 def all_scores(
@@ -33,7 +37,7 @@ def all_scores(
     files = [path for path in sources if not isinstance(path, Readable) and is_table_path(path)]
     tables = {path: _table(path) for path in files}
     banks = open_banks(source for source in sources if source not in files)
-    prompts = chosen_prompts(banks, prompts, FLUCTUATION)
+    prompts = chosen_prompts(banks, prompts, known="professions", own=PROMPTS)
     held = [bank.info()["model"].unique().to_list() for bank in banks]
     rows = None
     if tables:
@@ -61,7 +65,7 @@ def all_scores(
         pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
     ]
     provenance = pl.concat(about, how="diagonal_relaxed")
-    asked = expected_rows(banks, prompts, FLUCTUATION.columns) if banks else None
+    asked = expected_rows(banks, prompts, COLUMNS) if banks else None
     if len(parts) == 1:
         return parts[0], provenance, asked
     return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance, asked

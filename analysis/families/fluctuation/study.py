@@ -12,7 +12,8 @@ from logitbank.analysis.families.fluctuation.scores import check_target, write_s
 from logitbank.analysis.families.fluctuation.sources import all_scores
 from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 from logitbank.analysis.frames.table_files import read_table
-from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Readable
 from logitbank.wording import checkpoint_name, counted

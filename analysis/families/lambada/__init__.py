@@ -1,1 +1,36 @@
 """LAMBADA: the last word of a passage."""
+
+from typing import TYPE_CHECKING
+
+from logitbank.analysis.family import Family, called
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.lambada.metric import Lambada
+
+
+def family() -> "Family[Lambada]":
+    """The family, with all that belongs to it."""
+    from logitbank.analysis.families.lambada.headline import lambada_headline
+    from logitbank.analysis.families.lambada.metric import Lambada
+    from logitbank.analysis.families.lambada.study import lambada_study
+    from logitbank.analysis.families.lambada.summary import CAUTIONS
+
+    return Family(
+        name="lambada",
+        title="LAMBADA",
+        place=7,
+        asks=(
+            "How often the model knows the last word of a passage, and how much that word "
+            "surprises it (perplexity): what it can do, whatever its bias."
+        ),
+        cautions=CAUTIONS,
+        result=Lambada,
+        prompts=called("lambada"),
+        study=lambda banks, prompts, models, bootstrap: lambada_study(
+            banks, prompts=prompts[0], models=models
+        ),
+        brief={
+            "lambada": ("acc", "low", "high", "from_baseline", "perplexity", "examples", "tied"),
+        },
+        headline=lambada_headline,
+    )

@@ -10,7 +10,8 @@ from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness.write import write_exports
-from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
 from logitbank.store import Readable
 
 

@@ -11,12 +11,13 @@ from logitbank.analysis.families.stereoset.files import (
     read_predictions,
 )
 from logitbank.analysis.families.stereoset.scores import CANDIDATES, KEYS, Rule, as_candidates
+from logitbank.analysis.family import beginning
+from logitbank.analysis.frames.sources import own_names
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Readable
 from logitbank.store.deposits.tables import query_sets_of
 
-FAMILY = "stereoset"
-"""How the names of its prompt sets begin."""
+PROMPTS = beginning("stereoset")
 AT_ONCE = 8
 """Checkpoints read together: half a million pieces of the inter-sentence set."""
 
@@ -88,7 +89,7 @@ def candidate_batches(
 
 def _prompt_sets(bank: Readable, prompts: Sequence[str] | None) -> list[str]:
     there = bank.prompt_sets()
-    names = [n for n in there if n.startswith(FAMILY)] if prompts is None else list(prompts)
+    names = own_names(PROMPTS, [bank]) if prompts is None else list(prompts)
     absent = [name for name in names if name not in there]
     if absent or not names:
         what = f"prompt set {absent[0]!r}" if absent else "StereoSet prompts"

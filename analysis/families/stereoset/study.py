@@ -9,12 +9,17 @@ from logitbank.analysis.families.stereoset.figure_data import figures_of_report
 from logitbank.analysis.families.stereoset.files import concat_candidates, write_predictions
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
 from logitbank.analysis.families.stereoset.scores import Rule
-from logitbank.analysis.families.stereoset.sources import FAMILY, candidate_batches, file_candidates
+from logitbank.analysis.families.stereoset.sources import (
+    PROMPTS,
+    candidate_batches,
+    file_candidates,
+)
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.sources import step_given
-from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.analysis.frames.sources import own_names, step_given
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Readable
 
@@ -62,9 +67,8 @@ def stereoset_study(
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     from_files = file_candidates(predictions, gold)
     opened = open_banks(banks)
-    for name in sorted({name for bank in opened for name in bank.prompt_sets()}):
-        if name in prompts if prompts is not None else name.startswith(FAMILY):
-            check_same_prompts(opened, name)
+    for name in own_names(PROMPTS, opened) if prompts is None else prompts:
+        check_same_prompts(opened, name)
     chosen = None if steps is None else [step_given(text, "--step") for text in steps]
     parts, saved = [], []
     for bank in opened:

@@ -1,1 +1,57 @@
 """Stereotype accuracy, and exact match of the referent."""
+
+from typing import TYPE_CHECKING
+
+from logitbank.analysis.family import Family, Gap, called
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+
+PRONOUNS, GENDERS, REFERENTS = "stereotype-accuracy", "winobias", "winobias-em"
+
+
+def family() -> "Family[StereotypeAccuracy]":
+    """The family, with all that belongs to it."""
+    from logitbank.analysis.families.stereotype.gap import sa_gender_gap, stereotype_gap
+    from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+    from logitbank.analysis.families.stereotype.study import stereotype_study
+    from logitbank.analysis.families.stereotype.summary import CAUTIONS
+
+    return Family(
+        name="stereotype",
+        title="Stereotype accuracy",
+        place=5,
+        asks=(
+            "How often the model gives a person of an occupation the pronoun, or the gender, of "
+            "the stereotype: one half is no preference. winobias_em asks whom a pronoun means, and "
+            "is the difference between stereotyped and other sentences: 0 is no bias."
+        ),
+        cautions=CAUTIONS,
+        result=StereotypeAccuracy,
+        prompts=called(PRONOUNS, GENDERS, REFERENTS),
+        study=lambda banks, prompts, models, bootstrap: stereotype_study(
+            banks,
+            # What is not among the prompt sets is studied as what no bank has.
+            prompts=PRONOUNS if PRONOUNS in prompts else "",
+            winobias=GENDERS if GENDERS in prompts else "",
+            winobias_em=REFERENTS if REFERENTS in prompts else "",
+            models=models,
+        ),
+        brief={
+            "stereotype_accuracy": (
+                "measure",
+                "type",
+                "accuracy",
+                "low",
+                "high",
+                "sentences",
+                "missing",
+                "tied",
+            ),
+            "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),
+        },
+        gaps={
+            "stereotype": Gap("distance of SA from ½", "stereotype-accuracy", stereotype_gap),
+            "sa_gender": Gap("distance of sa_gender from ½", "winobias", sa_gender_gap),
+        },
+    )

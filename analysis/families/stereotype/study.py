@@ -18,7 +18,8 @@ from logitbank.analysis.frames.expected import expected_pieces, expected_rows
 from logitbank.analysis.frames.pieces import check_columns
 from logitbank.analysis.frames.sources import frame_if_scored, frame_of
 from logitbank.analysis.harness.write import write_exports
-from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
 from logitbank.store import Readable
 
 

@@ -1,1 +1,60 @@
 """Trade-offs: a bias against an ability, checkpoint by checkpoint."""
+
+from typing import TYPE_CHECKING
+
+from logitbank.analysis.family import Family
+
+if TYPE_CHECKING:
+    from logitbank.analysis.families.tradeoff.metric import TradeOff
+
+
+def family() -> "Family[TradeOff]":
+    """The family, with all that belongs to it."""
+    from logitbank.analysis.families.tradeoff.metric import TradeOff
+    from logitbank.analysis.families.tradeoff.study import gap_of, own_prompts, tradeoff_study
+    from logitbank.analysis.families.tradeoff.summary import CAUTIONS
+
+    return Family(
+        name="tradeoff",
+        title="Performance and fairness",
+        place=8,
+        asks=(
+            "Checkpoints by what they can do and by how biased they are: which of them no other "
+            "beats in both, and what a smaller gap would cost."
+        ),
+        cautions=CAUTIONS,
+        result=TradeOff,
+        prompts=own_prompts,
+        study=lambda banks, prompts, models, bootstrap: tradeoff_study(
+            banks, gap=gap_of(prompts[1]), models=models, bootstrap=bootstrap
+        ),
+        brief={
+            "tradeoff": ("performance", "gap", "on_front", "front_share"),
+            "choices": (
+                "give_up",
+                "best_step",
+                "performance",
+                "gap",
+                "fairness_change",
+                "chosen_share",
+            ),
+            "pairs": (
+                "before",
+                "after",
+                "performance_change",
+                "performance_low",
+                "performance_high",
+                "fairness_change",
+                "fairness_low",
+                "fairness_high",
+            ),
+            "change_points": (
+                "curve",
+                "last_before",
+                "first_after",
+                "p_wander",
+                "earliest",
+                "latest",
+            ),
+        },
+    )

@@ -1,6 +1,6 @@
 """Where the two sides of a trade-off come from: scans of a bank, result files, tables of others."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -8,20 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.crows_pairs.metric import ALL, crows_pairs
-from logitbank.analysis.families.fairness.baseline import gender_difference
-from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import Axes, Cube, each_cube
 from logitbank.analysis.families.lambada.metric import examples_in_turn
-from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
 from logitbank.analysis.families.tradeoff.curves import curve, stderr_of_interval
 from logitbank.analysis.frames.batches import Scan
-from logitbank.analysis.frames.expressions import Floats, jsd_parts, scaled
+from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT, WholePrompts, together
 from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
 from logitbank.analysis.harness.read import NEW_NAMES, read_harness
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
-from logitbank.analysis.stats.shares import if_enough
 from logitbank.analysis.stats.significance import mean_present
 from logitbank.errors import UsageError
 
@@ -79,47 +73,6 @@ def _examples(examples: WholePrompts, *, column: str) -> _Examples:
     place = _index(rows, checkpoints, CHECKPOINT), _index(rows, names, ("prompt_id",))
     values[place] = rows[column].cast(pl.Float64).to_numpy()
     return _Examples(checkpoints, names["prompt_id"], values)
-
-
-def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
-    """The gap Δ of fairness, scaled and signed, with bootstrap draws over sentences.
-
-    As in the table `gap` of `fairness`; one resample has the same sentences at every checkpoint.
-    """
-
-    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
-        counts = cluster_counts(axes.clusters, resamples=resamples, seed=seed)
-        return partial(_gap_curve, counts=counts)
-
-    labels = FairnessLabels()
-    parts = each_cube(frame, prepare, labels=labels, ties="competition")
-    return together(parts)
-
-
-def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
-    parts = jsd_parts(data.logits, data.gold)
-    delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts).in_unit(scaled)
-    few = delta.sentences < FEWEST_CLUSTERS
-    return curve(data.checkpoints, delta.mean.mean, draws=np.where(few, np.nan, delta.draws))
-
-
-def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.DataFrame:
-    """Stereotype accuracy on Type 2 sentences as a distance from one half."""
-    table = stereotype_accuracy(frame, winobias).stereotype_accuracy
-    rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
-    if rows.is_empty():
-        raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")
-    enough = if_enough(pl.col("accuracy_stderr"), pl.col("sentences"))
-    stderr = rows.select(enough).to_series()
-    return curve(rows, rows["accuracy"] - 0.5, stderr=stderr)
-
-
-def crows_pairs_curve(frame: Scan, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
-    """The metric score of CrowS-Pairs over all bias types as a distance from one half."""
-    table = crows_pairs(frame, expected=expected).crows_pairs
-    rows = table.filter(pl.col("bias_type") == ALL)
-    stderr = rows.select(if_enough(pl.col("score_stderr") / 100, pl.col("pairs"))).to_series()
-    return curve(rows, rows["score"] / 100 - 0.5, stderr=stderr)
 
 
 def performance_files(

@@ -1,38 +1,29 @@
 """From banks, result files and tables to a trade-off: one call for the command."""
 
 import glob
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
 
 import polars as pl
 
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
 from logitbank.analysis.families.tradeoff.sources import (
-    crows_pairs_curve,
-    fairness_curve,
     lambada_curve,
     performance_files,
-    stereotype_curve,
     table_curve,
 )
 from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
+from logitbank.analysis.family import Columns, Gap, families
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
-from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Readable
 
-Gap = Literal["fairness", "stereotype", "sa_gender", "crows-pairs"]
-GAP_NAMES = {
-    "fairness": "gap |Δ|, JSD-P scaled",
-    "stereotype": "distance of SA from ½",
-    "sa_gender": "distance of sa_gender from ½",
-    "crows-pairs": "distance of the CrowS-Pairs score from ½",
-}
 TASK = "lambada_openai"
 METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
 
@@ -119,8 +110,14 @@ def tradeoff_study(
         fair = table_curve(fairness_table, gap or "value")
         gap_name = gap if gap not in (None, "value") else f"gap of {fairness_table.stem}"
     else:
-        fair = _bank_gap(banks, gap or "fairness", prompts, models, bootstrap)
-        gap_name = GAP_NAMES[gap or "fairness"]
+        known, name = gaps(), gap or "fairness"
+        check_choice("gap", name, tuple(known))
+        if not banks:
+            raise UsageError(f"a gap of {name} comes from a bank; name one, or --fairness-table")
+        # `prompts` stands for WinoBias, which a bank may hold under another name.
+        asked = prompts if known[name].prompts == "winobias" else known[name].prompts
+        fair = known[name].curve(banks, asked, models, bootstrap)
+        gap_name = known[name].label
     from_lambada = not files or task.startswith("lambada")
     result = tradeoff(
         curve,
@@ -164,22 +161,17 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _bank_gap(
-    banks: Sequence[Readable], gap: str, prompts: str, models: Sequence[str] | None, bootstrap: int
-) -> pl.DataFrame:
-    check_choice("gap", gap, get_args(Gap))
-    if not banks:
-        raise UsageError(f"a gap of {gap} comes from a bank; name one, or --fairness-table")
+def gaps() -> dict[str, Gap]:
+    """The gaps of all families, by the names that `gap` takes."""
+    return {name: gap for own in families().values() for name, gap in own.gaps.items()}
 
-    def frame(name: str) -> list[pl.LazyFrame]:
-        return frame_of(banks, name, models)
 
-    made: dict[str, Callable[[], pl.DataFrame]] = {
-        "fairness": lambda: fairness_curve(frame(prompts), resamples=bootstrap),
-        "stereotype": lambda: stereotype_curve(frame("stereotype-accuracy")),
-        "sa_gender": lambda: stereotype_curve(None, frame(prompts)),
-        "crows-pairs": lambda: crows_pairs_curve(
-            frame("crows-pairs"), expected=expected_pieces(banks, "crows-pairs")
-        ),
-    }
-    return made[gap]()
+def gap_of(prompts: str) -> str:
+    """The first gap that is measured on a prompt set."""
+    return next(name for name, gap in gaps().items() if gap.prompts == prompts)
+
+
+def own_prompts(columns: Columns) -> list[tuple[str, ...]]:
+    """LAMBADA, and the first prompt set that has a gap."""
+    with_gap = [gap.prompts for gap in gaps().values() if gap.prompts in columns]
+    return [("lambada", with_gap[0])] if with_gap and "lambada" in columns else []

@@ -7,15 +7,17 @@ import polars as pl
 
 from logitbank.analysis.families.unqover.metric import ASKED, Cells, Unqover, unqover
 from logitbank.analysis.families.unqover.summary import unqover_summary
+from logitbank.analysis.family import beginning
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.results.study import Study, finish, models_of
+from logitbank.analysis.frames.sources import own_names
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Readable
 
-FAMILY = "unqover-"
-"""How the names of its prompt sets begin."""
+PROMPTS = beginning("unqover-")
 ROWS = 400_000
 """Of a batch: rows are as wide as their texts."""
 
@@ -99,7 +101,7 @@ def _frames(
 
 def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> list[str]:
     there = sorted({name for bank in banks for name in bank.prompt_sets()})
-    names = [n for n in there if n.startswith(FAMILY)] if prompts is None else list(prompts)
+    names = own_names(PROMPTS, banks) if prompts is None else list(prompts)
     absent = [name for name in names if name not in there]
     if absent or not names:
         what = f"prompt set {absent[0]!r}" if absent else "prompt set of UnQover"

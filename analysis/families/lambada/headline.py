@@ -1,0 +1,17 @@
+"""The values of LAMBADA that a comparison of two banks sets side by side."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.frames.pieces import CHECKPOINT
+
+
+def lambada_headline(frames: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+    """model, run, step, metric, group, value."""
+    table = lambada(frames).lambada
+    return pl.concat(
+        table.select(*CHECKPOINT, metric=pl.lit(name), group=pl.lit(""), value=pl.col(column))
+        for name, column in (("accuracy", "acc"), ("perplexity", "perplexity"))
+    )

@@ -1,0 +1,110 @@
+"""What a family of metrics is, and which there are: the folders of `analysis/families`.
+
+This module and the `__init__` of a family import nothing heavy; a family's own modules are imported
+when it is asked for.
+"""
+
+import pkgutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from logitbank.analysis.results.files import Result
+    from logitbank.analysis.results.study import Study
+    from logitbank.store import Readable
+
+R = TypeVar("R", bound="Result")
+Columns = Mapping[str, Collection[str]]
+"""The columns of prompt sets, by their names."""
+Prompts = Callable[[Columns], Sequence[tuple[str, ...]]]
+"""Chooses the prompt sets of a family: those that are studied together, for each of its studies."""
+
+
+class Gap(NamedTuple):
+    """A bias that a trade-off may set against performance."""
+
+    label: str
+    prompts: str
+    """The prompt set that it is measured on."""
+    curve: "Callable[[Sequence[Readable], str, Sequence[str] | None, int], pl.DataFrame]"
+    """Of banks, a prompt set, models and a number of resamples: a curve over checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Generic[R]):
+    """A family of metrics: what it asks, of which prompts, and what it gives."""
+
+    name: str
+    title: str
+    place: int
+    """Its place among the sections of a report."""
+    asks: str
+    """What it asks, for a reader who has never heard of it."""
+    cautions: tuple[str, ...]
+    """What its numbers do not say."""
+    result: type[R]
+    prompts: Prompts
+    study: "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None, int], Study[R]]"
+    """Of banks, prompt sets, models and a number of resamples: the study, nothing else chosen."""
+    brief: Mapping[str, Sequence[str]]
+    """The tables that people see on the screen, and which columns of them."""
+    headline: "Callable[[Sequence[pl.LazyFrame]], pl.DataFrame] | None" = None
+    """Of scans of one prompt set: model, run, step, metric, group and value, for a comparison of
+    banks."""
+    gaps: Mapping[str, Gap] = field(default_factory=dict)
+
+
+@cache
+def families() -> Mapping[str, Family[Any]]:
+    """Every family by its name, in the order of a report."""
+    package = import_module("logitbank.analysis.families")
+    modules = (
+        import_module(f"{package.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(package.__path__)
+    )
+    # What several families share has a folder there, and is none.
+    all_of_them = (module.family() for module in modules if hasattr(module, "family"))
+    return {own.name: own for own in sorted(all_of_them, key=lambda own: own.place)}
+
+
+def family_of(result: object) -> Family[Any] | None:
+    """The family whose result this is, if it is one's."""
+    return next((own for own in families().values() if type(result) is own.result), None)
+
+
+def having(*columns: str) -> Prompts:
+    """Every prompt set with these columns, by itself.
+
+    >>> having("paired")({"a": ["paired", "gold"], "b": ["gold"], "c": ["paired"]})
+    [('a',), ('c',)]
+    """
+    wanted = set(columns)
+    return lambda sets: [(name,) for name in sorted(sets) if wanted.issubset(sets[name])]
+
+
+def beginning(text: str) -> Prompts:
+    """The prompt sets whose names begin so, together.
+
+    >>> beginning("un")({"unqover-b": [], "unqover-a": [], "lambada": []})
+    [('unqover-a', 'unqover-b')]
+    """
+    return lambda sets: _any(name for name in sorted(sets) if name.startswith(text))
+
+
+def called(*names: str) -> Prompts:
+    """The prompt sets of these names, together.
+
+    >>> called("b", "a", "c")({"a": [], "b": []})
+    [('b', 'a')]
+    """
+    return lambda sets: _any(name for name in names if name in sets)
+
+
+def _any(names: Iterable[str]) -> list[tuple[str, ...]]:
+    together = tuple(names)
+    return [together] if together else []

@@ -107,8 +107,8 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompts": ["nope"]}, r"no prompt set 'nope'; it has crows-pairs, lambada, "),
-        ({"models": ["nope"]}, r"no model 'nope'; it has toy"),
+        ({"prompts": ["nope"]}, r"prompt set 'nope' is not in .*; it has crows-pairs, lambada, "),
+        ({"models": ["nope"]}, r"model 'nope' is not in .*; there are toy"),
         ({"out": "page.txt"}, r"page.txt is no name for a page; give a file that ends in .html"),
         ({"out": "nowhere/p.html"}, r"there is no folder nowhere for p.html; make it first"),
     ],

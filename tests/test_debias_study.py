@@ -301,7 +301,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     few = Bank.create(tmp_path / "empty")
     with pytest.raises(UsageError, match="no prompts of StereoSet or UnQover to judge by"):
         debias_compare(few, [])
-    with pytest.raises(UsageError, match="has no model 'x'; it has toy"):
+    with pytest.raises(UsageError, match="model 'x' is not in .*; there are toy"):
         debias_compare(path, [], models=["x"])
     with pytest.raises(UsageError, match=r"no scores of stereoset-intra, .* by toy at step 9; run"):
         debias_compare(path, [out], step=9)

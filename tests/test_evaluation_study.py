@@ -151,14 +151,14 @@ def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None
     bank = Bank.create(path)
     with pytest.raises(
         BankError,
-        match=r"prompt set 'lambada' is not in .*b.zarr; it has none; make it with "
+        match=r"prompt set 'lambada' is not in .*b.zarr; it has none. Make it with "
         r"`logitbank extract .*b.zarr --suite … --prompts lambada`",
     ):
         lambada_study([path])
     add_lambada(bank, {1: 3})
-    with pytest.raises(BankError, match=r"'crows-pairs' is not in .*; it has lambada; make it .*"):
+    with pytest.raises(BankError, match=r"'crows-pairs' is not in .*; it has lambada. Make it .*"):
         crows_pairs_study([path])
-    with pytest.raises(BankError, match="'crows-pairs' is in none of the banks; make it with"):
+    with pytest.raises(BankError, match="'crows-pairs' is not in .*, .*; they have lambada"):
         crows_pairs_study([path, Bank.create(tmp_path / "c.zarr").path])
 
 

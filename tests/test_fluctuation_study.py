@@ -108,7 +108,7 @@ def test_banks_and_tables_are_analysed_together_and_chosen_by_model(
     ]
     only = fluctuation_study([bank, table], models=["bert"])
     assert only.result.plateaus["model"].unique().to_list() == ["bert"]
-    with pytest.raises(BankError, match="no bank or table has a model 'x'; there are bert, toy"):
+    with pytest.raises(BankError, match="'x' is not in the banks and tables; there are bert, toy"):
         fluctuation_study([bank, table], models=["x"])
 
 

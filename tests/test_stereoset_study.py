@@ -239,11 +239,11 @@ def test_a_bank_without_the_prompts_says_how_to_make_them(tmp_path: Path) -> Non
     small_banks.new_bank(tmp_path / "other.zarr")
     with pytest.raises(
         BankError,
-        match="has no StereoSet prompts; it has parity. Run `logitbank extract .*other.zarr "
-        "--suite … --prompts stereoset-intra` first",
+        match="prompt set of StereoSet is not in .*; it has parity. Make it with `logitbank "
+        "extract .*other.zarr --suite … --prompts stereoset-intra`",
     ):
         stereoset_study([tmp_path / "other.zarr"])
-    with pytest.raises(BankError, match="has no prompt set 'stereoset-x'; it has parity"):
+    with pytest.raises(BankError, match="prompt set 'stereoset-x' is not in .*; it has parity"):
         stereoset_study([tmp_path / "other.zarr"], prompts=["stereoset-x"])
     make_bank(tmp_path / "new.zarr", steps=[])
     with pytest.raises(BankError, match="has no deposit of stereoset-inter, stereoset-intra yet"):

@@ -78,7 +78,7 @@ def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
     assert study.result.checkpoints["model"].unique().sort().to_list() == ["a", "b"]
     only = fairness_study(banks, bootstrap=0, models=["b"])
     assert only.result.checkpoints["model"].unique().to_list() == ["b"]
-    with pytest.raises(LogitbankError, match="no bank has a model 'c'; there are a, b"):
+    with pytest.raises(LogitbankError, match="model 'c' is not in the banks; there are a, b"):
         fairness_study(banks, bootstrap=0, models=["b", "c"])
     assert any("On neutral prompts, a and b differ" in line for line in study.summary)
 

@@ -259,7 +259,7 @@ def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
 def test_a_bank_without_lambada_says_what_makes_it(tmp_path: Path) -> None:
     path = tmp_path / "b.zarr"
     add_winobias(Bank.create(path), steps=[1], skew_from=9)
-    with pytest.raises(BankError, match=r"'lambada' is not in .*; it has winobias; make it with "
+    with pytest.raises(BankError, match=r"'lambada' is not in .*; it has winobias. Make it with "
                        r"`logitbank extract .*b.zarr --suite … --prompts lambada`"):  # fmt: skip
         tradeoff_study([path])
 

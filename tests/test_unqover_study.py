@@ -124,7 +124,7 @@ def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path)
     assert kinds == [("org/gpt", "gender"), ("toy", "gender"), ("toy", "nationality")]
     only = unqover_study([bank, other.path], models=["org/gpt"], bootstrap=0).result.unqover
     assert only["model"].unique().to_list() == ["org/gpt"]
-    with pytest.raises(BankError, match="from a model 'x'; there are org/gpt, toy"):
+    with pytest.raises(BankError, match="'x' is not in the deposits of .*; there are org/gpt, toy"):
         unqover_study([bank, other.path], models=["toy", "x"], bootstrap=0)
     with pytest.raises(BankError, match="causal.zarr has no deposit of unqover-nationality yet; r"):
         unqover_study([other.path], prompts=["unqover-nationality"])
@@ -185,12 +185,12 @@ def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:
     for path in paths:
         small_banks.new_bank(path)
     message = (
-        "a.zarr has no prompt set of UnQover; there are parity. Run `logitbank extract .*a.zarr "
-        "--suite … --prompts unqover-gender` first"
+        "prompt set of UnQover is not in .*a.zarr; it has parity. Make it with `logitbank "
+        "extract .*a.zarr --suite … --prompts unqover-gender`"
     )
     with pytest.raises(BankError, match=message):
         unqover_study(paths[:1])
-    with pytest.raises(BankError, match="none of the banks has a prompt set 'x'; there are parity"):
+    with pytest.raises(BankError, match="prompt set 'x' is not in .*; they have parity"):
         unqover_study(paths, prompts=["x"])
     Bank.open(paths[0]).deposit(
         small_banks.logits(),

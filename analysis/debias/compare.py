@@ -20,7 +20,7 @@ from logitbank.analysis.families.unqover.metric import ALL, unqover
 from logitbank.analysis.families.unqover.study import PROMPTS, expected_instances
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.frames.sources import own_names
+from logitbank.analysis.frames.sources import no_model, own_names
 from logitbank.analysis.results.finish import finish
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import tables_of
@@ -116,7 +116,7 @@ def _sources(
 ) -> list[_Source]:
     there = sorted({d.checkpoint.model for d in bank.deposits()})
     if unknown := [model for model in models or () if model not in there]:
-        raise UsageError(f"{bank.path} has no model {unknown[0]!r}; it has {', '.join(there)}")
+        raise UsageError(no_model(unknown[0], there, str(bank.path)))
     found = [_Source(bank, m, m, NONE, "no filter") for m in there if m in (models or there)]
     seen: set[tuple[str, str]] = set()
     for given in filters:

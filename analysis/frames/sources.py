@@ -33,12 +33,28 @@ def chosen_prompts(
     fitting = [] if asked else there if len(there) == 1 else own_names(own, banks)
     if len(fitting) == 1:
         return fitting[0]
-    where = ", ".join(str(bank.path) for bank in banks)
+    several = f"the columns of this analysis are in {', '.join(fitting)}" if fitting else ""
+    raise UsageError(f"{no_prompts(banks, repr(wanted), instead=several)}. Name one with --prompts")
+
+
+def no_prompts(banks: Sequence[Readable], what: str, *, instead: str = "", make: str = "") -> str:
+    """That banks lack a prompt set, what there is `instead`, and what would `make` it.
+
+    By default there are the prompt sets that they have.
+    """
+    names = sorted({name for bank in banks for name in bank.prompt_sets()})
     whose = "it has" if len(banks) == 1 else "they have"
-    found = f"{whose} {', '.join(there) or 'none'}"
-    if fitting:
-        found = f"the columns of this analysis are in {', '.join(fitting)}"
-    raise UsageError(f"prompt set {wanted!r} is not in {where}; {found}. Name one with --prompts")
+    where = ", ".join(str(bank.path) for bank in banks)
+    there = instead or f"{whose} {', '.join(names) or 'none'}"
+    text = f"prompt set {what} is not in {where}; {there}"
+    if not make:
+        return text
+    return f"{text}. Make it with `logitbank extract {banks[0].path} --suite … --prompts {make}`"
+
+
+def no_model(model: str, models: Collection[str], where: str) -> str:
+    """That a model is not there, and which are."""
+    return f"model {model!r} is not in {where}; there are {', '.join(sorted(models)) or 'none'}"
 
 
 class ColumnsOf(Mapping[str, frozenset[str]]):
@@ -77,14 +93,7 @@ def frame_of(
     """
     frame = frame_if_scored(banks, prompts, models)
     if frame is None:
-        names = sorted({name for bank in banks for name in bank.prompt_sets()})
-        held = f"it has {', '.join(names)}" if names else "it has none"
-        alone = f"prompt set {prompts!r} is not in {banks[0].path}; {held}"
-        missing = alone if len(banks) == 1 else f"prompt set {prompts!r} is in none of the banks"
-        raise AbsentError(
-            f"{missing}; make it with `logitbank extract {banks[0].path} --suite … --prompts "
-            f"{prompts}`"
-        )
+        raise AbsentError(no_prompts(banks, repr(prompts), make=prompts))
     return frame
 
 
@@ -103,7 +112,7 @@ def bank_frames(
 ) -> list[pl.LazyFrame]:
     """Scans of a prompt set from the banks that hold any of `models`, in batches."""
     held = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
-    held_models(held, models, "bank")  # says which there are
+    held_models(held, models, "the banks")  # says which there are
     return batches(banks, prompts, models=models, rows=rows)
 
 
@@ -115,8 +124,7 @@ def held_models(
         return [None] * len(held)
     for model in models:
         if not any(model in names for names in held):
-            there = ", ".join(sorted({name for names in held for name in names})) or "none"
-            raise AbsentError(f"no {kind} has a model {model!r}; there are {there}")
+            raise AbsentError(no_model(model, {name for names in held for name in names}, kind))
     return [[model for model in models if model in names] for names in held]
 
 

@@ -11,6 +11,7 @@ from logitbank.analysis.drawing.interactive import interactive_figures, tables_b
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.family import families
+from logitbank.analysis.frames.sources import no_model, no_prompts
 from logitbank.analysis.report.page import Json, Part, write_page
 from logitbank.analysis.report.prompts import prompt_data, prompt_table
 from logitbank.analysis.report.sections import Section, options_of, planned, section, told
@@ -139,9 +140,7 @@ def _prompt_sets(bank: Readable, asked: Sequence[str] | None) -> list[str]:
     there = bank.prompt_sets()
     for name in asked or ():
         if name not in there:
-            raise UsageError(
-                f"{bank.path} has no prompt set {name!r}; it has {', '.join(there) or 'none'}"
-            )
+            raise UsageError(no_prompts([bank], repr(name)))
     return there if asked is None else [name for name in there if name in set(asked)]
 
 
@@ -154,7 +153,7 @@ def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) ->
     known = info["model"].unique().sort().to_list()
     for model in models or ():
         if model not in known:
-            raise BankError(f"{bank.path} has no model {model!r}; it has {', '.join(known)}")
+            raise BankError(no_model(model, known, str(bank.path)))
     return info if models is None else info.filter(pl.col("model").is_in(list(models)))
 
 

@@ -44,7 +44,7 @@ def all_scores(
         # Together, since the lone seed of one file may be one of several.
         rows = pl.concat(list(tables.values()), how="diagonal")
         held.append(rows["model"].drop_nulls().unique().to_list())
-    chosen = held_models(held, models, "bank or table")
+    chosen = held_models(held, models, "the banks and tables")
     giving = [b for b, own in zip(banks, chosen[: len(banks)], strict=True) if own is None or own]
     check_same_prompts(giving, prompts)
     own_deposits = [

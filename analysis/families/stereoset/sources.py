@@ -12,7 +12,7 @@ from logitbank.analysis.families.stereoset.files import (
 )
 from logitbank.analysis.families.stereoset.scores import CANDIDATES, KEYS, Rule, as_candidates
 from logitbank.analysis.family import beginning
-from logitbank.analysis.frames.sources import own_names
+from logitbank.analysis.frames.sources import no_prompts, own_names
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Readable
 from logitbank.store.deposits.tables import query_sets_of
@@ -92,11 +92,8 @@ def _prompt_sets(bank: Readable, prompts: Sequence[str] | None) -> list[str]:
     names = own_names(PROMPTS, [bank]) if prompts is None else list(prompts)
     absent = [name for name in names if name not in there]
     if absent or not names:
-        what = f"prompt set {absent[0]!r}" if absent else "StereoSet prompts"
-        raise AbsentError(
-            f"{bank.path} has no {what}; it has {', '.join(there) or 'none'}. Run `logitbank "
-            f"extract {bank.path} --suite … --prompts stereoset-intra` first"
-        )
+        what = repr(absent[0]) if absent else "of StereoSet"
+        raise AbsentError(no_prompts([bank], what, make="stereoset-intra"))
     return names
 
 

@@ -11,7 +11,7 @@ from logitbank.analysis.family import beginning
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.frames.sources import own_names
+from logitbank.analysis.frames.sources import no_model, no_prompts, own_names
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError
@@ -87,11 +87,7 @@ def _frames(
     there = {m for bank in banks for name in names for m in _models(bank, name)}
     for model in models or ():
         if model not in there:
-            known = ", ".join(sorted(there)) or "none"
-            raise AbsentError(
-                f"no bank has scores of {', '.join(names)} from a model {model!r}; there are "
-                f"{known}"
-            )
+            raise AbsentError(no_model(model, there, f"the deposits of {', '.join(names)}"))
     if not frames:
         raise BankError(
             f"{banks[0].path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
@@ -100,16 +96,12 @@ def _frames(
 
 
 def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> list[str]:
-    there = sorted({name for bank in banks for name in bank.prompt_sets()})
+    there = {name for bank in banks for name in bank.prompt_sets()}
     names = own_names(PROMPTS, banks) if prompts is None else list(prompts)
     absent = [name for name in names if name not in there]
     if absent or not names:
-        what = f"prompt set {absent[0]!r}" if absent else "prompt set of UnQover"
-        whose = f"{banks[0].path} has no" if len(banks) == 1 else "none of the banks has a"
-        raise AbsentError(
-            f"{whose} {what}; there are {', '.join(there) or 'none'}. Run `logitbank extract "
-            f"{banks[0].path} --suite … --prompts unqover-gender` first"
-        )
+        what = repr(absent[0]) if absent else "of UnQover"
+        raise AbsentError(no_prompts(banks, what, make="unqover-gender"))
     return names
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from tests.made_once import made_once
 
 VOCAB = 12
 Prompt = tuple[str, Sequence[int], Mapping[str, object]]
@@ -155,6 +156,7 @@ def add_winobias(bank: Bank, *, steps: Sequence[int], skew_from: int, model: str
 HITS = {0: 0, 8: 10, 16: 26, 32: 30, 64: 28, 128: 29}
 
 
+@made_once
 def whole_bank(path: Path, *, model: str = "toy", skew_from: int = 32) -> Path:
     """WinoBias and LAMBADA at six steps; the other prompts at two."""
     bank = Bank.create(path)

@@ -16,15 +16,16 @@ from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
 from logitbank.store.filter.view import View
 from logitbank.store.sharing.selection import chosen
+from tests.made_once import made_once
 from tests.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
 
 
-@pytest.fixture
-def bank(tmp_path: Path) -> Bank:
+@made_once
+def four_steps(path: Path) -> None:
     """Steps 0 and 1 are sealed, 2 and 3 lack a block; all but 3 have further options."""
-    made = new_bank(tmp_path / "b")
+    made = new_bank(path)
     for step, blocks in ((0, 3), (1, 3), (2, 2), (3, 2)):
         with made.begin(spec(step)) as writer:
             for block in range(blocks):
@@ -33,7 +34,11 @@ def bank(tmp_path: Path) -> Bank:
         if step < 3:
             rescore(writer.deposit, OPTIONS)
     assert verify(made) == ()
-    return made
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return Bank.open(four_steps(tmp_path / "b"))
 
 
 def deposit(bank: Bank, step: int) -> Deposit:

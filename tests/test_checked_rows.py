@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from logitbank.store.format.schema import Codec, Dtype, OptionTokens
 from logitbank.store.read.mapping import map_rows
 from logitbank.store.sharing.transfer import push
 from tests.file_server import FileServer
+from tests.made_once import made_once
 from tests.small_banks import QUERIES, QUERY_SET, block_data, new_bank, spec
 
 VOCAB = 5000
@@ -34,14 +36,19 @@ Read = Callable[[], np.ndarray]
 
 
 def filled(path: Path, *, codec: Codec = "blosc", dtype: Dtype = "float32", seed: int = 0) -> Bank:
+    return Bank.open(_filled(path, codec=codec, dtype=dtype, seed=seed))
+
+
+@made_once
+def _filled(path: Path, *, codec: Codec, dtype: Dtype, seed: int) -> None:
     bank, own = new_bank(path), spec(0, vocab=VOCAB, dtype=dtype)
     with bank.begin(replace(own, layout=replace(own.layout, codec=codec))) as writer:
         for block in writer.missing():
             writer.write(block, block_data(writer.layout, block, seed=seed))
         writer.seal()
-    return bank
 
 
+@cache
 def truth(dtype: Dtype = "float32", seed: int = 0) -> np.ndarray:
     """What `filled` wrote, from before it was written."""
     layout = spec(0, vocab=VOCAB, dtype=dtype).layout

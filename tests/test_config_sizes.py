@@ -2,8 +2,6 @@
 
 import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.sizes import check_sizes
 from logitbank.errors import SuiteError, WeightsError
 from tests.checkpoints import make_checkpoint
+from tests.preloaded import Preloaded
 
 LIMIT = 8 << 30
 
@@ -85,22 +84,23 @@ def test_sizes_that_the_weights_do_not_have_are_refused_by_every_engine(
             open_backend(folder, EngineSettings(engine=engine))  # type: ignore[arg-type]
 
 
-def test_the_canary_asks_for_no_memory_either(tmp_path: Path, sound: Path) -> None:
+def refused_within(limit: int, folder: Path) -> str:
+    """What reading the model says in this process, once it may not have more memory than that."""
+    from logitbank.engine.backends.hf.model import read_model
+
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    with pytest.raises(WeightsError) as refused:
+        read_model(folder, EngineSettings(engine="transformers"))
+    return str(refused.value)
+
+
+def test_the_canary_asks_for_no_memory_either(
+    tmp_path: Path, sound: Path, preloaded: Preloaded
+) -> None:
     """In a process that may take 8 GB: what the config claims would take 16 TB."""
     folder = claiming(sound, tmp_path / "m", hidden_size=2**20, intermediate_size=2**22)
-    code = (
-        "import resource, sys; from pathlib import Path\n"
-        "from logitbank.engine.backends.hf.model import read_model\n"
-        "from logitbank.engine.backends.protocol import EngineSettings\n"
-        f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))\n"
-        "read_model(Path(sys.argv[1]), EngineSettings(engine='transformers'))\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=300
-    )
-    assert "WeightsError" in result.stderr.splitlines()[-1]
-    assert "config.json claims hidden_size 1048576" in result.stderr
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < LIMIT
+    message = preloaded.run("transformers", tmp_path, f"{__name__}:refused_within", LIMIT, folder)
+    assert "config.json claims hidden_size 1048576" in message
 
 
 def test_weights_that_layers_share_are_not_refused(tmp_path: Path) -> None:

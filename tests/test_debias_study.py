@@ -30,6 +30,7 @@ from logitbank.store.filter.view import View
 from tests import unqover_cases
 from tests.command import Call
 from tests.evaluation_banks import add_lambada, add_stereotype, add_winobias
+from tests.made_once import made_once
 from tests.stereoset_cases import EXAMPLES, prompt_rows
 
 pytestmark = pytest.mark.numerical
@@ -53,6 +54,7 @@ def logits_of(rows: Sequence[unqover_cases.Row]) -> np.ndarray:
     return logits.astype(np.float32)
 
 
+@made_once
 def make_bank(path: Path, *, keep: str = "topk:16", stereo: bool = True) -> Path:
     bank = Bank.create(path)
     queries, rows = unqover_cases.add_questions(bank)

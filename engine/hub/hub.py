@@ -4,7 +4,6 @@ It knows repositories, revisions and files, and neither suites nor models. Code 
 ships is never fetched.
 """
 
-import errno
 import hashlib
 import os
 import sys
@@ -17,9 +16,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from logitbank.engine.hub.blobs import Blob, Body
+from logitbank.engine.hub.explained import explained, offline_message, transport
 from logitbank.engine.hub.patience import Patience
 from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
-from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
+from logitbank.errors import MissingExtraError, SuiteError, WeightsError
 from logitbank.store.remote.hub_token import keep_token
 from logitbank.store.remote.retry_after import told_to_wait
 
@@ -115,7 +115,7 @@ class Hub:
         """
         if self.offline:
             return self._cached_revisions(repo)
-        with self._explained(repo):
+        with explained(self, repo):
             refs = self._asked(lambda: self._api.list_repo_refs(repo))
         return tuple(branch.name for branch in refs.branches)
 
@@ -130,8 +130,8 @@ class Hub:
         if (repo, revision) in self._files:
             return self._files[repo, revision]
         if self.offline:
-            raise SuiteError(self._offline_message(f"the files of {repo} at {revision}"))
-        with self._explained(repo, revision):
+            raise SuiteError(offline_message(self, f"the files of {repo} at {revision}"))
+        with explained(self, repo, revision):
             entries = self._asked(lambda: list(self._tree(repo, revision)))
         found = tuple(
             HubFile(entry["path"], entry["size"], (entry.get("lfs") or {}).get("oid"))
@@ -243,11 +243,11 @@ class Hub:
     def _bring(self, repo: str, revision: str, blob: Blob, on_bytes: Callable[[int], None]) -> None:
         if blob.there:
             return
-        with self._explained(repo, revision):
+        with explained(self, repo, revision):
             blob.fetch(
                 lambda start: self._body(repo, revision, blob.name, start),
                 patiently=self._asked,
-                broken=(_transport(), ConnectionError),
+                broken=(transport(), ConnectionError),
                 on_bytes=on_bytes,
             )
 
@@ -271,7 +271,7 @@ class Hub:
     ) -> Path:
         from huggingface_hub import snapshot_download
 
-        with self._explained(repo, revision):
+        with explained(self, repo, revision):
             folder = self._asked(
                 lambda: snapshot_download(
                     repo,
@@ -342,101 +342,15 @@ class Hub:
             if status in (408, 429) or status >= 500:
                 return told_to_wait(cause.response.headers)
             return None
-        broken = isinstance(cause, (_transport(), ConnectionError))
+        broken = isinstance(cause, (transport(), ConnectionError))
         return 0.0 if broken and self._answered and not self.offline else None
 
     def _cached_revisions(self, repo: str) -> tuple[str, ...]:
         refs = self.cache_dir / f"models--{repo.replace('/', '--')}" / "refs"
         found = tuple(sorted(path.name for path in refs.glob("*") if path.is_file()))
         if not found:
-            raise SuiteError(self._offline_message(f"the revisions of {repo}"))
+            raise SuiteError(offline_message(self, f"the revisions of {repo}"))
         return found
-
-    def _offline_message(self, what: str) -> str:
-        return (
-            f"{what} are not in the cache {self.cache_dir} and HF_HUB_OFFLINE is set; "
-            "run `logitbank fetch` while online, or unset HF_HUB_OFFLINE"
-        )
-
-    @contextmanager
-    def _explained(self, repo: str, revision: str | None = None) -> Iterator[None]:
-        """Turn what huggingface_hub raises into one line that names the next step."""
-        from huggingface_hub import errors
-
-        what = repo if revision is None else f"{repo} at revision {revision}"
-        try:
-            yield
-        except errors.GatedRepoError as error:
-            raise SuiteError(self._gated(repo, error)) from error
-        except errors.RepositoryNotFoundError as error:
-            raise SuiteError(
-                f"repository {repo!r} is not on {self.endpoint}, or is private; `logitbank suites` "
-                "lists known ones, and HF_TOKEN opens private ones"
-            ) from error
-        except errors.RevisionNotFoundError as error:
-            raise SuiteError(
-                f"{repo} has no revision {revision!r}; choose one of its branches on "
-                f"{self.endpoint}/{repo}, or a series that `logitbank suites` lists"
-            ) from error
-        except errors.HFValidationError as error:
-            raise SuiteError(f"{repo!r} is no repository name; use owner/name") from error
-        except errors.LocalEntryNotFoundError as error:
-            if self.offline:
-                raise SuiteError(self._offline_message(f"all files of {what}")) from error
-            if isinstance(error.__cause__, errors.HfHubHTTPError):
-                raise self._refused(what, error.__cause__) from error
-            raise self._unreachable(what, error.__cause__ or error) from error
-        except errors.HfHubHTTPError as error:
-            raise self._refused(what, error) from error
-        except (_transport(), ConnectionError, errors.XetDownloadError) as error:
-            raise self._unreachable(what, error) from error
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise DiskSpaceError(
-                f"the disk of {self.cache_dir} filled up while fetching {what}; "
-                "free some of it, set HF_HOME to a folder on a larger one, or use --disk-budget"
-            ) from error
-
-    def _gated(self, repo: str, error: Any) -> str:
-        where = f"{self.endpoint}/{repo}"
-        if error.response.status_code == 403:
-            return (
-                f"{repo} is gated, and this token has no access: accept its licence on {where} "
-                "with the token's account, and wait where its authors grant access by hand"
-            )
-        return (
-            f"{repo} is gated: accept its licence on {where} and set HF_TOKEN, or run "
-            "`hf auth login`"
-        )
-
-    def _refused(self, what: str, error: Any) -> SuiteError:
-        status = error.response.status_code
-        if status in (401, 403):
-            return SuiteError(
-                f"{self.endpoint} refused access to {what} (status {status}): accept the licence "
-                "on the model page and set HF_TOKEN to a valid token"
-            )
-        if status == 429:
-            return SuiteError(
-                f"{self.endpoint} limits requests (status 429) and did so to the end for {what}; "
-                "the same command goes on later; HF_TOKEN raises the limit"
-            )
-        return SuiteError(f"{self.endpoint} answered {status} for {what}; try again later")
-
-    def _unreachable(self, what: str, error: BaseException) -> SuiteError:
-        return SuiteError(
-            f"cannot reach {self.endpoint} for {what} ({type(error).__name__}); check the network "
-            "and HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what was fetched before"
-        )
-
-
-def _transport() -> type[Exception]:
-    """The base of HTTP and connection errors: httpx's or httpx2's, by version."""
-    from huggingface_hub import errors
-
-    base: type[Exception] = errors.HfHubHTTPError.__bases__[0]
-    return base
 
 
 def _timeout_s() -> float:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
+from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.dealing import agreement, own_share
-from logitbank.engine.plan.prepare import Extraction, Prepared, check_space, lacking, prepare
+from logitbank.engine.plan.extraction import Extraction, Prepared
+from logitbank.engine.plan.prepare import lacking, prepare
 from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.prompts.prompt_set import PromptSet

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from logitbank.engine.plan.prepare import Extraction, Prepared
+from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
 from logitbank.store.care import run_logs

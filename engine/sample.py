@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.prepare import Extraction, Prepared
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.runner import WorkerHandle

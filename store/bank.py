@@ -12,7 +12,7 @@ from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store.deposits import places, tables
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.files import checked, objects
+from logitbank.store.files import checked, documents, objects
 from logitbank.store.format import zarrays
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import (
@@ -100,7 +100,7 @@ class Bank(Readable):
         root = objects.plain_path(path, "zarr.json")
         mirror.ensure_here(root)
         try:
-            own = objects.read_json(root)["attributes"]["logitbank"]
+            own = documents.read_json(root)["attributes"]["logitbank"]
             found = own["format"]
         except FileNotFoundError as error:
             raise BankFormatError(

@@ -18,7 +18,7 @@ from logitbank.store import (
     Query,
     QuerySet,
 )
-from logitbank.store.files import objects
+from logitbank.store.files import documents, objects
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, Dtype
 
 QUERIES, VOCAB, BLOCK_ROWS = 10, 6, 4
@@ -85,7 +85,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     document = json.loads(path.read_text())
     change(document)
     own = document["attributes"]["logitbank"] if path.name == "zarr.json" else document
-    path.write_bytes(objects.signed(document, own))
+    path.write_bytes(documents.signed(document, own))
 
 
 def recommit(deposit: Path, relative: str) -> None:

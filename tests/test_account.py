@@ -7,8 +7,8 @@ import pytest
 from logitbank.cli.screen.run import account
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
+from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.plan.prepare import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.suites.suites import resolve_suite

@@ -14,7 +14,8 @@ import logitbank
 from logitbank.analysis.debias.answers import answers, bias
 from logitbank.analysis.debias.compare import debias_compare, untrained
 from logitbank.analysis.debias.data import instances
-from logitbank.analysis.debias.search import _summary, debias_search
+from logitbank.analysis.debias.search import debias_search
+from logitbank.analysis.debias.search_summary import search_summary
 from logitbank.analysis.debias.study import debias_train
 from logitbank.analysis.debias.train import Training, train
 from logitbank.analysis.families.fairness.study import fairness_study
@@ -382,10 +383,12 @@ def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> No
     assert (tmp_path / "o" / "figures" / "debias_search.png").is_file()
     kinds = pl.col("kind").is_in(["filter", "temperature"])
     poor = points.with_columns(chosen_by_lms=pl.when(kinds).then(0.0).otherwise("chosen_by_lms"))
-    lines = _summary(poor, 1.0)
+    lines = search_summary(poor, 1.0)
     assert lines[2].startswith("No trained filter stays within 1 points of lms; the one that gives")
     assert lines[3] == "No temperature stays within 1 points of lms."
-    assert "temperature" not in "".join(_summary(poor.filter(pl.col("kind") != "temperature"), 1))
+    assert "temperature" not in "".join(
+        search_summary(poor.filter(pl.col("kind") != "temperature"), 1)
+    )
     with pytest.raises(UsageError, match=r"temperature 0\.0 cannot divide logits; give numbers"):
         debias_search(path, prompts="unqover-gender", temperatures=[0.0])
     with pytest.raises(UsageError, match="there is no regularisation to try"):

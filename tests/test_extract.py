@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from logitbank.engine import extract as extract_module
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.extract import extract, run
-from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.suites.suites import resolve_suite

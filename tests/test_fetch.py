@@ -691,7 +691,7 @@ def test_the_space_for_downloads_is_not_the_banks(
     banked: tuple[Hub, HubServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 450_000})
-    monkeypatch.setattr("logitbank.engine.plan.prepare.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("logitbank.engine.plan.checks.shutil.disk_usage", lambda _: usage)
     message = r"has 450 kB free, of which 400 kB are for checkpoints to download \(--disk-budget "
     prompts = questions(*(f" the nurse said {'he ' * n}" for n in range(12)))
     with pytest.raises(DiskSpaceError, match=message):

@@ -21,7 +21,7 @@ import pytest
 
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Deposit, merge, verify
-from logitbank.store.files import objects
+from logitbank.store.files import documents
 from logitbank.store.format.schema import Codec
 from logitbank.store.format.shards import blosc_bytes, frame_bytes
 from tests.small_banks import block_data, new_bank, recommit, rewrite, spec
@@ -91,7 +91,7 @@ def claim(deposit: Deposit, **sizes: int) -> None:
     document = json.loads(path.read_text())
     own = document["attributes"]["logitbank"]
     own |= sizes
-    path.write_bytes(objects.signed(document, own))
+    path.write_bytes(documents.signed(document, own))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_array_metadata_of_strangers_are_not_obeyed(
     victim: Deposit, key: str, value: object
 ) -> None:
     path = victim.path / "logprobs" / "zarr.json"
-    path.write_bytes(objects.json_bytes(json.loads(path.read_text()) | {key: value}))
+    path.write_bytes(documents.json_bytes(json.loads(path.read_text()) | {key: value}))
     found = look(victim)
     assert "is not the metadata of this array" in found["rows"]
     assert found["scan"] == "fine"
@@ -248,7 +248,7 @@ def test_attributes_at_random_are_refused_or_read(victim: Deposit) -> None:
         own = document.get("attributes")
         own = own.get("logitbank") if isinstance(own, dict) else None
         with suppress(ValueError, TypeError):  # infinities; those are no JSON
-            path.write_bytes(objects.signed(document, own if isinstance(own, dict) else {}))
+            path.write_bytes(documents.signed(document, own if isinstance(own, dict) else {}))
         refused += _refused(victim)
     assert 0 < refused < 500
 

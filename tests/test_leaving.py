@@ -8,8 +8,9 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.extract import run
+from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.pace import Pace
-from logitbank.engine.plan.prepare import Extraction, prepare
+from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers import worker
 from logitbank.engine.workers.events import Event, Summary, WeightsLoaded

@@ -12,7 +12,7 @@ from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory, smaller
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
-from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import CheckpointFailed, Event, Summary
 from logitbank.engine.workers.job import Job

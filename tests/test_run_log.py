@@ -9,7 +9,7 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import run
-from logitbank.engine.plan.prepare import Extraction
+from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.run_log import without_folders
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary

@@ -8,8 +8,8 @@ import pytest
 from logitbank.cli.screen.run import forecast
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract, run
+from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.plan.prepare import Extraction
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.sample import Estimate
 from logitbank.engine.suites.suites import resolve_suite

@@ -9,7 +9,7 @@ import pytest
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Query, QuerySet, leftovers, repair, verify
 from logitbank.store.deposits.tables import TOKENIZER_KEY
-from logitbank.store.files import objects
+from logitbank.store.files import documents
 from tests.small_banks import TOKENIZER, block_data, new_bank, prompt_table, rewrite, spec
 
 
@@ -153,7 +153,7 @@ def test_seal_that_leaves_out_a_block_is_named(tmp_path: Path) -> None:
     seal = place(bank, 0) / "commits" / "seal.json"
     document = json.loads(seal.read_text())
     del document["objects"]["logprobs/c/1/0"]
-    seal.write_bytes(objects.signed(document, document))
+    seal.write_bytes(documents.signed(document, document))
     (damage,) = verify(bank)
     assert damage.path.endswith("commits/seal.json")
     assert "is no seal of it" in damage.detail

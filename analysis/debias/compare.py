@@ -11,8 +11,18 @@ from typing import NamedTuple
 
 import polars as pl
 
+from logitbank.analysis.debias.compare_tables import (
+    KEY,
+    NONE,
+    STEREOSET,
+    TRAINED,
+    UNTRAINED,
+    joined,
+    named,
+    no_stereoset,
+    no_unqover,
+)
 from logitbank.analysis.debias.figures import comparison_figures
-from logitbank.analysis.debias.study import FILTERS
 from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import stereoset
 from logitbank.analysis.families.stereoset.sources import bank_candidates
@@ -30,11 +40,6 @@ from logitbank.store import Readable
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View, open_unfiltered
 
-NONE, UNTRAINED, TRAINED = FILTERS
-KEY = ("model", "run", "step")
-STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
-UNQOVER = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
-_ORDER = {name: at for at, name in enumerate(FILTERS)}
 INTRA = "stereoset-intra"
 """How the names of the prompt sets begin whose scores are compared."""
 
@@ -168,16 +173,16 @@ def _compared(
         schema=["model", "base", "filter", "label"],
         orient="row",
     )
-    scores = _stereoset(sources, stereo, step, bootstrap) if stereo else _no_stereoset()
-    measures = _unqover(sources, own, step, bootstrap) if own else _no_unqover()
-    measures = _named(measures, names)
+    scores = _stereoset(sources, stereo, step, bootstrap) if stereo else no_stereoset()
+    measures = _unqover(sources, own, step, bootstrap) if own else no_unqover()
+    measures = named(measures, names)
     if scores.is_empty() and measures.is_empty():
         raise UsageError(
             f"{bank.path} has no scores of {', '.join([*stereo, *own])} by"
             f" {', '.join(dict.fromkeys(s.base for s in sources))}"
             f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
         )
-    return DebiasComparison(_joined(_named(scores, names), measures), measures)
+    return DebiasComparison(joined(named(scores, names), measures), measures)
 
 
 def _stereoset(
@@ -192,7 +197,7 @@ def _stereoset(
         ]
     )
     if found.is_empty():
-        return _no_stereoset()
+        return no_stereoset()
     scores = stereoset(found, bootstrap=bootstrap).scores
     return scores.filter(
         (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
@@ -213,7 +218,7 @@ def _unqover(
         for frame in batches([source.bank], own, models=[source.model], steps=steps)
     ]
     if not frames:
-        return _no_unqover()
+        return no_unqover()
     asked = [
         expected_instances([source.bank], own).filter(pl.col("model") == source.model)
         for source in sources
@@ -226,76 +231,6 @@ def _unqover(
 
 def _has(source: _Source, prompts: str) -> bool:
     return any(d.checkpoint.model == source.model for d in source.bank.deposits_of(prompts))
-
-
-def _no_stereoset() -> pl.DataFrame:
-    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
-    return pl.DataFrame(
-        schema={
-            **texts,
-            **dict.fromkeys(("language", "condition"), pl.String),
-            **dict.fromkeys(STEREOSET, pl.Float64),
-        }
-    )
-
-
-def _no_unqover() -> pl.DataFrame:
-    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
-    return pl.DataFrame(
-        schema={
-            **texts,
-            **dict.fromkeys(("category", "split"), pl.String),
-            **dict.fromkeys(UNQOVER, pl.Float64),
-            "missing": pl.Int64,
-        }
-    )
-
-
-def _named(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """With the model's own name, and its filter."""
-    return (
-        table.join(names, on="model", maintain_order="left")
-        .with_columns(model="base")
-        .select(*KEY, "filter", "label", pl.exclude(*KEY, "filter", "label", "base"))
-    )
-
-
-def _joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
-    own = (*KEY, "filter", "label")
-    # Instances that no filter was trained on, where the published parts are told apart.
-    held = (pl.col("split") == "test") | (
-        (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*own, "category")
-    )
-    means = measures.filter(held).group_by(own, maintain_order=True).agg(pl.col(UNQOVER).mean())
-    scored = scores.filter(pl.col("condition") == "plain")
-    lone = means.select(own).join(scored, on=own, how="anti", nulls_equal=True)
-    scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
-    plain = scores.filter((pl.col("filter") == NONE) & (pl.col("condition") == "plain"))
-    base = plain.select(*KEY, "language", base="icat")
-    table = (
-        scores.join(base, on=[*KEY, "language"], how="left", nulls_equal=True)
-        .with_columns(icat_change=pl.col("icat") - pl.col("base"))
-        .join(
-            means.with_columns(condition=pl.lit("plain")),
-            on=[*own, "condition"],
-            how="left",
-            nulls_equal=True,
-        )
-        .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
-        .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
-        .select(*own, "language", "condition", *STEREOSET, "icat_change", *UNQOVER)
-    )
-    return pl.concat([table, _references(table)])
-
-
-def _references(table: pl.DataFrame) -> pl.DataFrame:
-    """The ideal and the random model."""
-    rows = [
-        {"model": name, "filter": NONE, "label": "reference", "condition": "plain",
-         "lms": lms, "ss": 50.0, "icat": lms}
-        for name, lms in (("ideal model", 100.0), ("random model", 50.0))
-    ]  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(table.schema))
 
 
 def _summary(result: DebiasComparison) -> list[str]:

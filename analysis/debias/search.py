@@ -16,6 +16,7 @@ from logitbank.analysis.debias.compare import INTRA
 from logitbank.analysis.debias.data import Instances, instances
 from logitbank.analysis.debias.figures import search_figure
 from logitbank.analysis.debias.measures import measured, measured_probabilities
+from logitbank.analysis.debias.search_summary import judged, search_summary
 from logitbank.analysis.debias.study import about_of
 from logitbank.analysis.debias.train import Training, train
 from logitbank.analysis.families.stereoset.metric import stereoset
@@ -140,12 +141,12 @@ def debias_search(
         points.append(point)
         rows.append(_row(opened, parts, point))  # the first needs no training, and says what lacks
     rows.append(_prior_row(parts))
-    table, best = _judged(pl.DataFrame(rows, infer_schema_length=None), give_up)
+    table, best = judged(pl.DataFrame(rows, infer_schema_length=None), give_up)
     by = points[best].by
     assert by is not None, "only filters are chosen"
     about = about_of(opened, parts.deposit, prompts, split="train", he_she=he_she)
     result = DebiasSearch(table, replace(by, about={**by.about, **about}))
-    summary = _summary(table, give_up)
+    summary = search_summary(table, give_up)
     if missing := parts.fit.missing + parts.told.missing:
         summary.append(missing_sentence(missing, "instance"))
     model = parts.deposit.checkpoint.model
@@ -300,73 +301,3 @@ def _prior(given: Instances, p: np.ndarray) -> np.ndarray:
     np.add.at(total, at, logs[:, :2] + logs[:, 2:])
     mean = np.exp(total / count[:, None, None])
     return np.asarray(np.concatenate([mean, mean], axis=1)[at])
-
-
-def _judged(rows: pl.DataFrame, give_up: float) -> tuple[pl.DataFrame, int]:
-    """With `front` and `best`, and the row of the best trained filter."""
-    floor = rows["chosen_by_lms"][0] - give_up
-    allowed = rows.with_row_index("at").filter(pl.col("chosen_by_lms") >= floor)
-    best = allowed.sort("chosen_by_abs_c", "at")["at"][0]
-    own = allowed.filter(pl.col("kind") == "filter")
-    if own.is_empty():
-        own = rows.with_row_index("at").filter(pl.col("kind") == "filter").sort(
-            "chosen_by_lms", descending=True
-        ).head(1)  # fmt: skip
-    filter_ = own.sort("chosen_by_abs_c", "at")["at"][0]
-    bias, lms = rows["abs_c"].to_numpy(), rows["lms"].fill_null(float("nan")).to_numpy()
-    beaten = (bias[None, :] <= bias[:, None]) & (lms[None, :] >= lms[:, None])
-    beaten &= (bias[None, :] < bias[:, None]) | (lms[None, :] > lms[:, None])
-    at = pl.int_range(pl.len())
-    table = rows.with_columns(
-        front=pl.Series(~beaten.any(axis=1) & ~np.isnan(lms)),
-        best=at == best,
-        best_filter=at == filter_,
-    )
-    return table, int(filter_)
-
-
-def _summary(table: pl.DataFrame, give_up: float) -> list[str]:
-    none = table.row(0, named=True)
-    best = table.filter("best").row(0, named=True)
-    lines = [
-        f"Without a filter: mean |C| {none['abs_c']:.4f}, iCAT {none['icat']:.1f}, lms"
-        f" {none['lms']:.1f}, ss {none['ss']:.1f}.",
-        f"Best by less |C| on attributes that were held out, giving up at most {give_up:g} points"
-        f" of lms: {_name(best)}, with |C| {best['abs_c']:.4f}, iCAT {best['icat']:.1f}, lms"
-        f" {best['lms']:.1f}, ss {best['ss']:.1f}, positional error {best['positional']:.4f} for"
-        f" {none['positional']:.4f}.",
-    ]
-    own = table.filter("best_filter").row(0, named=True)
-    least = none["chosen_by_lms"] - give_up
-    rivals = table.filter(pl.col("kind") == "temperature")
-    rival = rivals.filter(pl.col("chosen_by_lms") >= least).sort("chosen_by_abs_c")
-    if own["chosen_by_lms"] < least:
-        lines.append(
-            f"No trained filter stays within {give_up:g} points of lms; the one that gives up least"
-            f" is {_name(own)}, with |C| {own['abs_c']:.4f} and lms {own['lms']:.1f}."
-        )
-    elif len(rival):
-        other = rival.row(0, named=True)
-        verb = "beats" if own["abs_c"] < other["abs_c"] else "does not beat"
-        lines.append(
-            f"The best trained filter ({_name(own)}) {verb} a temperature, the simple baseline:"
-            f" |C| {own['abs_c']:.4f} against {other['abs_c']:.4f} ({_name(other)})."
-        )
-    if len(rivals) and not len(rival):
-        lines.append(f"No temperature stays within {give_up:g} points of lms.")
-    prior = table.filter(pl.col("kind") == "prior").row(0, named=True)
-    lines.append(
-        f"Dividing by the prior gives |C| {prior['abs_c']:.4f}; it needs every attribute's"
-        " questions and says nothing of StereoSet."
-    )
-    return lines
-
-
-def _name(row: dict[str, object]) -> str:
-    if row["kind"] == "filter":
-        return f"a filter with k = {row['k']} and λ = {row['regularisation']:g}"
-    if row["kind"] == "temperature":
-        return f"temperature {row['temperature']:g}"
-    return {"none": "no filter", "untrained": f"the untrained filter with k = {row['k']}"}.get(
-        str(row["kind"]), str(row["kind"])
-    )

@@ -6,7 +6,6 @@ ships is never fetched.
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +16,12 @@ from urllib.parse import quote
 
 from logitbank.engine.hub.blobs import Blob, Body
 from logitbank.engine.hub.explained import explained, offline_message, transport
+from logitbank.engine.hub.library import (
+    cache_from_environment,
+    disable_telemetry,
+    quiet_bar,
+    timeout_s,
+)
 from logitbank.engine.hub.patience import Patience
 from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import MissingExtraError, SuiteError, WeightsError
@@ -80,7 +85,7 @@ class Hub:
         *,
         patience: Patience | None = None,
     ) -> None:
-        _disable_telemetry()
+        disable_telemetry()
         try:
             from huggingface_hub import HfApi, constants
         except ImportError as error:
@@ -90,7 +95,7 @@ class Hub:
             ) from error
         chosen = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
         self.endpoint = chosen.rstrip("/")
-        self.cache_dir = cache_dir or _cache_from_environment() or Path(constants.HF_HUB_CACHE)
+        self.cache_dir = cache_dir or cache_from_environment() or Path(constants.HF_HUB_CACHE)
         self._token = token
         self._patience, self._answered = patience or Patience(), False
         keep_token(self.endpoint, token)
@@ -282,7 +287,7 @@ class Hub:
                     allow_patterns=list(patterns),
                     ignore_patterns=list(_NEVER),
                     local_files_only=local or self.offline,
-                    tqdm_class=_quiet_bar(),
+                    tqdm_class=quiet_bar(),
                 )
             )
         return Path(folder)
@@ -296,7 +301,7 @@ class Hub:
 
         url = f"{self.endpoint}/api/models/{repo}/tree/{quote(revision, safe='')}"
         while url:
-            response = get_session().get(url, headers=self._headers(), timeout=_timeout_s())
+            response = get_session().get(url, headers=self._headers(), timeout=timeout_s())
             hf_raise_for_status(response)
             yield from response.json()
             url = response.links.get("next", {}).get("url", "")
@@ -315,7 +320,7 @@ class Hub:
         if start:
             headers["Range"] = f"bytes={start}-"
         with get_session().stream(
-            "GET", url, headers=headers, timeout=_timeout_s(), follow_redirects=True
+            "GET", url, headers=headers, timeout=timeout_s(), follow_redirects=True
         ) as response:
             hf_raise_for_status(response)
             begins = start if response.status_code == 206 else 0
@@ -351,35 +356,3 @@ class Hub:
         if not found:
             raise SuiteError(offline_message(self, f"the revisions of {repo}"))
         return found
-
-
-def _timeout_s() -> float:
-    from huggingface_hub import constants
-
-    return float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
-
-
-def _disable_telemetry() -> None:
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    # The library reads the variable once, when it is imported.
-    if constants := sys.modules.get("huggingface_hub.constants"):
-        constants.HF_HUB_DISABLE_TELEMETRY = True  # type: ignore[attr-defined]
-
-
-def _cache_from_environment() -> Path | None:
-    if cache := os.environ.get("HF_HUB_CACHE"):
-        return Path(cache).expanduser()
-    if home := os.environ.get("HF_HOME"):
-        return Path(home).expanduser() / "hub"
-    return None
-
-
-def _quiet_bar() -> type[Any]:
-    """A progress bar that shows nothing: the terminal shows ours."""
-    from tqdm import tqdm
-
-    class QuietBar(tqdm):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **{**kwargs, "disable": True})
-
-    return QuietBar

@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 
+from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.pieces import Shard
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.prepare import Extraction, Prepared
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, locks, objects
+from logitbank.store.files import checked, documents, locks, objects
 from logitbank.store.format.schema import CheckpointId, json_digest
 
 LOAD = 0.1
@@ -146,7 +146,7 @@ def _agreed(file: Path, lacking: Sequence[DepositPlan], shard: Shard, *, dry_run
 
 def _document(shares: Sequence[Sequence[DepositPlan]]) -> bytes:
     content: dict[str, object] = {"rows": spans_of(shares)}
-    return objects.signed(content, content)
+    return documents.signed(content, content)
 
 
 def spans_of(shares: Sequence[Sequence[DepositPlan]]) -> list[list[object]]:

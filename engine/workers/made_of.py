@@ -4,7 +4,7 @@ import platform
 import socket
 from datetime import UTC, datetime
 
-from logitbank.engine.plan.prepare import Prepared
+from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.suites.suites import HubSource, LocalSource
 from logitbank.store.format.schema import Json
 from logitbank.version import __version__

@@ -16,9 +16,10 @@ from typing import Protocol
 
 from logitbank.engine.backends.hf.memory import smaller
 from logitbank.engine.hub.patience import waits_told
+from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.prepare import Extraction, Prepared, tokenizer_folder
+from logitbank.engine.plan.prepare import tokenizer_folder
 from logitbank.engine.prompts.tokenizer import Tokenizer, files_digest
 from logitbank.engine.suites.fetcher import Fetcher
 from logitbank.engine.weights.config import ModelConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from logitbank.errors import DamagedError
 from logitbank.store.files import objects
-from logitbank.store.files.objects import SELF_DIGEST
+from logitbank.store.files.documents import SELF_DIGEST
 from logitbank.store.format.schema import Json
 
 FOLDER = "runs"

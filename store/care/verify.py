@@ -16,7 +16,7 @@ from logitbank.store.care.verify_view import is_view, view_damage
 from logitbank.store.change.merge_plan import commit_of
 from logitbank.store.deposits import places, tables
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import objects
+from logitbank.store.files import documents, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.filter.view import View
 from logitbank.store.format import commits, zarrays
@@ -145,7 +145,7 @@ def _document(
     try:
         document: Any = json.loads(data)
         own = document["attributes"]["logitbank"] if path.endswith("zarr.json") else document
-        if not objects.is_signed(data, document, own):
+        if not documents.is_signed(data, document, own):
             problem = "its SHA-256 is not the one that it tells of itself"
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         problem = f"it is no such document: {error!r}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.files import locks, objects
+from logitbank.store.files import documents, locks, objects
 from logitbank.store.format.about import Source, own_fields, sources_of
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
@@ -76,10 +76,10 @@ def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
     path = objects.plain_path(root, "zarr.json")
     with objects.naming_full_disk(root, 2**20), locks.locked(root / ".lock"):
         objects.remove_dead_files(root)
-        metadata = objects.read_json(path)
+        metadata = documents.read_json(path)
         own = metadata["attributes"]["logitbank"]
         own.update(change(own))
-        content = objects.signed(metadata, own)
+        content = documents.signed(metadata, own)
         if content == path.read_bytes():
             return
         with objects.beside(path, content) as file:

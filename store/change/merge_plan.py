@@ -9,7 +9,7 @@ from logitbank.store.bank import Bank
 from logitbank.store.change.overlap import conflict, lacking_blocks
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY, read_scores
-from logitbank.store.files import checked, objects
+from logitbank.store.files import checked, documents, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
@@ -89,7 +89,7 @@ def _check_metadata(deposit: Deposit, queries: Mapping[str, int]) -> None:
 
 def _read(deposit: Deposit, path: str) -> object:
     try:
-        return objects.read_json(objects.plain_path(deposit.path, path))
+        return documents.read_json(objects.plain_path(deposit.path, path))
     except FileNotFoundError:
         return None
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import objects
-from logitbank.store.files.objects import SELF_DIGEST, Digest
+from logitbank.store.files import documents, objects
+from logitbank.store.files.documents import SELF_DIGEST
+from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 
 _SETTLED_NS = 10**9
@@ -79,7 +80,7 @@ def document(path: Path, *holder: str) -> dict[str, Any]:
     Parameters
     ----------
     path
-        A file that `objects.signed` made.
+        A file that `documents.signed` made.
     holder
         Names of the members that lead to the object that has the digest.
 
@@ -90,8 +91,8 @@ def document(path: Path, *holder: str) -> dict[str, Any]:
     DamagedError
         It is no JSON object, or not as it was written.
     """
-    data = objects.read_limited(path)
-    content = objects.parse_json(path, data)
+    data = documents.read_limited(path)
+    content = documents.parse_json(path, data)
     if not tells_itself(data, content, *holder):
         raise DamagedError(
             f"{path} is not what was written there: its SHA-256 is not the one that it tells of"

@@ -7,7 +7,6 @@ renames but does not fsync, so everything that a commit vouches for passes throu
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import re
 import stat
@@ -21,10 +20,6 @@ from typing import Any, NamedTuple
 from logitbank.errors import BankError, DamagedError, DiskSpaceError, UsageError
 from logitbank.store.files.locks import NO_LOCKS, is_current, try_lock
 
-SELF_DIGEST = "sha256"
-MAX_JSON = 2**28
-"""Bytes of a document. A seal over the largest number of blocks has 160 MB."""
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -75,65 +70,6 @@ def require_file(path: Path) -> None:
         raise DamagedError(
             f"{path.parent} is no folder; move it away, then run `logitbank verify --repair`"
         ) from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, whose digest nobody looks at; see `checked.document`.
-
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        It is there and is no JSON object.
-    """
-    return parse_json(path, read_limited(path))
-
-
-def read_limited(path: Path) -> bytes:
-    """The bytes of a document; FileNotFoundError, or DamagedError where it can be none."""
-    require_file(path)
-    if (size := path.stat().st_size) > MAX_JSON:
-        raise DamagedError(f"{path} has {size:,} bytes, and documents at most {MAX_JSON:,}")
-    return path.read_bytes()
-
-
-def parse_json(path: Path, data: bytes) -> dict[str, Any]:
-    """The JSON object that a file's bytes are; DamagedError where they are none."""
-    try:
-        value = json.loads(data)
-        if _SURROGATE.search(data):
-            json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text
-    except (ValueError, RecursionError) as error:  # lists in lists, thousands deep
-        raise DamagedError(f"{path} is not JSON ({error}); run `logitbank verify`") from error
-    if not isinstance(value, dict):
-        raise DamagedError(f"{path} is JSON but no object; run `logitbank verify`")
-    return value
-
-
-def json_bytes(value: object) -> bytes:
-    """Readable JSON, the same bytes for the same value."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
-    """JSON in which `holder`, the document or an object in it, has the digest of all the rest.
-
-    That is `sha256`, its last member: SHA-256 (hex) of the JSON without it.
-    """
-    holder.pop(SELF_DIGEST, None)
-    holder[SELF_DIGEST] = digest_of(json_bytes(document)).sha256
-    return json_bytes(document)
-
-
-def is_signed(data: bytes, document: dict[str, Any], holder: dict[str, Any]) -> bool:
-    """Whether `data`, read as `document`, are the bytes that `signed` gave."""
-    try:
-        told = holder[SELF_DIGEST]
-        again = signed(document, holder)
-    except (KeyError, ValueError):
-        return False
-    return bool(holder[SELF_DIGEST] == told and again == data)
 
 
 def sync(path: Path) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import objects
+from logitbank.store.files import documents, objects
 from logitbank.store.filter.filters import Filter
 from logitbank.store.format.schema import VIEW
 from logitbank.store.remote.urls import url_of
 
 FORMAT = 1
 FILTER = "filter.safetensors"
-_DIGESTS = ("filter", "source", objects.SELF_DIGEST)
+_DIGESTS = ("filter", "source", documents.SELF_DIGEST)
 _AGAIN = "make it again with `logitbank debias apply`"
 _BANKS_REMEDY = re.compile(r"; (move it away, then )?run `logitbank verify[^`]*`$")
 """What a bank's damaged document says to do; nothing of a view is repaired."""
@@ -49,7 +49,7 @@ class ViewDocument:
     def render(self) -> bytes:
         content: dict[str, Any] = {"format": FORMAT, "bank": self.bank, "model": self.model}
         content |= {"filter": self.filter, "source": dict(self.source or {})}
-        return objects.json_bytes({**content, objects.SELF_DIGEST: _own_digest(content)})
+        return documents.json_bytes({**content, documents.SELF_DIGEST: _own_digest(content)})
 
     @classmethod
     def read(cls, folder: Path) -> "ViewDocument":
@@ -63,7 +63,7 @@ class ViewDocument:
             `view.json` is not as it was written.
         """
         try:
-            content = objects.read_json(folder / VIEW)
+            content = documents.read_json(folder / VIEW)
         except (FileNotFoundError, DamagedError) as error:
             raise _no_view(folder, _BANKS_REMEDY.sub("", str(error))) from error
         if content.get("format") != FORMAT or type(content["format"]) is not int:
@@ -79,7 +79,7 @@ class ViewDocument:
         if not any(name in content for name in _DIGESTS):
             return cls(bank, model)
         filter_, source = content.get("filter"), content.get("source")
-        if content.get(objects.SELF_DIGEST) != _own_digest(content):
+        if content.get(documents.SELF_DIGEST) != _own_digest(content):
             raise DamagedError(
                 f"{folder / VIEW} is not as it was written: its SHA-256 is not the one that it"
                 f" tells of itself; only bank may be changed; {_AGAIN}"
@@ -188,7 +188,7 @@ def _begun(folder: Path, by: Filter) -> bool:
 
 def _own_digest(content: Mapping[str, Any]) -> str:
     """Of all but the digest itself and `bank`, which changes where the bank is moved."""
-    rest = {k: v for k, v in content.items() if k not in ("bank", objects.SELF_DIGEST)}
+    rest = {k: v for k, v in content.items() if k not in ("bank", documents.SELF_DIGEST)}
     return objects.digest_of(json.dumps(rest, indent=2).encode()).sha256
 
 

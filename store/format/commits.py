@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, objects
+from logitbank.store.files import checked, documents, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.schema import Json
 from logitbank.store.remote import mirror
@@ -75,7 +75,7 @@ def document(
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "objects": {path: value._asdict() for path, value in sorted(objects_.items())},
     }
-    return objects.signed(content, content)
+    return documents.signed(content, content)
 
 
 def folder_of(deposit: Path) -> str:

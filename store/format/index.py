@@ -12,7 +12,8 @@ from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.files.checked import tells_itself
-from logitbank.store.files.objects import SELF_DIGEST, Digest, digest_of, signed, told_digest
+from logitbank.store.files.documents import SELF_DIGEST, signed
+from logitbank.store.files.objects import Digest, digest_of, told_digest
 
 NAME = "index.json"
 MAX_BYTES = 64 * 2**20

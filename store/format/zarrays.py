@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from logitbank.store.files.objects import json_bytes, signed
+from logitbank.store.files.documents import json_bytes, signed
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import FORMAT_VERSION
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.errors import BankFormatError, DamagedError, RemoteError, UsageError
-from logitbank.store.files import checked, locks, objects
+from logitbank.store.files import checked, documents, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
@@ -377,7 +377,7 @@ def _write(
     listed = {p: [o.digest.bytes, o.digest.sha256, o.part] for p, o in found.items()}
     content = {"url": url, "etags": list(etags), "objects": listed}
     _clear(root, _LISTING)
-    _replace(root / _LISTING, objects.signed(content, content))
+    _replace(root / _LISTING, documents.signed(content, content))
     replaced = [p for p in had if p in found and found[p].digest != had[p].digest]
     gone = [p for p in replaced if found[p].text is None] + sorted(_held(root, old) - set(found))
     for path in gone:

@@ -1,0 +1,87 @@
+"""The table of a comparison of filters: measures of all joined, beside the unfiltered."""
+
+import polars as pl
+
+from logitbank.analysis.debias.study import FILTERS
+
+NONE, UNTRAINED, TRAINED = FILTERS
+KEY = ("model", "run", "step")
+
+
+STEREOSET = tuple(f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high"))
+
+
+UNQOVER = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "coverage_10")
+
+
+_ORDER = {name: at for at, name in enumerate(FILTERS)}
+
+
+def no_stereoset() -> pl.DataFrame:
+    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
+    return pl.DataFrame(
+        schema={
+            **texts,
+            **dict.fromkeys(("language", "condition"), pl.String),
+            **dict.fromkeys(STEREOSET, pl.Float64),
+        }
+    )
+
+
+def no_unqover() -> pl.DataFrame:
+    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
+    return pl.DataFrame(
+        schema={
+            **texts,
+            **dict.fromkeys(("category", "split"), pl.String),
+            **dict.fromkeys(UNQOVER, pl.Float64),
+            "missing": pl.Int64,
+        }
+    )
+
+
+def named(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """With the model's own name, and its filter."""
+    return (
+        table.join(names, on="model", maintain_order="left")
+        .with_columns(model="base")
+        .select(*KEY, "filter", "label", pl.exclude(*KEY, "filter", "label", "base"))
+    )
+
+
+def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
+    own = (*KEY, "filter", "label")
+    # Instances that no filter was trained on, where the published parts are told apart.
+    held = (pl.col("split") == "test") | (
+        (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*own, "category")
+    )
+    means = measures.filter(held).group_by(own, maintain_order=True).agg(pl.col(UNQOVER).mean())
+    scored = scores.filter(pl.col("condition") == "plain")
+    lone = means.select(own).join(scored, on=own, how="anti", nulls_equal=True)
+    scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
+    plain = scores.filter((pl.col("filter") == NONE) & (pl.col("condition") == "plain"))
+    base = plain.select(*KEY, "language", base="icat")
+    table = (
+        scores.join(base, on=[*KEY, "language"], how="left", nulls_equal=True)
+        .with_columns(icat_change=pl.col("icat") - pl.col("base"))
+        .join(
+            means.with_columns(condition=pl.lit("plain")),
+            on=[*own, "condition"],
+            how="left",
+            nulls_equal=True,
+        )
+        .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
+        .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
+        .select(*own, "language", "condition", *STEREOSET, "icat_change", *UNQOVER)
+    )
+    return pl.concat([table, _references(table)])
+
+
+def _references(table: pl.DataFrame) -> pl.DataFrame:
+    """The ideal and the random model."""
+    rows = [
+        {"model": name, "filter": NONE, "label": "reference", "condition": "plain",
+         "lms": lms, "ss": 50.0, "icat": lms}
+        for name, lms in (("ideal model", 100.0), ("random model", 50.0))
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(table.schema))

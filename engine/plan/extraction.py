@@ -1,0 +1,72 @@
+"""What an extraction is asked to do, and what it is once everything about it is known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.pace import Pace
+from logitbank.engine.plan.plan import (
+    Placement,
+    Plan,
+)
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.suites.suites import HubSource, LocalSource, Suite
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.errors import (
+    SuiteError,
+    UsageError,
+)
+from logitbank.store.format.schema import Dtype, Keep, QuerySet
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Everything that defines one extraction, checked when built."""
+
+    suite: Suite
+    prompt_sets: tuple[PromptSet | SequenceSet, ...]
+    settings: EngineSettings
+    any_engine: bool = False
+    """Another engine than the settings' may be taken where that has no class for the model."""
+    adapters: LocalSource | HubSource | None = None
+    """Where language adapters that the suite lacks are from; the folder is in the settings."""
+    keep: Keep = Keep("full")  # noqa: RUF009 (frozen)
+    dtype: Dtype = "float16"
+    block_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.suite.checkpoints:
+            raise SuiteError(f"suite {self.suite.name!r} has no checkpoints")
+        if not self.prompt_sets:
+            raise UsageError("no prompt set was given; name one with --prompts")
+        names = [prompts.name for prompts in self.prompt_sets]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"two prompt sets are called {twice[0]!r}; rename a file")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan with what running it needs."""
+
+    plan: Plan
+    placement: Placement
+    tables: tuple[tuple[str, pl.DataFrame], ...]
+    """Each prompt set's name and its table, which points at queries as the bank will have them."""
+    tokenizer: Tokenizer
+    config: ModelConfig
+    query_sets: Mapping[str, QuerySet]
+    first: Path
+    """Folder of the checkpoint that tokenizer and config are from."""
+    settings: EngineSettings
+    """Those of the extraction, with what the prompts and the model decide."""
+    adapters: LocalSource | HubSource | None
+    """Where borrowed language adapters are from."""
+    notes: tuple[str, ...]
+    """What the user should know, one line each."""
+    pace: Pace
+    """Of the engine, about."""

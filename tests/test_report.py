@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.static import figures
+from logitbank.analysis.families.fairness.change import change_sentence
 from logitbank.analysis.families.fairness.metric import fairness
 from logitbank.analysis.families.fairness.summary import (
     CAUTIONS,
     INTERVALS,
     ONE_RUN,
     UNIT,
-    change_sentence,
     fairness_summary,
 )
 from logitbank.analysis.results.files import write_report, write_tables

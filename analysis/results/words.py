@@ -44,6 +44,7 @@ class Summary(Sequence[str]):
 
 
 def by_run(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The rows of each model and run, and how sentences about them begin."""
     groups = table.partition_by("model", "run", maintain_order=True)
     for rows in groups:
         model, run = rows["model"][0], rows["run"][0]
@@ -54,6 +55,7 @@ def by_run(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
 def best_and_last(
     rows: pl.DataFrame, column: str, *, best: str = "best at "
 ) -> list[dict[str, Any]]:
+    """The row where a column is largest and the last row, each with its `role` in a sentence."""
     last = {**rows.row(-1, named=True), "role": "last, " if len(rows) > 1 else ""}
     top = rows.row(int(rows[column].arg_max() or 0), named=True)
     if top["step"] == last["step"] or not top[column] > last[column]:
@@ -97,6 +99,7 @@ def verdict(row: Row, middle: float) -> str:
 
 
 def missing_sentences(coverage: pl.DataFrame, noun: str) -> Iterator[str]:
+    """How many are missing at how many checkpoints, if any are."""
     lacking = coverage.filter(pl.col("missing") > 0)
     if len(lacking):
         yield missing_sentence(int(lacking["missing"].sum()), noun, checkpoints=len(lacking))

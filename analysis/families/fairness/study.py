@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from logitbank.analysis.families.fairness.change import change_sentence
 from logitbank.analysis.families.fairness.metric import Fairness, fairness
 from logitbank.analysis.families.fairness.significance import Unit
-from logitbank.analysis.families.fairness.summary import change_sentence, fairness_summary
+from logitbank.analysis.families.fairness.summary import fairness_summary
 from logitbank.analysis.family import having
 from logitbank.analysis.frames.apart import open_banks
 from logitbank.analysis.frames.expected import expected_rows

@@ -1,11 +1,11 @@
 """What a fairness result says, in sentences with numbers and their uncertainty."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.metric import Fairness, fairness_change
+from logitbank.analysis.families.fairness.change import compared
+from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.significance import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.results.words import UNTRAINED, Summary
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
@@ -58,39 +58,6 @@ def fairness_summary(result: Fairness) -> Summary:
     return Summary(findings, notes, CAUTIONS)
 
 
-def change_sentence(gap: pl.DataFrame, before: int, after: int) -> str:
-    """The gap's change between two steps of one model and run, from its rows of `gap`.
-
-    In the gap's own unit; beside it the published percentage, but not of the gap of an untrained
-    model, nor of one whose interval includes zero.
-    """
-    percent = fairness_change(gap, before, after)
-    rows = {row["step"]: row for row in gap.iter_rows(named=True)}
-    first, last = rows[before], rows[after]
-    moved = _compared(first["gap_scaled"], last["gap_scaled"])
-    became = f"became {moved}" if moved else "stayed the same to three decimals"
-    deltas = [signed(row["delta_scaled"]) for row in (first, last)]
-    text = f"From step {before:,} to step {after:,} the gap {became}: Δ = {deltas[0]} → {deltas[1]}"
-    if why := _no_percentage(first):
-        text += f"; no percentage, since {why}"
-    else:
-        text += f"; a fairness change of {signed(percent, '.1f')} %"
-    turned = {delta[0] for delta in deltas} == {"+", "−"}
-    return f"{text}.{' It is the other way round.' if turned else ''}"
-
-
-def _no_percentage(row: Mapping[str, Any]) -> str:
-    """Why there is no percentage of a gap; nothing where there is one."""
-    if row["step"] == UNTRAINED:
-        return "step 0 is the untrained model"
-    if row["gap_scaled"] == 0:
-        return "the gap before is zero"
-    if not (row["low_scaled"] > 0 or row["high_scaled"] < 0):
-        known = row["low_scaled"] == row["low_scaled"]
-        return f"the gap before {'may be zero' if known else 'has no interval'}"
-    return ""
-
-
 def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterator[str]:
     gap = result.gap.filter(own)
     prompts, orders = max(rows["prompts"].to_list()), max(rows["orders"].to_list())
@@ -117,7 +84,7 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
 def _largest(gap: pl.DataFrame, result: Fairness) -> str:
     """Where the gap is largest, unless it is the same everywhere."""
     sizes = gap["gap_scaled"]
-    if not any(_compared(sizes[0], size) for size in sizes):
+    if not any(compared(sizes[0], size) for size in sizes):
         return f"The gap is {sizes[0]:.3f}, to three decimals, at all {len(gap)} checkpoints."
     largest = gap.row(int(sizes.arg_max() or 0), named=True)
     return f"The gap is largest at {step_name(largest['step'])}: {_gap(largest, result)}."
@@ -171,7 +138,7 @@ def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator
     sizes = dict(steps.select("step", "gap_scaled").iter_rows())
     low, high = row["from_baseline_low"], row["from_baseline_high"]
     ends = f" (95 % interval {signed(low)} to {signed(high)}, in pairs)" if low == low else ""
-    moved = _compared(sizes[first], sizes[last])
+    moved = compared(sizes[first], sizes[last])
     than = f"{moved} than" if moved else "to three decimals the same as"
     untrained = ", the untrained model" if first == UNTRAINED else ""
     change = row["from_baseline"]  # NaN where the run's first step has no gap
@@ -180,15 +147,6 @@ def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator
         f"At step {last:,} the gap is {than} at step {first:,}{untrained}: {sizes[first]:.3f} → "
         f"{sizes[last]:.3f}{delta}."
     )
-
-
-def _compared(before: float, after: float) -> str:
-    """How much larger or smaller a gap is; nothing where three decimals are the same."""
-    if f"{before:.3f}" == f"{after:.3f}":
-        return ""
-    size = f"{abs(after - before):.3f}"
-    size = "less than 0.001" if float(size) == 0 else size
-    return f"{size} {'larger' if after > before else 'smaller'}"
 
 
 def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:

@@ -88,7 +88,7 @@ class Places:
 
     def flip(self, place: str, count: int, *, seed: int = 0) -> Tally:
         """Flip `count` bits, one after the other, as many in each kind of file of a place."""
-        files = self._files(place)
+        files = self.files(place)
         chance, tally, kinds = random.Random(seed), Tally(), sorted(files)
         for case in range(count):
             kind = kinds[case % len(kinds)]
@@ -123,7 +123,7 @@ class Places:
                 tally.wrong.append(f"{what}: {name} ends in {error!r}")
         (tally.refused if refused else tally.right)[kind] += 1
 
-    def _files(self, place: str) -> dict[str, list[Path]]:
+    def files(self, place: str) -> dict[str, list[Path]]:
         """Files by kind; every one of them is of one."""
         root = {"bank": self.bank, "view": self.view, "server": self.www / "bank"}.get(place)
         root = next(self.cache.iterdir()) if root is None else root

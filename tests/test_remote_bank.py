@@ -29,6 +29,7 @@ from logitbank.store.format.shards import CHECKSUM, blosc_bytes, inner_bytes
 from logitbank.store.sharing.transfer import pull, push
 from tests.evaluation_banks import add_winobias
 from tests.file_server import FileServer, Sent
+from tests.made_once import made_once
 from tests.small_banks import block_data, logits, new_bank, prompt_table, spec
 
 pytest.importorskip("obstore")
@@ -55,14 +56,18 @@ def deposit(bank: Bank, step: int, *, blocks: int = 3, seed: int = 0) -> None:
             writer.seal()
 
 
-@pytest.fixture
-def bank(tmp_path: Path) -> Bank:
+@made_once
+def three_steps(path: Path) -> None:
     """Steps 0 and 1 sealed, one of three blocks of step 2."""
-    made = new_bank(tmp_path / "bank")
+    made = new_bank(path)
     deposit(made, 0)
     deposit(made, 1, seed=1)
     deposit(made, 2, blocks=1)
-    return made
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return Bank.open(three_steps(tmp_path / "bank"))
 
 
 def wide_bank(path: Path, *, queries: int, vocab: int, steps: tuple[int, ...] = (0,)) -> Bank:

@@ -1,24 +1,16 @@
 """Metrics, tests, figures and reports from the frames of a bank. Knows no model and no engine."""
 
-from logitbank.analysis.drawing.interactive import interactive_figures
-from logitbank.analysis.drawing.static import figures
-from logitbank.analysis.drawing.static_data import figure_data
+from logitbank.analysis.drawing.figures import figure_data, figures, interactive_figures
 from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs
-from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
-from logitbank.analysis.families.evaluation.figures import evaluation_figures
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
 from logitbank.analysis.families.fairness.summary import fairness_summary
-from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
-from logitbank.analysis.families.fluctuation.figures import fluctuation_figures
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
 from logitbank.analysis.families.fluctuation.scores import as_scores, published_table, write_scores
 from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 from logitbank.analysis.families.lambada.metric import Lambada, lambada, lambada_examples
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
-from logitbank.analysis.families.stereoset.figure_data import stereoset_figure_data
-from logitbank.analysis.families.stereoset.figures import stereoset_figures
 from logitbank.analysis.families.stereoset.files import (
     read_gold,
     read_predictions,
@@ -31,8 +23,6 @@ from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy, st
 from logitbank.analysis.families.stereotype.referents import WinobiasEm, winobias_em
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
 from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
-from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
-from logitbank.analysis.families.unqover.figures import unqover_figures
 from logitbank.analysis.families.unqover.instances import unqover_instances
 from logitbank.analysis.families.unqover.metric import Unqover, unqover
 from logitbank.analysis.families.unqover.summary import unqover_summary
@@ -81,8 +71,6 @@ __all__ = [
     "corpus_frequencies",
     "crows_pairs",
     "differences",
-    "evaluation_figure_data",
-    "evaluation_figures",
     "expected_pieces",
     "expected_rows",
     "fairness",
@@ -91,8 +79,6 @@ __all__ = [
     "figure_data",
     "figures",
     "fluctuation",
-    "fluctuation_figure_data",
-    "fluctuation_figures",
     "fluctuation_summary",
     "interactive_figures",
     "jsd_parts",
@@ -111,8 +97,6 @@ __all__ = [
     "scaled",
     "seed_mean",
     "stereoset",
-    "stereoset_figure_data",
-    "stereoset_figures",
     "stereoset_summary",
     "stereotype_accuracy",
     "three_way_correct",
@@ -120,8 +104,6 @@ __all__ = [
     "tradeoff_summary",
     "unique_maximum",
     "unqover",
-    "unqover_figure_data",
-    "unqover_figures",
     "unqover_instances",
     "unqover_summary",
     "variation",

@@ -10,11 +10,12 @@ from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from logitbank.analysis.comparison.compare import Comparison, compare
-    from logitbank.analysis.debias.compare import DebiasComparison, debias_compare
-    from logitbank.analysis.debias.search import DebiasSearch, debias_search
+    from logitbank.analysis.debias.compare import debias_compare
+    from logitbank.analysis.debias.results import DebiasComparison, DebiasSearch
+    from logitbank.analysis.debias.search import debias_search
     from logitbank.analysis.debias.study import Debias, debias_train
     from logitbank.analysis.debias.train import Training
-    from logitbank.analysis.drawing.static import figures
+    from logitbank.analysis.drawing.figures import figures
     from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
     from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
     from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
@@ -49,8 +50,8 @@ _HOMES = {
     "CheckpointId": "store.format.schema",
     "Comparison": "analysis.comparison.compare",
     "Debias": "analysis.debias.study",
-    "DebiasComparison": "analysis.debias.compare",
-    "DebiasSearch": "analysis.debias.search",
+    "DebiasComparison": "analysis.debias.results",
+    "DebiasSearch": "analysis.debias.results",
     "Fairness": "analysis.families.fairness.metric",
     "Fetched": "engine.suites.fetch",
     "Filter": "store.filter.filters",
@@ -78,7 +79,7 @@ _HOMES = {
     "fairness": "analysis.families.fairness.metric",
     "fairness_change": "analysis.families.fairness.metric",
     "fetch": "engine.suites.fetch",
-    "figures": "analysis.drawing.static",
+    "figures": "analysis.drawing.figures",
     "fluctuation": "analysis.families.fluctuation.metric",
     "known_suites": "engine.suites.suites",
     "load_prompts": "engine.prompts.files",

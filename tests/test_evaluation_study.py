@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from logitbank.analysis.drawing.figures import figure_data
 from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
 from logitbank.analysis.families.lambada.study import lambada_study
 from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
 from logitbank.analysis.families.stereotype.referents import OWN
@@ -126,7 +126,7 @@ def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) ->
     assert only.result.winobias_em.is_empty()
     assert "needs the prompts winobias-em, which are not there" in " ".join(only.summary)
     em = stereotype_study([bank], prompts="none", winobias="none", out=tmp_path / "em")
-    assert set(evaluation_figure_data(em.result)) == {"winobias_em"}
+    assert set(figure_data(em.result)) == {"winobias_em"}
     assert em.report is not None
     assert "during training: toy" in em.report.read_text()
     other = stereotype_study([bank], prompts="none").result
@@ -177,7 +177,7 @@ def test_everything_is_written(tmp_path: Path, bank: Path) -> None:
     for names, study in (
         (["lambada"], lambada_study([bank], out=tmp_path / "l")),
         (["stereotype_accuracy", "winobias_em"], stereotype_study([bank], out=tmp_path / "s")),
-        (["crows_pairs"], crows_pairs_study([bank], out=tmp_path / "c")),
+        (["crows_pairs", "crows_pairs_types"], crows_pairs_study([bank], out=tmp_path / "c")),
     ):
         assert study.report is not None
         folder = study.report.parent
@@ -191,7 +191,7 @@ def test_each_model_has_its_own_figure(tmp_path: Path, bank: Path) -> None:
     other = Bank.create(tmp_path / "other.zarr")
     add_lambada(other, {1: 3, 2: 4}, model="org/b")
     result = lambada_study([bank, tmp_path / "other.zarr"]).result
-    assert set(evaluation_figure_data(result)) == {"lambada-toy-main", "lambada-org%2Fb-main"}
+    assert set(figure_data(result)) == {"lambada-toy-main", "lambada-org%2Fb-main"}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Interactive figures show their tables, say what each trace is, and take no text for markup."""
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,17 @@ import pytest
 from bokeh.embed import json_item
 from bokeh.models import GlyphRenderer, Plot
 
-from logitbank.analysis.drawing.interactive import Interactive, interactive_figures
-from logitbank.analysis.drawing.sheet import plain
+from logitbank.analysis.drawing.figures import interactive_figures
+from logitbank.analysis.drawing.sheet import Interactive, plain
 from logitbank.analysis.drawing.steps import StepPlaces
 from logitbank.analysis.families.fairness.metric import Fairness, fairness
-from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
+from tests.drawing_cases import STEPS, fair, options
 from tests.fairness_cases import random_frame
 
-HOSTILE = r'<a href="javascript:alert(1)">x</a>$$a$$ \(x\) \[y\] ${x} @x'
-STEPS = [0, 1, 8, 64, 512, None]
 
-
-@pytest.fixture(scope="module")
-def fair() -> Fairness:
-    return fairness(random_frame(sentences=10, skew_from=3, steps=STEPS), bootstrap=50)
+@pytest.fixture(scope="module", name="fair")
+def fixture_fair() -> Fairness:
+    return fair()
 
 
 def panels(figure: Interactive) -> list[Any]:
@@ -59,18 +55,6 @@ def names(figure: Interactive) -> list[str]:
     return [
         item.label.value for plot in panels(figure) for box in plot.legend for item in box.items
     ]
-
-
-def texts(value: object) -> list[str]:
-    """Every text of a figure but those of data, which hovering escapes, and tags."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        kept = (part for key, part in value.items() if key not in ("data", "tags"))
-        return [text for part in kept for text in texts(part)]
-    if isinstance(value, list | tuple):
-        return [text for part in value for text in texts(part)]
-    return []
 
 
 def checked(figure: Interactive) -> Interactive:
@@ -227,39 +211,6 @@ def test_plain_text_is_one_line_and_no_formula() -> None:
     assert plain("$$a$$ $$$") == "$\u200b$a$\u200b$ $\u200b$\u200b$"
     assert plain(r"\(x\) \[y\]") == "\\\u200b(x\\\u200b) \\\u200b[y\\\u200b]"
     assert plain("a\nb <i> ${x} @x $5") == "a b <i> ${x} @x $5"
-
-
-def assert_harmless(figure: Interactive, *, named: bool = True) -> None:
-    """No text can be read as a formula, and what hovering tells is a field or a name."""
-    for text in texts(json_item(figure.model)):
-        assert not re.search(r"\$\$|\\[(\[]", text), text
-    series = {trace["series"] for trace in figure.traces}
-    assert any(HOSTILE in name for name in series) or not named
-
-
-def test_a_hostile_model_is_only_text() -> None:
-    frame = random_frame(sentences=4, model=HOSTILE)
-    for figure in interactive_figures(fairness(frame, bootstrap=20)).values():
-        assert_harmless(checked(figure))
-
-
-def options(*, single: bool = False) -> OptionScores:
-    head = {"model": "m", "run": "main", "step": [0, 8, None]}
-    shares = pl.concat(
-        pl.DataFrame(
-            {**head, "option": name, "prompts": 2, "share": None if single else [p, p, p],
-             "low": None if single else p - 0.1, "high": None if single else p + 0.1,
-             "probability": [p / 2, p / 4, p / 8], "rank": 1.0, "missing": 0},
-            schema=SHARES,
-        )
-        for name, p in (("yes", 0.25), ("no", 0.75))
-    )  # fmt: skip
-    answers = pl.DataFrame(
-        {**head, "prompts": 2, "accuracy": [0.0, 0.5, 1.0], "low": [0, 0.1, 0.3],
-         "high": [0.6, 0.9, 1.0], "tied": 0, "missing": 0},
-        schema=ANSWERS,
-    )  # fmt: skip
-    return OptionScores(shares, answers.clear() if single else answers)
 
 
 def test_options_of_any_prompts_have_shares_and_accuracy() -> None:

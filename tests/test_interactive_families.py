@@ -1,30 +1,22 @@
 """Interactive figures of every family but fairness: values of the tables, meta, strangers' text."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.drawing.interactive import Result, interactive_figures
+from logitbank.analysis.drawing.figures import interactive_figures
 from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.metric import fluctuation
 from logitbank.analysis.families.lambada.study import lambada_study
-from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
 from logitbank.analysis.families.stereotype.study import stereotype_study
-from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
 from logitbank.analysis.families.unqover.metric import Unqover, unqover
 from logitbank.analysis.families.unqover.study import unqover_study
 from tests import unqover_cases
+from tests.drawing_cases import exchange, pronouns, stereotypes
 from tests.evaluation_banks import whole_bank
-from tests.fluctuation_cases import JOBS, drawn, published, two_runs
-from tests.stereoset_cases import candidates
+from tests.fluctuation_cases import two_runs
 from tests.test_interactive import (
-    HOSTILE,
-    assert_harmless,
     checked,
     column,
     names,
@@ -32,8 +24,6 @@ from tests.test_interactive import (
     renderers,
     steps_of,
 )
-
-JOB = f"a {HOSTILE}"
 
 
 @pytest.fixture(scope="module")
@@ -46,39 +36,6 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Unqover:
     path = tmp_path_factory.mktemp("interactive") / "u.zarr"
     unqover_cases.make_bank(path, steps=(0, 8, None))
     return unqover_study([path], bootstrap=50).result
-
-
-def pronouns(*, model: str = "bert") -> Fluctuation:
-    """One run; a profession with a hostile name."""
-    jobs = (*JOBS[:3], JOB)
-    table = published(drawn(5, 4, 2), drawn(5, 2), jobs=jobs, model=model, steps=[0, 1, 2, 3, None])
-    totals = pl.DataFrame({"occupation": JOB[2:], "case": "lower", "total": [7]})
-    return fluctuation(table, plateaus=[2], frequencies=corpus_frequencies(totals))
-
-
-def stereotypes(
-    *, steps: tuple[int | None, ...] = (0, 8, None), model: str = "m", **columns: str
-) -> StereoSet:
-    rng = np.random.default_rng(0)
-    names = [("nurse", HOSTILE), ("rapper", "gender"), ("guitarist", "profession")]
-    frames = [
-        candidates(
-            [(*name, tuple(rng.normal([1, 0.6, 0]))) for name in names * 3],
-            step=step, task=task, model=model, **columns,
-        )
-        for step in steps
-        for task in ("intrasentence", "intersentence")
-    ]  # fmt: skip
-    return stereoset(pl.concat(frames), bootstrap=50)
-
-
-def exchange(*, model: str = "m", **options: Any) -> TradeOff:
-    steps = {"model": model, "step": [8, 16, 32]}
-    return tradeoff(
-        pl.DataFrame({**steps, "value": [0.30, 0.48, 0.50]}),
-        pl.DataFrame({**steps, "value": [0.10, 0.05, 0.73]}),
-        **options,
-    )
 
 
 def test_trajectories_are_relative_scores_in_a_panel_for_each_role() -> None:
@@ -320,45 +277,6 @@ def test_a_trade_off_has_its_front_and_its_choice() -> None:
 def test_what_is_better_lower_has_a_turned_axis() -> None:
     for figure in interactive_figures(exchange(metric="perplexity")).values():
         assert panels(figure)[0].y_range.flipped
-
-
-def hostile_unqover() -> Unqover:
-    rows = unqover_cases.questions("gender")
-    for row in rows:
-        row["attribute"] = row["attribute"].replace("was a nurse", HOSTILE)
-        row["subject1"] = row["subject1"].replace("Ann", HOSTILE)
-    chances = np.random.default_rng(0)
-    p = {
-        (row["prompt_id"], form): float(chances.uniform(0, 0.2))
-        for row in rows
-        for form in unqover_cases.forms(row)
-    }
-    frame = pl.concat(unqover_cases.scan_frame(rows, p, step=step) for step in (0, 8))
-    return unqover(frame.with_columns(model=pl.lit(HOSTILE)), bootstrap=20)
-
-
-HOSTILE_RESULTS: dict[str, Callable[[], Result]] = {
-    "fluctuation": lambda: pronouns(model=HOSTILE),
-    "stereoset": lambda: stereotypes(model=HOSTILE),
-    "bars": lambda: stereotypes(model=HOSTILE, steps=(8,)),
-    "unqover": hostile_unqover,
-    "tradeoff": lambda: exchange(model=HOSTILE, metric=HOSTILE, gap_name=HOSTILE),
-}
-
-
-@pytest.mark.parametrize("family", HOSTILE_RESULTS)
-def test_hostile_text_is_only_text(family: str) -> None:
-    for name, figure in interactive_figures(HOSTILE_RESULTS[family]()).items():
-        checked(figure)
-        assert_harmless(figure, named=name != "frequencies")
-
-
-@pytest.mark.parametrize("name", ["lambada", "stereotype", "crows-pairs"])
-def test_hostile_models_of_a_bank_are_only_text(name: str, tmp_path: Path) -> None:
-    path = whole_bank(tmp_path / "b.zarr", model=HOSTILE)
-    study = {"lambada": lambada_study, "stereotype": stereotype_study}.get(name, crows_pairs_study)
-    for figure in interactive_figures(study([path]).result).values():
-        assert_harmless(figure)
 
 
 @pytest.mark.parametrize("steps", [(8,), (None,), (8, None)])

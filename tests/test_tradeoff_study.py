@@ -10,9 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.drawing.static import figures
-from logitbank.analysis.drawing.static_data import figure_data
-from logitbank.analysis.families.evaluation.figure_data import evaluation_figure_data
+from logitbank.analysis.drawing.figures import figure_data, figures
 from logitbank.analysis.families.fairness.gap import fairness_curve
 from logitbank.analysis.families.fairness.metric import fairness
 from logitbank.analysis.families.lambada.metric import lambada
@@ -317,7 +315,7 @@ def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
     }
     tables = {path.stem for path in (tmp_path / "out" / "tables").iterdir()}
     assert tables == {"tradeoff", "choices", "pairs", "change_points"}
-    table = evaluation_figure_data(study.result)["tradeoff_front"]
+    table = figure_data(study.result)["tradeoff_front"]
     assert table.filter(pl.col("chosen_for") == 10)["step"].to_list() == [16]
 
 

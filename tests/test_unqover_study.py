@@ -9,9 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import logitbank
-from logitbank.analysis.drawing.static_data import figure_data
-from logitbank.analysis.families.unqover.figure_data import ENDS, unqover_figure_data
+from logitbank.analysis.drawing.figures import figure_data
 from logitbank.analysis.families.unqover.metric import Unqover, unqover
 from logitbank.analysis.families.unqover.study import unqover_study
 from logitbank.analysis.families.unqover.summary import unqover_summary
@@ -203,37 +201,20 @@ def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:
         unqover_study(paths[:1], prompts=["parity"])
 
 
-def test_figures_draw_their_tables(trained: Unqover) -> None:
-    drawn = logitbank.figures(trained)
-    assert set(drawn) == set(figure_data(trained)) == {
+def test_a_table_of_figures_is_the_last_ranking(trained: Unqover) -> None:
+    data = figure_data(trained)
+    assert set(data) == {
         *(f"{kind}-{category}" for kind in ("ranked_subjects", "attribute_strengths")
           for category in ("gender", "nationality")),
         "unqover_training",
     }  # fmt: skip
-    for name, figure in drawn.items():
-        figure.canvas.draw()
-        assert figure.get_label(), name
-    data = unqover_figure_data(trained)
     subjects = trained.subjects.filter(pl.col("step").is_null(), split="all", category="gender")
     assert data["ranked_subjects-gender"]["value"].to_list() == subjects["gamma"].to_list()
-    axes = drawn["ranked_subjects-gender"].axes[0]
-    bars = [line.get_xdata() for line in axes.get_lines() if len(set(line.get_ydata())) == 1]
-    assert [tuple(x) for x in bars] == subjects.select("gamma_low", "gamma_high").rows()
-    assert [text.get_text() for text in axes.get_yticklabels()] == subjects["subject"].to_list()
-
-
-def test_training_curves_are_those_of_each_category(trained: Unqover) -> None:
-    figure = logitbank.figures(trained)["unqover_training"]
-    table = trained.unqover.filter(pl.col("step").is_not_null(), split="all")
-    for axes, name in zip(figure.axes, ("mu", "eta", "positional", "attributive"), strict=True):
-        lines = [list(line.get_ydata()) for line in axes.get_lines() if len(line.get_xdata()) == 3]
-        assert lines == [
-            table.filter(category=c)[name].to_list() for c in ("gender", "nationality")
-        ]
+    assert data["ranked_subjects-gender"]["subject"].to_list() == subjects["subject"].to_list()
 
 
 def test_attributes_are_drawn_towards_female_names(trained: Unqover) -> None:
-    table = unqover_figure_data(trained)["attribute_strengths-gender"]
+    table = figure_data(trained)["attribute_strengths-gender"]
     means = table.filter(panel="mean")
     own = trained.attributes.filter(pl.col("step").is_null(), split="all", category="gender")
     assert means["value"].to_list() == own["gamma_female"].sort(descending=True).to_list()
@@ -241,34 +222,8 @@ def test_attributes_are_drawn_towards_female_names(trained: Unqover) -> None:
     points = table.filter(pl.col("panel") == "subject", pl.col("gender") == "male")
     towards = points.filter(pl.col("value").is_in((-cells["gamma"]).implode()))
     assert len(towards) == 3
-    nation = unqover_figure_data(trained)["attribute_strengths-nationality"].filter(panel="mean")
+    nation = figure_data(trained)["attribute_strengths-nationality"].filter(panel="mean")
     assert nation["value"].min() >= 0  # type: ignore[operator]
-
-
-def test_a_long_ranking_shows_its_ends() -> None:
-    rows = questions("nationality")
-    rng = np.random.default_rng(0)
-    many = [
-        {**row, "subject1": f"A{i}", "subject2": f"B{i}", "instance": f"{i}{row['instance']}",
-         "prompt_id": f"{i}{row['prompt_id']}"}
-        for i in range(20) for row in rows[:4]
-    ]  # fmt: skip
-    p = {
-        (row["prompt_id"], form): float(rng.uniform(0.01, 0.3))
-        for row in many
-        for name in (row["subject1"], row["subject2"])
-        for form in (name, f" {name.lower()}")
-    }
-    result = unqover(scan_frame(many, p), bootstrap=0)
-    data = unqover_figure_data(result)
-    assert set(data) == {"ranked_subjects", "attribute_strengths"}
-    assert data["ranked_subjects"]["rank"].to_list() == [
-        *range(1, ENDS + 1), *range(41 - ENDS, 41),
-    ]  # fmt: skip
-    figure = logitbank.figures(result)["ranked_subjects"]
-    figure.canvas.draw()
-    assert "10 subjects between the ends are left out" in figure.get_label()
-    assert "95 %" not in figure.get_label()
 
 
 def test_a_study_writes_tables_figures_and_a_report(tmp_path: Path, bank: Path) -> None:
@@ -278,7 +233,7 @@ def test_a_study_writes_tables_figures_and_a_report(tmp_path: Path, bank: Path) 
     tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
     assert tables == {"unqover", "subjects", "attributes", "cells"}
     pictures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
-    assert pictures == set(unqover_figure_data(study.result))
+    assert pictures == set(figure_data(study.result))
 
 
 def test_the_command_prints_tables_and_sentences(analyze: Call, bank: Path) -> None:

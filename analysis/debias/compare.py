@@ -4,7 +4,6 @@ One row per model, filter, prefix and language, with StereoSet's scores and UnQo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from logitbank.analysis.debias.compare_tables import (
     no_stereoset,
     no_unqover,
 )
-from logitbank.analysis.debias.figures import comparison_figures
+from logitbank.analysis.debias.results import DebiasComparison
 from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import stereoset
 from logitbank.analysis.families.stereoset.sources import bank_candidates
@@ -33,7 +32,6 @@ from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.frames.sources import no_model, own_names
 from logitbank.analysis.results.finish import finish
 from logitbank.analysis.results.study import Study
-from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from logitbank.store import Readable
@@ -42,23 +40,6 @@ from logitbank.store.filter.view import View, open_unfiltered
 
 INTRA = "stereoset-intra"
 """How the names of the prompt sets begin whose scores are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class DebiasComparison:
-    """Every row begins with model, run, step, filter (none, untrained, trained) and its `label`."""
-
-    comparison: pl.DataFrame
-    """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
-    with 95 % intervals, `icat_change` against the plain model without a filter; UnQover's measures,
-    means over the bank's categories (they know no prefix and no language: of plain rows only). The
-    ideal and the random model stand at the end."""
-    unqover: pl.DataFrame
-    """UnQover's measures by category and split."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 class _Source(NamedTuple):
@@ -112,7 +93,6 @@ def debias_compare(
         title=f"Debiasing: {named}",
         out=out,
         banks=[opened],
-        draw=lambda result: comparison_figures(result.comparison),
     )
 
 

@@ -4,7 +4,7 @@ Everything is fitted on one part, chosen on a second and told of a third, which 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ import polars as pl
 from logitbank.analysis.debias.answers import answers
 from logitbank.analysis.debias.compare import INTRA
 from logitbank.analysis.debias.data import Instances, instances
-from logitbank.analysis.debias.figures import search_figure
 from logitbank.analysis.debias.measures import measured, measured_probabilities
+from logitbank.analysis.debias.results import DebiasSearch
 from logitbank.analysis.debias.search_summary import judged, search_summary
 from logitbank.analysis.debias.study import about_of
 from logitbank.analysis.debias.train import Training, train
@@ -24,7 +24,6 @@ from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.finish import finish
 from logitbank.analysis.results.study import Study
-from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
@@ -38,25 +37,6 @@ _HELD = 4
 """Every fourth attribute is held out of the fit."""
 _HALVES = (0, 1)
 """Of StereoSet's terms: those that choose, and those that tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class DebiasSearch:
-    """What every point costs and gains."""
-
-    points: pl.DataFrame
-    """One row for each point: `kind` (none, filter, untrained, temperature, prior), `k`,
-    `regularisation`, `temperature`; `chosen_by` mean |C| on attributes that the fit has not seen
-    and lms on half of StereoSet's terms; and what is told of it: `abs_c`, `mu`, `positional`,
-    `attributive` and `coverage` on the other part's instances, `lms`, `ss` and `icat` on the other
-    half of the terms. `front`: no other has both less |C| and more lms. `best`: the one chosen.
-    A prior needs the options' own prompts, so StereoSet's scores are null for it."""
-    by: Filter
-    """The filter that was chosen, of those that were trained."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 class _Parts(NamedTuple):
@@ -149,14 +129,12 @@ def debias_search(
     summary = search_summary(table, give_up)
     if missing := parts.fit.missing + parts.told.missing:
         summary.append(missing_sentence(missing, "instance"))
-    model = parts.deposit.checkpoint.model
     study = finish(
         result,
         Summary(tuple(summary)),
-        title=f"Bias against language modelling: {model}",
+        title=f"Bias against language modelling: {parts.deposit.checkpoint.model}",
         out=out,
         banks=[opened],
-        draw=lambda result: {"debias_search": search_figure(result.points, model)},
     )
     if out is None:
         return study

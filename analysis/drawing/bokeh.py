@@ -1,11 +1,10 @@
-"""Draws a sheet with Bokeh, which only this module and `interactive_glyphs` know.
+"""Draws a sheet with Bokeh, which only this module and `glyphs` know.
 
 A page moves what is here by tags: every renderer has its trace's, panels `panel`, the axes of
 training steps `steps`, the upright line at a checkpoint `cursor`, the title `title`.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,13 +35,21 @@ from bokeh.plotting import figure
 
 from logitbank.analysis.drawing.glyphs import colour_bar, glyphs
 from logitbank.analysis.drawing.paper import MUTED
-from logitbank.analysis.drawing.sheet import Axis, Interactive, Panel, Sheet, Trace, plain
+from logitbank.analysis.drawing.sheet import (
+    Axis,
+    Interactive,
+    Panel,
+    Sheet,
+    Trace,
+    legend_columns,
+    plain,
+)
 from logitbank.analysis.report.plot import FAINT, LEGIBLE
 
 LEGEND_ROW, ACROSS, TOP = 23, 46, 34
 """Pixels of a row of the legend, of a horizontal axis, and of the toolbar."""
-LEGEND_WIDTH = 275
-"""Pixels of a legend that a telephone shows whole."""
+LEGEND_LETTERS = 42.5
+"""Letters of a line of the legend that a telephone shows whole."""
 
 
 def drawn(sheet: Sheet) -> Interactive:
@@ -223,7 +230,7 @@ def _lines(trace: Trace) -> tuple[str, ...]:
 def _legend(plot: Any, named: dict[str, list[GlyphRenderer]]) -> int:
     """A legend above the plot, and its height."""
     seen = [name for name, renderers in named.items() if any(one.visible for one in renderers)]
-    columns = _legend_columns(seen)
+    columns = legend_columns(seen, letters=LEGEND_LETTERS)
     legend = Legend(
         items=[
             LegendItem(label=text_value(plain(name)), renderers=renderers, visible=name in seen)
@@ -245,15 +252,6 @@ def _legend(plot: Any, named: dict[str, list[GlyphRenderer]]) -> int:
     )
     plot.add_layout(legend, "above")
     return LEGEND_ROW * -(-len(seen) // columns)
-
-
-def _legend_columns(names: Sequence[str]) -> int:
-    """The most columns that a telephone shows whole."""
-    for count in range(len(names), 1, -1):
-        columns = (names[at::count] for at in range(count))
-        if sum(38 + 6.5 * max(map(len, column)) for column in columns) <= LEGEND_WIDTH:
-            return count
-    return 1
 
 
 def _title(sheet: Sheet) -> Title:

@@ -58,17 +58,25 @@ def add_onset(
     step: int,
     colour: str,
 ) -> None:
-    """A dashed line at the step from which a gap has another level, which says so."""
+    """A dashed line at the step from which a gap has another level, and between which it may."""
     ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
     text = f"another level from step {step:,}"
     first, last = part["earliest"][0], part["latest"][0]
     among = "" if first == last else f" (95 %: {first:,} to {last:,})"
-    columns = {
-        **places.columns([step, step]),
-        "value": floats([min(0.0, *ends), max(0.0, *ends)]),
-        "told": [text + among] * 2,
-    }
+    reach = floats([min(0.0, *ends), max(0.0, *ends)])
+    columns = {**places.columns([step, step]), "value": reach, "told": [text + among] * 2}
     several = len(sheet.series) > 1
+    if among:
+        between = {
+            **places.columns([first, last]),
+            **{name: np.full(2, reach[at]) for name, at in (("value", 0), ("low", 0), ("high", 1))},
+        }
+        sheet.traces.append(
+            Trace(
+                shape="curve", role="mark", series=series, columns=between, band=True, alpha=0,
+                colour=colour if several else MUTED,
+            )
+        )  # fmt: skip
     right = places.place(step) > 0.5 * places.place(places.axis.last)
     sheet.traces.append(
         Trace(

@@ -28,3 +28,17 @@ def named_tables(kinds: Mapping[str, Tables]) -> dict[str, pl.DataFrame]:
             parts = (folder_name(head[key].replace(" ", "_")) for key in told if head[key])
             found["-".join([kind, *parts])] = table
     return found
+
+
+def per_run(kind: str, table: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """A table for each model and run, `kind-<model>-<run>` where there are several.
+
+    >>> table = pl.DataFrame({"model": ["a/b", "c"], "run": "main"})
+    >>> list(per_run("gap", table)), list(per_run("gap", table.head(1)))
+    (['gap-a%2Fb-main', 'gap-c-main'], ['gap'])
+    """
+    parts = [part for part in table.partition_by("model", "run", maintain_order=True) if len(part)]
+    if len(parts) == 1:
+        return {kind: parts[0]}
+    ends = [[folder_name(part[key][0]) for key in ("model", "run")] for part in parts]
+    return {"-".join([kind, *end]): part for end, part in zip(ends, parts, strict=True)}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.stats.significance import SIGNIFICANCE
@@ -18,6 +19,9 @@ INK = "#1f2329"
 MUTED = "#8a8f98"
 COLOURS = ("#0072b2", "#d55e00", "#8a8f98")
 """Male, female, neutral: from Okabe and Ito's palette, which colour-blind readers tell apart."""
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""For more than three, from the same palette."""
+PURPLE, GREEN = "#8e5ea2", "#009e73"
 STYLE: dict[str, Any] = {
     "font.size": 9,
     "text.parse_math": False,  # a model's name may have dollar signs
@@ -219,16 +223,21 @@ def headline(figure: "Figure", title: str, names: Sequence[str]) -> None:
     figure.suptitle(text, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
 
 
-def plain_log(axis: "Axis", values: pl.Series) -> None:
+def plain_log(axis: "Axis", values: "np.ndarray") -> None:
     """Decade ticks in plain numbers, and 1, 2, 5 where there are fewer than three decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    known = values.drop_nulls().drop_nans()
-    low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 10.0)  # type: ignore[arg-type]
+    known = values[values > 0]
+    low, high = (known.min(), known.max()) if len(known) else (1.0, 10.0)
     subs = (1.0,) if high / low >= 1000 else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def shortened(text: str) -> str:
+    """A name that fits a legend."""
+    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def short(number: float) -> str:

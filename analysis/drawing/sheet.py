@@ -1,6 +1,6 @@
-"""What every interactive figure is made of: its sheet of traces, its text, its colours.
+"""What every figure is made of: its sheet of traces, its text, its colours.
 
-In words of our own: `interactive_bokeh` knows how they are drawn.
+In words of our own: `bokeh` draws them on pages and `matplotlib` on paper.
 """
 
 import math
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.drawing.paper import MUTED, short
-from logitbank.analysis.families.stereoset.figures_plane import PALETTE, shortened
+from logitbank.analysis.drawing.paper import MUTED, PALETTE, short, shortened
 from logitbank.store.format.schema import folder_name
 
 if TYPE_CHECKING:
@@ -195,6 +194,8 @@ class Trace:
     """The note ends at its point, and does not begin there."""
     low: float = 0
     """The least colour of cells; the greatest is 1."""
+    written: str = ""
+    """A column of texts that paper has at the points, where a page tells them on hovering."""
 
     @property
     def tag(self) -> dict[str, Any]:
@@ -230,6 +231,8 @@ class Sheet:
     one_series: bool = False
     legend: bool = False
     """Even of one line."""
+    beside: bool = False
+    """On paper, panels are beside each other; a page may be as narrow as a telephone."""
     across: Axis = Axis()
     panels: Sequence[Panel] = ()
     about: dict[str, Any] = field(default_factory=dict)
@@ -273,6 +276,15 @@ class Sheet:
             "height": height,
             **self.about,
         }
+
+
+def legend_columns(names: Sequence[str], *, letters: float) -> int:
+    """The most columns of a legend whose lines have no more letters; a symbol takes six."""
+    for count in range(len(names), 1, -1):
+        columns = (names[at::count] for at in range(count))
+        if sum(6 + max(map(len, column)) for column in columns) <= letters:
+            return count
+    return 1
 
 
 def each(kind: str, table: pl.DataFrame, key: str) -> Iterator[tuple[str, pl.DataFrame]]:

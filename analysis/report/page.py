@@ -24,7 +24,7 @@ from logitbank.analysis.results.files import replace_file
 if TYPE_CHECKING:
     from bokeh.model import Model
 
-    from logitbank.analysis.drawing.interactive import Interactive
+    from logitbank.analysis.drawing.sheet import Interactive
 
 FIGURES = 5_000_000
 """Most characters of all figures together; what is beyond is left out, and said so."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.drawing.interactive import interactive_figures, tables_by_kind
+from logitbank.analysis.drawing.figures import interactive_figures, tables_by_kind
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.family import families

@@ -1,21 +1,17 @@
 """The end of every study: tables, figures and report, where a folder is given."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import polars as pl
 
-from logitbank.analysis.drawing.static import figures
+from logitbank.analysis.drawing.figures import figures
 from logitbank.analysis.results.files import Result, write_report, write_tables
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.store import Readable
 from logitbank.store.files.objects import require_outside
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 R = TypeVar("R", bound=Result)
 
@@ -28,7 +24,6 @@ def finish(
     out: Path | None,
     banks: Sequence[Readable] = (),
     sources: Sequence[pl.DataFrame] = (),
-    draw: "Callable[[R], Mapping[str, Figure]] | None" = None,
     shown: Callable[[R], tuple[Collection[str], Sequence[str]]] | None = None,
 ) -> Study[R]:
     """The study of a result and, with `out`, its tables, figures and report in that folder.
@@ -39,8 +34,6 @@ def finish(
         Of the report.
     banks, sources
         Where the numbers come from: banks, and tables about what else was read.
-    draw
-        What draws the figures of the result; by default `figures`.
     shown
         Gives the names of the figures that the report shows, and sentences about the others; the
         report shows all figures if None.
@@ -57,7 +50,7 @@ def finish(
     write_tables(result, out / "tables", "csv")
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
-    drawn = draw(result) if draw else figures(cast(Any, result))
+    drawn = figures(cast(Any, result))
     for name, figure in drawn.items():
         for suffix in ("png", "svg"):
             figure.savefig(folder / f"{name}.{suffix}", dpi=200)

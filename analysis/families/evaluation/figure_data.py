@@ -1,53 +1,36 @@
-"""The tables behind the figures of LAMBADA, stereotype accuracy, CrowS-Pairs and trade-offs."""
+"""The tables behind the figures of LAMBADA, stereotype accuracy and CrowS-Pairs.
 
-from collections.abc import Iterator
+Tables have one row per point drawn; `low` and `high` are as in the result's tables, for JSD-P ± one
+deviation between option orders.
+"""
 
 import polars as pl
 
+from logitbank.analysis.drawing.names import per_run
 from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
 from logitbank.analysis.families.lambada.metric import Lambada
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.families.stereotype.referents import ALL as ALL_TEMPLATES
-from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.analysis.frames.pieces import CHECKPOINT
-from logitbank.store.format.schema import folder_name
 
-Evaluation = Lambada | StereotypeAccuracy | CrowsPairs | TradeOff
 POINT = (*CHECKPOINT, "panel", "series", "value", "low", "high")
 
 
-def evaluation_figure_data(result: Evaluation) -> dict[str, pl.DataFrame]:
-    """The table behind each figure, by the figure's name.
-
-    `lambada`, `stereotype_accuracy`, `winobias_em`, `crows_pairs`; of a trade-off
-    `tradeoff_curves` and `tradeoff_front`. Where there are several models or runs, each has its
-    own, `lambada-<model>-<run>`. Tables have one row per point drawn; `low` and `high` are as in
-    the result's tables, for JSD-P ± one deviation between option orders.
-    """
-    tables = {kind + end: part for kind, table in _tables(result) for end, part in _series(table)}
-    if isinstance(result, StereotypeAccuracy | CrowsPairs):
-        return tables
-    # One checkpoint is no curve.
-    return {name: table for name, table in tables.items() if not table.is_empty()}
+def lambada_figure_data(result: Lambada) -> dict[str, pl.DataFrame]:
+    """`lambada`, of every model and run."""
+    return per_run("lambada", result.lambada)
 
 
-def _tables(result: Evaluation) -> Iterator[tuple[str, pl.DataFrame]]:
-    if isinstance(result, Lambada):
-        yield "lambada", result.lambada
-    elif isinstance(result, StereotypeAccuracy):
-        yield "stereotype_accuracy", _stereotype(result)
-        yield "winobias_em", _exact_match(result)
-    elif isinstance(result, CrowsPairs):
-        yield "crows_pairs", _crows_pairs(result)
-    else:
-        chosen = result.choices.group_by("model", "run", "step").agg(
-            pl.col("give_up").min().alias("chosen_for")
-        )
-        table = result.tradeoff.join(
-            chosen, on=["model", "run", "step"], how="left", maintain_order="left"
-        )
-        yield "tradeoff_curves", table
-        yield "tradeoff_front", table
+def stereotype_figure_data(result: StereotypeAccuracy) -> dict[str, pl.DataFrame]:
+    """`stereotype_accuracy` and `winobias_em`, of every model and run."""
+    accuracy = per_run("stereotype_accuracy", _stereotype(result))
+    return accuracy | per_run("winobias_em", _exact_match(result))
+
+
+def crows_pairs_figure_data(result: CrowsPairs) -> dict[str, pl.DataFrame]:
+    """`crows_pairs` and `crows_pairs_types`, of every model and run."""
+    types = per_run("crows_pairs_types", result.crows_pairs)
+    return per_run("crows_pairs", _crows_pairs(result)) | types
 
 
 def _stereotype(result: StereotypeAccuracy) -> pl.DataFrame:
@@ -89,7 +72,7 @@ def _exact_match(result: StereotypeAccuracy) -> pl.DataFrame:
 
 
 def _crows_pairs(result: CrowsPairs) -> pl.DataFrame:
-    """Curves of the three overall scores, and every bias type at the last checkpoint."""
+    """Curves of the three overall scores."""
     table = result.crows_pairs
     overall = table.filter(pl.col("bias_type") == ALL)
     keys = [*CHECKPOINT, "score_kind"]
@@ -102,7 +85,6 @@ def _crows_pairs(result: CrowsPairs) -> pl.DataFrame:
     curves = [
         overall.select(
             *keys,
-            panel=pl.lit("curve"),
             series=pl.lit(name),
             value=column,
             low="low" if column == "score" else nan,
@@ -110,28 +92,4 @@ def _crows_pairs(result: CrowsPairs) -> pl.DataFrame:
         )
         for column, name in names.items()
     ]
-    last = (
-        table.select(keys)
-        .unique()
-        .sort("step", nulls_last=False)
-        .group_by("model", "run", "score_kind", maintain_order=True)
-        .last()
-    )
-    types = table.join(last, on=keys, how="semi", nulls_equal=True)
-    bars = types.select(
-        *keys,
-        panel=pl.lit("types"),
-        series=pl.when(pl.col("bias_type") == ALL).then(pl.lit("all pairs")).otherwise("bias_type"),
-        value="score",
-        low="low",
-        high="high",
-    )
-    return pl.concat([*curves, bars])
-
-
-def _series(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """One table per model and run, with the end of its name."""
-    groups = table.partition_by("model", "run", maintain_order=True)
-    for part in groups:
-        names = folder_name(part["model"][0]), folder_name(part["run"][0])
-        yield "" if len(groups) == 1 else "-" + "-".join(names), part
+    return pl.concat(curves)

@@ -1,11 +1,11 @@
-"""The interactive figures of LAMBADA, stereotype accuracy and CrowS-Pairs."""
+"""The figures of LAMBADA, stereotype accuracy and CrowS-Pairs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.drawing.paper import COLOURS, MUTED
+from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PURPLE
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Names,
@@ -21,12 +21,20 @@ from logitbank.analysis.drawing.sheet import (
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
-from logitbank.analysis.families.evaluation.figures import GREEN, KINDS, PURPLE, SA_CAPTION
 from logitbank.analysis.families.lambada.metric import Lambada
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 
 KEYS = ("model", "run")
 Tables = Mapping[str, pl.DataFrame]
+SA_CAPTION = (
+    "SA: share of pro-stereotyped sentences where the pronoun of the stereotype is more probable "
+    "than the other. sa_gender: the same for the options male and female of the gender questions. "
+    "Bands: 95 % intervals; dashed: no stereotype."
+)
+KINDS = {
+    "masked": "pseudo-log-likelihoods of the shared tokens (masked)",
+    "sentence": "log-probabilities of whole sentences (sentence)",
+}
 SHADES = (PURPLE, GREEN, "#b08bc0", "#7fc9ae")
 
 
@@ -40,20 +48,17 @@ class _Group(NamedTuple):
 
 
 def evaluation_sheets(
-    result: Lambada | StereotypeAccuracy | CrowsPairs, tables: Tables
+    result: Lambada | StereotypeAccuracy | CrowsPairs, tables: Tables, names: Names
 ) -> dict[str, Sheet]:
-    """All of them, from one table of each kind."""
-    names = Names(tables.values())
+    """One of each kind, from its table."""
     draw = {
         "lambada": _lambada,
         "stereotype_accuracy": _stereotype,
         "winobias_em": _exact_match,
         "crows_pairs": _crows_pairs,
+        "crows_pairs_types": _types,
     }
-    sheets = {kind: draw[kind](table, names) for kind, table in tables.items()}
-    if isinstance(result, CrowsPairs) and "crows_pairs" in tables:
-        sheets["crows_pairs_types"] = _types(result.crows_pairs, names)
-    return sheets
+    return {kind: draw[kind](table, names) for kind, table in tables.items()}
 
 
 def _lambada(table: pl.DataFrame, names: Names) -> Sheet:
@@ -150,15 +155,14 @@ def _exact_match(table: pl.DataFrame, names: Names) -> Sheet:
 
 
 def _crows_pairs(table: pl.DataFrame, names: Names) -> Sheet:
-    curves = table.filter(pl.col("panel") == "curve")
-    kinds = curves["score_kind"].unique(maintain_order=True).to_list()
-    parts = names.parts(curves, (*KEYS, "score_kind"))
+    kinds = table["score_kind"].unique(maintain_order=True).to_list()
+    parts = names.parts(table, (*KEYS, "score_kind"))
     sheet, places = training_sheet(
         "CrowS-Pairs",
         "Share of pairs in which the more stereotyping sentence is the more probable one; 50 % is "
         f"no preference. Scores: {' and '.join(KINDS[kind] for kind in kinds)}. Bands: 95 % "
         "intervals of the share of all pairs.",
-        steps=curves["step"].to_list(),
+        steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(Axis("Stereotyping sentence preferred, %"), rules=[("y", 50)])],
     )

@@ -1,4 +1,4 @@
-"""The interactive figures of fairness."""
+"""The figures of fairness."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.drawing.marks import add_marks, add_onset, mark_panel
-from logitbank.analysis.drawing.paper import COLOURS
+from logitbank.analysis.drawing.paper import COLOURS, PURPLE
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Columns,
@@ -20,33 +20,42 @@ from logitbank.analysis.drawing.sheet import (
     told,
     when,
 )
-from logitbank.analysis.drawing.static import BANDS, MARKS, TEST_LABELS
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness
+from logitbank.analysis.stats.significance import SIGNIFICANCE
 
 KEYS = ("model", "run")
+TEST_LABELS = {
+    "mann_whitney_p": "Mann–Whitney",
+    "mann_whitney_p_bh": "adjusted (BH)",
+    "wilcoxon_p": "Wilcoxon pairs",
+}
+BANDS = "Bands, where there are several order seeds: ± 1 SD between them."
+MARKS = (
+    f"Filled marks: male against female, p < {SIGNIFICANCE}; the adjustment and the pairs are "
+    "ours, beside the published Mann–Whitney test."
+)
 SPREAD = "± 1 SD"
 Tables = Mapping[str, pl.DataFrame]
 Parts = Sequence[tuple[str, pl.DataFrame]]
 
 
-def fairness_sheets(result: Fairness, tables: Tables) -> dict[str, Sheet]:
-    """All of them, from one table of each kind."""
-    names = Names(tables.values())
+def fairness_sheets(result: Fairness, tables: Tables, names: Names) -> dict[str, Sheet]:
+    """One of each kind, from its table."""
     draw = {
         "jsd_p": _jsd_p,
         "average_rank": _average_rank,
         "neutral_options": _neutral_options,
         "rank_and_accuracy": _rank_and_accuracy,
+        "accuracy": _accuracy,
         "gap": _gap,
     }
-    sheets = {}
-    for kind, table in sorted(tables.items(), key=lambda item: item[0] != "gap"):  # the gap first
-        sheets[kind] = draw[kind](table, names.parts(table, KEYS), result.labels)
-        if kind == "rank_and_accuracy":
-            sheets["accuracy"] = _accuracy(table, names.parts(table, KEYS), result.labels)
-    return sheets
+    kinds = sorted(tables, key=lambda kind: kind != "gap")  # the gap first
+    return {
+        kind: draw[kind](tables[kind], names.parts(tables[kind], KEYS), result.labels)
+        for kind in kinds
+    }
 
 
 def _jsd_p(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
@@ -180,9 +189,6 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     return sheet
 
 
-PURPLE = "#8e5ea2"
-
-
 def _rank_and_accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     """A point for each answer, checkpoint by checkpoint, on the course of all of them."""
     steps = in_order(table["step"].to_list())
@@ -205,7 +211,7 @@ def _rank_and_accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels
             common: dict[str, Any] = {"series": series, "group": group, "colour": colour}
             sheet.traces.append(
                 Trace(
-                    shape="curve", role="line", columns=_places(track), width=1, alpha=0.5,
+                    shape="curve", role="line", columns=_places(track), width=1, size=4, alpha=0.5,
                     name=sheet.name(series, group), dash=sheet.dash(series), **common,
                 )
             )  # fmt: skip

@@ -1,11 +1,11 @@
-"""The interactive figures of fluctuation."""
+"""The figures of fluctuation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.drawing.paper import COLOURS, signed
+from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PALETTE, shortened, signed
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Columns,
@@ -18,21 +18,23 @@ from logitbank.analysis.drawing.sheet import (
     told,
 )
 from logitbank.analysis.drawing.steps import Curve, StepPlaces, add_curve, training_sheet
-from logitbank.analysis.families.fluctuation.figures import (
-    CASE_COLOURS,
-    N_COLOUR,
-    R_COLOUR,
-    ROLES,
-)
+from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.analysis.families.fluctuation.scores import PRONOUNS
 from logitbank.analysis.families.fluctuation.sheets_heat import checkpoint_sheet, run_sheet
 
 KEYS = ("model", "run", "verb")
+CASE_COLOURS = (*PALETTE[:4], MUTED)
+ROLES = {
+    "prior": "the prior",
+    "largest cv_r": "largest CV of R",
+    "smallest cv_r": "smallest CV of R",
+}
 
 
-def fluctuation_sheets(tables: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
-    """All of them, from one table of each kind."""
-    names = Names(tables.values())
+def fluctuation_sheets(
+    result: Fluctuation, tables: Mapping[str, pl.DataFrame], names: Names
+) -> dict[str, Sheet]:
+    """One of each kind, from its table."""
     draw = {
         "trajectories": _trajectories,
         "certainty_cv": _certainty_cv,
@@ -45,7 +47,9 @@ def fluctuation_sheets(tables: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
 
 def _trajectories(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table, KEYS)
-    panels = list(dict.fromkeys(name for name, _ in _panels(table)))
+    panels = dict[str, set[str]]()
+    for name, rows in _panels(table):
+        panels.setdefault(name, set()).add(str(rows["occupation"][0]))
     extremes = any(role.endswith("cv_r") for role in table["role"].unique())
     sheet, places = training_sheet(
         "Pronoun scores over training",
@@ -59,14 +63,14 @@ def _trajectories(table: pl.DataFrame, names: Names) -> Sheet:
             Panel(
                 Axis("of its maximum" if at else "Score / its maximum", ends=(-0.04, 1.3)),
                 180,
-                notes=[Note(name, 1.28, size=12)],
+                notes=[Note(_about(name, jobs), 1.28, size=12)],
             )
-            for at, name in enumerate(panels)
+            for at, (name, jobs) in enumerate(panels.items())
         ],
     )
     for series, part in parts:
         for name, rows in _panels(part):
-            at = panels.index(name)
+            at = list(panels).index(name)
             for pronoun, colour in zip(PRONOUNS, COLOURS, strict=False):
                 own = rows.filter(pl.col("pronoun") == pronoun).select(
                     "step", value="relative", low="relative", high="relative"
@@ -83,6 +87,13 @@ def _panels(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     for rows in table.partition_by("role", "occupation", maintain_order=True):
         role = str(rows["role"][0])
         yield ROLES.get(role) or str(rows["occupation"][0]), rows
+
+
+def _about(name: str, jobs: Collection[str]) -> str:
+    """What a panel shows, and of which profession where it is the same in all series."""
+    if len(jobs) > 1 or name in jobs:
+        return name
+    return f"{shortened(next(iter(jobs)))}, {name}"
 
 
 def _add_start(sheet: Sheet, places: StepPlaces, step: int, *, series: str, panel: int) -> None:
@@ -113,7 +124,7 @@ def _certainty_cv(table: pl.DataFrame, names: Names) -> Sheet:
     sheet.across = Axis("Mean certainty C")
     sheet.panels = [Panel(Axis(f"CV of {measure}"), 260) for measure in "RN"]
     for series, part in parts:
-        for panel, (measure, colour) in enumerate((("R", R_COLOUR), ("N", N_COLOUR))):
+        for panel, (measure, colour) in enumerate((("R", COLOURS[0]), ("N", GREEN))):
             rows = part.filter(pl.col("measure") == measure)
             points, prior = rows.filter(~pl.col("prior")), rows.filter("prior")
             r = rows["r"][0] if len(rows) else None
@@ -175,11 +186,12 @@ def _frequencies(table: pl.DataFrame, names: Names) -> Sheet:
                 f"frequency: {told(frequency)}, rank {rank:,}"
                 for frequency, rank in some.select("frequency", "rank").iter_rows()
             ],
+            "most": [*some["occupation"].head(1), *[""] * (len(some) - 1)],
         }
         sheet.traces.append(
             Trace(
                 shape="curve", role="line", series="", group=case, columns=columns, head=case,
-                told=["what", "told"], colour=CASE_COLOURS[at % len(CASE_COLOURS)],
+                told=["what", "told"], colour=CASE_COLOURS[at % len(CASE_COLOURS)], written="most",
                 name=case + (f" ({lacking:,} never)" if lacking else ""),
             )
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Interactive heat maps of correlations between checkpoints and between runs."""
+"""Heat maps of correlations between checkpoints and between runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,13 +9,11 @@ import polars as pl
 
 from logitbank.analysis.drawing.paper import short
 from logitbank.analysis.drawing.sheet import Axis, Columns, Names, Panel, Sheet, Trace, told
-from logitbank.analysis.families.fluctuation.figures_heat import (
-    CLIP,
-    MAX_TICKS,
-    MAX_WRITTEN,
-    TITLES,
-)
 
+CLIP = 0.6
+"""Smallest correlation of checkpoints that has a colour of its own, as published."""
+TITLES = {"mean_r": "R, averaged over the plateau", "mean_n": "N, averaged over the plateau"}
+MAX_TICKS, MAX_WRITTEN = 8, 10
 SIDE = 420
 """Pixels of a square of cells."""
 
@@ -25,6 +23,8 @@ def checkpoint_sheet(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table, ("model", "run", "verb"))
     starts = {int(part["first_step"][0]) for _, part in parts}
     start = f" Dashed: the plateau, from step {starts.pop():,}." if len(starts) == 1 else ""
+    if excluded := max(table["excluded"]):
+        start += f" {excluded:,} professions without a finite R everywhere are left out."
     sheet = Sheet(
         "Agreement of checkpoints",
         f"Correlation of R over {max(table['n']):,} professions between every two checkpoints "
@@ -71,11 +71,13 @@ def run_sheet(table: pl.DataFrame, names: Names) -> Sheet:
         "plateau's checkpoints.",
         "fixed",
         series=[series for series, _ in parts],
+        beside=len(parts) == 1,
     )
     panels: list[Panel] = []
     for series, part in parts:
         runs = _runs(part)
-        side, size = Axis(names=runs, grid=False), min(SIDE, 120 + 34 * len(runs))
+        side = Axis(names=runs, ends=(-0.5, len(runs) - 0.5), grid=False)
+        size = min(SIDE, 120 + 34 * len(runs))
         for measure, title in TITLES.items():
             across = replace(side, title=sheet.head(series if len(parts) > 1 else "", title))
             rows = part.filter(pl.col("measure") == measure)

@@ -1,24 +1,30 @@
-"""The interactive figures of any prompt set: shares of its options, and accuracy."""
+"""The figures of any prompt set: shares of its options, and accuracy."""
+
+from collections.abc import Mapping
 
 import polars as pl
 
+from logitbank.analysis.drawing.names import per_run
+from logitbank.analysis.drawing.paper import PALETTE
 from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.options.metric import OptionScores
-from logitbank.analysis.families.stereoset.figures_plane import PALETTE
 
 KEYS = ("model", "run")
 
 
-def option_sheets(result: OptionScores) -> dict[str, Sheet]:
-    """`shares` and `accuracy`, those of them for which there is something."""
-    names = Names([result.shares, result.answers])
-    sheets = {}
-    if len(result.shares):
-        sheets["shares"] = _shares(result.shares, names)
-    if result.answers["accuracy"].is_not_null().any():
-        sheets["accuracy"] = _accuracy(result.answers, names)
-    return sheets
+def option_figure_data(result: OptionScores) -> dict[str, pl.DataFrame]:
+    """The table behind each figure: `shares` and `accuracy`, of every model and run."""
+    answered = result.answers.drop_nulls("accuracy")
+    return per_run("shares", result.shares) | per_run("accuracy", answered)
+
+
+def option_sheets(
+    result: OptionScores, tables: Mapping[str, pl.DataFrame], names: Names
+) -> dict[str, Sheet]:
+    """One of each kind, from its table."""
+    draw = {"shares": _shares, "accuracy": _accuracy}
+    return {kind: draw[kind](table, names) for kind, table in tables.items()}
 
 
 def _shares(table: pl.DataFrame, names: Names) -> Sheet:
@@ -55,7 +61,6 @@ def _shares(table: pl.DataFrame, names: Names) -> Sheet:
 
 
 def _accuracy(table: pl.DataFrame, names: Names) -> Sheet:
-    table = table.drop_nulls("accuracy")
     parts = names.parts(table.with_columns(value="accuracy"), KEYS)
     sheet, places = training_sheet(
         "Accuracy",

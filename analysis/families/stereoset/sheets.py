@@ -1,4 +1,4 @@
-"""The interactive figures of StereoSet."""
+"""The figures of StereoSet."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.drawing.paper import MUTED
+from logitbank.analysis.drawing.paper import MUTED, PALETTE
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Names,
@@ -24,13 +24,6 @@ from logitbank.analysis.drawing.sheet import (
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.stereoset.blocks import OVERALL
-from logitbank.analysis.families.stereoset.figures_plane import (
-    DEFINED,
-    LABELS,
-    PALETTE,
-    task_name,
-    told_intervals,
-)
 from logitbank.analysis.families.stereoset.measures import REFERENCES
 from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.scores import BOTH, CAUSAL, INTER, INTRA
@@ -38,13 +31,24 @@ from logitbank.analysis.families.stereoset.summary import SERIES
 
 TASK_COLOURS = {BOTH: MUTED, INTRA: PALETTE[0], INTER: PALETTE[1], CAUSAL: PALETTE[2]}
 SHORT = {"lms": "lms", "ss": "ss", "icat": "iCAT"}
+LABELS = {
+    "lms": "lms: meaningful preferred, %",
+    "ss": "ss: stereotype preferred, %",
+    "icat": "iCAT",
+}
+DEFINED = (
+    "lms: how often a meaningful candidate beats the unrelated one; ss: how often the stereotype "
+    "beats the anti-stereotype, of which 50 is no preference. Means over target terms."
+)
 HIGHEST = 101.5
 IDEAL = " Dashed: a random model's 50, for ss also the ideal."
 
 
-def stereoset_sheets(result: StereoSet, tables: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
-    """All of them, from one table of each kind; of what is drawn by domain, a task has its own."""
-    names, sheets = Names(tables.values()), {}
+def stereoset_sheets(
+    result: StereoSet, tables: Mapping[str, pl.DataFrame], names: Names
+) -> dict[str, Sheet]:
+    """One of each kind, from its table; of what is drawn by domain, a task has its own."""
+    sheets = {}
     draw = {"domains": _domains, "bars": _bars, "lms_ss": _plane}
     for kind, table in tables.items():
         if kind == "icat":
@@ -59,8 +63,8 @@ def _domains(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table, SERIES)
     measures = ("lms", "ss")
     sheet, places = training_sheet(
-        f"lms and ss by domain, {task_name(table)}",
-        DEFINED + told_intervals(table, "Bands, of overall") + IDEAL,
+        f"lms and ss by domain, {_task_name(table)}",
+        DEFINED + _told_intervals(table, "Bands, of overall") + IDEAL,
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
         panels=[Panel(Axis(LABELS[measure]), 240, rules=[("y", 50)]) for measure in measures],
@@ -87,7 +91,7 @@ def _icat(table: pl.DataFrame, names: Names) -> Sheet:
     sheet, places = training_sheet(
         "iCAT over training",
         "iCAT = lms · min(ss, 100 − ss) / 50, over all domains."
-        f"{told_intervals(table, 'Bands')} An ideal model has 100, a random one 50 (dashed), a "
+        f"{_told_intervals(table, 'Bands')} An ideal model has 100, a random one 50 (dashed), a "
         "fully stereotyped one 0.",
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
@@ -105,9 +109,9 @@ def _icat(table: pl.DataFrame, names: Names) -> Sheet:
 def _bars(table: pl.DataFrame, names: Names) -> Sheet:
     parts, domains = names.parts(table, SERIES), _domain_order(table)
     sheet = Sheet(
-        f"StereoSet, {task_name(table)}",
-        f"{DEFINED} iCAT combines the two.{told_intervals(table, 'Lines on the bars')} ss is drawn "
-        "from 50 up for stereotypes, down for anti-stereotypes." + IDEAL,
+        f"StereoSet, {_task_name(table)}",
+        f"{DEFINED} iCAT combines the two.{_told_intervals(table, 'Lines on the bars')} ss is "
+        "drawn from 50 up for stereotypes, down for anti-stereotypes." + IDEAL,
         "fixed",
         in_order(table["step"].to_list()),
         [series for series, _ in parts],
@@ -132,13 +136,14 @@ def _bars(table: pl.DataFrame, names: Names) -> Sheet:
                 "what": part["domain"].to_list(),
                 "told": [f"{label}: {told(value)}" for value in own["value"]],
                 "ends": [f"95 %: {interval(*ends)}" for ends in own.select("low", "high").rows()],
+                "number": ["" if value is None else f"{value:.1f}" for value in own["value"]],
             }
             sheet.traces.append(
                 Trace(
                     shape="bars", role="bar", series=series, columns=columns, panel=panel,
                     name=sheet.name(series), head=sheet.head(series), width=0.94 * wide,
                     told=["what", "told", "ends"], colour=sheet.colour(series), alpha=0.85,
-                    reach=["y"],
+                    reach=["y"], written="number",
                 )
             )  # fmt: skip
     return sheet
@@ -149,14 +154,14 @@ def _plane(table: pl.DataFrame, names: Names) -> Sheet:
     parts, steps = names.parts(table, SERIES), in_order(table["step"].to_list())
     trained = any(len(part) > 1 for _, part in parts)
     sheet = Sheet(
-        f"lms against ss, {task_name(table)}",
+        f"lms against ss, {_task_name(table)}",
         f"{DEFINED} Grey lines: equal iCAT."
         + (
             " Large points are one checkpoint, thin lines the course of training."
             if trained
             else ""
         )
-        + told_intervals(table, "Bars"),
+        + _told_intervals(table, "Bars"),
         "checkpoint" if len(steps) > 1 else "fixed",
         steps,
         [series for series, _ in parts],
@@ -171,10 +176,15 @@ def _plane(table: pl.DataFrame, names: Names) -> Sheet:
         common: dict[str, Any] = {"series": series, "colour": sheet.colour(series)}
         course = part.drop_nulls("step").sort("step")
         if len(course) > 1:
-            line = {"x": floats(course["ss"]), "value": floats(course["lms"])}
+            ends = [when(step) if at in (0, len(course) - 1) else ""
+                    for at, step in enumerate(course["step"])]  # fmt: skip
+            line = {"x": floats(course["ss"]), "value": floats(course["lms"]), "ends": ends}
             sheet.traces.append(
-                Trace(shape="curve", role="line", columns=line, width=1, alpha=0.6, **common)
-            )
+                Trace(
+                    shape="curve", role="line", columns=line, width=1, size=4, alpha=0.6,
+                    written="ends", **common,
+                )
+            )  # fmt: skip
         columns = {
             "x": floats(part["ss"]),
             "value": floats(part["lms"]),
@@ -216,6 +226,18 @@ def _plane_panel(side: float, low: float) -> Panel:
             notes.append(Note("★ ideal" if name == "ideal" else "✕ random", lms, ss, size=12))
     axis = Axis(LABELS["lms"], ends=(low, 102.5))
     return Panel(axis, 420, rules=[("x", 50)], notes=notes, paths=paths)
+
+
+def _told_intervals(table: pl.DataFrame, what: str) -> str:
+    """A sentence of a caption about the intervals that are drawn; nothing where there are none."""
+    drawn = table["ss_low"].is_not_nan().any()
+    return f" {what}: 95 % bootstrap intervals over target terms." if drawn else ""
+
+
+def _task_name(table: pl.DataFrame) -> str:
+    """The task of a table, for people."""
+    task = str(table["task"][0])
+    return "both tasks" if task == BOTH else task.replace("_", " ")
 
 
 def _measured(rows: pl.DataFrame, measure: str) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""The interactive figures of a trade-off."""
+"""The figures of a trade-off."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.drawing.paper import COLOURS, MUTED
+from logitbank.analysis.drawing.paper import COLOURS, MUTED, PALETTE, PURPLE, short
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Columns,
     Names,
     Panel,
     Sheet,
+    Step,
     Trace,
     floats,
     in_order,
@@ -21,15 +22,16 @@ from logitbank.analysis.drawing.sheet import (
     when,
 )
 from logitbank.analysis.drawing.steps import Curve, StepPlaces, add_curve, training_sheet
-from logitbank.analysis.families.tradeoff.figures import CHOSEN, PURPLE
 from logitbank.analysis.families.tradeoff.metric import TradeOff
 
 KEYS = ("model", "run")
+CHOSEN = PALETTE[4]
 
 
-def tradeoff_sheets(result: TradeOff, tables: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
-    """All of them, from one table of each kind."""
-    names = Names(tables.values())
+def tradeoff_sheets(
+    result: TradeOff, tables: Mapping[str, pl.DataFrame], names: Names
+) -> dict[str, Sheet]:
+    """One of each kind, from its table."""
     draw = {"tradeoff_curves": _curves, "tradeoff_front": _front}
     return {kind: draw[kind](table, names, result) for kind, table in tables.items()}
 
@@ -73,10 +75,13 @@ def _add_marks(
             columns = {**places.columns(rows["step"].to_list()), "value": floats(rows[column])}
             if symbol == "circle":
                 columns["filled"] = np.zeros(len(rows))
+            else:
+                columns["named"] = [_short_step(step) for step in rows["step"]]
             sheet.traces.append(
                 Trace(
                     shape="points", role="mark", series=series, columns=columns, panel=panel,
                     name=name, colour=colour, symbol=symbol, size=12,
+                    written="named" if symbol == "star" and panel == 1 else "",
                 )
             )  # fmt: skip
 
@@ -103,9 +108,11 @@ def _front(table: pl.DataFrame, names: Names, result: TradeOff) -> Sheet:
             (part, "checkpoints", {"shape": "curve", "role": "point", "size": 5, "width": 1,
                                    "alpha": 0.6}),
             (front, "Pareto front", {"shape": "curve", "role": "line", "size": 8,
-                                     "stepped": True, "colour": colour, "reach": ["x", "y"]}),
+                                     "stepped": True, "colour": colour, "reach": ["x", "y"],
+                                     "written": "named"}),
             (chosen, "fairest at a bounded loss", {"shape": "points", "role": "mark", "size": 15,
-                                                   "symbol": "star", "colour": CHOSEN}),
+                                                   "symbol": "star", "colour": CHOSEN,
+                                                   "written": "named"}),
         ]  # fmt: skip
         for rows, label, look in looks:
             if len(rows):
@@ -128,6 +135,7 @@ def _plane(rows: pl.DataFrame, *, metric: str, gap: str) -> Columns:
         **reached(rows, "gap_low", "gap_high", along="x"),
         **reached(rows, "performance_low", "performance_high", along="y"),
         "when": [when(step) for step in rows["step"]],
+        "named": [_short_step(step) for step in rows["step"]],
         "first": [f"{metric}: {told(value)}" for value in rows["performance"]],
         "second": [f"{gap}: {told(value)}" for value in rows["gap"]],
     }
@@ -137,6 +145,11 @@ def _plane(rows: pl.DataFrame, *, metric: str, gap: str) -> Columns:
             for share in rows["front_share"]
         ]
     return columns
+
+
+def _short_step(step: Step) -> str:
+    """The name of a checkpoint beside its point."""
+    return "release" if step is None else short(step)
 
 
 def _performance_title(settings: Mapping[str, Any]) -> str:

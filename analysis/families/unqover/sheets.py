@@ -1,10 +1,10 @@
-"""The interactive figures of UnQover."""
+"""The figures of UnQover."""
 
 from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from logitbank.analysis.drawing.paper import MUTED
+from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PALETTE, PURPLE, shortened
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Columns,
@@ -21,20 +21,26 @@ from logitbank.analysis.drawing.sheet import (
     when,
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
-from logitbank.analysis.families.stereoset.figures_plane import PALETTE, shortened
 from logitbank.analysis.families.unqover.figure_data import PANELS
-from logitbank.analysis.families.unqover.figures import GENDERS, LABELS, training_caption
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
 
 KEYS = ("model", "run")
-PURPLE, GREEN = "#8e5ea2", "#009e73"
+GENDERS = {"male": COLOURS[0], "female": COLOURS[1]}
+LABELS = {
+    "mu": "Bias intensity μ",
+    "eta": "Bias by count η",
+    "positional": "Positional error",
+    "attributive": "Attributive error",
+}
 ROW = 19
 """Pixels of a row."""
 
 
-def unqover_sheets(result: Unqover, tables: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
-    """All of them, from one table of each kind; a category has its own ranking."""
-    names, sheets = Names(tables.values()), {}
+def unqover_sheets(
+    result: Unqover, tables: Mapping[str, pl.DataFrame], names: Names
+) -> dict[str, Sheet]:
+    """One of each kind, from its table; a category has its own ranking."""
+    sheets = {}
     for kind, table in tables.items():
         if kind == "unqover_training":
             sheets[kind] = _training(table, names)
@@ -187,7 +193,7 @@ def _training(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table, KEYS)
     sheet, places = training_sheet(
         "UnQover over training",
-        training_caption(table),
+        _training_caption(table),
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
         panels=[Panel(Axis(LABELS[name], from_zero=True), 150) for name in PANELS],
@@ -205,6 +211,17 @@ def _training(table: pl.DataFrame, names: Names) -> Sheet:
                 if len(rows):
                     add_curve(sheet, places, curve)
     return sheet
+
+
+def _training_caption(table: pl.DataFrame) -> str:
+    """What the figure over training shows, and its bands where there are any."""
+    bands = " Bands: 95 % bootstrap intervals over attributes, of μ over subjects."
+    return (
+        "μ: greatest |γ(x, a)| of each subject, averaged over subjects. η: mean |η(x, a)|, how "
+        "one-sided the sign of C is. Errors: how much an answer changes with the order of mention, "
+        "and how far negating the attribute is from exchanging the subjects."
+        + (bands if table["mu_low"].is_not_nan().any() else "")
+    )
 
 
 def _rows_panel(names: Sequence[str]) -> Panel:

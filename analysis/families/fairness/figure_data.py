@@ -1,54 +1,34 @@
 """The table behind each fairness figure. A figure draws its table and nothing else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import polars as pl
 
-from logitbank.analysis.families.evaluation.figure_data import Evaluation, evaluation_figure_data
+from logitbank.analysis.drawing.names import per_run
 from logitbank.analysis.families.fairness.cube import CHECKPOINT
 from logitbank.analysis.families.fairness.metric import Fairness
-from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
-from logitbank.analysis.families.fluctuation.metric import Fluctuation
-from logitbank.analysis.families.stereoset.figure_data import stereoset_figure_data
-from logitbank.analysis.families.stereoset.metric import StereoSet
-from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
-from logitbank.analysis.families.unqover.metric import Unqover
 from logitbank.store.format.schema import folder_name
 
 P_COLUMNS = ("mann_whitney_p", "mann_whitney_p_bh", "wilcoxon_p")
-KINDS = ("jsd_p", "average_rank", "neutral_options", "rank_and_accuracy", "gap")
+Tables = Iterable[tuple[str, pl.DataFrame]]
 
 
-def figure_data(
-    result: Fairness | Fluctuation | StereoSet | Unqover | Evaluation,
-) -> dict[str, pl.DataFrame]:
+def fairness_figure_data(result: Fairness) -> dict[str, pl.DataFrame]:
     """The table behind each figure, by the figure's name.
 
-    `fluctuation_figure_data`, `stereoset_figure_data`, `unqover_figure_data` and
-    `evaluation_figure_data` tell of theirs. Those of fairness are `jsd_p`, `average_rank`,
-    `neutral_options`, `rank_and_accuracy` and `gap`. Where a frame has several models or runs, each
-    has its own, `gap-<model>-<run>`; two models that are compared share one `neutral_options`.
-    Every table begins with model, run and step and has one row per point drawn. `low` and `high`
-    are ± one deviation between option orders, in `gap` the 95 % bootstrap interval; p values stand
-    beside the points that they belong to.
+    Names are `jsd_p`, `average_rank`, `neutral_options`, `rank_and_accuracy`, `accuracy` and
+    `gap`. Where a frame has several models or runs, each has its own, `gap-<model>-<run>`; two
+    models that are compared share one `neutral_options`. Every table begins with model, run and
+    step and has one row per point drawn. `low` and `high` are ± one deviation between option
+    orders, in `gap` the 95 % bootstrap interval; p values stand beside the points that they belong
+    to.
     """
-    if isinstance(result, Fluctuation):
-        return fluctuation_figure_data(result)
-    if isinstance(result, StereoSet):
-        return stereoset_figure_data(result)
-    if isinstance(result, Unqover):
-        return unqover_figure_data(result)
-    if isinstance(result, Evaluation):
-        return evaluation_figure_data(result)
     return {
         kind + suffix: table
-        for kind in KINDS
-        for suffix, table in _TABLES[kind](result)
+        for kind, tables in _TABLES.items()
+        for suffix, table in tables(result)
         if not table.is_empty()
     }
-
-
-Tables = Iterator[tuple[str, pl.DataFrame]]
 
 
 def _jsd_p(result: Fairness) -> Tables:
@@ -98,6 +78,11 @@ def _rank_and_accuracy(result: Fairness) -> Tables:
     )
 
 
+def _accuracy(result: Fairness) -> Tables:
+    hits = result.accuracy.filter(pl.col("gold").is_in(list(result.labels)))
+    return _per_series(hits.select(*CHECKPOINT, "gold", "accuracy"))
+
+
 def _gap(result: Fairness) -> Tables:
     points = result.gap.select(
         *CHECKPOINT, value="delta_scaled", low="low_scaled", high="high_scaled"
@@ -111,6 +96,7 @@ _TABLES = {
     "average_rank": _average_rank,
     "neutral_options": _neutral_options,
     "rank_and_accuracy": _rank_and_accuracy,
+    "accuracy": _accuracy,
     "gap": _gap,
 }
 
@@ -138,7 +124,4 @@ def _p_values(tests: pl.DataFrame, on: tuple[str, ...]) -> pl.DataFrame:
 
 def _per_series(table: pl.DataFrame) -> Tables:
     """One table per model and run, with the end of its name."""
-    groups = table.partition_by("model", "run", maintain_order=True)
-    for part in groups:
-        model, run = part["model"][0], part["run"][0]
-        yield "" if len(groups) == 1 else f"-{folder_name(model)}-{folder_name(run)}", part
+    return per_run("", table).items()

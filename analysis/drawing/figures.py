@@ -1,0 +1,151 @@
+"""Figures of every kind of result: its tables, and what is drawn of them on paper and on pages.
+
+A figure on paper draws one table, one on a page all tables of a kind; both draw the same sheet.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from logitbank.analysis.debias.results import DebiasComparison, DebiasSearch
+from logitbank.analysis.debias.sheets import (
+    comparison_figure_data,
+    comparison_sheets,
+    search_figure_data,
+    search_sheets,
+)
+from logitbank.analysis.drawing.paper import kind_of
+from logitbank.analysis.drawing.sheet import Interactive, Names, Sheet
+from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
+from logitbank.analysis.families.evaluation.figure_data import (
+    crows_pairs_figure_data,
+    lambada_figure_data,
+    stereotype_figure_data,
+)
+from logitbank.analysis.families.evaluation.sheets import evaluation_sheets
+from logitbank.analysis.families.fairness.figure_data import fairness_figure_data
+from logitbank.analysis.families.fairness.metric import Fairness
+from logitbank.analysis.families.fairness.sheets import fairness_sheets
+from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
+from logitbank.analysis.families.fluctuation.metric import Fluctuation
+from logitbank.analysis.families.fluctuation.sheets import fluctuation_sheets
+from logitbank.analysis.families.lambada.metric import Lambada
+from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.families.options.sheets import option_figure_data, option_sheets
+from logitbank.analysis.families.stereoset.figure_data import stereoset_figure_data
+from logitbank.analysis.families.stereoset.metric import StereoSet
+from logitbank.analysis.families.stereoset.sheets import stereoset_sheets
+from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+from logitbank.analysis.families.tradeoff.figure_data import tradeoff_figure_data
+from logitbank.analysis.families.tradeoff.metric import TradeOff
+from logitbank.analysis.families.tradeoff.sheets import tradeoff_sheets
+from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
+from logitbank.analysis.families.unqover.metric import Unqover
+from logitbank.analysis.families.unqover.sheets import unqover_sheets
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Tables = dict[str, pl.DataFrame]
+Result = (
+    Fairness
+    | Fluctuation
+    | StereoSet
+    | Unqover
+    | Lambada
+    | StereotypeAccuracy
+    | CrowsPairs
+    | TradeOff
+    | OptionScores
+    | DebiasComparison
+    | DebiasSearch
+)
+
+
+class _Drawing(NamedTuple):
+    tables: Callable[[Any], Tables]
+    """By the figure's name."""
+    sheets: Callable[[Any, Mapping[str, pl.DataFrame], Names], dict[str, Sheet]]
+    """Of tables by kind; what calls their series."""
+
+
+_DRAWINGS: dict[type, _Drawing] = {
+    Fairness: _Drawing(fairness_figure_data, fairness_sheets),
+    Fluctuation: _Drawing(fluctuation_figure_data, fluctuation_sheets),
+    StereoSet: _Drawing(stereoset_figure_data, stereoset_sheets),
+    Unqover: _Drawing(unqover_figure_data, unqover_sheets),
+    Lambada: _Drawing(lambada_figure_data, evaluation_sheets),
+    StereotypeAccuracy: _Drawing(stereotype_figure_data, evaluation_sheets),
+    CrowsPairs: _Drawing(crows_pairs_figure_data, evaluation_sheets),
+    TradeOff: _Drawing(tradeoff_figure_data, tradeoff_sheets),
+    OptionScores: _Drawing(option_figure_data, option_sheets),
+    DebiasComparison: _Drawing(comparison_figure_data, comparison_sheets),
+    DebiasSearch: _Drawing(search_figure_data, search_sheets),
+}
+
+
+def figure_data(result: Result) -> Tables:
+    """The table behind each figure, by the figure's name.
+
+    A name is the kind of the figure and, where there are several models, runs, tasks and so on,
+    what tells one from another: `gap`, or `gap-<model>-<run>`. A table has one row per point, bar
+    or cell that is drawn; `low` and `high` are the ends of a band or of a thin line.
+
+    ============ ==================================================================================
+    fairness     `jsd_p`, `average_rank`, `neutral_options`, `rank_and_accuracy`, `accuracy`, `gap`
+    fluctuation  `trajectories`, `certainty_cv`, `checkpoint_pairs`, `run_pairs`, `frequencies`
+    StereoSet    `domains` and `icat` over training, `bars` of one checkpoint, `lms_ss`
+    UnQover      `ranked_subjects`, `attribute_strengths`, and `unqover_training` over training
+    LAMBADA      `lambada`
+    stereotypes  `stereotype_accuracy`, `winobias_em`
+    CrowS-Pairs  `crows_pairs`, `crows_pairs_types`
+    trade-off    `tradeoff_curves`, `tradeoff_front`
+    options      `shares`, `accuracy`
+    debiasing    `comparison`; `debias_search`
+    ============ ==================================================================================
+    """
+    return _DRAWINGS[type(result)].tables(result)
+
+
+def figures(result: Result) -> "dict[str, Figure]":
+    """Every figure of a result for paper, under the names of `figure_data`.
+
+    Drawn by Matplotlib, each from its table. A figure's label (`get_label()`) is its caption.
+    """
+    from logitbank.analysis.drawing.matplotlib import drawn
+
+    return {name: drawn(sheet) for name, sheet in sheets_of(result).items()}
+
+
+def interactive_figures(result: Result) -> dict[str, Interactive]:
+    """Interactive figures of a result, one of each kind of `figure_data`, with all models and runs.
+
+    What is asked has figures of its own where there are several: a category of UnQover
+    (`ranked_subjects-gender`), a task of StereoSet (`domains-intrasentence`).
+
+    Drawn by Bokeh, with ranges, columns and tags that a page can move; `Interactive` tells of
+    them. Texts in `meta` and `traces` are as they came; what is drawn takes none for markup.
+    """
+    from logitbank.analysis.drawing.bokeh import drawn
+
+    tables = tables_by_kind(result)
+    sheets = _DRAWINGS[type(result)].sheets(result, tables, Names(tables.values()))
+    return {kind: drawn(sheet) for kind, sheet in sheets.items()}
+
+
+def sheets_of(result: Result) -> dict[str, Sheet]:
+    """A sheet for every table of `figure_data`, in which series are called as on a page."""
+    drawing, tables = _DRAWINGS[type(result)], figure_data(result)
+    names, sheets = Names(tables.values()), {}
+    for name, table in tables.items():
+        (sheets[name],) = drawing.sheets(result, {kind_of(name): table}, names).values()
+    return sheets
+
+
+def tables_by_kind(result: Result) -> Tables:
+    """The tables of `figure_data`, those of one kind put together."""
+    found: dict[str, list[pl.DataFrame]] = {}
+    for name, table in figure_data(result).items():
+        found.setdefault(kind_of(name), []).append(table)
+    return {kind: pl.concat(tables, how="diagonal_relaxed") for kind, tables in found.items()}

@@ -53,9 +53,9 @@ class Family(Generic[R]):
     """Of banks, prompt sets, models and a number of resamples: the study, nothing else chosen."""
     brief: Mapping[str, Sequence[str]]
     """The tables that people see on the screen, and which columns of them."""
-    headline: "Callable[[Sequence[pl.LazyFrame]], pl.DataFrame] | None" = None
-    """Of scans of one prompt set: model, run, step, metric, group and value, for a comparison of
-    banks."""
+    headline: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
+    """Of scans of one prompt set, and how many pieces its prompts have: model, run, step, metric,
+    group and value, for a comparison of banks. No rows where its columns are not the family's."""
     gaps: Mapping[str, Gap] = field(default_factory=dict)
 
 

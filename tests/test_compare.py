@@ -18,6 +18,7 @@ from logitbank.analysis.comparison.summary import comparison_summary
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, shrink
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
+from tests.evaluation_banks import add_lambada
 from tests.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
 
 pytestmark = pytest.mark.numerical
@@ -289,6 +290,21 @@ def test_metrics_are_over_what_both_have(tmp_path: Path) -> None:
         banked(bank.path, values)
     found = compare(tmp_path / "a", tmp_path / "b").metrics
     assert found.filter(metric="accuracy", group="all").select("a", "b").rows() == [(0.0, 0.0)]
+
+
+def test_metrics_are_those_of_every_family_that_has_a_headline(tmp_path: Path) -> None:
+    """Prompts that only bear a family's name have none."""
+    for name, hits in (("a", 5), ("b", 7)):
+        bank = Bank.create(tmp_path / name)
+        add_lambada(bank, {8: hits})
+        bank.add_prompts("crows-pairs", bank.prompts("lambada").collect())
+    found = compare(tmp_path / "a", tmp_path / "b")
+    examples = len(Bank.open(tmp_path / "a").prompts("lambada").collect()["prompt_id"].unique())
+    accuracy = row(found.metrics, metric="accuracy")
+    assert (accuracy["prompts"], accuracy["step"]) == ("lambada", 8)
+    assert (accuracy["a"], accuracy["b"]) == (5 / examples, 7 / examples)
+    assert row(found.metrics, metric="perplexity")["difference"] < 0
+    assert found.unmeasured == ("crows-pairs",)
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json"])

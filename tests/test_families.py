@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.family import Family, families, family_of
+from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.report.sections import planned, section
 from logitbank.analysis.report.words import cautions
@@ -118,7 +119,7 @@ def test_headlines_and_gaps_are_curves_over_checkpoints(
     bank = banks[family.name]
     if family.headline:
         ((prompts,),) = family.prompts(ColumnsOf([bank]))
-        values = family.headline([bank.scan(prompts)])
+        values = family.headline([bank.scan(prompts)], expected_pieces([bank], prompts))
         assert values.columns == ["model", "run", "step", "metric", "group", "value"]
         assert values.drop("value").is_unique().all()
         assert values["value"].is_not_null().all()

@@ -6,6 +6,7 @@ import polars as pl
 
 from logitbank.analysis.family import families
 from logitbank.analysis.frames.batches import ROWS
+from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.store import Readable
 
@@ -53,8 +54,11 @@ def metric_differences(
                 frames.append(scan)
     if not both[0]:
         return pl.DataFrame(schema=METRICS)
+    # A prompt that either bank has a part of is no whole one.
+    pieces = [expected_pieces([bank], prompts) for bank in banks]
     return pl.concat(
-        _side_by_side(headline(both[0]), headline(both[1]), prompts) for headline in headlines
+        _side_by_side(headline(both[0], pieces[0]), headline(both[1], pieces[1]), prompts)
+        for headline in headlines
     )
 
 

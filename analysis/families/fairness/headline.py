@@ -8,7 +8,7 @@ from logitbank.analysis.families.fairness.cube import CHECKPOINT
 from logitbank.analysis.families.fairness.metric import LABELS, fairness
 
 
-def fairness_headline(frames: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+def fairness_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
     """model, run, step, metric, group, value; no rows where the options are not fairness's."""
     options = pl.concat(frames).select(pl.col("option").unique()).collect()["option"]
     if set(options) != set(LABELS):

@@ -8,9 +8,9 @@ from logitbank.analysis.families.lambada.metric import lambada
 from logitbank.analysis.frames.pieces import CHECKPOINT
 
 
-def lambada_headline(frames: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+def lambada_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
     """model, run, step, metric, group, value."""
-    table = lambada(frames).lambada
+    table = lambada(frames, expected=expected).lambada
     return pl.concat(
         table.select(*CHECKPOINT, metric=pl.lit(name), group=pl.lit(""), value=pl.col(column))
         for name, column in (("accuracy", "acc"), ("perplexity", "perplexity"))

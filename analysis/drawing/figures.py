@@ -17,26 +17,26 @@ from logitbank.analysis.debias.sheets import (
 )
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.drawing.sheet import Interactive, Names, Sheet
+from logitbank.analysis.families.crows_pairs.figure_data import crows_pairs_figure_data
 from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
-from logitbank.analysis.families.evaluation.figure_data import (
-    crows_pairs_figure_data,
-    lambada_figure_data,
-    stereotype_figure_data,
-)
-from logitbank.analysis.families.evaluation.sheets import evaluation_sheets
+from logitbank.analysis.families.crows_pairs.sheets import crows_pairs_sheets
 from logitbank.analysis.families.fairness.figure_data import fairness_figure_data
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.sheets import fairness_sheets
 from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.analysis.families.fluctuation.sheets import fluctuation_sheets
+from logitbank.analysis.families.lambada.figure_data import lambada_figure_data
 from logitbank.analysis.families.lambada.metric import Lambada
+from logitbank.analysis.families.lambada.sheets import lambada_sheets
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.families.options.sheets import option_figure_data, option_sheets
 from logitbank.analysis.families.stereoset.figure_data import stereoset_figure_data
 from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.sheets import stereoset_sheets
+from logitbank.analysis.families.stereotype.figure_data import stereotype_figure_data
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+from logitbank.analysis.families.stereotype.sheets import stereotype_sheets
 from logitbank.analysis.families.tradeoff.figure_data import tradeoff_figure_data
 from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.analysis.families.tradeoff.sheets import tradeoff_sheets
@@ -75,9 +75,9 @@ _DRAWINGS: dict[type, _Drawing] = {
     Fluctuation: _Drawing(fluctuation_figure_data, fluctuation_sheets),
     StereoSet: _Drawing(stereoset_figure_data, stereoset_sheets),
     Unqover: _Drawing(unqover_figure_data, unqover_sheets),
-    Lambada: _Drawing(lambada_figure_data, evaluation_sheets),
-    StereotypeAccuracy: _Drawing(stereotype_figure_data, evaluation_sheets),
-    CrowsPairs: _Drawing(crows_pairs_figure_data, evaluation_sheets),
+    Lambada: _Drawing(lambada_figure_data, lambada_sheets),
+    StereotypeAccuracy: _Drawing(stereotype_figure_data, stereotype_sheets),
+    CrowsPairs: _Drawing(crows_pairs_figure_data, crows_pairs_sheets),
     TradeOff: _Drawing(tradeoff_figure_data, tradeoff_sheets),
     OptionScores: _Drawing(option_figure_data, option_sheets),
     DebiasComparison: _Drawing(comparison_figure_data, comparison_sheets),

@@ -1,14 +1,11 @@
-"""The tables behind the figures of LAMBADA, stereotype accuracy and CrowS-Pairs.
+"""The tables behind the figures of stereotype accuracy, one row per point drawn.
 
-Tables have one row per point drawn; `low` and `high` are as in the result's tables, for JSD-P ± one
-deviation between option orders.
+`low` and `high` are as in the result's tables, for JSD-P ± one deviation between option orders.
 """
 
 import polars as pl
 
 from logitbank.analysis.drawing.names import per_run
-from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
-from logitbank.analysis.families.lambada.metric import Lambada
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.families.stereotype.referents import ALL as ALL_TEMPLATES
 from logitbank.analysis.frames.pieces import CHECKPOINT
@@ -16,21 +13,10 @@ from logitbank.analysis.frames.pieces import CHECKPOINT
 POINT = (*CHECKPOINT, "panel", "series", "value", "low", "high")
 
 
-def lambada_figure_data(result: Lambada) -> dict[str, pl.DataFrame]:
-    """`lambada`, of every model and run."""
-    return per_run("lambada", result.lambada)
-
-
 def stereotype_figure_data(result: StereotypeAccuracy) -> dict[str, pl.DataFrame]:
     """`stereotype_accuracy` and `winobias_em`, of every model and run."""
     accuracy = per_run("stereotype_accuracy", _stereotype(result))
     return accuracy | per_run("winobias_em", _exact_match(result))
-
-
-def crows_pairs_figure_data(result: CrowsPairs) -> dict[str, pl.DataFrame]:
-    """`crows_pairs` and `crows_pairs_types`, of every model and run."""
-    types = per_run("crows_pairs_types", result.crows_pairs)
-    return per_run("crows_pairs", _crows_pairs(result)) | types
 
 
 def _stereotype(result: StereotypeAccuracy) -> pl.DataFrame:
@@ -69,27 +55,3 @@ def _exact_match(result: StereotypeAccuracy) -> pl.DataFrame:
         )
     ]
     return pl.concat([*shares, *bias])
-
-
-def _crows_pairs(result: CrowsPairs) -> pl.DataFrame:
-    """Curves of the three overall scores."""
-    table = result.crows_pairs
-    overall = table.filter(pl.col("bias_type") == ALL)
-    keys = [*CHECKPOINT, "score_kind"]
-    names = {
-        "score": "all pairs",
-        "stereo_score": "stereo pairs",
-        "antistereo_score": "anti-stereo pairs",
-    }
-    nan = pl.lit(float("nan"))
-    curves = [
-        overall.select(
-            *keys,
-            series=pl.lit(name),
-            value=column,
-            low="low" if column == "score" else nan,
-            high="high" if column == "score" else nan,
-        )
-        for column, name in names.items()
-    ]
-    return pl.concat(curves)

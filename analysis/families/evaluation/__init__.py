@@ -1,1 +1,0 @@
-"""What LAMBADA, stereotype accuracy and CrowS-Pairs share."""

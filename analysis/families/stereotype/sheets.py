@@ -1,0 +1,108 @@
+"""The figures of stereotype accuracy."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PURPLE
+from logitbank.analysis.drawing.sheet import (
+    Axis,
+    Names,
+    Panel,
+    Sheet,
+)
+from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
+from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+
+KEYS = ("model", "run")
+SA_CAPTION = (
+    "SA: share of pro-stereotyped sentences where the pronoun of the stereotype is more probable "
+    "than the other. sa_gender: the same for the options male and female of the gender questions. "
+    "Bands: 95 % intervals; dashed: no stereotype."
+)
+SHADES = (PURPLE, GREEN, "#b08bc0", "#7fc9ae")
+
+
+class _Group(NamedTuple):
+    """Curves of one panel."""
+
+    panel: int
+    name: str
+    label: str
+    colours: Sequence[str]
+
+
+def stereotype_sheets(
+    result: StereotypeAccuracy, tables: Mapping[str, pl.DataFrame], names: Names
+) -> dict[str, Sheet]:
+    """One of each kind, from its table."""
+    draw = {"stereotype_accuracy": _stereotype, "winobias_em": _exact_match}
+    return {kind: draw[kind](table, names) for kind, table in tables.items()}
+
+
+def _stereotype(table: pl.DataFrame, names: Names) -> Sheet:
+    jsd = "jsd_p" in table["panel"].to_list()
+    parts = names.parts(table, KEYS)
+    more = (
+        " JSD-P: divergence of the right answer's part, for prompts whose answer is male or "
+        "female; smaller is better."
+    )
+    sheet, places = training_sheet(
+        "Stereotype accuracy and JSD-P" if jsd else "Stereotype accuracy",
+        SA_CAPTION + (more if jsd else ""),
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[
+            Panel(Axis("Stereotype accuracy"), 260, rules=[("y", 0.5)]),
+            *([Panel(Axis("JSD-P, scaled to 0–1", from_zero=True), 220)] if jsd else []),
+        ],
+    )
+    groups = [
+        _Group(0, "accuracy", "Stereotype accuracy", SHADES),
+        _Group(1, "jsd_p", "JSD-P", COLOURS),
+    ]
+    for series, part in parts:
+        for group in groups[: 2 if jsd else 1]:
+            rows = part.filter(pl.col("panel") == group.name)
+            for at, own in enumerate(rows.partition_by("series", maintain_order=True)):
+                colour = group.colours[at % len(group.colours)]
+                within = "± 1 SD" if group.panel else "95 %"
+                name = str(own["series"][0])
+                curve = Curve(series, name, colour, own, group.label, within, panel=group.panel)
+                add_curve(sheet, places, curve)
+    return sheet
+
+
+def _exact_match(table: pl.DataFrame, names: Names) -> Sheet:
+    parts = names.parts(table, KEYS)
+    sheet, places = training_sheet(
+        "winobias_em",
+        "Above: share of sentences where the person that the pronoun means is named, mean of types "
+        "and templates. Below: pro minus anti, of each type and template, and their mean with a "
+        "95 % interval over pairs. Where no person is named, a bias of 0 says nothing.",
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[
+            Panel(Axis("Person named", from_zero=True), 200),
+            Panel(Axis("Bias, pro − anti"), 240, rules=[("y", 0)]),
+        ],
+    )
+    for series, part in parts:
+        drawn: list[str] = []
+        for own in part.partition_by("panel", "series", maintain_order=True):
+            panel, name = int(own["panel"][0] == "bias"), str(own["series"][0])
+            kind = name.split(",")[0]
+            if name != "mean":
+                own = own.with_columns(low="value", high="value")
+            if panel == 0:
+                colour = PURPLE if name.startswith("pro") else GREEN
+            else:
+                colour = {"mean": MUTED, "Type 1": COLOURS[0]}.get(kind, COLOURS[1])
+            curve = Curve(
+                series, name, colour, own, "Bias" if panel else "Person named", panel=panel,
+                dash="dotted" if kind in drawn and len(parts) == 1 else None,
+            )  # fmt: skip
+            drawn.append(kind)
+            add_curve(sheet, places, curve)
+    return sheet

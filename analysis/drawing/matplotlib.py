@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from logitbank.analysis.drawing.artists import Handle, colour_bar, draw, last_step, line_of, write
-from logitbank.analysis.drawing.paper import INK, MUTED, STYLE, headline, plain_log
+from logitbank.analysis.drawing.paper import INK, MUTED, STYLE, short
 from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, legend_columns, when
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis as Ticked
 
 WIDTH = 6.6
 """Inches of a figure whose panels are above each other."""
@@ -48,7 +50,7 @@ def drawn(sheet: Sheet) -> Figure:
         _write(figure, sheet, all_axes)
         step = _step(sheet)
         names = list(sheet.series) if len(sheet.series) == 1 else []
-        headline(figure, line_of(sheet.title), [*map(line_of, names), *([step] if step else [])])
+        _headline(figure, line_of(sheet.title), [*map(line_of, names), *([step] if step else [])])
         figure.set_label(_caption(sheet, step))
     return figure
 
@@ -134,7 +136,7 @@ def _dress(
     """Limits, ticks, grid and title of one side, after everything is drawn."""
     target = axes.xaxis if side == "x" else axes.yaxis
     if axis.log:
-        plain_log(target, np.concatenate([np.empty(0), *values]))
+        _plain_log(target, np.concatenate([np.empty(0), *values]))
     ticks = list(enumerate(axis.names)) if axis.names else list(axis.ticks)
     if ticks:
         texts = [line_of(text) for _, text in ticks]
@@ -209,3 +211,20 @@ def _caption(sheet: Sheet, step: str) -> str:
     if sheet.kind != "checkpoint":
         return sheet.caption
     return f"{sheet.caption} Drawn is {step or 'the last checkpoint of each'}."
+
+
+def _headline(figure: Figure, title: str, names: Sequence[str]) -> None:
+    """What the figure shows, and of what, in one line; long names are shortened."""
+    short_names = (name if len(name) <= 32 else name[:31] + "…" for name in names)
+    text = " · ".join([title, *short_names])
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+
+
+def _plain_log(axis: "Ticked", values: np.ndarray) -> None:
+    """Decade ticks in plain numbers, and 1, 2, 5 where there are fewer than three decades."""
+    known = values[values > 0]
+    low, high = (known.min(), known.max()) if len(known) else (1.0, 10.0)
+    subs = (1.0,) if high / low >= 1000 else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))

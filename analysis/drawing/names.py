@@ -42,3 +42,10 @@ def per_run(kind: str, table: pl.DataFrame) -> dict[str, pl.DataFrame]:
         return {kind: parts[0]}
     ends = [[folder_name(part[key][0]) for key in ("model", "run")] for part in parts]
     return {"-".join([kind, *end]): part for end, part in zip(ends, parts, strict=True)}
+
+
+def each(kind: str, table: pl.DataFrame, key: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    """What is asked has a figure of its own, such as `domains-both`, where there are several."""
+    parts = table.partition_by(key, maintain_order=True)
+    for part in parts:
+        yield kind if len(parts) == 1 else f"{kind}-{folder_name(str(part[key][0]))}", part

@@ -5,7 +5,7 @@ In words of our own: `bokeh` draws them on pages and `matplotlib` on paper.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.drawing.paper import MUTED, PALETTE, short, shortened
-from logitbank.store.format.schema import folder_name
 
 if TYPE_CHECKING:
     from bokeh.models import LayoutDOM
@@ -285,13 +284,6 @@ def legend_columns(names: Sequence[str], *, letters: float) -> int:
         if sum(6 + max(map(len, column)) for column in columns) <= letters:
             return count
     return 1
-
-
-def each(kind: str, table: pl.DataFrame, key: str) -> Iterator[tuple[str, pl.DataFrame]]:
-    """What is asked has a figure of its own, such as `domains-both`, where there are several."""
-    parts = table.partition_by(key, maintain_order=True)
-    for part in parts:
-        yield kind if len(parts) == 1 else f"{kind}-{folder_name(str(part[key][0]))}", part
 
 
 def reached(rows: pl.DataFrame, low: str, high: str, *, along: Literal["x", "y"]) -> Columns:

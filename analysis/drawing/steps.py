@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.drawing.paper import ZERO_DECADES, StepAxis, short
+from logitbank.analysis.drawing.paper import short
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Columns,
@@ -24,8 +24,25 @@ from logitbank.analysis.drawing.sheet import (
 
 MANY = 25
 """Points beyond which a line shows no markers."""
+ZERO_DECADES = 0.45
+"""Width of the stretch from step 0 to the first step after it, in decades."""
 BESIDE = 1.06
 """Place of the release on a linear axis, of the last step."""
+
+
+class StepAxis:
+    """What an axis of training steps has to place: step 0 left of the others, the release right."""
+
+    def __init__(self, steps: Sequence[int | None]) -> None:
+        known = [step for step in steps if step is not None]
+        positive = [step for step in known if step > 0]
+        self.zero = 0 in known
+        self.release = None in steps
+        self.first = min(positive, default=1)
+        self.last = max(positive, default=1)
+        decades = math.log10(self.last / self.first) + (ZERO_DECADES if self.zero else 0)
+        gap = max(0.12 * decades, 0.1)
+        self.release_at = self.last * 10**gap if known else 1.0
 
 
 class StepPlaces:

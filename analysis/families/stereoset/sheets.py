@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.drawing.names import each
 from logitbank.analysis.drawing.paper import MUTED, PALETTE
 from logitbank.analysis.drawing.sheet import (
     Axis,
@@ -14,7 +15,6 @@ from logitbank.analysis.drawing.sheet import (
     Panel,
     Sheet,
     Trace,
-    each,
     floats,
     in_order,
     interval,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from logitbank.analysis.drawing.names import each
 from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PALETTE, PURPLE, shortened
 from logitbank.analysis.drawing.sheet import (
     Axis,
@@ -12,7 +13,6 @@ from logitbank.analysis.drawing.sheet import (
     Panel,
     Sheet,
     Trace,
-    each,
     floats,
     in_order,
     interval,

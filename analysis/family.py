@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 if TYPE_CHECKING:
     import polars as pl
 
+    from logitbank.analysis.drawing.sheet import Names, Sheet
     from logitbank.analysis.results.files import Result
     from logitbank.analysis.results.study import Study
     from logitbank.store import Readable
@@ -35,6 +36,15 @@ class Gap(NamedTuple):
     """Of banks, a prompt set, models and a number of resamples: a curve over checkpoints."""
 
 
+class Drawing(NamedTuple):
+    """What the figures of a result draw, on paper and on pages."""
+
+    tables: "Callable[[Any], dict[str, pl.DataFrame]]"
+    """By the figure's name."""
+    sheets: "Callable[[Any, Mapping[str, pl.DataFrame], Names], dict[str, Sheet]]"
+    """Of tables by kind, and what calls their series."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family(Generic[R]):
     """A family of metrics: what it asks, of which prompts, and what it gives."""
@@ -51,6 +61,7 @@ class Family(Generic[R]):
     prompts: Prompts
     study: "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None, int], Study[R]]"
     """Of banks, prompt sets, models and a number of resamples: the study, nothing else chosen."""
+    drawing: Drawing
     brief: Mapping[str, Sequence[str]]
     """The tables that people see on the screen, and which columns of them."""
     headline: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
@@ -67,8 +78,7 @@ def families() -> Mapping[str, Family[Any]]:
         import_module(f"{package.__name__}.{found.name}")
         for found in pkgutil.iter_modules(package.__path__)
     )
-    # What several families share has a folder there, and is none.
-    all_of_them = (module.family() for module in modules if hasattr(module, "family"))
+    all_of_them = (module.family() for module in modules)
     return {own.name: own for own in sorted(all_of_them, key=lambda own: own.place)}
 
 

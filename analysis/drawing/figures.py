@@ -3,8 +3,7 @@
 A figure on paper draws one table, one on a page all tables of a kind; both draw the same sheet.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -17,72 +16,24 @@ from logitbank.analysis.debias.sheets import (
 )
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.drawing.sheet import Interactive, Names, Sheet
-from logitbank.analysis.families.crows_pairs.figure_data import crows_pairs_figure_data
-from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
-from logitbank.analysis.families.crows_pairs.sheets import crows_pairs_sheets
-from logitbank.analysis.families.fairness.figure_data import fairness_figure_data
-from logitbank.analysis.families.fairness.metric import Fairness
-from logitbank.analysis.families.fairness.sheets import fairness_sheets
-from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
-from logitbank.analysis.families.fluctuation.metric import Fluctuation
-from logitbank.analysis.families.fluctuation.sheets import fluctuation_sheets
-from logitbank.analysis.families.lambada.figure_data import lambada_figure_data
-from logitbank.analysis.families.lambada.metric import Lambada
-from logitbank.analysis.families.lambada.sheets import lambada_sheets
-from logitbank.analysis.families.options.metric import OptionScores
-from logitbank.analysis.families.options.sheets import option_figure_data, option_sheets
-from logitbank.analysis.families.stereoset.figure_data import stereoset_figure_data
-from logitbank.analysis.families.stereoset.metric import StereoSet
-from logitbank.analysis.families.stereoset.sheets import stereoset_sheets
-from logitbank.analysis.families.stereotype.figure_data import stereotype_figure_data
-from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
-from logitbank.analysis.families.stereotype.sheets import stereotype_sheets
-from logitbank.analysis.families.tradeoff.figure_data import tradeoff_figure_data
-from logitbank.analysis.families.tradeoff.metric import TradeOff
-from logitbank.analysis.families.tradeoff.sheets import tradeoff_sheets
-from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
-from logitbank.analysis.families.unqover.metric import Unqover
-from logitbank.analysis.families.unqover.sheets import unqover_sheets
+from logitbank.analysis.family import Drawing, family_of
+from logitbank.analysis.results.files import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tables = dict[str, pl.DataFrame]
-Result = (
-    Fairness
-    | Fluctuation
-    | StereoSet
-    | Unqover
-    | Lambada
-    | StereotypeAccuracy
-    | CrowsPairs
-    | TradeOff
-    | OptionScores
-    | DebiasComparison
-    | DebiasSearch
-)
 
 
-class _Drawing(NamedTuple):
-    tables: Callable[[Any], Tables]
-    """By the figure's name."""
-    sheets: Callable[[Any, Mapping[str, pl.DataFrame], Names], dict[str, Sheet]]
-    """Of tables by kind; what calls their series."""
-
-
-_DRAWINGS: dict[type, _Drawing] = {
-    Fairness: _Drawing(fairness_figure_data, fairness_sheets),
-    Fluctuation: _Drawing(fluctuation_figure_data, fluctuation_sheets),
-    StereoSet: _Drawing(stereoset_figure_data, stereoset_sheets),
-    Unqover: _Drawing(unqover_figure_data, unqover_sheets),
-    Lambada: _Drawing(lambada_figure_data, lambada_sheets),
-    StereotypeAccuracy: _Drawing(stereotype_figure_data, stereotype_sheets),
-    CrowsPairs: _Drawing(crows_pairs_figure_data, crows_pairs_sheets),
-    TradeOff: _Drawing(tradeoff_figure_data, tradeoff_sheets),
-    OptionScores: _Drawing(option_figure_data, option_sheets),
-    DebiasComparison: _Drawing(comparison_figure_data, comparison_sheets),
-    DebiasSearch: _Drawing(search_figure_data, search_sheets),
+_DEBIASING: dict[type, Drawing] = {
+    DebiasComparison: Drawing(comparison_figure_data, comparison_sheets),
+    DebiasSearch: Drawing(search_figure_data, search_sheets),
 }
+
+
+def _drawing(result: Result) -> Drawing:
+    family = family_of(result)
+    return _DEBIASING[type(result)] if family is None else family.drawing
 
 
 def figure_data(result: Result) -> Tables:
@@ -105,7 +56,7 @@ def figure_data(result: Result) -> Tables:
     debiasing    `comparison`; `debias_search`
     ============ ==================================================================================
     """
-    return _DRAWINGS[type(result)].tables(result)
+    return _drawing(result).tables(result)
 
 
 def figures(result: Result) -> "dict[str, Figure]":
@@ -130,13 +81,13 @@ def interactive_figures(result: Result) -> dict[str, Interactive]:
     from logitbank.analysis.drawing.bokeh import drawn
 
     tables = tables_by_kind(result)
-    sheets = _DRAWINGS[type(result)].sheets(result, tables, Names(tables.values()))
+    sheets = _drawing(result).sheets(result, tables, Names(tables.values()))
     return {kind: drawn(sheet) for kind, sheet in sheets.items()}
 
 
 def sheets_of(result: Result) -> dict[str, Sheet]:
     """A sheet for every table of `figure_data`, in which series are called as on a page."""
-    drawing, tables = _DRAWINGS[type(result)], figure_data(result)
+    drawing, tables = _drawing(result), figure_data(result)
     names, sheets = Names(tables.values()), {}
     for name, table in tables.items():
         (sheets[name],) = drawing.sheets(result, {kind_of(name): table}, names).values()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import polars as pl
 
@@ -50,7 +50,7 @@ def finish(
     write_tables(result, out / "tables", "csv")
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
-    drawn = figures(cast(Any, result))
+    drawn = figures(result)
     for name, figure in drawn.items():
         for suffix in ("png", "svg"):
             figure.savefig(folder / f"{name}.{suffix}", dpi=200)

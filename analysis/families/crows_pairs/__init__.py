@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, Gap, called
+from logitbank.analysis.family import Drawing, Family, Gap, called
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 def family() -> "Family[CrowsPairs]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.crows_pairs.figure_data import crows_pairs_figure_data
     from logitbank.analysis.families.crows_pairs.gap import crows_pairs_gap
     from logitbank.analysis.families.crows_pairs.headline import crows_pairs_headline
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
+    from logitbank.analysis.families.crows_pairs.sheets import crows_pairs_sheets
     from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
     from logitbank.analysis.families.crows_pairs.summary import CAUTIONS
 
@@ -30,6 +32,7 @@ def family() -> "Family[CrowsPairs]":
         study=lambda banks, prompts, models, bootstrap: crows_pairs_study(
             banks, prompts=prompts[0], models=models
         ),
+        drawing=Drawing(crows_pairs_figure_data, crows_pairs_sheets),
         brief={
             "crows_pairs": (
                 "score_kind",

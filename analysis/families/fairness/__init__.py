@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, Gap
+from logitbank.analysis.family import Drawing, Family, Gap
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness
@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 def family() -> "Family[Fairness]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.fairness.figure_data import fairness_figure_data
     from logitbank.analysis.families.fairness.gap import fairness_gap
     from logitbank.analysis.families.fairness.headline import fairness_headline
     from logitbank.analysis.families.fairness.metric import Fairness
+    from logitbank.analysis.families.fairness.sheets import fairness_sheets
     from logitbank.analysis.families.fairness.study import PROMPTS, fairness_study
     from logitbank.analysis.families.fairness.summary import CAUTIONS
 
@@ -32,6 +34,7 @@ def family() -> "Family[Fairness]":
         study=lambda banks, prompts, models, bootstrap: fairness_study(
             banks, prompts=prompts[0], models=models, bootstrap=bootstrap
         ),
+        drawing=Drawing(fairness_figure_data, fairness_sheets),
         brief={
             "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
             "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),

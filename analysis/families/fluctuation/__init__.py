@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family
+from logitbank.analysis.family import Drawing, Family
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.metric import Fluctuation
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 def family() -> "Family[Fluctuation]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.fluctuation.figure_data import fluctuation_figure_data
     from logitbank.analysis.families.fluctuation.metric import Fluctuation
+    from logitbank.analysis.families.fluctuation.sheets import fluctuation_sheets
     from logitbank.analysis.families.fluctuation.sources import PROMPTS
     from logitbank.analysis.families.fluctuation.study import fluctuation_study
     from logitbank.analysis.families.fluctuation.summary import CAUTIONS
@@ -31,6 +33,7 @@ def family() -> "Family[Fluctuation]":
         study=lambda banks, prompts, models, bootstrap: fluctuation_study(
             banks, prompts=prompts[0], models=models
         ),
+        drawing=Drawing(fluctuation_figure_data, fluctuation_sheets),
         brief={
             "plateaus": ("first_step", "checkpoints", "prior_cv", "prior_certainty"),
             "spread": ("measure", "min", "max", "mean", "median", "n", "excluded"),

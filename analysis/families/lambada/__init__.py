@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, called
+from logitbank.analysis.family import Drawing, Family, called
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada
@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 def family() -> "Family[Lambada]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.lambada.figure_data import lambada_figure_data
     from logitbank.analysis.families.lambada.headline import lambada_headline
     from logitbank.analysis.families.lambada.metric import Lambada
+    from logitbank.analysis.families.lambada.sheets import lambada_sheets
     from logitbank.analysis.families.lambada.study import lambada_study
     from logitbank.analysis.families.lambada.summary import CAUTIONS
 
@@ -29,6 +31,7 @@ def family() -> "Family[Lambada]":
         study=lambda banks, prompts, models, bootstrap: lambada_study(
             banks, prompts=prompts[0], models=models
         ),
+        drawing=Drawing(lambada_figure_data, lambada_sheets),
         brief={
             "lambada": ("acc", "low", "high", "from_baseline", "perplexity", "examples", "tied"),
         },

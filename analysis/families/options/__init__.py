@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, called
+from logitbank.analysis.family import Drawing, Family, called
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 def family() -> "Family[OptionScores]":
     """The family, with all that belongs to it."""
     from logitbank.analysis.families.options.metric import OptionScores
+    from logitbank.analysis.families.options.sheets import option_figure_data, option_sheets
     from logitbank.analysis.families.options.study import option_study
 
     return Family(
@@ -27,5 +28,6 @@ def family() -> "Family[OptionScores]":
         study=lambda banks, prompts, models, bootstrap: option_study(
             banks[0], prompts[0], models=models
         ),
+        drawing=Drawing(option_figure_data, option_sheets),
         brief={},  # its tables are what `show` draws
     )

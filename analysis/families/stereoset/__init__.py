@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family
+from logitbank.analysis.family import Drawing, Family
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereoset.metric import StereoSet
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 def family() -> "Family[StereoSet]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.stereoset.figure_data import stereoset_figure_data
     from logitbank.analysis.families.stereoset.metric import StereoSet
+    from logitbank.analysis.families.stereoset.sheets import stereoset_sheets
     from logitbank.analysis.families.stereoset.sources import PROMPTS
     from logitbank.analysis.families.stereoset.study import stereoset_study
     from logitbank.analysis.families.stereoset.summary import CAUTIONS
@@ -31,6 +33,7 @@ def family() -> "Family[StereoSet]":
         study=lambda banks, prompts, models, bootstrap: stereoset_study(
             banks, prompts=prompts, models=models, bootstrap=bootstrap
         ),
+        drawing=Drawing(stereoset_figure_data, stereoset_sheets),
         brief={
             "scores": (
                 "language",

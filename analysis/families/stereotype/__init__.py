@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family, Gap, called
+from logitbank.analysis.family import Drawing, Family, Gap, called
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -12,8 +12,10 @@ PRONOUNS, GENDERS, REFERENTS = "stereotype-accuracy", "winobias", "winobias-em"
 
 def family() -> "Family[StereotypeAccuracy]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.stereotype.figure_data import stereotype_figure_data
     from logitbank.analysis.families.stereotype.gap import sa_gender_gap, stereotype_gap
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+    from logitbank.analysis.families.stereotype.sheets import stereotype_sheets
     from logitbank.analysis.families.stereotype.study import stereotype_study
     from logitbank.analysis.families.stereotype.summary import CAUTIONS
 
@@ -37,6 +39,7 @@ def family() -> "Family[StereotypeAccuracy]":
             winobias_em=REFERENTS if REFERENTS in prompts else "",
             models=models,
         ),
+        drawing=Drawing(stereotype_figure_data, stereotype_sheets),
         brief={
             "stereotype_accuracy": (
                 "measure",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family
+from logitbank.analysis.family import Drawing, Family
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.tradeoff.metric import TradeOff
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 def family() -> "Family[TradeOff]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.tradeoff.figure_data import tradeoff_figure_data
     from logitbank.analysis.families.tradeoff.metric import TradeOff
+    from logitbank.analysis.families.tradeoff.sheets import tradeoff_sheets
     from logitbank.analysis.families.tradeoff.study import gap_of, own_prompts, tradeoff_study
     from logitbank.analysis.families.tradeoff.summary import CAUTIONS
 
@@ -28,6 +30,7 @@ def family() -> "Family[TradeOff]":
         study=lambda banks, prompts, models, bootstrap: tradeoff_study(
             banks, gap=gap_of(prompts[1]), models=models, bootstrap=bootstrap
         ),
+        drawing=Drawing(tradeoff_figure_data, tradeoff_sheets),
         brief={
             "tradeoff": ("performance", "gap", "on_front", "front_share"),
             "choices": (

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Family
+from logitbank.analysis.family import Drawing, Family
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 def family() -> "Family[Unqover]":
     """The family, with all that belongs to it."""
+    from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
     from logitbank.analysis.families.unqover.metric import Unqover
+    from logitbank.analysis.families.unqover.sheets import unqover_sheets
     from logitbank.analysis.families.unqover.study import PROMPTS, unqover_study
     from logitbank.analysis.families.unqover.summary import CAUTIONS
 
@@ -29,6 +31,7 @@ def family() -> "Family[Unqover]":
         study=lambda banks, prompts, models, bootstrap: unqover_study(
             banks, prompts=prompts, models=models, bootstrap=bootstrap
         ),
+        drawing=Drawing(unqover_figure_data, unqover_sheets),
         brief={
             "unqover": (
                 "category",

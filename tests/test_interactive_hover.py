@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Locator
 from logitbank.analysis.report.report import report
 from tests.browser import Opened, browser
 from tests.evaluation_banks import whole_bank
-from tests.test_interactive import HOSTILE
 
+HOSTILE = r'<a href="javascript:alert(1)">x</a>$$a$$ \(x\) \[y\] ${x} @x'
 TOOLTIPS = """() => {
   const found = [];
   const walk = (root) => root.querySelectorAll("*").forEach((element) => {

@@ -54,8 +54,8 @@ docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -n -b html docs build/docs
 
 long: $(READY)
-	LOGITBANK_LONG=1 $(BIN)/python -m pytest tests/test_repair.py tests/test_flips.py tests/test_bank_model.py \
-		tests/test_demo_seeds.py tests/test_real_model.py
+	LOGITBANK_LONG=1 $(BIN)/python -m pytest tests/store/test_repair.py tests/store/test_flips.py tests/store/test_bank_model.py \
+		tests/engine/test_demo_seeds.py tests/engine/test_real_model.py
 
 demo: $(READY)
 	@rm -rf demo

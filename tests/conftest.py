@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 
 from logitbank.cli.main import run
-from tests.command import Call
-from tests.preloaded import Preloaded
+from tests.support.command import Call
+from tests.support.preloaded import Preloaded
 
 # The tests' models are tiny. Where other processes want the cores too, threads wait for each other
 # at every operation: 60 updates of the demo's model took 20 s with one thread, and more than 280 s

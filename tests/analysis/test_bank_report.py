@@ -1,0 +1,295 @@
+"""Which analyses a report has, what it refuses, and what it says where one fails."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.families.options.metric import option_scores, option_summary
+from logitbank.analysis.prompts.scores import prompt_scores
+from logitbank.analysis.report import report as bank_report
+from logitbank.analysis.report.sections import planned, section
+from logitbank.analysis.report.words import GENERAL, cautions
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank
+from tests.support.command import Call
+from tests.support.evaluation_banks import whole_bank
+from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table, spec
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return whole_bank(tmp_path_factory.mktemp("banks") / "b.zarr")
+
+
+def own_prompts(path: Path) -> Bank:
+    """Two checkpoints over prompts that no family knows."""
+    bank = new_bank(path)
+    for step in (0, 8):
+        asked = spec(step)
+        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
+    return bank
+
+
+def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) -> None:
+    bank = Bank.open(whole)
+    found = [(plan.family, plan.prompts) for plan in planned(bank, bank.prompt_sets())]
+    assert found == [
+        ("fairness", ("winobias",)),
+        ("stereotype", ("stereotype-accuracy", "winobias", "winobias-em")),
+        ("crows-pairs", ("crows-pairs",)),
+        ("lambada", ("lambada",)),
+        ("tradeoff", ("lambada", "winobias")),
+    ]
+    few = [plan.family for plan in planned(bank, ["lambada"])]
+    assert few == ["lambada"]
+    own = own_prompts(tmp_path / "own")
+    assert [plan.family for plan in planned(own, ["parity"])] == ["options"]
+
+
+def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
+    bank = Bank.open(whole)
+    families = [plan.family for plan in planned(bank, bank.prompt_sets())]
+    said = cautions([*families, *families])
+    assert len(said) == len(set(said))
+    assert set(GENERAL) <= set(said)
+
+
+def test_findings_are_numbers_and_notes_tell_how_to_read_them(whole: Path) -> None:
+    bank = Bank.open(whole)
+    for plan in planned(bank, bank.prompt_sets(), bootstrap=20):
+        found = section(plan)
+        assert found.problem == ""
+        assert found.findings
+        assert any(character.isdigit() for character in found.findings[0])
+        assert found.notes
+        assert not set(found.notes) & {*found.findings, *cautions([plan.family])}
+
+
+def test_an_analysis_that_fails_says_so_and_the_others_are_there(tmp_path: Path) -> None:
+    path = whole_bank(tmp_path / "b.zarr")
+    bank = Bank.open(path)
+    table = bank.prompts("winobias").collect().head(6)
+    bank.add_prompts("mine", table.with_columns(option=pl.lit("x") + pl.col("option")))
+    page = bank_report.report(path, tmp_path / "b.html", bootstrap=0).read_text()
+    assert "fairness needs &#39;male&#39;, &#39;female&#39;, &#39;not specified&#39;" in page
+    assert "The gap is largest at" in page
+
+
+def test_the_page_says_what_is_in_the_bank(whole: Path, tmp_path: Path) -> None:
+    path = bank_report.report(whole, tmp_path / "b.html", bootstrap=0)
+    assert path == tmp_path / "b.html"
+    page = path.read_text()
+    assert "1 model, 1 run, 6 checkpoints (steps 0 to 128), 5 prompt sets. Kept: " in page
+    only = bank_report.report(whole, tmp_path / "c.html", prompts=["lambada"]).read_text()
+    assert "1 prompt set." in only
+    assert "The gap is largest at" not in only
+
+
+def test_a_page_is_named_like_its_bank(whole: Path) -> None:
+    name = bank_report._target
+    assert name("banks/pythia.zarr/", None) == Path("pythia.html")
+    assert name("https://example.org/banks/pythia", None) == Path("pythia.html")
+    assert name("hf://datasets/me/pythia@v1", None) == Path("pythia.html")
+    assert name(Bank.open(whole), None) == Path("b.html")
+    assert name(".", None) == Path(f"{Path.cwd().name}.html")
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bank_report.os, "access", lambda path, mode: False)
+    with pytest.raises(UsageError, match=rf"{tmp_path} cannot be written to; name another place"):
+        bank_report.report(whole, tmp_path / "p.html")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompts": ["nope"]}, r"prompt set 'nope' is not in .*; it has crows-pairs, lambada, "),
+        ({"models": ["nope"]}, r"model 'nope' is not in .*; there are toy"),
+        ({"out": "page.txt"}, r"page.txt is no name for a page; give a file that ends in .html"),
+        ({"out": "nowhere/p.html"}, r"there is no folder nowhere for p.html; make it first"),
+    ],
+)
+def test_a_call_that_is_wrong_says_what_is_right(
+    whole: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises((BankError, UsageError), match=message):
+        bank_report.report(whole, **{"out": "p.html", **options})
+
+
+def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BankError, match=r"has no checkpoint of parity yet; run `logitbank extract` first"
+    ):
+        bank_report.report(new_bank(tmp_path / "b"), tmp_path / "p.html")
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_the_command_writes_beside_and_tells_where(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_prompts(tmp_path / "own.zarr")
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("report", "own.zarr")
+    assert (code, out) == (0, "")
+    assert err.startswith("Report: own.html (")
+    assert (tmp_path / "own.html").stat().st_size > 1e6
+    assert call("report", "nothing.zarr")[0] == 2
+
+
+def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -> None:
+    from scipy.stats import binomtest
+
+    bank = own_prompts(tmp_path / "own")
+    found = option_scores(prompt_scores(bank, "parity"))
+    for step in (0, 8):
+        values = np.exp(logits(step).astype(np.float64))
+        yes = values[:, 1] / (values[:, 1] + values[:, 4])
+        (row,) = found.shares.filter(step=step, option="yes").iter_rows(named=True)
+        assert row["prompts"] == len(QUERY_SET)
+        assert row["share"] == pytest.approx(yes.mean(), abs=1e-6)
+        half = 1.959964 * yes.std(ddof=1) / np.sqrt(len(yes))
+        assert row["high"] == pytest.approx(min(1.0, row["share"] + half), abs=1e-6)
+        probability = (values[:, 1] / values.sum(axis=1)).mean()
+        assert row["probability"] == pytest.approx(probability, abs=1e-6)
+        rank = 1 + (values > values[:, 1:2]).sum(axis=1)
+        assert row["rank"] == pytest.approx(rank.mean())
+        (answer,) = found.answers.filter(step=step).iter_rows(named=True)
+        right = int((yes > 0.5).sum())
+        assert answer["accuracy"] == right / 10
+        wilson = binomtest(right, 10).proportion_ci(method="wilson")
+        assert (answer["low"], answer["high"]) == pytest.approx((wilson.low, wilson.high))
+    assert option_summary(found)[0].startswith("at step 8, mean share of yes 0.")
+    assert option_summary(found)[1].startswith("the answer has the largest share in ")
+
+
+def test_many_options_are_told_apart_as_answer_and_others(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    named = table.with_columns(
+        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
+    )
+    bank.add_prompts("many", named)
+    found = option_scores(prompt_scores(bank, "many"))
+    assert found.shares["option"].unique().sort().to_list() == ["answer", "other"]
+    few = option_scores(prompt_scores(bank, "parity"))
+    yes = few.shares.filter(option="yes")["share"].to_list()
+    assert found.shares.filter(option="answer")["share"].to_list() == pytest.approx(yes)
+
+
+def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    twice = [table.with_columns(order_seed=pl.lit(order, pl.Int32)) for order in (0, 1)]
+    bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 … p4 in two orders
+    found = option_scores(prompt_scores(bank, "orders"))
+    once = option_scores(prompt_scores(bank, "parity"))
+    assert found.shares["prompts"].to_list() == [10, 10, 10, 10]
+    assert found.shares["share"].to_list() == pytest.approx(once.shares["share"].to_list())
+
+
+def with_prompts(path: Path, keep: pl.Expr) -> Bank:
+    """Two checkpoints over some rows of the table of prompts."""
+    bank = Bank.create(path)
+    bank.add_query_set(QUERY_SET)
+    bank.add_prompts("few", prompt_table().filter(keep))
+    for step in (0, 8):
+        asked = spec(step)
+        bank.deposit(logits(step), checkpoint=asked.checkpoint, query_set=asked.query_set)
+    return bank
+
+
+def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
+    bank = with_prompts(tmp_path / "b", pl.col("prompt_id") == "p3")
+    values = np.exp(logits(8)[3].astype(np.float64))
+    yes = values[1] / (values[1] + values[4])
+    (plan,) = planned(bank, ["few"])
+    said = section(plan).findings
+    few = "(no interval from 1 prompt, fewer than 10)"
+    assert said[0] == f"at step 8, mean share of yes {yes:.3f} {few}, no {1 - yes:.3f} {few}."
+    assert f" of 1 prompt at step 8 {few}" in said[1]
+    assert bank_report.report(bank, tmp_path / "p.html", bootstrap=0).exists()
+
+
+def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 3)
+    values = np.exp(logits(8).astype(np.float64))
+    alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
+    found = option_scores(prompt_scores(alone, "few"))
+    assert found.shares["share"].null_count() == 2
+    probability = (values[:, 1] / values.sum(axis=1)).mean()
+    assert option_summary(found)[0] == f"at step 8, mean probability of yes {probability:.3g}."
+    both = pl.col("prompt_id").is_in(["p0", "p1", "p2"])
+    mixed = with_prompts(tmp_path / "mixed", (pl.col("option") == "yes") | both)
+    found = option_scores(prompt_scores(mixed, "few"))
+    (row,) = found.shares.filter(step=8, option="yes").iter_rows(named=True)
+    shares = values[:3, 1] / (values[:3, 1] + values[:3, 4])
+    assert row["share"] == pytest.approx(shares.mean(), abs=1e-6)
+    half = 1.959964 * shares.std(ddof=1) / np.sqrt(3)
+    assert row["high"] == pytest.approx(min(1.0, row["share"] + half), abs=1e-6)
+    assert row["low"] == pytest.approx(row["share"] - half, abs=1e-6)
+    assert row["probability"] == pytest.approx(probability, abs=1e-6)
+
+
+def test_prompts_without_options_do_not_stop_a_report(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    nothing = {"option": None, "continuation": None, "token": None, "is_answer": None}
+    table = prompt_table().filter(option="yes")
+    table = table.with_columns(**{name: pl.lit(None, table[name].dtype) for name in nothing})
+    bank.add_prompts("texts", table.with_columns(answer=pl.lit(None, pl.String)))
+    page = bank_report.report(bank, tmp_path / "p.html", bootstrap=0).read_text()
+    assert "no option of prompt set &#39;texts&#39; is scored, so there is nothing" in page
+    assert "mean share of yes" in page
+
+
+def test_an_analysis_uses_only_the_prompt_sets_that_are_asked_for(whole: Path) -> None:
+    bank = Bank.open(whole)
+    (plan,) = planned(bank, ["stereotype-accuracy"])
+    result = section(plan).result
+    assert result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
+    assert result.winobias_em.is_empty()
+
+
+def test_prompts_of_ones_own_may_bear_a_familys_name(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    bank.add_prompts("stereoset-mine", bank.prompts("parity").collect())
+    page = bank_report.report(bank, tmp_path / "b.html", prompts=["stereoset-mine"]).read_text()
+    assert 'id="stereoset"' in page
+    assert "Options of stereoset-mine" in page
+    assert "mean share of yes 0." in page
+
+
+def test_a_damaged_table_is_named_and_the_rest_of_the_page_is_there(
+    tmp_path: Path, call: Call
+) -> None:
+    path = tmp_path / "b.zarr"
+    bank = own_prompts(path)
+    for deposit in bank.deposits():
+        for part in deposit.score_files():
+            content = bytearray(part.read_bytes())
+            content[4:200] = bytes(196)
+            part.write_bytes(content)
+    code, _, error = call("report", path, "--out", tmp_path / "p.html")
+    assert code == 0, error
+    page = (tmp_path / "p.html").read_text()
+    assert page.count("run `logitbank verify`") >= 2
+    assert "1 model, 1 run, 2 checkpoints" in page
+
+
+def test_many_options_without_an_answer_and_with_one_add_up(tmp_path: Path) -> None:
+    bank = own_prompts(tmp_path / "own")
+    table = bank.prompts("parity").collect()
+    named = table.with_columns(
+        option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
+    )
+    bank.add_prompts("many", named)
+    found = option_scores(prompt_scores(bank, "many")).shares
+    sums = found.group_by("step").agg(pl.col("share").sum())["share"].to_list()
+    assert sums == pytest.approx([1.0, 1.0])
+    assert found["low"].min() >= 0
+    assert found["high"].max() <= 1

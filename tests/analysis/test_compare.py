@@ -1,0 +1,334 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.special import log_softmax, rel_entr
+
+from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.comparison.rows import kl_divergence
+from logitbank.analysis.comparison.summary import comparison_summary
+from logitbank.errors import BankError
+from logitbank.store import Bank, CheckpointId, shrink
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
+from tests.support.evaluation_banks import add_lambada
+from tests.support.paths import ROOT
+from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
+
+pytestmark = pytest.mark.numerical
+
+QUERIES = 10
+
+
+def banked(
+    path: Path,
+    values: np.ndarray,
+    *,
+    step: int | None = 3,
+    dtype: Dtype = "float32",
+    keep: str = "full",
+    **made: str,
+) -> Bank:
+    bank = Bank.open(path) if path.exists() else new_bank(path)
+    bank.deposit(
+        values,
+        checkpoint=CheckpointId("m", step=step),
+        query_set=QUERY_SET.name,
+        dtype=dtype,
+        keep=keep,
+        provenance={"weights": "ab" * 32, **made},
+    )
+    return bank
+
+
+def row(frame: pl.DataFrame, **wanted: object) -> dict[str, object]:
+    for name, value in wanted.items():
+        frame = frame.filter(pl.col(name).eq_missing(pl.lit(value)))
+    (only,) = frame.to_dicts()
+    return only
+
+
+def test_values_worked_out_by_hand(tmp_path: Path) -> None:
+    """A: ln of 1/2, 1/4, 1/8, 1/16, 1/32, 1/32. In B the first two of row 0 change places."""
+    first = np.log(np.array([16, 8, 4, 2, 1, 1]) / 32)
+    values = np.tile(first, (QUERIES, 1)).astype(np.float32)
+    changed = values.copy()
+    changed[0, :2] = values[0, 1::-1]
+    a = banked(tmp_path / "a", values, engine="vllm")
+    b = banked(tmp_path / "b", changed, engine="transformers", weights="cd" * 32)
+    found = compare(a.path, b.path)
+    (d,) = found.logits.to_dicts()
+    kl = 0.5 * np.log(2) - 0.25 * np.log(2)
+    assert (d["model"], d["run"], d["step"], d["query_set"]) == ("m", "main", 3, QUERY_SET.name)
+    assert (d["kept_a"], d["kept_b"]) == ("full float32", "full float32")
+    assert (d["engine_a"], d["engine_b"], d["same_weights"]) == ("vllm", "transformers", False)
+    assert (d["rows"], d["entries"]) == (10, 60)
+    assert d["max_logit_difference"] == pytest.approx(np.log(2), abs=1e-6)
+    assert d["mean_logit_difference"] == pytest.approx(2 * np.log(2) / 60, abs=1e-7)
+    assert d["max_kl"] == pytest.approx(kl, abs=1e-6)
+    assert d["mean_kl"] == pytest.approx(kl / 10, abs=1e-7)
+    assert d["argmax_changed"] == 1
+    # Options are tokens 1 and 4: the former's rank goes from 2 to 1 in row 0.
+    assert (d["options"], d["ranks_changed"], d["max_rank_change"]) == (20, 1, 1)
+    assert d["ranks_changed_share"] == 0.05
+    assert d["inexact"] == 0
+    assert len(found.only) == len(found.metrics) == 0
+    assert found.unmeasured == ("parity",)
+    (line,) = (line for line in comparison_summary(found) if "metrics" in line)
+    assert line.startswith("No metrics of parity: they are compared of prompt sets of fairness")
+
+
+@given(
+    arrays.arrays(np.float64, (2, 3, 7), elements=st.floats(-30, 30)),
+)
+def test_kl_is_scipy_s(z: np.ndarray) -> None:
+    p, q = log_softmax(z, axis=-1)
+    expected = rel_entr(np.exp(p), np.exp(q)).sum(axis=-1)
+    np.testing.assert_allclose(kl_divergence(z[0], z[1]), expected, atol=1e-12, rtol=1e-9)
+    np.testing.assert_array_equal(kl_divergence(p, p), 0)
+
+
+def test_full_rows_against_scipy(tmp_path: Path) -> None:
+    one, two = logits(1), logits(2)
+    a, b = banked(tmp_path / "a", one), banked(tmp_path / "b", two)
+    (d,) = compare(a.path, b.path).logits.to_dicts()
+    p, q = (np.exp(log_softmax(z.astype(np.float64), axis=1)) for z in (one, two))
+    kl = rel_entr(p, q).sum(axis=1)
+    assert d["max_kl"] == pytest.approx(kl.max(), rel=1e-5)
+    assert d["mean_kl"] == pytest.approx(kl.mean(), rel=1e-5)
+    assert d["max_logit_difference"] == pytest.approx(np.abs(one - two).max(), rel=1e-5)
+    assert d["mean_logit_difference"] == pytest.approx(np.abs(one - two).mean(), rel=1e-5)
+    assert d["argmax_changed"] == (one.argmax(1) != two.argmax(1)).sum()
+    ranks = [(z[:, None, :] > z[:, [1, 4], None]).sum(2) for z in (one, two)]
+    assert d["ranks_changed"] == (ranks[0] != ranks[1]).sum()
+    assert d["max_rank_change"] == np.abs(ranks[0] - ranks[1]).max()
+
+
+def test_a_bank_does_not_differ_from_itself(tmp_path: Path) -> None:
+    a = banked(tmp_path / "a", logits())
+    (d,) = compare(a.path, a.path).logits.to_dicts()
+    zero = ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl")
+    assert [d[name] for name in zero] == [0.0] * 4
+    assert (d["argmax_changed"], d["ranks_changed"], d["max_rank_change"]) == (0, 0, 0)
+
+
+def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) -> None:
+    """Between 32 and 64 neighbours in float16 are 1/32 apart: rounding moves either by 1/64."""
+    lowest = np.array([0, -40, -50, -33, -33, -33], np.float32)
+    values = np.tile(lowest, (QUERIES, 1))
+    made = {"engine": "vllm", "compute_dtype": "bfloat16"}
+    a = banked(tmp_path / "a", values, dtype="float16", **made)
+    b = banked(tmp_path / "b", values + np.float32(1 / 128), dtype="float16")
+    found = compare(a.path, b.path)
+    (d,) = found.logits.to_dicts()
+    assert d["rounding"] == 1 / 32
+    assert (d["compute_a"], d["compute_b"]) == ("bfloat16", None)
+    said = comparison_summary(found)
+    assert said[1:4] == [
+        "A: engine vllm, computed in bfloat16, keeps full float16.",
+        "B: engine arrays, computed in a dtype not told, keeps full float16.",
+        "Rounding of the stored rows (float16 in A, float16 in B) explains up to 0.0312 by itself;"
+        " none differs by more.",
+    ]
+
+
+def test_what_rounding_does_not_explain_is_counted(tmp_path: Path) -> None:
+    values = np.tile(np.array([0, -40, -50, -33, -33, -33], np.float32), (QUERIES, 1))
+    a = banked(tmp_path / "a", values, dtype="float16")
+    b = banked(tmp_path / "b", values * np.float32(1.01), dtype="float32")
+    (line,) = (s for s in comparison_summary(compare(a.path, b.path)) if s.startswith("Rounding"))
+    # Beside 1/64 of float16, half a step of float32 at 50.5, 2e-6, does not show.
+    assert line == (
+        "Rounding of the stored rows (float16 in A, float32 in B) explains up to 0.0156 by itself;"
+        " 1 of 1 checkpoint × query set differ by more."
+    )
+
+
+def test_listed_logits_are_not_rounded(tmp_path: Path) -> None:
+    a = banked(tmp_path / "a", logits(), keep="options")
+    b = banked(tmp_path / "b", logits(), keep="options")
+    found = compare(a.path, b.path)
+    assert found.logits["rounding"].to_list() == [None]
+    assert not [line for line in comparison_summary(found) if "ounding" in line]
+
+
+def test_what_float16_does(tmp_path: Path) -> None:
+    a = banked(tmp_path / "a", logits())
+    shrink(a.path, tmp_path / "b", dtype="float16")
+    (d,) = compare(a.path, tmp_path / "b").logits.to_dicts()
+    assert d["kept_b"] == "full float16"
+    assert 0 < d["max_logit_difference"] <= 2**-7  # half a ulp between 16 and 32
+    assert 0 < d["max_kl"] < 2**-15
+    assert d["ranks_changed"] == 0  # they were made before
+
+
+def test_equal_highest_tokens_are_no_change(tmp_path: Path) -> None:
+    """The full rows list one of them, a shrunk bank both, in another order."""
+    values = logits()
+    values[:, 2] = values[:, 5] = values.max() + 1
+    a = banked(tmp_path / "a", values)
+    shrink(a.path, tmp_path / "b", keep="topk:3")
+    assert compare(a.path, tmp_path / "b").logits["argmax_changed"].to_list() == [0]
+    b = banked(tmp_path / "c", values + np.float32([0, 0, -100, 0, 0, -100]))
+    assert compare(a.path, b.path).logits["argmax_changed"].to_list() == [QUERIES]
+
+
+def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
+    values = logits()
+    a = banked(tmp_path / "a", values)
+    b = banked(tmp_path / "b", values + np.float32(0.5), keep="options")
+    (d,) = compare(a.path, b.path).logits.to_dicts()
+    assert (d["max_kl"], d["mean_kl"], d["kept_b"]) == (None, None, "options")
+    (said,) = (line for line in comparison_summary(compare(a.path, b.path)) if "KL" in line)
+    assert said == (
+        "No KL of 1 checkpoint × query set: it needs full rows of as many outputs in both, and A"
+        " keeps full float32 and B options; there the logits that both list are compared."
+    )
+    listed = {(q, t) for q, z in enumerate(values) for t in (1, 4, int(z.argmax()))}
+    assert d["entries"] == len(listed)
+    assert d["mean_logit_difference"] == pytest.approx(0.5, abs=1e-6)
+    assert d["options"] == 20
+
+
+def test_what_only_one_has_is_counted(tmp_path: Path) -> None:
+    a, b = banked(tmp_path / "a", logits()), new_bank(tmp_path / "b")
+    banked(a.path, logits(), step=None)
+    with b.begin(spec()) as writer:
+        writer.write(0, block_data(writer.layout, 0))
+    with pytest.raises(BankError, match="no checkpoint with the same query set in common"):
+        compare(a.path, b.path)
+    b.deposit(logits(), checkpoint=CheckpointId("m", step=3), query_set=QUERY_SET.name)
+    found = compare(a.path, b.path)
+    assert found.logits["step"].to_list() == [3]
+    rows = found.only.select("model", "step", "rows_a", "rows_b", "only_a", "only_b").rows()
+    assert rows == [("m", None, 10, 0, 10, 0), ("org/model", 0, 0, 4, 0, 4)]
+    assert found.logits["same_weights"].to_list() == [None]
+    lines = comparison_summary(found)
+    assert "Only A has 10 rows, of 1 checkpoint × query set." in lines
+    assert "Only B has 4 rows, of 1 checkpoint × query set." in lines
+
+
+def test_rows_that_both_have_committed_are_compared(tmp_path: Path) -> None:
+    banks = [new_bank(tmp_path / name) for name in "ab"]
+    for bank, blocks, rows in zip(banks, ((0, 1), (1, 0)), (4, 5), strict=True):
+        with bank.begin(spec(block_rows=rows)) as writer:
+            for block in blocks[: 1 if rows == 5 else 2]:
+                writer.write(block, block_data(writer.layout, block))
+    found = compare(banks[0].path, banks[1].path)
+    assert found.logits["rows"].to_list() == [3]  # 0 to 7, and 5 to 9
+    assert found.only.select("only_a", "only_b").rows() == [(5, 2)]
+
+
+def test_prompts_and_steps_choose(tmp_path: Path) -> None:
+    a, b = banked(tmp_path / "a", logits()), banked(tmp_path / "b", logits(1))
+    for bank in (a, b):
+        banked(bank.path, logits(2), step=8)
+        bank.add_prompts("few", prompt_table().filter(pl.col("row") < 3, option="yes"))
+    found = compare(a.path, b.path, prompts="few", steps=[3]).logits
+    assert found.select("step", "rows", "entries", "options").rows() == [(3, 3, 18, 3)]
+    late = compare(a.path, b.path, steps=lambda there: [s for s in there if s and s > 5])
+    assert late.logits["step"].to_list() == [8]
+    with pytest.raises(BankError, match="neither bank has prompts 'none'; there are few, parity"):
+        compare(a.path, b.path, prompts="none")
+    with pytest.raises(BankError, match="in common among these steps"):
+        compare(a.path, b.path, steps=[4])
+
+
+def fairness_prompts() -> pl.DataFrame:
+    """Two sentences, each with a prompt whose answer is male (0, 2) or female (1, 3)."""
+    labels = ("male", "female", "not specified")
+    rows = [
+        (f"p{i}", 0, 0, "text", labels[i % 2], label, label, token, i % 2 == token,
+         QUERY_SET.name, i)
+        for i in range(4)
+        for token, label in enumerate(labels)
+    ]  # fmt: skip
+    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row")
+    sentence = pl.concat_str(pl.lit("s"), pl.col("row") // 2)
+    return table.with_columns(sentence_id=sentence, paired=pl.lit(True))
+
+
+def test_fairness_says_how_much_its_metrics_move(tmp_path: Path) -> None:
+    """Six equal logits, but in B the female option is the highest where it is the answer."""
+    even = np.zeros((QUERIES, 6), np.float32)
+    sure = even.copy()
+    sure[[1, 3], 1] = 50
+    for name, values in (("a", even), ("b", sure)):
+        bank = Bank.create(tmp_path / name)
+        bank.add_query_set(QUERY_SET)
+        bank.add_prompts("winobias", fairness_prompts())
+        banked(bank.path, values)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    accuracy = row(found.metrics, metric="accuracy", group="female")
+    assert (accuracy["a"], accuracy["b"], accuracy["difference"]) == (0.0, 1.0, 1.0)
+    assert row(found.metrics, metric="accuracy", group="male")["difference"] == 0.0
+    p = 1 / 3
+    part = 0.5 * (np.log(2 / (1 + p)) + p * np.log(2 * p / (1 + p))) / (0.5 * np.log(2))
+    gap = row(found.metrics, metric="gap")
+    assert (gap["model"], gap["step"], gap["prompts"]) == ("m", 3, "winobias")
+    assert gap["a"] == pytest.approx(0, abs=1e-12)
+    assert gap["b"] == pytest.approx(-part, abs=1e-6)
+    assert gap["difference"] == pytest.approx(-part, abs=1e-6)
+    assert found.unmeasured == ()
+    (line,) = (line for line in comparison_summary(found) if "gap" in line)
+    assert line == f"winobias, gap: moves by up to {part:.3g}, from 0 to -{part:.3g} at m step 3."
+
+
+def test_metrics_are_over_what_both_have(tmp_path: Path) -> None:
+    values = np.zeros((QUERIES, 6), np.float32)
+    values[3, 1] = 50
+    for name, prompts in (("a", fairness_prompts()), ("b", fairness_prompts().filter(row=0))):
+        bank = Bank.create(tmp_path / name)
+        bank.add_query_set(QUERY_SET)
+        bank.add_prompts("winobias", prompts)
+        banked(bank.path, values)
+    found = compare(tmp_path / "a", tmp_path / "b").metrics
+    assert found.filter(metric="accuracy", group="all").select("a", "b").rows() == [(0.0, 0.0)]
+
+
+def test_metrics_are_those_of_every_family_that_has_a_headline(tmp_path: Path) -> None:
+    """Prompts that only bear a family's name have none."""
+    for name, hits in (("a", 5), ("b", 7)):
+        bank = Bank.create(tmp_path / name)
+        add_lambada(bank, {8: hits})
+        bank.add_prompts("crows-pairs", bank.prompts("lambada").collect())
+    found = compare(tmp_path / "a", tmp_path / "b")
+    examples = len(Bank.open(tmp_path / "a").prompts("lambada").collect()["prompt_id"].unique())
+    accuracy = row(found.metrics, metric="accuracy")
+    assert (accuracy["prompts"], accuracy["step"]) == ("lambada", 8)
+    assert (accuracy["a"], accuracy["b"]) == (5 / examples, 7 / examples)
+    assert row(found.metrics, metric="perplexity")["difference"] < 0
+    assert found.unmeasured == ("crows-pairs",)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_the_command_prints_it(tmp_path: Path, form: str) -> None:
+    a, b = banked(tmp_path / "a", logits()), banked(tmp_path / "b", logits(1))
+    code = "from logitbank.cli.main import run; run()"
+    words = ["compare", str(a.path), str(b.path), "--steps", "0:10:1", "--format", form]
+    words += ["--table", "logits"] if form == "csv" else []
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if form == "table":
+        assert "max_logit_difference" in done.stdout
+        assert "Both have 1 checkpoint × query set with 10 rows: 60 logits differ" in done.stdout
+    elif form == "csv":
+        assert done.stdout.startswith("model,run,step,query_set,kept_a")
+    else:
+        assert set(json.loads(done.stdout)) == {"logits", "metrics", "only"}
+
+
+def test_every_column_is_documented(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tables.md").read_text()
+    (chapter,) = (text for text in page.split("\n## ") if text.startswith("Tables that `compare`"))
+    named = set(re.findall(r"`(\w+)`", chapter))
+    a = banked(tmp_path / "a", logits())
+    for name, table in compare(a.path, a.path).tables().items():
+        assert {name, *table.columns} - named == set()

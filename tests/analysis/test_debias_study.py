@@ -1,0 +1,499 @@
+"""Filters from a bank to a table: training, views, the comparison and the search."""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import logitbank
+from logitbank.analysis.debias.answers import answers, bias
+from logitbank.analysis.debias.compare import debias_compare, untrained
+from logitbank.analysis.debias.data import instances
+from logitbank.analysis.debias.search import debias_search
+from logitbank.analysis.debias.search_summary import search_summary
+from logitbank.analysis.debias.study import debias_train
+from logitbank.analysis.debias.train import Training, train
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.lambada.study import lambada_study
+from logitbank.analysis.families.stereoset.study import stereoset_study
+from logitbank.analysis.families.stereotype.study import stereotype_study
+from logitbank.analysis.families.unqover.instances import unqover_instances
+from logitbank.analysis.families.unqover.metric import unqover
+from logitbank.errors import BankError, KeepLevelError, UsageError
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from tests.support import unqover_cases
+from tests.support.command import Call
+from tests.support.evaluation_banks import add_lambada, add_stereotype, add_winobias
+from tests.support.made_once import made_once
+from tests.support.stereoset_cases import EXAMPLES, prompt_rows
+
+pytestmark = pytest.mark.numerical
+
+ATTRIBUTES = ("was a nurse", "was a pilot", "was a chef", "was a judge", "was rich", "was poor")
+
+
+@pytest.fixture(autouse=True)
+def _attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unqover_cases, "ATTRIBUTES", ATTRIBUTES)
+
+
+def logits_of(rows: Sequence[unqover_cases.Row]) -> np.ndarray:
+    """Names are likely, and more or less so by attribute: that is the bias."""
+    random = np.random.default_rng(3)
+    logits = random.normal(size=(len(rows), unqover_cases.VOCAB))
+    for at, row in enumerate(rows):
+        lean = 1.5 * (ATTRIBUTES.index(row["attribute"]) % 2 - 0.5) * (-1 if row["negated"] else 1)
+        for name, sign in ((row["subject1"], 1), (row["subject2"], -1)):
+            logits[at, unqover_cases.tokens()[name]] += 3 + sign * lean
+    return logits.astype(np.float32)
+
+
+@made_once
+def make_bank(path: Path, *, keep: str = "topk:16", stereo: bool = True) -> Path:
+    bank = Bank.create(path)
+    queries, rows = unqover_cases.add_questions(bank)
+    checkpoint = CheckpointId("toy", step=8)
+    bank.deposit(logits_of(rows), checkpoint=checkpoint, query_set=queries.name, keep=keep)
+    for number, (name, condition) in enumerate(
+        (("stereoset-intra", "plain"), ("stereoset-intra-prefix", "prefix"))
+    ):
+        if not stereo:
+            break
+        own = QuerySet("ab" * 32, tuple(Query((number, i), 1) for i in range(len(EXAMPLES) * 6)))
+        bank.add_query_set(own)
+        bank.add_prompts(name, prompt_rows(own, kind="masked", task="i", condition=condition))
+        logits = np.random.default_rng(number).normal(size=(len(own), unqover_cases.VOCAB))
+        bank.deposit(
+            logits.astype(np.float32), checkpoint=checkpoint, query_set=own.name, keep=keep
+        )
+    return path
+
+
+def test_instances_without_a_filter_are_those_of_the_analysis(tmp_path: Path) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    for he_she in (False, True):
+        given, deposit = instances(bank, "unqover-gender", k=5, he_she=he_she)
+        assert deposit.checkpoint.step == 8
+        table = unqover_instances(bank.scan("unqover-gender"), he_she=he_she)
+        c = bias(answers(given, None).probabilities)
+        ours = dict(zip(given.names["instance"], c, strict=True))
+        theirs = dict(zip(table["instance"], table["c"], strict=True))
+        assert ours == pytest.approx(theirs, abs=1e-7)
+        few = given.narrowed(2)
+        same = answers(few, None).probabilities
+        np.testing.assert_allclose(same, answers(given, None).probabilities, atol=1e-7)
+        assert few.coverage < given.coverage
+        direct, _ = instances(bank, "unqover-gender", k=2, he_she=he_she)
+        np.testing.assert_array_equal(few.slots, direct.slots)
+        np.testing.assert_allclose(few.rest, direct.rest, atol=1e-7)
+        np.testing.assert_allclose(few.log_mass, direct.log_mass, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["keep_tail", "truncate"])
+def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    study = debias_train(
+        bank,
+        prompts="unqover-gender",
+        training=Training(mode=mode, start="ones"),  # type: ignore[arg-type]
+        split=None,
+        bootstrap=0,
+    )
+    rows = {row["filter"]: row for row in study.result.bias.iter_rows(named=True)}
+    for label, by in (("untrained", study.result.untrained), ("trained", study.result.by)):
+        seen = unqover(View.of(bank, by, name="v").scan("unqover-gender"), bootstrap=0).unqover
+        found = seen.filter(pl.col("split") == "all").row(0, named=True)
+        for name in ("mu", "eta", "abs_c", "positional", "attributive"):
+            assert found[name] == pytest.approx(rows[label][name], abs=1e-6), name
+    assert rows["trained"]["abs_c"] < 0.5 * rows["none"]["abs_c"]
+
+
+@pytest.mark.parametrize(
+    ("differing", "says"),
+    [
+        (72, "only the others move the filter."),
+        (4, "It did not leave its start, as every way from there raises |C| in the former"),
+        (0, "|C| is 0 in all 72 instances, which is the least that it can be"),
+    ],
+)
+def test_a_start_that_answers_alike_is_told(tmp_path: Path, differing: int, says: str) -> None:
+    """Two of the four highest are the subjects, in most instances of one rank in all questions."""
+    bank, tokens = Bank.create(tmp_path / "b"), unqover_cases.tokens()
+    queries, rows = unqover_cases.add_questions(bank)
+    random = np.random.default_rng(3)
+    logits = random.normal(size=(len(rows), unqover_cases.VOCAB))
+    for at, row in enumerate(rows):
+        instance = at // 4
+        alike = instance >= differing or instance == 0
+        ranks = np.random.default_rng([instance, 0 if alike else 1 + at % 4]).permutation(4)
+        logits[at, 30:34] = np.sort(random.uniform(5, 15, size=4))[ranks]  # two: the subjects'
+        for i, name in enumerate((row["subject1"], row["subject2"])):
+            logits[at, [tokens[name], 30 + i]] = logits[at, [30 + i, tokens[name]]]
+    bank.deposit(
+        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
+    )
+    learn = partial(debias_train, bank, prompts="unqover-gender", k=4, split=None, bootstrap=0)
+    start = Training(mode="truncate", start="ones")
+    if not differing:
+        with pytest.raises(UsageError, match=re.escape(says)):
+            learn(training=start)
+        return
+    said = " ".join(learn(training=start).summary)
+    assert says in said
+    assert ("did not leave its start" in said) == (differing == 4)
+    assert "before training, where" not in " ".join(learn(training=Training()).summary)
+
+
+def test_the_filter_says_what_it_was_made_of(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b", stereo=False)
+    out = tmp_path / "f.safetensors"
+    study = debias_train(path, prompts="unqover-gender", k=6, out=out, bootstrap=50)
+    about = Filter.load(out).about
+    assert about == study.result.by.about
+    wanted = {
+        "model": "toy", "run": "main", "step": 8, "tokenizer": "ab" * 32, "split": "train",
+        "prompts": "unqover-gender", "trained": True, "k": 6, "objective": "direct",
+        "start": "identity", "optimizer": "L-BFGS", "he_she": False, "instances": 60,
+    }  # fmt: skip
+    assert {name: about[name] for name in wanted} == wanted
+    assert study.result.bias["split"].to_list() == ["train"] * 3 + ["test"] * 3
+    assert study.summary[0].startswith("A filter of 6 logits (keep_tail) for toy, trained on 60")
+    assert "train: mean |C| 0." in study.summary[1]
+    assert "test: mean |C| 0." in study.summary[2]
+    with pytest.raises(UsageError, match=r"f\.safetensors is there already; choose another name"):
+        debias_train(path, prompts="unqover-gender", out=out)
+
+
+def test_what_training_needs_is_named(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b", keep="topk:4")
+    train = partial(debias_train, path, bootstrap=0)
+    with pytest.raises(KeepLevelError, match=r"lists 4 highest tokens.*8 are needed.*k ≤ 4"):
+        train(prompts="unqover-gender")
+    with pytest.raises(UsageError, match="'stereoset-intra' has no column 'instance'"):
+        train(prompts="stereoset-intra")
+    with pytest.raises(UsageError, match="no instance of split 'dev'"):
+        train(prompts="unqover-gender", k=4, split="dev")
+    with pytest.raises(UsageError, match="no scores of unqover-gender by toy at step 3"):
+        train(prompts="unqover-gender", k=4, model="toy", step=3)
+    found = train(prompts="unqover-gender", k=4).result.by
+    View.of(Bank.open(path), found).save(tmp_path / "v")
+    for ask in (
+        partial(debias_train, prompts="unqover-gender", k=2),
+        partial(debias_search, prompts="unqover-gender"),
+        partial(debias_compare, filters=[]),
+    ):
+        with pytest.raises(UsageError, match="is seen through a filter already; use the bank itse"):
+            ask(tmp_path / "v")
+    with pytest.raises(UsageError, match="has 40 outputs, and the 41 highest are needed"):
+        train(prompts="unqover-gender", k=41)
+
+
+def test_one_run_is_trained_on(tmp_path: Path) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b"))
+    own = bank.scan("unqover-gender").select("query_set").collect()["query_set"][0]
+    rows = unqover_cases.questions()
+    bank.deposit(
+        -logits_of(rows), checkpoint=CheckpointId("toy", "seed1", 8), query_set=own, keep="topk:16"
+    )
+    with pytest.raises(UsageError, match="has several runs of toy; name one of main, seed1"):
+        debias_train(bank, prompts="unqover-gender", bootstrap=0)
+    with pytest.raises(UsageError, match="by any model seed2; it has toy step 8, toy seed1 step 8"):
+        debias_train(bank, prompts="unqover-gender", run="seed2", bootstrap=0)
+    found = debias_train(bank, prompts="unqover-gender", run="seed1", bootstrap=0).result
+    assert found.by.about["run"] == "seed1"
+    first = debias_train(bank, prompts="unqover-gender", run="main", bootstrap=0).result
+    assert found.bias["abs_c"][0] != pytest.approx(first.bias["abs_c"][0], rel=0.01)
+    search = partial(debias_search, bank, prompts="unqover-gender", sizes=[4], temperatures=[2.0])
+    with pytest.raises(UsageError, match="too few scores of stereoset-intra by toy seed1 step 8"):
+        search(run="seed1")
+    assert len(search(run="main", regularisations=[0.1]).result.points) == 5
+
+
+@pytest.mark.parametrize("sizes", [(40, 288), (288, 40)])
+def test_a_sample_and_a_larger_one_are_taken_together(tmp_path: Path, sizes: Sequence[int]) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    table, logits = whole.prompts("unqover-gender").collect(), logits_of(unqover_cases.questions())
+    both = Bank.create(tmp_path / "c")
+    for number, size in enumerate(sizes):
+        some = QuerySet(
+            "ab" * 32, tuple(Query((number, i, 1), 2, head="mask") for i in range(size))
+        )
+        both.add_query_set(some)
+        both.add_prompts(
+            "unqover-gender",
+            table.filter(pl.col("row") < size).with_columns(query_set=pl.lit(some.name)),
+        )
+        both.deposit(
+            logits[:size], checkpoint=CheckpointId("toy"), query_set=some.name, keep="topk:8"
+        )
+    one, two = (instances(b, "unqover-gender", k=6)[0] for b in (whole, both))
+    assert one.names.equals(two.names)
+    for name in ("logits", "log_mass", "slots", "rest"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+def test_options_that_are_not_scored_are_no_zeros(tmp_path: Path) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b", stereo=False))
+    table, rows = whole.prompts("unqover-gender").collect(), unqover_cases.questions()
+    bank = Bank.create(tmp_path / "c")
+    queries = whole.query_set(table["query_set"][0])
+    bank.add_query_set(queries)
+    bank.deposit(
+        logits_of(rows), checkpoint=CheckpointId("toy"), query_set=queries.name, keep="topk:8"
+    )
+    bank.add_prompts("unqover-gender", table)
+    with pytest.raises(BankError, match="1,152 options of unqover-gender are not scored; run the"):
+        instances(bank, "unqover-gender", k=4)
+
+
+def test_the_untrained_filter_of_another_seed_is_made_again(tmp_path: Path) -> None:
+    given, _ = instances(Bank.open(make_bank(tmp_path / "b", stereo=False)), "unqover-gender", k=4)
+    trained = train(given, Training(start="ones", seed=5))
+    assert untrained(trained.by).digest == trained.untrained.digest
+    losses = trained.losses  # one a step, of which none goes up
+    assert losses[0] == pytest.approx(trained.untrained_bias)
+    assert (np.diff(losses) < 0).all()
+    assert losses[-1] >= trained.after
+
+
+def test_an_instance_without_one_of_its_questions_is_an_error(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    queries, rows = unqover_cases.add_questions(bank)
+    table = bank.prompts("unqover-gender").collect()
+    cut = table.filter(~pl.col("prompt_id").str.ends_with("was a chef|21|neg"))
+    other = Bank.create(tmp_path / "c")
+    other.add_query_set(queries)
+    other.add_prompts("unqover-gender", cut)
+    other.deposit(
+        logits_of(rows), checkpoint=CheckpointId("toy"), query_set=queries.name, keep="topk:8"
+    )
+    with pytest.raises(BankError, match=r"12 of 72 instances of unqover-gender lack a question"):
+        instances(other, "unqover-gender", k=8)
+
+
+def test_the_comparison_has_every_row(tmp_path: Path) -> None:
+    path, out = make_bank(tmp_path / "b"), tmp_path / "f.safetensors"
+    by = debias_train(path, prompts="unqover-gender", out=out, bootstrap=0).result.by
+    study = debias_compare(path, [out], bootstrap=50, out=tmp_path / "o")
+    table = study.result.comparison
+    labels = ["no filter", "untrained, k = 8, keep_tail", "trained, k = 8, keep_tail"]
+    assert table["label"].to_list() == [x for x in labels for _ in range(2)] + ["reference"] * 2
+    assert table["condition"].to_list() == ["plain", "prefix"] * 3 + ["plain"] * 2
+    assert table["model"].to_list() == ["toy"] * 6 + ["ideal model", "random model"]
+    assert table["icat_change"][0] == 0
+    assert table["icat"].to_list()[-2:] == [100.0, 50.0]
+    views = [View.of(Bank.open(path), f, name=n) for n, f in (("u", untrained(by)), ("t", by))]
+    for view, row in zip(views, (2, 4), strict=True):
+        own = stereoset_study([view], bootstrap=0).result.scores.filter(
+            (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
+        )
+        assert own["icat"].to_list() == table["icat"].to_list()[row : row + 2]
+        seen = unqover(view.scan("unqover-gender"), bootstrap=0).unqover
+        held = seen.filter(pl.col("split") == "test")
+        assert held["abs_c"].item() == pytest.approx(table["abs_c"][row])
+        assert table["abs_c"][row + 1] is None
+    assert (tmp_path / "o" / "figures" / "comparison.svg").is_file()
+    assert "toy, step 8, en, trained, k = 8, keep_tail: iCAT" in "\n".join(study.summary)
+    few = Bank.create(tmp_path / "empty")
+    with pytest.raises(UsageError, match="no prompts of StereoSet or UnQover to judge by"):
+        debias_compare(few, [])
+    with pytest.raises(UsageError, match="model 'x' is not in .*; there are toy"):
+        debias_compare(path, [], models=["x"])
+    with pytest.raises(UsageError, match=r"no scores of stereoset-intra, .* by toy at step 9; run"):
+        debias_compare(path, [out], step=9)
+
+
+def test_the_comparison_takes_banks_with_one_of_the_two(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b", stereo=False)
+    table = debias_compare(path, [], bootstrap=0).result.comparison
+    assert table["abs_c"].null_count() == 2  # ideal and random model
+    assert table["icat"].to_list() == [None, 100.0, 50.0]
+    whole, prefix = Bank.open(make_bank(tmp_path / "c")), Bank.create(tmp_path / "d")
+    rows = whole.prompts("stereoset-intra-prefix").collect()
+    queries = whole.query_set(rows["query_set"][0])
+    prefix.add_query_set(queries)
+    prefix.add_prompts("stereoset-intra-prefix", rows)
+    logits = np.random.default_rng(1).normal(size=(len(queries), unqover_cases.VOCAB))
+    prefix.deposit(
+        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
+    )
+    said = debias_compare(prefix, [], bootstrap=0).summary[0]
+    assert said.startswith("toy, step 8, en, no filter, prefix: iCAT ")
+    assert "[nan" not in said
+
+
+def test_the_comparison_takes_parts_apart_and_models_without_stereoset(tmp_path: Path) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b"))
+    rows, whole = unqover_cases.questions(), bank.prompts("unqover-gender").collect()
+    own = Bank.create(tmp_path / "c")
+    queries = bank.query_set(whole["query_set"][0])
+    own.add_query_set(queries)
+    for part in ("train", "test"):
+        own.add_prompts(f"unqover-gender-{part}", whole.filter(pl.col("split") == part))
+    own.deposit(
+        logits_of(rows), checkpoint=CheckpointId("bare", step=8), query_set=queries.name,
+        keep="topk:16",
+    )  # fmt: skip
+    by = Filter.ones(8, "keep_tail")
+    apart = debias_compare(own, [by], bootstrap=0).result.comparison
+    together = debias_compare(bank, [by], bootstrap=0).result.comparison
+    told = together.filter(pl.col("abs_c").is_not_null())["abs_c"].to_list()
+    assert apart["abs_c"].to_list()[:2] == pytest.approx(told)
+    bank.deposit(
+        logits_of(rows), checkpoint=CheckpointId("bare", step=8), query_set=queries.name,
+        keep="topk:16",
+    )  # fmt: skip
+    bare = Filter(by.weight, by.bias, by.mode, {**by.about, "model": "bare"})
+    table = debias_compare(bank, [bare], bootstrap=0).result.comparison
+    found = table.filter(pl.col("model") == "bare")
+    assert found["abs_c"].to_list() == pytest.approx(told)
+    assert found["icat"].to_list() == [None, None]
+
+
+def test_the_search_tells_of_points_by_what_played_no_part(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b")
+    study = debias_search(
+        path, prompts="unqover-gender", sizes=(4, 8), regularisations=(0.0, 0.1),
+        temperatures=(2.0,), give_up=60.0, out=tmp_path / "o",
+    )  # fmt: skip
+    points = study.result.points
+    assert points["kind"].to_list() == [
+        "none", *["untrained", "filter", "filter"] * 2, "temperature", "prior",
+    ]  # fmt: skip
+    best = points.filter("best_filter").row(0, named=True)
+    assert best["kind"] == "filter"
+    own = points.filter(pl.col("kind") == "filter")
+    assert best["chosen_by_abs_c"] == own["chosen_by_abs_c"].min()
+    assert best["abs_c"] < points["abs_c"][0]
+    saved = Filter.load(tmp_path / "o" / "filter.safetensors")
+    assert (saved.k, saved.about["regularisation"]) == (best["k"], best["regularisation"])
+    held, _ = instances(Bank.open(path), "unqover-gender", k=saved.k, split="test")
+    told = np.abs(bias(answers(held, saved).probabilities)).mean()
+    assert told == pytest.approx(best["abs_c"], abs=1e-6)
+    assert points.filter(pl.col("kind") == "prior")["lms"].to_list() == [None]
+    assert points["front"].sum() >= 1
+    assert "temperature" in "\n".join(study.summary)
+    assert (tmp_path / "o" / "figures" / "debias_search.png").is_file()
+    kinds = pl.col("kind").is_in(["filter", "temperature"])
+    poor = points.with_columns(chosen_by_lms=pl.when(kinds).then(0.0).otherwise("chosen_by_lms"))
+    lines = search_summary(poor, 1.0)
+    assert lines[2].startswith("No trained filter stays within 1 points of lms; the one that gives")
+    assert lines[3] == "No temperature stays within 1 points of lms."
+    assert "temperature" not in "".join(
+        search_summary(poor.filter(pl.col("kind") != "temperature"), 1)
+    )
+    with pytest.raises(UsageError, match=r"temperature 0\.0 cannot divide logits; give numbers"):
+        debias_search(path, prompts="unqover-gender", temperatures=[0.0])
+    with pytest.raises(UsageError, match="there is no regularisation to try"):
+        debias_search(path, prompts="unqover-gender", regularisations=[])
+    with pytest.raises(UsageError, match="has no stereoset-intra, which tells what a filter costs"):
+        debias_search(make_bank(tmp_path / "c", stereo=False), prompts="unqover-gender")
+
+
+def test_dividing_by_the_prior_by_hand(tmp_path: Path) -> None:
+    """Two attributes of one pair: the prior is the geometric mean over both and their negations."""
+    from logitbank.analysis.debias.search import _prior
+
+    given, _ = instances(Bank.open(make_bank(tmp_path / "b", stereo=False)), "unqover-gender", k=4)
+    pair = (pl.col("subject1") == "Ann") & (pl.col("subject2") == "Bob")
+    one = given.names.select(pair & (pl.col("context") == "c1")).to_series().to_numpy()
+    some = given.take(np.flatnonzero(one)[:2])
+    p = np.arange(1.0, 17.0).reshape(2, 4, 2)
+    want = (p[0, 0, 1] * p[0, 2, 1] * p[1, 0, 1] * p[1, 2, 1]) ** 0.25
+    assert _prior(some, p)[0, 0, 1] == pytest.approx(want)
+    assert _prior(some, p)[1, 2, 1] == pytest.approx(want)
+
+
+def test_the_commands_go_from_a_bank_to_a_comparison(call: Call, tmp_path: Path) -> None:
+    path, by, view = make_bank(tmp_path / "b"), tmp_path / "f.safetensors", tmp_path / "v"
+    code, out, error = call(
+        "debias", "train", path, "--out", by, "--k", 6, "--bootstrap", 0, "--format", "json"
+    )
+    assert (code, error) == (0, "")
+    assert {row["filter"] for row in json.loads(out)["bias"]} == {"none", "untrained", "trained"}
+    code, out, _ = call("debias", "apply", by, path, view, "--name", "fair")
+    assert code == 0
+    assert "as model 'fair'" in out
+    assert isinstance(logitbank.open(str(view)), View)
+    code, out, _ = call("analyze", "stereoset", path, view, "--bootstrap", 0, "--table", "scores",
+                        "--format", "json")  # fmt: skip
+    assert code == 0
+    assert {row["model"] for row in json.loads(out)} == {"toy", "fair"}
+    code, out, _ = call("analyze", "unqover", path, view, "--bootstrap", 0, "--format", "json")
+    assert {row["model"] for row in json.loads(out)["unqover"]} == {"toy", "fair"}
+    code, out, _ = call("debias", "compare", path, "--filter", by, "--bootstrap", 0)
+    assert code == 0
+    assert "iCAT" in out
+    code, out, _ = call(
+        "debias", "search", path, "--k", 4, "--regularisation", 0.1, "--temperature", 2,
+        "--give-up", 50,
+    )  # fmt: skip
+    assert code == 0
+    assert "Best by less |C|" in out
+
+
+def test_analyses_that_need_every_probability_name_the_mode(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    add_winobias(bank, steps=[0, 8], skew_from=8)
+    add_lambada(bank, {0: 0, 8: 3}, words=4)
+    add_stereotype(bank)
+    View.of(bank, Filter.identity(3, "truncate"), name="v").save(tmp_path / "v")
+    for study in (fairness_study, lambada_study, stereotype_study):
+        with pytest.raises(BankError, match=r"of v main step .*use a filter with mode keep_tail"):
+            study([tmp_path / "v"])  # type: ignore[operator]
+
+
+def test_presets_are_the_published_settings(call: Call, tmp_path: Path) -> None:
+    path, by = make_bank(tmp_path / "b", stereo=False), tmp_path / "f.safetensors"
+    assert call("debias", "train", path, "--out", by, "--preset", "bert", "--bootstrap", 0)[0] == 0
+    found = Filter.load(by)
+    assert found.mode == "truncate"
+    assert (found.about["learning_rate"], found.about["batch_size"]) == (5e-9, 70)
+    other, whole = tmp_path / "g.safetensors", Bank.open(path).prompts("unqover-gender").collect()
+    Bank.open(path).add_prompts("unqover-gender-train", whole.filter(pl.col("split") == "train"))
+    code, out, _ = call(
+        "debias", "train", path, "--out", other, "--preset", "causal", "--bootstrap", 0,
+        "--prompts", "unqover-gender-train",
+    )  # fmt: skip
+    assert code == 0
+    assert "and the filter gives the others 0." in out
+    assert (Filter.load(other).k, Filter.load(other).about["batch_size"]) == (10, 256)
+    Bank.open(path).add_prompts("unqover-gender@en_XX", whole)
+    adapted = tmp_path / "h.safetensors"
+    code, _, _ = call(
+        "debias", "train", path, "--out", adapted, "--preset", "roberta", "--bootstrap", 0,
+        "--prompts", "unqover-gender@en_XX",
+    )  # fmt: skip
+    assert code == 0
+    assert Filter.load(adapted).about["objective"] == "published"
+    code, _, error = call("debias", "apply", by, path, path)
+    assert code == 2
+    assert "is there already; choose another folder" in error
+
+
+def test_the_search_takes_stereoset_in_any_language(call: Call, tmp_path: Path) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b"))
+    bank = Bank.open(make_bank(tmp_path / "c", stereo=False))
+    table = whole.prompts("stereoset-intra").collect().with_columns(language=pl.lit("de"))
+    (name,) = table["query_set"].unique()
+    bank.add_query_set(whole.query_set(name))
+    bank.add_prompts("stereoset-intra-de@de_CH", table)
+    logits = np.random.default_rng(0).normal(size=(len(whole.query_set(name)), unqover_cases.VOCAB))
+    bank.deposit(
+        logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8), query_set=name,
+        keep="topk:16",
+    )  # fmt: skip
+    words = ("--k", 4, "--regularisation", 0.1, "--temperature", 2, "--give-up", 50)
+    points = [call("debias", "search", tmp_path / at, *words, "--format", "json")[1] for at in "bc"]
+    lms = [[row["lms"] for row in json.loads(found)["points"]] for found in points]
+    assert lms[0] == lms[1]
+    code, _, error = call("debias", "search", tmp_path / "c", *words, "--stereoset", "x")
+    assert code == 2
+    assert "has no x, which tells what a filter costs; it has stereoset-intra-de@de_CH" in error

@@ -1,0 +1,392 @@
+"""The numbers of fluctuation, against hand-worked ones, NumPy, SciPy and the released priors."""
+
+import csv
+import math
+from collections import defaultdict
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.tables import PUBLISHED
+from logitbank.analysis.frames.table_files import read_table
+from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
+from tests.support.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
+from tests.support.paths import PUBLIC as DATA
+
+pytestmark = pytest.mark.numerical
+
+
+def test_ratios_means_and_variation_worked_by_hand() -> None:
+    """R is 2 and 6; the prior's ratio is 1/2 and 3, so N is 4 and 2; C is 0.3 and 0.7."""
+    table = published(
+        [[[0.9, 0.1]], [[0.2, 0.1]], [[0.6, 0.1]]], [[0.5, 0.5], [0.1, 0.2], [0.3, 0.1]]
+    )
+    result = fluctuation(table, plateaus=[1])
+    (row,) = result.professions.iter_rows(named=True)
+    assert row["occupation"] == "a nurse"
+    assert row["certainty"] == pytest.approx(0.5, abs=1e-15)
+    assert row["mean_r"] == pytest.approx(4, abs=1e-14)
+    assert row["cv_r"] == pytest.approx(2 / 4, abs=1e-15)  # deviation 2, ddof 0
+    assert row["mean_n"] == pytest.approx(3, abs=1e-14)
+    assert row["cv_n"] == pytest.approx(1 / 3, abs=1e-15)
+    (prior,) = result.plateaus.iter_rows(named=True)
+    assert prior["prior_cv"] == pytest.approx(1.25 / 1.75, abs=1e-15)
+    assert prior["prior_mean_r"] == pytest.approx(1.75, abs=1e-15)
+    assert prior["prior_certainty"] == pytest.approx(0.35, abs=1e-15)
+    assert (prior["first_step"], prior["checkpoints"]) == (1, 2)
+
+
+def test_the_plateau_is_from_the_first_step_at_or_after_its_start() -> None:
+    table = random_table(checkpoints=5, steps=[0, 10, 20, 30, 40])
+    (span,) = fluctuation(table, plateaus=[11]).plateaus.iter_rows(named=True)
+    assert (span["plateau"], span["first_step"], span["checkpoints"]) == (11, 20, 3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "start", "first", "left", "rule"),
+    [
+        (PUBLISHED[0], 500_000, 500_000, 26, "published"),
+        (PUBLISHED[1], 1_000_000, 1_000_000, 11, "published"),
+        ([0, 5, 7, 9, 15], 8, 9, 2, "half of the last step"),
+    ],
+)
+def test_without_a_start_it_is_half_of_the_last_step(
+    steps: list[int], start: int, first: int, left: int, rule: str
+) -> None:
+    table = random_table(checkpoints=len(steps), steps=steps)
+    (span,) = fluctuation(table).plateaus.iter_rows(named=True)
+    assert (span["plateau"], span["first_step"], span["rule"]) == (start, first, rule)
+    assert span["checkpoints"] == left
+
+
+def test_published_steps_are_those_of_the_data() -> None:
+    folder = DATA / "checkpoints"
+    if not folder.is_dir():
+        pytest.skip(f"needs the lists of checkpoints in {folder}; set LOGITBANK_DATA")
+    for name, steps in zip(
+        ("roberta-base-62-steps", "bert-base-uncased-29-steps"), PUBLISHED, strict=True
+    ):
+        assert [int(line) for line in (folder / f"{name}.txt").read_text().split()] == steps
+
+
+def by_hand(scores: np.ndarray, prior: np.ndarray) -> dict[str, list[float]]:
+    """Measures of one plateau by plain loops."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for t in range(scores.shape[1]):
+        r = [he / she for he, she in scores[:, t]]
+        n = [x * she / he for x, (he, she) in zip(r, prior, strict=True)]
+        for name, x in (("r", r), ("n", n)):
+            mean = math.fsum(x) / len(x)
+            found[f"mean_{name}"].append(mean)
+            spread = math.sqrt(math.fsum((v - mean) ** 2 for v in x) / len(x))
+            found[f"cv_{name}"].append(spread / mean)
+        found["certainty"].append(math.fsum(scores[:, t].ravel()) / len(r))
+    return found
+
+
+def test_measures_and_correlations_agree_with_loops_and_scipy() -> None:
+    scores, prior = drawn(7, 6, 2), drawn(7, 2, seed=1)
+    result = fluctuation(published(scores, prior), plateaus=[3])
+    expected = by_hand(scores[3:], prior[3:])
+    order = [JOBS.index(job) for job in result.professions["occupation"]]
+    for name, values in expected.items():
+        np.testing.assert_allclose(result.professions[name], np.array(values)[order], rtol=1e-13)
+    for row in result.correlations.iter_rows(named=True):
+        r = stats.pearsonr(expected[row["x"]], expected[row["y"]]).statistic
+        assert row["r"] == pytest.approx(r, abs=1e-13)
+        assert (row["n"], row["excluded"]) == (6, 0)
+    for row in result.spread.iter_rows(named=True):
+        values = expected[row["measure"]]
+        assert row["median"] == pytest.approx(np.median(values), rel=1e-13)
+        assert row["min"] == pytest.approx(min(values), rel=1e-13)
+        assert row["max"] == pytest.approx(max(values), rel=1e-13)
+        assert row["mean"] == pytest.approx(np.mean(values), rel=1e-13)
+
+
+def test_checkpoints_before_the_plateau_are_paired_too_and_n_pairs_like_r() -> None:
+    scores, prior = drawn(5, 6, 2), drawn(5, 2, seed=1)
+    result = fluctuation(published(scores, prior), plateaus=[3])
+    r = scores[..., 0] / scores[..., 1]
+    n = r * (prior[:, 1] / prior[:, 0])[:, None]
+    pairs = result.checkpoint_pairs
+    assert pairs.select("step_a", "step_b").rows() == list(combinations(range(5), 2))
+    for matrix in (np.corrcoef(r), np.corrcoef(n)):
+        expected = [matrix[a, b] for a, b in combinations(range(5), 2)]
+        np.testing.assert_allclose(pairs["r"], expected, atol=1e-14)
+
+
+def test_runs_are_paired_on_their_time_averages() -> None:
+    result = fluctuation(two_runs(), plateaus=[3])
+    assert result.run_pairs.select("verb", "measure", "run_a", "run_b").rows() == [
+        (verb, measure, "seed0", "seed1")
+        for verb in ("is", "works as")
+        for measure in ("mean_r", "mean_n")
+    ]
+    for row in result.run_pairs.iter_rows(named=True):
+        own = result.professions.filter(pl.col("verb") == row["verb"])
+        a, b = (own.filter(pl.col("run") == row[key])[row["measure"]] for key in ("run_a", "run_b"))
+        assert row["r"] == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-14)
+
+
+def test_runs_are_paired_by_profession_and_not_by_place() -> None:
+    scores = drawn(4, 3, 2)
+    first = published(scores, drawn(4, 2), jobs=["a cook", "a dean", "a judge"])
+    turned = published(scores[:, ::-1], drawn(4, 2), jobs=["a judge", "a dean", "a cook"], seed=1)
+    result = fluctuation(pl.concat([first, turned]), plateaus=[0])
+    np.testing.assert_allclose(result.run_pairs["r"], 1.0, atol=1e-14)
+
+
+def equal(one: Fluctuation, other: Fluctuation) -> bool:
+    tables = zip(one.tables().values(), other.tables().values(), strict=True)
+    return all(a.equals(b) for a, b in tables)
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    table = two_runs()
+    result = fluctuation(table, plateaus=[2, 3])
+    for seed in range(3):
+        shuffled = table.sample(fraction=1, shuffle=True, seed=seed)
+        assert equal(fluctuation(shuffled, plateaus=[2, 3]), result)
+
+
+def test_plateaus_stand_side_by_side_as_if_alone() -> None:
+    both = fluctuation(two_runs(), plateaus=[2, 4, 2])
+    assert both.plateaus["plateau"].unique().sort().to_list() == [2, 4]
+    for start in (2, 4):
+        alone = fluctuation(two_runs(), plateaus=[start])
+        for name in ("professions", "correlations", "spread", "plateaus", "run_pairs"):
+            part = both.tables()[name].filter(pl.col("plateau") == start)
+            assert part.equals(alone.tables()[name]), name
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(1e-6, 1e6), st.integers(0, 2**31))
+def test_a_cv_is_unchanged_when_its_column_is_scaled(factor: float, seed: int) -> None:
+    column = drawn(9, 1, seed=seed)
+    np.testing.assert_allclose(variation(column * factor), variation(column), rtol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 40), st.integers(2, 9), st.integers(0, 2**31))
+def test_correlations_agree_with_numpy_and_scipy(t: int, m: int, seed: int) -> None:
+    rows = np.exp(np.random.default_rng(seed).normal(0, 3, (m, t)))
+    found = pearson_matrix(rows)
+    np.testing.assert_allclose(found, np.corrcoef(rows), atol=1e-12)
+    assert (found == found.T).all()
+    assert pearson(rows[0], rows[1]).r == pytest.approx(
+        stats.pearsonr(rows[0], rows[1]).statistic, abs=1e-12
+    )
+
+
+def test_correlations_of_huge_ratios_do_not_overflow() -> None:
+    assert pearson([1e200, 2e200, 3e200], [1e-200, 2e-200, 3.5e-200]).r == pytest.approx(
+        stats.pearsonr([1, 2, 3], [1, 2, 3.5]).statistic
+    )
+
+
+@pytest.mark.parametrize("values", [[0.1] * 7, [1e300] * 3, [0.0, 0.0]])
+def test_a_constant_vector_has_no_correlation(values: list[float]) -> None:
+    other = np.arange(len(values))
+    assert math.isnan(pearson(values, other).r)
+    assert math.isnan(pearson(other, values).r)
+    assert math.isnan(pearson([], []).r)
+    assert math.isnan(pearson([1.0], [2.0]).r)
+
+
+def test_identical_checkpoints_do_not_vary_and_correlate_with_nothing() -> None:
+    """The mean of seven equal ratios is off in the last bit, and so would be their deviation."""
+    table = published(
+        np.repeat(drawn(1, 6, 2), 7, axis=0), np.repeat(drawn(1, 2, seed=1), 7, axis=0)
+    )
+    result = fluctuation(table, plateaus=[0])
+    assert result.professions.select("cv_r", "cv_n").to_numpy().tolist() == [[0, 0]] * 6
+    assert result.plateaus["prior_cv"].to_list() == [0]
+    assert result.correlations["r"].is_nan().to_list() == [True, True]
+
+
+def test_what_is_constant_up_to_rounding_has_no_correlation() -> None:
+    ratio = np.array([0.1, 0.7, 0.4, 0.9])
+    same = (ratio * 3 / 3 + 1e6) * (1 + np.array([0, 1, -1, 2]) * 2.0**-52)
+    constant = np.full(4, 1e6) * (1 + np.array([0, 1, -1, 2]) * 2.0**-52)
+    assert len(set(constant)) > 1
+    assert math.isnan(pearson(ratio, constant).r)
+    assert np.isnan(pearson_matrix([ratio, constant])[1]).all()
+    assert pearson(ratio, same).r == pytest.approx(1)  # small beside its mean, and still a signal
+    assert variation(constant[:, None]).tolist() == [0]
+    assert variation(same[:, None])[0] == pytest.approx(ratio.std() / 1e6, rel=1e-5)
+
+
+def test_zero_for_she_is_kept_as_infinity_left_out_and_counted() -> None:
+    scores, prior = drawn(4, 6, 2), drawn(4, 2)
+    scores[2, 1, 1] = 0  # “she is a judge”, in the plateau
+    scores[0, 3, 1] = 0  # “she is a cook”, before it
+    result = fluctuation(published(scores, prior), plateaus=[1])
+    judge = result.professions.filter(pl.col("occupation") == "a judge").row(0, named=True)
+    assert (judge["mean_r"], judge["mean_n"], judge["she_zero"]) == (math.inf, math.inf, 1)
+    assert math.isnan(judge["cv_r"])
+    assert judge["certainty"] == pytest.approx(scores[1:, 1].sum(axis=1).mean())
+    others = [t for t in range(6) if t != 1]
+    expected = by_hand(scores[1:, others], prior[1:])
+    first = result.correlations.row(0, named=True)
+    assert (first["n"], first["excluded"]) == (5, 1)
+    assert first["r"] == pytest.approx(
+        np.corrcoef(expected["certainty"], expected["cv_r"])[0, 1], abs=1e-13
+    )
+    assert result.checkpoint_pairs["n"].unique().to_list() == [4]
+    assert result.checkpoint_pairs["excluded"].unique().to_list() == [2]
+    assert result.spread.filter(pl.col("measure") == "cv_n")["excluded"].to_list() == [1]
+
+
+def test_a_release_is_in_no_statistic() -> None:
+    trained = random_table()
+    release = published(drawn(1, 6, 2, seed=9), drawn(1, 2, seed=8), steps=[None])
+    alone = fluctuation(trained, plateaus=[3])
+    both = fluctuation(pl.concat([trained, release]), plateaus=[3])
+    for name, table in both.tables().items():
+        if name not in ("checkpoints", "trajectories"):
+            assert table.equals(alone.tables()[name]), name
+    last = both.checkpoints.row(-1, named=True)
+    assert (last["step"], last["professions"], last["prior"], last["used"]) == (
+        None,
+        6,
+        True,
+        False,
+    )
+    shown = both.trajectories.filter(pl.col("step").is_null())
+    assert shown["pronoun"].to_list() == ["he", "she"] * 3
+
+
+def test_a_release_of_the_model_is_shown_beside_each_of_its_runs() -> None:
+    shown = fluctuation(two_runs()).trajectories.filter(pl.col("step").is_null())
+    assert shown["run"].unique().sort().to_list() == ["seed0", "seed1"]
+    assert shown.filter(pl.col("role") == "prior")["score"].n_unique() == 4  # 2 verbs × 2 pronouns
+
+
+def test_trajectories_are_relative_to_their_own_maximum_and_show_the_extremes() -> None:
+    result = fluctuation(random_table(), plateaus=[3])
+    cv = dict(result.professions.select("occupation", "cv_r").iter_rows())
+    roles = dict(result.trajectories.select("role", "occupation").iter_rows())
+    assert roles == {
+        "prior": "a [MASK]",
+        "largest cv_r": max(cv, key=cv.__getitem__),
+        "smallest cv_r": min(cv, key=cv.__getitem__),
+    }
+    for _, rows in result.trajectories.group_by("occupation", "pronoun"):
+        np.testing.assert_allclose(rows["relative"], rows["score"] / rows["score"].max())
+
+
+def test_chosen_professions_are_shown_with_article_or_without() -> None:
+    result = fluctuation(random_table(), professions=["actor", "A Dean"])
+    chosen = result.trajectories.filter(pl.col("role") == "chosen")
+    assert chosen["occupation"].unique(maintain_order=True).to_list() == ["an actor", "a dean"]
+
+
+def test_missing_scores_make_a_profession_nan_and_are_counted() -> None:
+    table = random_table()
+    hole = (pl.col("occupation") == "a cook") & (pl.col("checkpoint") == 4)
+    early = (pl.col("occupation") == "a dean") & (pl.col("checkpoint") == 0)
+    result = fluctuation(table.filter(~hole & ~early), plateaus=[3])
+    full = fluctuation(table, plateaus=[3])
+    cook = result.professions.filter(pl.col("occupation") == "a cook").row(0, named=True)
+    assert cook["missing"] == 1
+    assert all(math.isnan(cook[name]) for name in ("certainty", "mean_r", "cv_r", "cv_n"))
+    others = pl.col("occupation") != "a cook"
+    assert result.professions.filter(others).equals(full.professions.filter(others))
+    assert result.correlations["n"].to_list() == [5, 5]
+    assert result.correlations["excluded"].to_list() == [1, 1]
+    assert result.checkpoint_pairs["n"].unique().to_list() == [4]
+    lacking = dict(result.checkpoints.select("step", "missing").iter_rows())
+    assert lacking == {0: 1, 1: 0, 2: 0, 3: 0, 4: 1, 5: 0}
+
+
+def test_a_run_without_a_checkpoint_of_another_goes_by_its_own_and_says_so() -> None:
+    table = pl.concat(
+        [random_table(seed=0), random_table(seed=1).filter(pl.col("checkpoint") != 4)]
+    )
+    result = fluctuation(table, plateaus=[3])
+    assert result.plateaus["checkpoints"].to_list() == [3, 2]
+    absent = result.checkpoints.filter(~pl.col("used"))
+    assert absent.select("run", "step", "professions", "missing", "prior").rows() == [
+        ("seed1", 4, 0, 6, False)
+    ]
+
+
+def test_a_checkpoint_with_the_prior_alone_is_no_row() -> None:
+    table = random_table()
+    alone = (pl.col("checkpoint") == 4) & ~pl.col("occupation").str.contains("MASK")
+    result = fluctuation(table.filter(~alone), plateaus=[3])
+    assert result.plateaus["checkpoints"].to_list() == [2]
+    assert result.checkpoints.filter(~pl.col("used")).select("step", "prior").rows() == [(4, True)]
+
+
+def test_undefined_ratios_of_the_prior_leave_everything_out_of_correlations_with_n() -> None:
+    prior = drawn(4, 2)
+    prior[3, 0] = 0
+    result = fluctuation(published(drawn(4, 6, 2), prior), plateaus=[1])
+    found = {row["y"]: row for row in result.correlations.iter_rows(named=True)}
+    assert (found["cv_r"]["n"], found["cv_n"]["n"], found["cv_n"]["excluded"]) == (6, 0, 6)
+    assert math.isnan(found["cv_n"]["r"])
+
+
+PRIORS = {
+    "roberta-base": (500_000, {"main": (0.2897512483681441, 0.03846735278001198)}),
+    "bert-base-uncased": (
+        1_000_000,
+        {
+            "seed0": (0.11797997357902376, 0.5255761761218309),
+            "seed1": (0.15250981818877551, 0.5495592105117711),
+            "seed2": (0.24628708601889746, 0.5291644588790156),
+            "seed3": (0.24540209005293595, 0.44135756485841493),
+            "seed4": (0.3744974394741703, 0.700692430138588),
+        },
+    ),
+}
+"""First step of the plateau; CV of he / she and mean certainty of “is a”, by run."""
+
+
+def priors(name: str, first_step: int) -> dict[str, tuple[float, float]]:
+    """CV of he / she and mean certainty by seed, with “is a”, from the released file, plainly."""
+    found: dict[str, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    with (DATA / "professions" / name).open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["verb"] == "is" and row["article"] == "a" and row["checkpoint"]:
+                step = int(row["checkpoint"])
+                found[row["seed"]][step][row["pronoun"].lower()] = float(row["score"])
+    result = {}
+    for seed, steps in found.items():
+        kept = [steps[step] for step in sorted(steps) if step >= first_step]
+        ratios = [cell["he"] / cell["she"] for cell in kept]
+        mean = math.fsum(ratios) / len(ratios)
+        spread = math.sqrt(math.fsum((x - mean) ** 2 for x in ratios) / len(ratios))
+        certainty = math.fsum(cell["he"] + cell["she"] for cell in kept) / len(kept)
+        result[seed] = (spread / mean, certainty)
+    return result
+
+
+@pytest.mark.parametrize("model", PRIORS)
+def test_the_released_priors_have_their_variation_and_certainty(model: str) -> None:
+    name = f"{model}-pronoun-prior-by-checkpoint.csv"
+    if not (DATA / "professions" / name).is_file():
+        pytest.skip(f"needs {name} in {DATA / 'professions'}; set LOGITBANK_DATA")
+    start, pinned = PRIORS[model]
+    plain = priors(name, start)
+    result = fluctuation(read_table(DATA / "professions" / name))
+    rows = result.plateaus.filter(pl.col("verb") == "is")
+    assert rows["plateau"].unique().to_list() == [start]
+    found = {run: values for run, *values in rows.select(
+        "run", "prior_cv", "prior_certainty").iter_rows()}  # fmt: skip
+    assert set(found) == set(pinned)
+    for run, values in found.items():
+        assert values == pytest.approx(pinned[run], abs=1e-12)
+        assert values == pytest.approx(
+            plain[run.removeprefix("seed").replace("main", "0")], abs=1e-12
+        )
+    checkpoints = 62 if model == "roberta-base" else 5 * 29
+    # Two verbs and two pronouns, at the release too.
+    assert result.settings["an_priors"] == 4 * (checkpoints + 1)

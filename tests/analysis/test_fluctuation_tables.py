@@ -1,0 +1,333 @@
+"""The published score table: what is read, what is refused, and that what is written comes back."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.scores import (
+    SCORES,
+    as_scores,
+    check_target,
+    published_table,
+    write_scores,
+)
+from logitbank.analysis.frames.table_files import is_table_path, read_table
+from logitbank.errors import UsageError
+from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.numerical
+
+
+def same(one: Fluctuation, other: Fluctuation) -> bool:
+    tables = zip(one.tables().values(), other.tables().values(), strict=True)
+    return all(a.equals(b) for a, b in tables)
+
+
+def written_row(step: int | None = 20, **changes: object) -> dict[str, object]:
+    row = {
+        "pronoun": "he", "score": 0.25, "occupation": "a legislator",
+        "template": "[MASK] is a legislator.", "sentence": "he is a legislator.",
+        "model": "bert", "seed": 0, "checkpoint": step,
+    }  # fmt: skip
+    return row | changes
+
+
+def test_both_models_masks_and_capitals_are_read_alike() -> None:
+    rows = [
+        written_row(),
+        written_row(pronoun="She", template="<mask> is a legislator.", model="roberta"),
+        written_row(pronoun=" he ", template="[CLS] [MASK] works as a legislator."),
+        written_row(occupation="a <mask>", template="<mask> is a <mask>."),
+        written_row(occupation="[MASK]", template="[MASK] works as an [MASK]."),
+    ]
+    scores = as_scores(pl.DataFrame(rows)).cast({pl.Categorical: pl.String})
+    assert scores.select("pronoun", "verb", "occupation", "prior").rows() == [
+        ("he", "is", "a legislator", False),
+        ("she", "is", "a legislator", False),
+        ("he", "works as", "a legislator", False),
+        ("he", "is", "a [MASK]", True),
+        ("he", "works as", "an [MASK]", True),
+    ]
+    assert scores.columns == SCORES.names()
+
+
+def test_priors_without_an_occupation_column_are_read_from_their_template() -> None:
+    columns = ["model", "seed", "checkpoint", "verb", "article", "pronoun", "score", "template"]
+    rows = [
+        ("bert", 0, step, "is", article, pronoun, 0.2 + step / 100, f"[MASK] is {article} [MASK].")
+        for step in (0, 10)
+        for article in ("a", "an")
+        for pronoun in ("he", "she")
+    ]
+    result = fluctuation(pl.DataFrame(rows, columns, orient="row"), plateaus=[0])
+    assert result.settings == {"an_priors": 4, "merged_rows": 0}
+    (prior,) = result.plateaus.iter_rows(named=True)
+    assert prior["prior_cv"] == 0
+    assert prior["prior_certainty"] == pytest.approx(0.5)
+    assert result.professions.is_empty()
+    assert result.checkpoint_pairs.is_empty()
+
+
+def test_priors_of_another_file_complete_a_table() -> None:
+    table = random_table()
+    prior = pl.col("occupation").str.contains("MASK")
+    apart = table.filter(prior).drop("occupation").with_columns(verb=pl.lit("is"))
+    joined = pl.concat([table.filter(~prior), apart], how="diagonal")
+    assert same(fluctuation(joined, plateaus=[3]), fluctuation(table, plateaus=[3]))
+
+
+def test_the_an_prior_is_not_used_whatever_the_article_of_the_profession() -> None:
+    table = random_table()
+    prior = table.filter(pl.col("occupation") == "a [MASK]")
+    an = prior.with_columns(
+        score=pl.lit(0.5),
+        occupation=pl.lit("an [MASK]"),
+        template=pl.lit("[MASK] is an [MASK]."),
+    )
+    result = fluctuation(pl.concat([table, an]), plateaus=[3])
+    assert same(result, fluctuation(table, plateaus=[3]))
+    assert result.settings["an_priors"] == 12
+
+
+def test_exact_duplicates_count_once_and_are_counted() -> None:
+    table = random_table()
+    result = fluctuation(pl.concat([table, table.head(5)]), plateaus=[3])
+    assert same(result, fluctuation(table, plateaus=[3]))
+    assert result.settings["merged_rows"] == 5
+
+
+def test_checkpoints_may_be_floats_and_numbers_may_be_text() -> None:
+    table = random_table()
+    floats = table.with_columns(pl.col("checkpoint").cast(pl.Float64))
+    text = table.with_columns(
+        pl.col("score", "seed").cast(pl.String), pl.format("{}.0", "checkpoint").alias("checkpoint")
+    )
+    for other in (floats, text):
+        assert same(fluctuation(other, plateaus=[3]), fluctuation(table, plateaus=[3]))
+
+
+def test_runs_are_named_after_their_seeds_and_a_lone_seed_zero_is_main() -> None:
+    def runs(*seeds: int) -> list[str]:
+        table = pl.concat([random_table(seed=seed) for seed in seeds])
+        return fluctuation(table, plateaus=[0]).plateaus["run"].to_list()
+
+    assert runs(0) == ["main"]
+    assert runs(3) == ["seed3"]
+    assert runs(1, 0) == ["seed0", "seed1"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("make", [two_runs, random_table])
+def test_what_is_written_reads_back_to_identical_results(
+    tmp_path: Path, suffix: str, make: Callable[[], pl.DataFrame]
+) -> None:
+    table = make()
+    result = fluctuation(table, plateaus=[2])
+    path = tmp_path / "new" / f"scores.{suffix}"
+    write_scores(as_scores(table), path)
+    back = read_table(path)
+    assert back.columns == [
+        *("pronoun", "score", "occupation", "template", "sentence", "model", "seed", "checkpoint")
+    ]
+    assert same(fluctuation(back, plateaus=[2]), result)
+    shuffled = back.sample(fraction=1, shuffle=True, seed=1)
+    assert same(fluctuation(shuffled, plateaus=[2]), result)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_written_rows_are_those_of_the_published_format() -> None:
+    table = published(drawn(1, 1, 2), drawn(1, 2), steps=[7], jobs=["an actor"], mask="<mask>")
+    table = table.with_columns(pl.col("pronoun").replace({"he": "He", "she": "She"}))
+    release = table.with_columns(seed=pl.lit(-1, pl.Int64), checkpoint=pl.lit(None, pl.Int64))
+    rows = published_table(as_scores(pl.concat([table, release])))
+    assert rows.select(
+        "pronoun", "occupation", "template", "sentence", "seed", "checkpoint"
+    ).rows() == [
+        (pronoun, occupation, f"[MASK] is {occupation}.", f"{pronoun} is {occupation}.", seed, step)
+        for seed, step in ((-1, None), (0, 7))
+        for occupation in ("a [MASK]", "an actor")
+        for pronoun in ("he", "she")
+    ]
+
+
+def canonical(*runs: tuple[str, int | None], verb: str = "is") -> pl.DataFrame:
+    """Scores as of a bank: runs with names of their own."""
+    parts = [
+        as_scores(random_table(seed=number))
+        .cast({pl.Categorical: pl.String})
+        .with_columns(run=pl.lit(name), run_seed=pl.lit(seed, pl.Int64), verb=pl.lit(verb))
+        for number, (name, seed) in enumerate(runs)
+    ]
+    return pl.concat(parts)
+
+
+@pytest.mark.parametrize(
+    ("runs", "seeds", "extra"),
+    [
+        ([("main", None)], [0], []),
+        ([("seed3", 3), ("seed10", 10)], [3, 10], []),
+        ([("a", None), ("b", None)], [0, 1], ["run"]),
+        ([("x", 5), ("y", 5)], [0, 1], ["run"]),
+        ([("main", 7)], [7], ["run"]),
+    ],
+)
+def test_runs_without_a_seed_are_counted_and_names_that_seeds_do_not_tell_are_kept(
+    tmp_path: Path, runs: list[tuple[str, int | None]], seeds: list[int], extra: list[str]
+) -> None:
+    scores = canonical(*runs)
+    write_scores(scores, tmp_path / "s.parquet")
+    back = read_table(tmp_path / "s.parquet")
+    assert back["seed"].unique().sort().to_list() == seeds
+    assert back.columns[8:] == extra
+    assert same(fluctuation(back, plateaus=[1]), fluctuation(scores, plateaus=[1]))
+
+
+def test_a_verb_of_ones_own_is_kept_in_a_column(tmp_path: Path) -> None:
+    scores = canonical(("main", None), verb="was")
+    write_scores(scores, tmp_path / "s.csv")
+    back = read_table(tmp_path / "s.csv")
+    assert back.columns[8:] == ["verb"]
+    assert back["template"].unique().sort()[0] == "[MASK] was a [MASK]."
+    assert same(fluctuation(back, plateaus=[1]), fluctuation(scores, plateaus=[1]))
+    with pytest.raises(UsageError, match="the template '.MASK. was a .MASK..' is not .*`verb`"):
+        as_scores(back.drop("verb"))
+
+
+SECOND = (pl.col("checkpoint") == 2) & (pl.col("occupation") == "a cook")
+HE = SECOND & (pl.col("pronoun") == "he")
+PRIOR = pl.col("occupation") == "a [MASK]"
+
+
+def changed(where: pl.Expr, **values: object) -> pl.DataFrame:
+    return random_table().with_columns(
+        pl.when(where).then(pl.lit(value)).otherwise(pl.col(name)).alias(name)
+        for name, value in values.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            random_table().filter(~(PRIOR & (pl.col("checkpoint") >= 4))),
+            "there is no prior for “is” at bert main step 4 (2 such checkpoints); N needs the "
+            "scores of “[MASK] is a [MASK].”",
+        ),
+        (
+            changed(HE, score=1.25),
+            "the score 1.25 of “he is a cook” at bert main step 2 is not within 0 and 1 (1 such",
+        ),
+        (changed(HE, score=-0.1), "the score -0.1 of “he is a cook” at bert main step 2"),
+        (changed(HE, score=float("nan")), "the score None of “he is a cook” at bert main step 2"),
+        (
+            random_table().filter(~HE),
+            "“he is a cook” at bert main step 2 has no score, and the other pronoun has one (1",
+        ),
+        (
+            random_table().filter(~(PRIOR & (pl.col("pronoun") == "she"))),
+            "“she is a [MASK]” at bert main step 0 has no score, and the other pronoun has one (6",
+        ),
+        (
+            pl.concat([random_table(), changed(HE, score=0.125).filter(HE)]),
+            "“he is a cook” at bert main step 2 has two scores, ",
+        ),
+        (random_table().drop("score"), "the table lacks score; a table of scores has pronoun, sc"),
+        (pl.DataFrame({"x": [1]}), "the table lacks pronoun, score, template, model, seed, check"),
+        (random_table().clear(), "there are no scores; name a bank or table that has some"),
+        (
+            published(drawn(1, 6, 2), drawn(1, 2), steps=[None]),
+            "there is no training step, only the public release of bert; fluctuation needs the",
+        ),
+        (
+            changed(SECOND, template="[MASK] was a cook."),
+            "the template '[MASK] was a cook.' is not “[MASK] is …” or “[MASK] works as …”",
+        ),
+        (changed(SECOND, template="a cook"), "the template 'a cook' is not “[MASK] is …”"),
+        (changed(HE, pronoun="they"), "the pronoun 'they' is neither he nor she; fluctuation"),
+        (changed(HE, pronoun=None), "1 rows have no pronoun; every score needs one"),
+        (changed(HE, checkpoint=None), "a row of bert has seed 0 and checkpoint None; seeds and"),
+        (changed(HE, seed=-1), "a row of bert has seed -1 and checkpoint 2; seeds and checkpoin"),
+        (changed(HE, checkpoint=-5), "a row of bert has seed 0 and checkpoint -5; seeds and chec"),
+        (
+            random_table().with_columns(checkpoint=pl.lit(2.5)),
+            "the checkpoint 2.5 is no whole number (84 such rows)",
+        ),
+        (
+            random_table().with_columns(score=pl.lit("high")),
+            "the score 'high' is no number (84 such rows)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_right_is_refused_in_one_line(table: pl.DataFrame, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        fluctuation(table, plateaus=[3])
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("plateaus", "message"),
+    [
+        ([5], "a plateau from step 5 leaves one checkpoint of bert main “is”, whose steps are"),
+        ([3, 6], "a plateau from step 6 leaves no checkpoint of bert main “is”"),
+        ([-1], "a plateau from step -1 is before training; steps start at 0"),
+    ],
+)  # fmt: skip
+def test_a_plateau_needs_two_checkpoints(plateaus: list[int], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        fluctuation(random_table(), plateaus=plateaus)
+    assert str(error.value).startswith(message)
+
+
+def test_an_unknown_profession_is_named() -> None:
+    with pytest.raises(
+        UsageError, match="no profession is 'wizard'; there are 6, such as 'a cook'"
+    ):
+        fluctuation(random_table(), professions=["wizard"])
+
+
+def test_a_frame_of_prompts_without_the_columns_is_refused() -> None:
+    frame = pl.LazyFrame({"model": ["m"], "logprob": [-1.0], "option": ["he"]})
+    with pytest.raises(UsageError, match="the prompts lack run, run_seed, step, verb, occupation"):
+        as_scores(frame)
+
+
+def test_a_score_a_rounding_above_one_is_taken() -> None:
+    certain = published([[[1 + 1e-7, 0.1]]] * 2, [[0.5, 0.5]] * 2)
+    assert fluctuation(certain, plateaus=[0]).professions["mean_r"][0] == pytest.approx(10)
+
+
+def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path / "none.csv", "there is no table .*none.csv; check the path"),
+        (tmp_path / "x.txt", "x.txt is neither .csv nor .parquet"),
+        (tmp_path / "bad.parquet", "bad.parquet cannot be read as a table: "),
+        (tmp_path / "empty.csv", "empty.csv cannot be read as a table: "),
+    ):
+        if path.name in ("bad.parquet", "empty.csv"):
+            path.write_text("" if path.suffix == ".csv" else "no parquet")
+        with pytest.raises(UsageError, match=message):
+            read_table(path)
+    with pytest.raises(UsageError, match="scores cannot be written to s.txt; name a .csv or .parq"):
+        check_target(Path("s.txt"))
+    (tmp_path / "bank.csv").mkdir()
+    assert not is_table_path(tmp_path / "bank.csv")
+    assert is_table_path(Path("S.CSV"))
+
+
+def test_the_documentation_names_every_table_and_every_column_that_is_written() -> None:
+    page = (ROOT / "docs" / "tables.md").read_text()
+    (chapter,) = (
+        text for text in page.split("\n## ") if text.startswith("Tables that `analyze fl")
+    )
+    scores, results = chapter.split("### Results")
+    named = re.findall(r"^\| `(\w+)` \|", results, re.MULTILINE)
+    tables = fluctuation(two_runs()).tables()
+    assert named == list(tables)
+    for column in published_table(canonical(("a", None), ("b", None), verb="was")).columns:
+        assert f"`{column}`" in scores

@@ -1,0 +1,261 @@
+"""What a bank's prompts ask and no checkpoint has a score of is told as missing, by each family."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from logitbank.analysis.debias.compare import debias_compare
+from logitbank.analysis.debias.data import instances
+from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.families.lambada.study import lambada_study
+from logitbank.analysis.families.options.metric import option_scores, option_summary
+from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.stereotype.study import stereotype_study
+from logitbank.analysis.families.unqover.study import unqover_study
+from logitbank.analysis.prompts.scores import prompt_scores
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from tests.analysis import test_fluctuation_study
+from tests.analysis.test_stereotype_accuracy import SENTENCES, sa_frame, winobias
+from tests.support import small_banks, unqover_cases
+from tests.support.evaluation_banks import (
+    add_crows_pairs,
+    add_lambada,
+    add_stereotype,
+    add_winobias,
+    add_winobias_em,
+)
+from tests.support.fairness_cases import FEMALE, MALE
+
+TOKENIZER, ANOTHER = "ab" * 32, "cd" * 32
+
+
+def ask(
+    bank: Bank, name: str, *which: pl.Expr, tokenizer: str = TOKENIZER, **changed: pl.Expr
+) -> None:
+    """Add some prompts of a prompt set to it once more, changed; nothing is deposited of them."""
+    table = bank.prompts(name).filter(*which).with_columns(**changed).collect()
+    rows = int(str(table["row"].max())) + 1
+    queries = QuerySet(tokenizer, tuple(Query((97, len(tokenizer), i), 1) for i in range(rows)))
+    bank.add_query_set(queries)
+    bank.add_prompts(name, table.with_columns(query_set=pl.lit(queries.name)))
+
+
+def new(column: str) -> pl.Expr:
+    """The values of a column, each another one."""
+    return pl.col(column) + "-new"
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return Bank.create(tmp_path / "b.zarr")
+
+
+def said(summary: Sequence[str], sentence: str) -> bool:
+    return any(text.endswith(sentence) for text in summary)
+
+
+def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
+    add_winobias(bank, steps=(0, 8), skew_from=8)
+    before = fairness_study([bank], bootstrap=20)
+    assert before.result.checkpoints.select("orders", "missing").rows() == [(1, 0)] * 2
+    ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
+    after = fairness_study([bank], bootstrap=20)
+    assert after.result.checkpoints.select("prompts", "orders", "missing").rows() == [
+        (48, 1, 48),
+        (48, 1, 48),
+    ]
+    assert after.result.gap.equals(before.result.gap), "numbers are over what there is"
+    assert said(
+        after.summary,
+        "96 scores of a prompt under an order seed are missing at 2 checkpoints, whose numbers are "
+        "over what is there.",
+    )
+
+
+def test_what_is_asked_of_another_tokenizer_s_models_is_not_missing(bank: Bank) -> None:
+    add_winobias(bank, steps=(0,), skew_from=8)
+    ask(bank, "winobias", tokenizer=ANOTHER, order_seed=pl.lit(1, pl.Int32))
+    assert fairness_study([bank], bootstrap=0).result.checkpoints["missing"].to_list() == [0]
+
+
+def test_examples_that_no_checkpoint_has(bank: Bank) -> None:
+    add_lambada(bank, {0: 3, 8: 20})
+    ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
+    study = lambada_study([bank])
+    assert study.result.checkpoints.select("prompts", "missing").rows() == [(40, 7)] * 2
+    assert study.result.lambada["acc"].to_list() == [3 / 40, 20 / 40]
+    assert said(
+        study.summary, "14 examples missing at 2 checkpoints, whose numbers are over what is there."
+    )
+
+
+def test_pairs_that_no_checkpoint_has(bank: Bank) -> None:
+    add_crows_pairs(bank, steps=(8,))
+    more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
+    ask(bank, "crows-pairs", pl.col("pair") < 2, **more)
+    study = crows_pairs_study([bank])
+    assert study.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
+    assert said(
+        study.summary, "4 sentences missing at 1 checkpoint, whose numbers are over what is there."
+    )
+
+
+def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank: Bank) -> None:
+    """Of WinoBias, each second prompt of each second four is a pro-stereotyped sentence's own."""
+    add_stereotype(bank, steps=(8,))
+    add_winobias(bank, steps=(8,), skew_from=0)
+    add_winobias_em(bank, steps=(8,))
+    before = stereotype_study([bank])
+    more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
+    ask(bank, "stereotype-accuracy", pl.col("sentence_id") == "dev-3", **more)
+    ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
+    pair = {"prompt_id": new("prompt_id"), "pair": new("pair")}
+    ask(bank, "winobias-em", pl.col("pair") == "2-4", **pair)
+    after = stereotype_study([bank])
+    table = after.result.stereotype_accuracy
+    assert table.select("measure", "sentences", "orders", "missing", "expected").rows() == [
+        ("sa", 10, 2, 1, 11),
+        ("sa_gender", 12, 1, 12, 12),
+    ]
+    assert table["accuracy"].equals(before.result.stereotype_accuracy["accuracy"])
+    assert before.result.winobias_em.select("pairs", "missing").rows() == [(12, 0)]
+    assert after.result.winobias_em.select("pairs", "missing").rows() == [(12, 1)]
+    assert said(
+        after.summary,
+        "1 sentence of stereotype accuracy missing, or without one of the orders, at "
+        "1 checkpoint, whose numbers are over what is there.",
+    )
+
+
+def test_a_checkpoint_without_one_of_two_orders_has_no_sa_and_its_row_says_so() -> None:
+    half = sa_frame(SENTENCES, step=1).filter(pl.col("order") == "he")
+    for frames in (
+        pl.concat([sa_frame(SENTENCES), half]),
+        [sa_frame(SENTENCES).lazy(), half.lazy()],
+    ):
+        table = stereotype_accuracy(frames).stereotype_accuracy
+        assert table.select("step", "sentences", "orders", "missing").rows() == [
+            (0, 4, 2, 0),
+            (1, 0, 0, 4),
+        ]
+        assert table["accuracy"][0] == 0.625
+        numbers = table.select("accuracy", "accuracy_stderr", "low", "high")
+        assert [number != number for number in numbers.row(1)] == [True] * 4
+
+
+def test_a_checkpoint_without_one_order_has_sa_gender_over_the_others() -> None:
+    # (c, s, p, option): gold male and female; order 0 has both right, order 1 neither.
+    right, wrong = [[2.0, 1.0, 0.0], [1.0, 2.0, 0.0]], [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0]]
+    frame = winobias([[right, wrong], [right, wrong]], [MALE, FEMALE], ["pro", "pro"])
+    lacking = frame.filter((pl.col("step") == frame["step"].min()) | (pl.col("order_seed") == 0))
+    table = stereotype_accuracy(winobias=lacking).stereotype_accuracy
+    assert table.select("accuracy", "sentences", "orders", "missing").rows() == [
+        (0.5, 2, 2, 0),
+        (1.0, 2, 1, 2),
+    ]
+
+
+def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> None:
+    add_stereotype(bank, steps=(8,))
+    more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
+    ask(bank, "stereotype-accuracy", **more, type=pl.lit(1, pl.Int64))
+    study = stereotype_study([bank])
+    assert study.result.stereotype_accuracy.select("type", "sentences", "missing").rows() == [
+        (1, 0, 10),
+        (2, 10, 0),
+    ]
+    assert said(study.summary, "what is there; 1 checkpoint thereby without a number.")
+    assert not any("nan" in sentence for sentence in study.summary)
+
+
+def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
+    path = unqover_cases.make_bank(tmp_path / "b", steps=[0, 8], nurses={0: 0.0, 8: 6.0})
+    bank = Bank.open(path)
+    before = unqover_study([bank], prompts=["unqover-gender"], bootstrap=0).result.unqover
+    assert before["missing"].to_list() == [0] * len(before)
+    table = bank.prompts("unqover-gender").collect()
+    first = table["instance"].unique().sort()[:3].to_list()
+    tokenizer = bank.query_set(table["query_set"][0]).tokenizer
+    more = {"prompt_id": new("prompt_id"), "instance": new("instance")}
+    ask(bank, "unqover-gender", pl.col("instance").is_in(first), tokenizer=tokenizer, **more)
+    study = unqover_study([bank], prompts=["unqover-gender"], bootstrap=0)
+    whole = study.result.unqover.filter(split="all")
+    assert whole.select("step", "missing").rows() == [(0, 3), (8, 3)]
+    assert whole["abs_c"].equals(before.filter(split="all")["abs_c"])
+    assert said(
+        study.summary,
+        "6 instances missing at 2 checkpoints, whose numbers are over what is there.",
+    )
+    given, _ = instances(bank, "unqover-gender", k=4)
+    assert given.missing == 3
+    compared = debias_compare(bank, [], bootstrap=0)
+    assert compared.result.unqover.filter(category="gender", split="all")["missing"].to_list() == [
+        3,
+        3,
+    ]
+    assert said(
+        compared.summary,
+        "6 instances missing at 2 checkpoints, whose numbers are over what is there.",
+    )
+
+
+def test_professions_and_verbs_that_no_checkpoint_has(tmp_path: Path) -> None:
+    bank = Bank.open(test_fluctuation_study.make_bank(tmp_path / "b", seeds=(0,)))
+    before = fluctuation_study([bank]).result
+    ask(bank, "professions", pl.col("occupation") == "a cook",
+        prompt_id=new("prompt_id"), occupation=pl.lit("a baker"))  # fmt: skip
+    ask(bank, "professions", pl.col("verb") == "is", pl.col("occupation") != "a baker",
+        tokenizer=TOKENIZER, prompt_id=new("prompt_id"), verb=pl.lit("was"))  # fmt: skip
+    result = fluctuation_study([bank]).result
+    own = result.checkpoints.filter(pl.col("step").is_not_null())
+    assert own.filter(verb="is").select("professions", "missing").rows() == [(4, 1)] * 4
+    assert (
+        own.filter(verb="was").select("professions", "missing", "used").rows()
+        == [(0, 4, False)] * 4
+    )
+    baker = result.professions.filter(occupation="a baker")
+    assert baker["missing"].to_list() == [2, 2], "both checkpoints of the plateau, by verb"
+    assert baker["cv_r"].is_nan().all()
+    there = result.professions.filter(pl.col("occupation") != "a baker")
+    assert there.equals(before.professions)
+    assert result.correlations["r"].to_list() == pytest.approx(before.correlations["r"].to_list())
+    assert result.correlations["n"].to_list() == [4] * 4
+    assert result.correlations["excluded"].to_list() == [1] * 4
+
+
+def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path) -> None:
+    """Ten prompts are scored; three more are asked, and of the first a third option."""
+    bank = small_banks.new_bank(tmp_path / "b")
+    bank.deposit(
+        small_banks.logits(), checkpoint=CheckpointId("m", step=0),
+        query_set=small_banks.QUERY_SET.name, keep="options",
+    )  # fmt: skip
+    before = option_scores(prompt_scores(bank, "parity"))
+    assert before.shares["missing"].to_list() == [0, 0]
+    ask(bank, "parity", pl.col("prompt_id") < "p3", tokenizer=small_banks.TOKENIZER,
+        prompt_id=new("prompt_id"))  # fmt: skip
+    after = option_scores(prompt_scores(bank, "parity"))
+    assert after.shares.select("option", "prompts", "missing").rows() == [
+        ("yes", 10, 3),
+        ("no", 10, 3),
+    ]
+    assert after.answers.select("prompts", "missing").rows() == [(10, 3)]
+    assert after.shares.drop("missing").equals(before.shares.drop("missing"))
+    assert "3 prompts missing at 1 checkpoint, whose numbers are over what is there." in (
+        option_summary(after)
+    )
+    table = bank.prompts("parity").filter(pl.col("prompt_id") == "p0", pl.col("option") == "no")
+    perhaps = {"option": pl.lit("perhaps"), "continuation": pl.lit(" perhaps"),
+               "token": pl.lit(3, pl.Int32)}  # fmt: skip
+    bank.add_prompts("parity", table.with_columns(**perhaps).collect())
+    more = option_scores(prompt_scores(bank, "parity"))
+    assert more.shares.select("option", "prompts", "missing").rows() == [
+        ("yes", 10, 3),
+        ("no", 10, 3),
+        ("perhaps", 0, 1),
+    ]
+    assert more.answers.select("prompts", "missing").rows() == [(9, 4)], "p0 has no shares"

@@ -1,0 +1,565 @@
+"""Scores of single prompts: values by hand, plain loops, and everything that is refused."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import pairwise
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.prompts.lookup import PromptView, chosen_set, of_order, prompt_view
+from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.view import changes, differences, movements, prompt_rows
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from logitbank.store.format.schema import PROMPTS_SCHEMA
+from tests.support.evaluation_banks import add_lambada
+from tests.support.small_banks import (
+    QUERIES,
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    logits,
+    new_bank,
+    spec,
+)
+
+YES, NO = 1, 4
+
+
+def put(
+    bank: Bank,
+    values: np.ndarray,
+    *,
+    step: int | None,
+    model: str = "m",
+    run: str = "main",
+    query_set: QuerySet = QUERY_SET,
+) -> None:
+    bank.deposit(
+        values.astype(np.float32),
+        checkpoint=CheckpointId(model, run, step=step),
+        query_set=query_set.name,
+        keep="topk:6",
+    )
+
+
+def weights(*pairs: tuple[float, float]) -> np.ndarray:
+    """Logits of the ten queries: yes and no have these weights, the four others weigh 1 each."""
+    values = np.zeros((QUERIES, 6))
+    for row in range(QUERIES):
+        yes, no = pairs[row] if row < len(pairs) else (1, 1)
+        values[row, YES], values[row, NO] = log(yes), log(no)
+    return values
+
+
+def only(bank: Bank, prompts: str = "parity", **chosen: Any) -> PromptScores:
+    (scores,) = prompt_scores(bank, prompts, **chosen)
+    return scores
+
+
+def table_of(
+    query_set: QuerySet, rows: Sequence[tuple[Any, ...]], **own: pl.Series
+) -> pl.DataFrame:
+    """Rows of id, order, piece, option, continuation, token, row."""
+    full = [
+        (name, order, piece, f"text of {name}", "a", option, text, token, option == "a",
+         query_set.name, row)
+        for name, order, piece, option, text, token, row in rows
+    ]  # fmt: skip
+    return pl.DataFrame(full, schema=PROMPTS_SCHEMA, orient="row").with_columns(**own)
+
+
+def test_scores_of_two_options_are_those_worked_out_by_hand(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    put(bank, weights((3, 1)), step=None)
+    put(bank, weights((1, 3), (2, 2)), step=8)
+    put(bank, weights(), step=0)
+    scores = only(bank)
+    assert (scores.model, scores.run, scores.steps) == ("m", "main", (0, 8, None))
+    assert scores.measure == "share"
+    assert scores.prompts.row(0) == ("p0", None, "Is 0 even?", "yes")
+    assert scores.prompts.columns == ["prompt_id", "order_seed", "text", "answer"]
+    assert scores.prompts["prompt_id"].to_list() == [f"p{i}" for i in range(QUERIES)]
+    assert scores.options.columns == ["prompt", "option", "continuation", "is_answer", "pieces"]
+    assert scores.options.rows()[2:4] == [(1, "yes", " yes", True, 1), (1, "no", " no", False, 1)]
+    want = [
+        [1 / 6, 1 / 6, 1 / 6, 1 / 6],
+        [1 / 8, 3 / 8, 2 / 8, 2 / 8],
+        [3 / 8, 1 / 8, 1 / 6, 1 / 6],
+    ]
+    assert np.exp(scores.logprob[:, :4]) == pytest.approx(np.array(want), rel=1e-6)
+    assert scores.rank[:, :4].tolist() == [[1, 1, 1, 1], [2, 1, 1, 1], [1, 2, 1, 1]]
+    shares = [[0.5, 0.5, 0.5, 0.5], [0.25, 0.75, 0.5, 0.5], [0.75, 0.25, 0.5, 0.5]]
+    assert scores.share()[:, :4] == pytest.approx(np.array(shares), rel=1e-6)
+    assert scores.values().tolist() == scores.share().tolist()
+    assert scores.logprob.dtype == np.float64
+    assert scores.rank.dtype == np.int64
+
+
+def test_what_is_not_committed_is_missing_and_so_are_the_shares_with_it(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    asked = spec(4)
+    with bank.begin(asked) as writer:
+        writer.write(1, block_data(writer.layout, 1))  # queries 4 to 7
+    scores = only(bank)
+    there = np.repeat([4 <= row < 8 for row in range(QUERIES)], 2)
+    assert (~np.isnan(scores.logprob[0])).tolist() == there.tolist()
+    assert (~np.isnan(scores.share()[0])).tolist() == there.tolist()
+    assert (scores.rank[0] > 0).tolist() == there.tolist()
+    assert movements(scores)["prompt_id"].to_list() == ["p4", "p5", "p6", "p7"]
+    assert movements(scores)["movement"].to_list() == [0, 0, 0, 0]
+    tidy = prompt_rows(scores)
+    assert tidy["logprob"].null_count() == tidy["rank"].null_count() == 12
+
+
+def test_pieces_are_summed_and_joined_in_order(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    queries = QuerySet(TOKENIZER, tuple(Query((i, 1), 1) for i in range(4)))
+    bank.add_query_set(queries)
+    rows = [
+        ("y", None, 0, "b", " b", 2, 3),
+        ("x", None, 1, "a", "two", 2, 1),
+        ("x", None, 0, "b", " b", 3, 0),
+        ("y", None, 0, "a", " a", 1, 3),
+        ("x", None, 2, "a", "three", 3, 2),
+        ("x", None, 0, "a", " one", 1, 0),
+    ]
+    bank.add_prompts("own", table_of(queries, rows, topic=pl.lit("t")))
+    values = np.random.default_rng(1).normal(size=(4, 5))
+    put(bank, values, step=1, query_set=queries)
+    scores = only(bank, "own")
+    assert scores.prompts.rows() == [
+        ("y", None, "text of y", "a", "t"), ("x", None, "text of x", "a", "t"),
+    ]  # fmt: skip
+    assert scores.options.rows() == [
+        (0, "b", " b", False, 1), (0, "a", " a", True, 1),
+        (1, "a", " onetwothree", True, 3), (1, "b", " b", False, 1),
+    ]  # fmt: skip
+    exact = values.astype(np.float32).astype(float)
+    logprobs = exact - np.log(np.exp(exact).sum(axis=1, keepdims=True))
+    want = [
+        logprobs[3, 2], logprobs[3, 1],
+        logprobs[0, 1] + logprobs[1, 2] + logprobs[2, 3], logprobs[0, 3],
+    ]  # fmt: skip
+    assert scores.logprob[0] == pytest.approx(want, rel=1e-6)
+    assert scores.rank[0, 2] == 0
+    assert scores.rank[0, 3] == 1 + (exact[0] > exact[0, 3]).sum()
+
+
+def test_of_single_options_the_probability_counts(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    add_lambada(bank, {0: 0, 8: 2}, words=3)
+    scores = only(bank, "lambada")
+    assert scores.measure == "probability"
+    assert (scores.share() == 1).all()
+    assert scores.values().tolist() == np.exp(scores.logprob).tolist()
+    rows = bank.scan("lambada").collect()
+    for c, step in enumerate((0, 8)):
+        for o, name in enumerate(("l00", "l01", "l02")):
+            own = rows.filter(pl.col("step") == step, pl.col("prompt_id") == name)["logprob"]
+            assert scores.logprob[c, o] == pytest.approx(sum(own.to_list()), abs=1e-12)
+    found = movements(scores).row(0, named=True)
+    low, high = (exp(scores.logprob[c, 0]) for c in (0, 1))
+    assert found["prompt_id"] in ("l00", "l01")
+    assert found["high_step"] == 8
+    assert movements(scores).filter(pl.col("prompt_id") == "l00")["movement"][0] == pytest.approx(
+        high - low
+    )
+
+
+def two_models(path: Path) -> Bank:
+    """`m` in two runs; `other` with a tokenizer of its own, for which p0 has two orders."""
+    bank = new_bank(path)
+    for run in ("seed1", "main"):
+        for step in (0, 8):
+            put(bank, logits(step + len(run)), step=step, run=run)
+    queries = QuerySet("cd" * 32, tuple(Query((9, i), 1) for i in range(2)))
+    bank.add_query_set(queries)
+    rows = [
+        ("q", order, 0, option, f" {option}", token, order)
+        for order in (1, 0)
+        for option, token in (("a", 0), ("b", 1))
+    ]
+    bank.add_prompts("parity", table_of(queries, rows))
+    put(bank, logits(queries=2, vocab=3), step=8, model="other", query_set=queries)
+    return bank
+
+
+def test_models_and_runs_come_one_by_one_with_what_they_were_asked(tmp_path: Path) -> None:
+    bank = two_models(tmp_path / "b")
+    found = list(prompt_scores(bank, "parity"))
+    assert [(s.model, s.run, s.steps) for s in found] == [
+        ("m", "main", (0, 8)), ("m", "seed1", (0, 8)), ("other", "main", (8,)),
+    ]  # fmt: skip
+    assert [len(s.prompts) for s in found] == [10, 10, 2]
+    assert found[2].prompts["order_seed"].to_list() == [1, 0]
+    assert not np.isnan(np.concatenate([s.logprob.ravel() for s in found])).any()
+    assert not np.array_equal(found[0].logprob, found[1].logprob)
+    assert [(s.model, s.run) for s in prompt_scores(bank, "parity", runs="seed1")] == [
+        ("m", "seed1")
+    ]
+    assert only(bank, models=["other"]).model == "other"
+    assert only(bank, runs="seed1", steps=[8]).steps == (8,)
+
+
+def test_prompts_that_were_added_later_are_in_a_query_set_of_their_own(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    put(bank, weights((3, 1)), step=0)
+    put(bank, weights((1, 1)), step=8)
+    later = QuerySet(TOKENIZER, (Query((7, 7), 1), Query((0, 1, 2), 2)))
+    bank.add_query_set(later)
+    text = {"p10": "Is 10 even?", "p0": "Is 0 even?"}  # p0 is there already, and counts once
+    rows = [
+        (name, None, 0, text[name], "yes", option, f" {option}", token, option == "yes",
+         later.name, row)
+        for row, name in enumerate(text)
+        for option, token in (("yes", YES), ("no", NO))
+    ]  # fmt: skip
+    bank.add_prompts("parity", pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row"))
+    put(bank, np.vstack([np.eye(6)[NO] * log(3), weights((3, 1))[0]]), step=0, query_set=later)
+    scores = only(bank)
+    assert sorted(scores.prompts["prompt_id"]) == sorted(f"p{i}" for i in range(11))
+    at = scores.prompts["prompt_id"].to_list()
+    share = scores.share()
+    assert share[:, 2 * at.index("p0")] == pytest.approx([0.75, 0.5])
+    assert share[0, 2 * at.index("p10")] == pytest.approx(0.25)
+    assert np.isnan(share[1, 2 * at.index("p10")])  # step 8 was not asked it
+
+
+@pytest.mark.parametrize("rows", [1, 25])
+def test_batches_of_checkpoints_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in range(5):
+        put(bank, logits(step), step=step)
+    whole = only(bank)
+    monkeypatch.setattr(import_module(PromptScores.__module__), "ROWS", rows)
+    parts = only(bank)
+    assert np.array_equal(whole.logprob, parts.logprob)
+    assert np.array_equal(whole.rank, parts.rank)
+    long = bank.scan("parity").collect()
+    for c, o in ((0, 0), (2, 7), (4, 19)):
+        name, option = f"p{o // 2}", ("yes", "no")[o % 2]
+        (row,) = long.filter(step=c, prompt_id=name, option=option).iter_rows(named=True)
+        assert (whole.logprob[c, o], whole.rank[c, o]) == (row["logprob"], row["rank"])
+
+
+def test_some_ids_alone_are_what_they_are_among_all(tmp_path: Path) -> None:
+    bank = two_models(tmp_path / "b")
+    whole = only(bank, runs="seed1")
+    some = only(bank, runs="seed1", ids=["p7", "p2"])
+    assert some.prompts["prompt_id"].to_list() == ["p2", "p7"]
+    assert np.array_equal(some.logprob, whole.logprob[:, [4, 5, 14, 15]])
+    assert np.array_equal(some.rank, whole.rank[:, [4, 5, 14, 15]])
+    assert some.options["prompt"].to_list() == [0, 0, 1, 1]
+    assert np.array_equal(whole.only(7).logprob, some.only(1).logprob)
+    assert some.only(1).prompts["prompt_id"].to_list() == ["p7"]
+    assert [s.model for s in prompt_scores(bank, "parity", ids="q")] == ["other"]
+
+
+def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    with pytest.raises(BankError, match=r"b has no deposit of prompt set 'parity' yet"):
+        prompt_scores(bank, "parity")
+    with pytest.raises(BankError, match=r"b has no deposit of prompt set 'parity' yet"):
+        changes(bank, "parity", between=(0, 8), models=["m"])
+    bank = two_models(tmp_path / "c")
+    with pytest.raises(BankError, match=r"prompt set 'x' is not in .*c; it has parity"):
+        prompt_scores(bank, "x")
+    with pytest.raises(BankError, match=r"no deposit has model x; the bank has m, other"):
+        prompt_scores(bank, "parity", models="x")
+    with pytest.raises(BankError, match=r"no deposit has run x; the bank has main, seed1"):
+        prompt_scores(bank, "parity", runs="x")
+    with pytest.raises(UsageError, match=r"prompt set 'parity' has no prompt 'x', 'z'; bank\.pro"):
+        prompt_scores(bank, "parity", ids=["x", "z"])
+    with pytest.raises(BankError, match=r"none of these checkpoints was asked prompt 'q'; run `"):
+        prompt_scores(bank, "parity", ids="q", models="m")
+
+
+def test_a_prompt_without_options_is_there_and_moves_nowhere(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    queries = QuerySet(TOKENIZER, tuple(Query((i, 1), 1) for i in range(3)))
+    bank.add_query_set(queries)
+    rows = [
+        ("x", None, 0, None, None, None, 0),
+        *(("y", None, 0, option, option, token, 1) for option, token in (("a", 0), ("b", 1))),
+        ("z", None, 0, None, None, None, 2),
+    ]
+    bank.add_prompts("own", table_of(queries, rows))
+    put(bank, logits(queries=3, vocab=4), step=0, query_set=queries)
+    scores = only(bank, "own")
+    assert scores.prompts["prompt_id"].to_list() == ["x", "y", "z"]
+    assert scores.options["prompt"].to_list() == [1, 1]
+    assert movements(scores)["prompt_id"].to_list() == ["y"]
+    none = only(bank, "own", ids="z")
+    assert none.logprob.shape == none.share().shape == (1, 0)
+    assert movements(none).is_empty()
+    assert differences(none, 0, 0).is_empty()
+    assert prompt_rows(none).is_empty()
+
+
+def made(logprob: Sequence[Sequence[float]], owner: Sequence[int], **more: Any) -> PromptScores:
+    """Scores of prompts a, b, …; options are numbered."""
+    values = np.array(logprob, float)
+    prompts = pl.DataFrame({"prompt_id": [chr(97 + i) for i in range(max(owner) + 1)]})
+    prompts = prompts.with_columns(
+        order_seed=pl.lit(None, pl.Int32), text=pl.lit("t"), answer=pl.lit(None, pl.String)
+    )
+    options = pl.DataFrame({"prompt": owner}).with_columns(
+        option=pl.int_range(pl.len()).cast(pl.String), continuation=pl.lit("c"),
+        is_answer=pl.lit(None, pl.Boolean), pieces=pl.lit(1),
+    )  # fmt: skip
+    steps = more.get("steps", tuple(range(len(values))))
+    return PromptScores("m", "r", steps, prompts, options, values, np.ones(values.shape, np.int64))
+
+
+def test_shares_are_stable_and_missing_where_there_is_nothing_to_share() -> None:
+    none, nan = -np.inf, np.nan
+    scores = made(
+        [
+            [-2000, -2000 + log(3), -1, none, -5],
+            [none, none, nan, -1, -5],
+        ],
+        [0, 0, 1, 1, 2],
+    )
+    want = [[0.25, 0.75, 1, 0, 1], [nan, nan, nan, nan, 1]]
+    assert scores.share() == pytest.approx(np.array(want), nan_ok=True)
+    assert scores.measure == "share"
+
+
+def plain_shares(scores: PromptScores) -> list[list[float]]:
+    owner = scores.options["prompt"].to_list()
+    found = []
+    for row in scores.logprob.tolist():
+        weight = [exp(value) for value in row]
+        total = [sum(w for w, o in zip(weight, owner, strict=True) if o == own) for own in owner]
+        found.append([w / t for w, t in zip(weight, total, strict=True)])
+    return found
+
+
+def drawn(seed: int) -> PromptScores:
+    """Six checkpoints with a release, seven prompts of one to four options, some unscored."""
+    generator = np.random.default_rng(seed)
+    owner = [p for p in range(7) for _ in range(1 + p % 4)]
+    values = -generator.exponential(3, size=(6, len(owner)))
+    for p in generator.integers(7, size=3):
+        values[generator.integers(6), [o == p for o in owner]] = np.nan
+    values[:, [o == 3 for o in owner]] = np.nan
+    return made(values.tolist(), owner, steps=(0, 1, 2, 4, 8, None))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_movements_are_those_of_plain_loops(seed: int) -> None:
+    scores = drawn(seed)
+    share, owner = plain_shares(scores), scores.options["prompt"].to_list()
+    want = []
+    for p in range(7):
+        best: tuple[Any, ...] | None = None
+        for o in (o for o, own in enumerate(owner) if own == p):
+            there = [(row[o], c) for c, row in enumerate(share) if row[o] == row[o]]
+            if not there:
+                continue
+            low = min(there, key=lambda pair: pair[0])
+            high = max(there, key=lambda pair: pair[0])
+            size = high[0] - low[0]
+            if best is None or size > best[0] + 1e-12:
+                steps = [scores.steps[c] for _, c in (low, high)]
+                best = (size, chr(97 + p), str(o), low[0], steps[0], high[0], steps[1])
+        want += [] if best is None else [best]
+    want.sort(key=lambda row: -round(row[0], 12))
+    found = movements(scores)
+    assert found.columns == [
+        "model", "run", "prompt_id", "order_seed", "option", "movement", "low", "low_step",
+        "high", "high_step",
+    ]  # fmt: skip
+    assert len(want) == 6
+    for row, (size, name, option, low, low_step, high, high_step) in zip(
+        found.iter_rows(named=True), want, strict=True
+    ):
+        assert (row["prompt_id"], row["option"]) == (name, option)
+        assert (row["low_step"], row["high_step"]) == (low_step, high_step)
+        assert [row["movement"], row["low"], row["high"]] == pytest.approx([size, low, high])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("between", [(0, None), (8, 2)])
+def test_differences_are_those_of_plain_loops(
+    seed: int, between: tuple[int | None, int | None]
+) -> None:
+    scores = drawn(seed)
+    share, owner = plain_shares(scores), scores.options["prompt"].to_list()
+    before, after = (share[scores.steps.index(step)] for step in between)
+    want = []
+    for p in range(7):
+        pairs = [(o, after[o] - before[o]) for o, own in enumerate(owner) if own == p]
+        pairs = [(o, size) for o, size in pairs if size == size]
+        if pairs:
+            o, size = max(pairs, key=lambda pair: round(abs(pair[1]), 12))
+            want.append((chr(97 + p), str(o), before[o], after[o], size))
+    want.sort(key=lambda row: -round(abs(row[-1]), 12))
+    found = differences(scores, *between)
+    assert found.columns == [
+        "model", "run", "prompt_id", "order_seed", "option", "before", "after", "difference",
+    ]  # fmt: skip
+    assert [row[:2] for row in want] == found.select("prompt_id", "option").rows()
+    assert np.array([row[2:] for row in want]) == pytest.approx(
+        found.select("before", "after", "difference").to_numpy()
+    )
+    assert all(a >= b - 1e-12 for a, b in pairwise(found["difference"].abs()))
+    assert (found["difference"] < 0).any()
+
+
+def test_ties_are_in_the_order_of_the_prompts_and_options() -> None:
+    up, down = [log(0.75), log(0.25)], [log(0.25), log(0.75)]
+    scores = made([[*up, *down, *up, 0, 0], [*down, *up, *up, 0, 0]], [0, 0, 1, 1, 2, 2, 3, 3])
+    assert movements(scores)["prompt_id"].to_list() == ["a", "b", "c", "d"]
+    assert movements(scores)["option"].to_list() == ["0", "2", "4", "6"]
+    assert movements(scores)["low_step"].to_list() == [1, 0, 0, 0]
+    assert differences(scores, 0, 1)["prompt_id"].to_list() == ["a", "b", "c", "d"]
+    assert differences(scores, 0, 1)["difference"].to_list() == pytest.approx([-0.5, 0.5, 0, 0])
+
+
+def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are() -> None:
+    scores = made([[0.0], [0.0], [0.0]], [0], steps=(0, 10, None))
+    said = r"m r has no step 7 \(nearest: 10\); it has 2 from step 0 to 10 and the release$"
+    with pytest.raises(UsageError, match=said):
+        differences(scores, 0, 7)
+    with pytest.raises(UsageError, match=r"m r has no release; it has 1 from step 3 to 3$"):
+        differences(made([[0.0]], [0], steps=(3,)), None, 3)
+    with pytest.raises(UsageError, match=r"m r has no step 3; it has the release$"):
+        differences(made([[0.0]], [0], steps=(None,)), 3, None)
+
+
+def test_changes_between_two_read_the_models_that_have_both(tmp_path: Path) -> None:
+    bank = two_models(tmp_path / "b")
+    moved = list(changes(bank, "parity"))
+    assert [(s.model, s.run, len(t)) for s, t in moved] == [
+        ("m", "main", 10), ("m", "seed1", 10), ("other", "main", 2),
+    ]  # fmt: skip
+    assert moved[1][1].equals(movements(only(bank, runs="seed1")))
+    found = list(changes(bank, "parity", between=(8, 0)))
+    assert [(s.model, s.run) for s, _ in found] == [("m", "main"), ("m", "seed1")]
+    assert found[1][1].equals(differences(only(bank, runs="seed1"), 8, 0))
+    with pytest.raises(
+        UsageError, match=r"m main has no step 9 \(nearest: 8\); it has 2 from step 0"
+    ):
+        changes(bank, "parity", between=(8, 9))
+    with pytest.raises(UsageError, match=r"other main has no step 0 \(nearest: 8\); it has 1 from"):
+        changes(bank, "parity", between=(0, 8), models=["other"])
+    same = list(changes(bank, "parity", between=(8, 8), models="other"))
+    assert [table["difference"].to_list() for _, table in same] == [[0, 0]]
+
+
+@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
+def test_a_view_gives_what_its_scan_gives(tmp_path: Path, mode: Any) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in (0, 8):
+        put(bank, logits(step), step=step)
+    view = View.of(bank, Filter.ones(2, mode))
+    scores = only(view)
+    long = view.scan("parity").collect()
+    for row in long.iter_rows(named=True):
+        c, o = scores.steps.index(row["step"]), 2 * int(row["prompt_id"][1:])
+        o += row["option"] == "no"
+        assert scores.logprob[c, o] == pytest.approx(row["logprob"])
+        assert scores.rank[c, o] == row["rank"]
+    assert np.isneginf(scores.logprob).any() == (mode == "truncate")
+    assert len(movements(scores)) > 0
+
+
+def test_tidy_rows_have_a_row_for_each_checkpoint_and_option(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    put(bank, weights((3, 1)), step=8)
+    put(bank, weights((1, 3)), step=None)
+    rows = prompt_rows(only(bank, ids="p0"))
+    assert rows.columns == [
+        "model", "run", "step", "prompt_id", "order_seed", "option", "is_answer", "logprob",
+        "probability", "share", "rank",
+    ]  # fmt: skip
+    assert rows.select("step", "option", "is_answer", "rank").rows() == [
+        (8, "yes", True, 1), (8, "no", False, 2), (None, "yes", True, 2), (None, "no", False, 1),
+    ]  # fmt: skip
+    assert rows["probability"].to_list() == pytest.approx([3 / 8, 1 / 8, 1 / 8, 3 / 8], rel=1e-6)
+    assert rows["share"].to_list() == pytest.approx([0.75, 0.25, 0.25, 0.75], rel=1e-6)
+    assert rows["logprob"].to_list() == pytest.approx(
+        np.log([0.375, 0.125, 0.125, 0.375]), rel=1e-6
+    )
+
+
+def test_a_prompt_is_found_by_its_id(tmp_path: Path) -> None:
+    bank = two_models(tmp_path / "b")
+    view = prompt_view(bank, "p3")
+    assert isinstance(view, PromptView)
+    assert (view.prompts, view.prompt_id, view.orders) == ("parity", "p3", (None,))
+    assert [s.run for s in view.scores] == ["main", "seed1"]
+    both = prompt_view(bank, "q", prompts="parity")
+    assert both.orders == (1, 0)
+    (scores,) = both.scores
+    one = of_order(scores, 0)
+    assert one is not None
+    assert one.prompts.row(0)[:2] == ("q", 0)
+    assert np.array_equal(one.logprob, scores.logprob[:, 2:])
+    assert np.array_equal(prompt_view(bank, "q", order=0).scores[0].logprob, one.logprob)
+    assert of_order(scores, 5) is None
+    assert len(prompt_view(bank, "p3", models="m", runs=["main"]).scores) == 1
+
+
+def test_a_prompt_that_is_not_found_is_told_from_near_ones(tmp_path: Path) -> None:
+    bank = two_models(tmp_path / "b")
+    with pytest.raises(
+        UsageError, match=r"there is no prompt 'P' in parity; near are 'p0', 'p1', "
+    ):
+        prompt_view(bank, "P")
+    with pytest.raises(UsageError, match=r"no prompt 'p33' in parity; near are 'p3'"):
+        prompt_view(bank, "p33")
+    with pytest.raises(UsageError, match=r"no prompt 'xyz' in parity; list them with --format csv"):
+        prompt_view(bank, "xyz")
+    with pytest.raises(UsageError, match=r"prompt 'q' has no order 7; it has 1, 0$"):
+        prompt_view(bank, "q", order=7)
+    with pytest.raises(UsageError, match=r"'p1' has no order 7; its options have no orders: leave"):
+        prompt_view(bank, "p1", order=7)
+    with pytest.raises(BankError, match=r"prompt set 'no' is not in .*b; it has parity"):
+        prompt_view(bank, "p1", prompts="no")
+
+
+def test_several_prompt_sets_are_named(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    put(bank, logits(), step=0)
+    assert chosen_set(bank, None) == "parity"
+    bank.add_prompts("twin", bank.prompts("parity").filter(pl.col("row") < 2).collect())
+    with pytest.raises(UsageError, match=r"b has several prompt sets, parity, twin; name one with"):
+        chosen_set(bank, None)
+    with pytest.raises(
+        UsageError, match=r"prompt 'p1' is in several prompt sets, parity, twin; na"
+    ):
+        prompt_view(bank, "p1")
+    assert prompt_view(bank, "p1", prompts="twin").prompts == "twin"
+    assert prompt_view(bank, "p5").prompts == "parity"
+    with pytest.raises(
+        UsageError, match=r"there is no prompt 'p77' in parity, twin; near are 'p7'"
+    ):
+        prompt_view(bank, "p77")
+    with pytest.raises(BankError, match=r"has no prompts yet"):
+        chosen_set(Bank.create(tmp_path / "empty"), None)
+
+
+def test_a_model_that_lacks_the_order_is_left_out_and_none_is_an_error(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    sets = [QuerySet(t * 32, (Query((9, 9), 1),)) for t in ("aa", "bb")]
+    for order, (queries, model) in enumerate(zip(sets, ("one", "two"), strict=True)):
+        bank.add_query_set(queries)
+        rows = [("q", order, 0, option, option, i, 0) for i, option in enumerate("ab")]
+        bank.add_prompts("own", table_of(queries, rows))
+        put(bank, logits(queries=1, vocab=3), step=0, model=model, query_set=queries)
+    assert [s.model for s in prompt_view(bank, "q").scores] == ["one", "two"]
+    assert [s.model for s in prompt_view(bank, "q", order=1).scores] == ["two"]
+    with pytest.raises(BankError, match=r"none of these .* was asked prompt 'q' in order 1; run"):
+        prompt_view(bank, "q", order=1, models="one")

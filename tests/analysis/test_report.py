@@ -1,0 +1,312 @@
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.drawing.figures import figures
+from logitbank.analysis.families.fairness.change import change_sentence
+from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.fairness.summary import (
+    CAUTIONS,
+    INTERVALS,
+    ONE_RUN,
+    UNIT,
+    fairness_summary,
+)
+from logitbank.analysis.results.files import write_report, write_tables
+from logitbank.analysis.results.tables import json_rows
+from logitbank.errors import UsageError
+from tests.support.fairness_cases import random_frame, scan_frame
+
+HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+class Page(HTMLParser):
+    """Tags, attributes, ids and text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def result_of(**options):
+    frame = random_frame(**{"checkpoints": 6, "sentences": 20, **options})
+    return fairness(frame, bootstrap=100)
+
+
+def page_of(path, **options) -> tuple[str, Page]:
+    empty = {"title": "Report", "summary": [], "figures": {}, "tables": {}}
+    write_report(path, **(empty | options))
+    html = path.read_text()
+    return html, Page(html)
+
+
+def test_page_holds_figures_tables_and_sentences_and_asks_for_nothing(tmp_path):
+    result = result_of(skew_from=3)
+    html, page = page_of(
+        tmp_path / "r.html",
+        summary=fairness_summary(result),
+        figures=figures(result),
+        tables=result.tables(),
+        provenance=pl.DataFrame({"engine": ["fake"]}),
+    )
+    assert page.tags.count("svg") == len(figures(result))
+    assert page.tags.count("table") == 10
+    assert "fake" in page.text
+    assert not {"script", "link", "iframe", "img", "object"} & set(page.tags)
+    assert "://" not in html
+    assert [v for k, v in page.attributes if k in ("src", "href") and not v.startswith("#")] == []
+
+
+def test_ids_are_unique_and_every_reference_is_met(tmp_path):
+    html, page = page_of(tmp_path / "r.html", figures=figures(result_of()))
+    ids = [value for key, value in page.attributes if key == "id"]
+    assert len(ids) == len(set(ids))
+    links = {value[1:] for key, value in page.attributes if key == "href" and value}
+    assert links | set(re.findall(r"url\(#([^)]+)\)", html)) <= set(ids)
+
+
+def test_hostile_text_stays_text(tmp_path):
+    result = result_of(checkpoints=2, model=HOSTILE)
+    _, page = page_of(
+        tmp_path / "r.html",
+        title=HOSTILE,
+        summary=[HOSTILE],
+        figures={HOSTILE: figures(result)["gap"]},
+        tables={HOSTILE: pl.DataFrame({HOSTILE: [HOSTILE]}), "gap": result.gap},
+        provenance=pl.DataFrame({"host": [HOSTILE]}),
+    )
+    assert not {"script", "img"} & set(page.tags)
+    assert not [key for key, _ in page.attributes if key.startswith("on")]
+    assert page.text.count(HOSTILE) >= 8
+
+
+def test_figures_take_the_ink_of_the_page(tmp_path):
+    html, _ = page_of(tmp_path / "r.html", figures=figures(result_of(checkpoints=2)))
+    drawing = html[html.index("<svg") :]
+    assert "currentColor" in drawing
+    assert "#1f2329" not in drawing
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_long_tables_are_cut_with_a_note_and_numbers_rounded(tmp_path):
+    table = pl.DataFrame({"x": [1 / 3, 1e-9, float("nan"), None], "n": [1234567, 2, 3, 4]})
+    _, page = page_of(tmp_path / "r.html", tables={"t": table}, max_rows=3)
+    assert "The first 3 of 4 rows, rounded." in page.text
+    for cell in ("0.3333", "1.00e-09", "NaN", "1234567"):
+        assert cell in page.text
+    assert "–" in page_of(tmp_path / "s.html", tables={"t": table})[1].text
+
+
+def test_the_same_figures_give_the_same_page(tmp_path):
+    result = result_of(checkpoints=2)
+    pages = [page_of(tmp_path / f"{i}.html", figures=figures(result))[0] for i in range(2)]
+    assert pages[0] == pages[1]
+
+
+def test_a_failed_write_leaves_the_old_page_and_nothing_else(tmp_path, monkeypatch):
+    page_of(tmp_path / "r.html", title="old")
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            write_report(tmp_path / "r.html", title="new", summary=[], figures={}, tables={})
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+    assert "old" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet", "json"])
+def test_tables_are_written_at_full_precision(tmp_path, format):
+    result = result_of(checkpoints=2)
+    paths = write_tables(result, tmp_path / "out", format)
+    assert [path.stem for path in paths] == list(result.tables())
+    path = tmp_path / "out" / f"gap.{format}"
+    if format == "json":
+        values = [row["delta_nats"] for row in json.loads(path.read_text())]
+    else:
+        read = pl.read_csv if format == "csv" else pl.read_parquet
+        values = read(path)["delta_nats"].to_list()
+    assert values == result.gap["delta_nats"].to_list()
+
+
+def test_json_has_null_for_nan(tmp_path):
+    result = result_of(checkpoints=1, orders=1)
+    assert math.isnan(result.gap["sd_nats"][0])
+    write_tables(result, tmp_path, "json")
+    assert json.loads((tmp_path / "gap.json").read_text())[0]["sd_nats"] is None
+
+
+def test_json_tells_infinities_from_nan():
+    table = pl.DataFrame({"x": [math.inf, -math.inf, math.nan, 0.1, None], "n": [1, 2, 3, 4, 5]})
+    rows = [{"x": x, "n": n + 1} for n, x in enumerate(["Infinity", "-Infinity", None, 0.1, None])]
+    assert json_rows(table) == rows
+
+
+def test_unknown_format_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="format 'xlsx' is unknown; use one of csv, parquet, jso"):
+        write_tables(result_of(checkpoints=1), tmp_path, "xlsx")
+
+
+def test_summary_gives_gap_interval_onset_and_cautions():
+    result = result_of(skew_from=4, checkpoints=10)
+    summary = fairness_summary(result)
+    gap = result.gap.row(-1, named=True)
+    assert (
+        f"At step 256 the gap is Δ = {gap['delta_scaled']:+.3f} (95 % interval "
+        f"{gap['low_scaled']:+.3f} to {gap['high_scaled']:+.3f}), worse for female answers."
+    ) in summary
+    before, after = (result.gap["delta_scaled"][at].mean() for at in (slice(4), slice(4, 10)))
+    (onset,) = (s for s in summary if "changes its level" in s)
+    assert onset.startswith(
+        f"The gap changes its level at step 8: mean Δ is {after - before:.3f} higher from there to "
+        "step 256 than before, "
+    )
+    assert summary[-len(CAUTIONS) - 3 :] == (UNIT, INTERVALS, ONE_RUN, *CAUTIONS)
+
+
+def test_summary_gives_the_difference_from_the_untrained_model_in_the_gaps_unit():
+    result = result_of(skew_from=4, checkpoints=10)
+    summary = fairness_summary(result)
+    sizes = result.gap["gap_scaled"].to_list()
+    (sentence,) = (s for s in summary if "than at step 0" in s)
+    assert sentence.startswith(
+        f"At step 256 the gap is {sizes[-1] - sizes[0]:.3f} larger than at step 0, the untrained "
+        f"model: {sizes[0]:.3f} → {sizes[-1]:.3f}; Δ moved by +"
+    )
+    assert "in pairs)" in sentence
+    assert not [s for s in summary if "% larger" in s or "% smaller" in s]
+    assert any("Mann–Whitney at step 0, the untrained model: p = " in s for s in summary)
+
+
+def test_summary_says_that_no_change_can_be_told_from_wandering():
+    summary = fairness_summary(result_of(checkpoints=10))
+    assert any("No change of the gap's level can be told from wandering" in s for s in summary)
+    few = fairness_summary(result_of(checkpoints=3))
+    assert any(
+        "No change of the gap's level is looked for: 3 steps are fewer than 6." in s for s in few
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1.5])
+def test_summary_of_a_gap_that_is_the_same_everywhere_names_no_largest(size):
+    logits = np.zeros((8, 1, 40, 3))
+    logits[..., 0] = size * np.random.default_rng(0).random(40)
+    frame = scan_frame(logits, gold=[0, 1] * 20, steps=range(100, 108))
+    result = fairness(frame, bootstrap=50)
+    text = "\n".join(fairness_summary(result))
+    none = result.tests.filter(effect=0.5)["rank_biserial"].to_numpy()
+    assert len(none)
+    assert not np.signbit(none).any()
+    gap = f"{result.gap['gap_scaled'][0]:.3f}"
+    assert (gap == "0.000") == (size == 0)
+    assert f"The gap is {gap}, to three decimals, at all 8 checkpoints." in text
+    assert "No change of the gap's level is looked for: Δ is the same at all 8 steps." in text
+    same = f"At step 107 the gap is to three decimals the same as at step 100: {gap} → {gap}; "
+    assert f"{same}Δ moved by 0.000 (95 % interval 0.000 to 0.000, in pairs)." in text
+    assert ("Δ = 0.000 (95 % interval 0.000 to 0.000).\n" in text) == (size == 0)
+    for wrong in ("largest at", "smaller", "+0.00", "−0.00 ", "-0.0", " = -", "The first of them"):
+        assert wrong not in text
+    still = change_sentence(result.gap, 100, 107)
+    assert still.startswith("From step 100 to step 107 the gap stayed the same to three decimals: ")
+    assert "way round" not in still
+
+
+def test_summary_says_which_steps_have_no_gap_to_look_at():
+    frame = random_frame(checkpoints=8, sentences=12, steps=range(8))
+    holes = frame.filter((pl.col("step") != 0) | (pl.col("answer") != "female"))
+    text = "\n".join(fairness_summary(fairness(holes, bootstrap=20)))
+    assert "No change of the gap's level is looked for: Δ is missing at 1 of 8 steps." in text
+    assert "nan" not in text
+
+
+def test_summary_says_how_few_sentences_have_no_interval():
+    summary = fairness_summary(result_of(checkpoints=2, sentences=2))
+    assert "The gap has no interval from 2 sentences, fewer than 10." in summary
+    assert "nan " not in " ".join(summary)
+
+
+def test_summary_counts_what_weakens_the_numbers():
+    frame = random_frame(sentences=4, checkpoints=2, steps=[1, 2])
+    hole = (pl.col("step") == 2) & (pl.col("prompt_id") == "prompt-0")
+    weak = frame.filter(~hole).with_columns(
+        exact=pl.col("step") == 1, ties=(pl.col("step") == 1).cast(pl.Int32)
+    )
+    text = "\n".join(fairness_summary(fairness(weak, bootstrap=20)))
+    assert "3 scores of a prompt under an order seed are missing at 1 checkpoint" in text
+    assert "48 times (checkpoint, prompt and order seed) the right answer shared its logit" in text
+    assert "45 ranks were counted among rounded scores: the exact rank is there or up" in text
+
+
+def test_summary_without_intervals_speaks_of_none():
+    frame = random_frame(sentences=6, checkpoints=3)
+    text = "\n".join(fairness_summary(fairness(frame, bootstrap=0)))
+    assert "nan" not in text
+    assert "interval" not in text
+    assert "%" not in text
+
+
+def test_summary_gives_no_direction_where_the_interval_holds_zero():
+    result = fairness(random_frame(sentences=12, checkpoints=1, seed=1), bootstrap=200)
+    (gap,) = result.gap.iter_rows(named=True)
+    assert gap["low_scaled"] < 0 < gap["high_scaled"]
+    (sentence,) = (s for s in fairness_summary(result) if "the gap is" in s)
+    assert "worse" not in sentence
+
+
+def two_gaps(*, before_step: int = 1, low: float = 0.4, high: float = 0.6) -> pl.DataFrame:
+    columns = ("step", "gap_scaled", "delta_scaled", "low_scaled", "high_scaled", "gap_nats")
+    values = [
+        (before_step, 0.5, 0.5, low, high, 0.2),
+        (2, 0.25, -0.25, -0.3, -0.2, 0.1),
+    ]
+    gap = pl.DataFrame(values, schema=columns, orient="row")
+    return gap.with_columns(model=pl.lit("m"), run=pl.lit("main"))
+
+
+def test_a_change_is_told_in_the_gaps_unit_and_that_it_turned():
+    assert change_sentence(two_gaps(), 1, 2) == (
+        "From step 1 to step 2 the gap became 0.250 smaller: Δ = +0.500 → −0.250; a fairness "
+        "change of +50.0 %. It is the other way round."
+    )
+
+
+@pytest.mark.parametrize(
+    ("gap", "why"),
+    [
+        ({"before_step": 0}, "step 0 is the untrained model"),
+        ({"low": -0.1}, "the gap before may be zero"),
+        ({"low": math.nan, "high": math.nan}, "the gap before has no interval"),
+    ],
+)
+def test_no_percentage_of_a_gap_that_says_nothing(gap, why):
+    text = change_sentence(two_gaps(**gap), gap.get("before_step", 1), 2)
+    assert f"no percentage, since {why}." in text
+    assert "%" not in text
+
+
+def test_summary_names_the_models_where_there_are_two():
+    frames = [random_frame(checkpoints=1, sentences=4, model=m, seed=1) for m in ("one", "two")]
+    summary = fairness_summary(fairness(pl.concat(frames), bootstrap=20))
+    assert any(line.startswith("two: ") for line in summary)
+    assert any("one and two differ in JSD-P of the male option at 0 of 1" in s for s in summary)
+
+
+def test_summary_of_one_gender_says_that_there_is_no_gap():
+    frame = random_frame(checkpoints=1, sentences=3).filter(pl.col("answer") != "male")
+    summary = fairness_summary(fairness(frame, bootstrap=20))
+    assert (
+        "There is no gap to give: no prompt has a male answer, or none has a female one." in summary
+    )

@@ -1,0 +1,207 @@
+"""Analyses take their checkpoints in batches: the same numbers, in memory that does not grow."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from logitbank.analysis import (
+    batches,
+    crows_pairs,
+    fairness,
+    lambada,
+    stereotype_accuracy,
+    winobias_em,
+)
+from logitbank.analysis.families.tradeoff.sources import lambada_curve
+from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.errors import BankError, UsageError
+from logitbank.store import Bank, CheckpointId
+from tests.support import small_banks
+from tests.support.fairness_cases import random_frame
+
+MEMORY = """
+import json, sys
+import polars as pl
+from logitbank.analysis import fairness
+
+def checkpoint(step):
+    row = pl.int_range(pl.len())
+    prompt, option = row // 3, row % 3
+    return pl.LazyFrame({"step": [step]}).select(
+        step=pl.col("step").repeat_by(120_000).explode()
+    ).with_columns(
+        model=pl.lit("m"), run=pl.lit("main"), order_seed=prompt % 5, paired=True,
+        prompt_id=(prompt // 5).cast(pl.String), sentence_id=(prompt // 10).cast(pl.String),
+        option=option.replace_strict([0, 1, 2], ["male", "female", "not specified"]),
+        is_answer=option == prompt // 5 % 3, logit=(row * (step + 7)).hash() % 1000 / 250,
+        rank=1 + row % 9, ties=0, exact=True, answer=pl.lit(""),
+    )
+
+fairness([checkpoint(step) for step in range(int(sys.argv[1]))], bootstrap=50)
+with open("/proc/self/status") as status:
+    print(json.dumps([int(line.split()[1]) for line in status if line.startswith("VmHWM")][0]))
+"""
+
+
+def two_models() -> pl.LazyFrame:
+    """Two models at four steps and a release; one lacks prompts, and one order, at some."""
+    frames = [
+        random_frame(model=model, steps=[0, 1, 2, 8, None], checkpoints=5, seed=seed)
+        for seed, model in enumerate("ab")
+    ]
+    whole = pl.concat(frames)
+    absent = (pl.col("step") == 2) & pl.col("prompt_id").str.ends_with("7")
+    lacking = (pl.col("step") == 1) & (pl.col("order_seed") == 1) & (pl.col("model") == "a")
+    return whole.filter(~absent & ~lacking | pl.col("step").is_null())
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_fairness_of_several_frames_is_that_of_one_to_the_last_bit(first: int) -> None:
+    # With the checkpoints of step 2 first, later frames have prompts that it lacks.
+    whole = two_models()
+    steps: list[int | None] = [0, 1, 2, 8, None]
+    steps = steps[first:] + steps[:first]
+    parts = [whole.filter(pl.col("step").eq_missing(pl.lit(step))) for step in steps]
+    one, several = fairness(whole, bootstrap=200), fairness(parts, bootstrap=200)
+    assert len(one.comparison) == 20
+    for name, table in one.tables().items():
+        assert several.tables()[name].equals(table, null_equal=True), name
+    assert several.settings == one.settings
+
+
+def test_a_checkpoint_in_two_frames_is_refused() -> None:
+    whole = two_models()
+    with pytest.raises(UsageError, match="a main step 0 is in several frames"):
+        fairness([whole, whole.filter(pl.col("step") == 0)], bootstrap=0)
+
+
+def test_models_to_compare_in_different_frames_are_refused() -> None:
+    parts = [two_models().filter(pl.col("model") == model) for model in "ab"]
+    with pytest.raises(UsageError, match="a and b are in different frames"):
+        fairness(parts, bootstrap=0)
+
+
+def test_no_frame_is_refused() -> None:
+    with pytest.raises(UsageError, match="no frame to analyse"):
+        frames_of([])
+
+
+def bank_of(path: Path, steps: range, model: str = "org/model") -> Bank:
+    bank = small_banks.new_bank(path)
+    for step in steps:
+        bank.deposit(
+            small_banks.logits(step),
+            checkpoint=CheckpointId(model, step=step),
+            query_set=small_banks.QUERY_SET.name,
+        )
+    return bank
+
+
+def test_batches_have_every_row_once_and_models_of_a_step_together(tmp_path: Path) -> None:
+    banks = [bank_of(tmp_path / "a", range(7)), bank_of(tmp_path / "b", range(4), "other")]
+    frames = [frame.collect() for frame in batches(banks, "parity", rows=80)]  # 20 a checkpoint
+    assert [frame["step"].unique().sort().to_list() for frame in frames] == [
+        [0, 1, 2], [3, 4], [5, 6],
+    ]  # fmt: skip
+    assert [frame["model"].n_unique() for frame in frames] == [2, 2, 1]
+    key = ["model", "step", "prompt_id", "option"]
+    whole = pl.concat([bank.scan("parity").collect() for bank in banks]).sort(key)
+    assert pl.concat(frames).sort(key).equals(whole)
+
+
+def test_batches_of_chosen_checkpoints(tmp_path: Path) -> None:
+    bank = bank_of(tmp_path / "a", range(5))
+    (frame,) = batches(bank, "parity", models=["org/model"], steps=[1, 4])
+    assert frame.collect()["step"].unique().sort().to_list() == [1, 4]
+    with pytest.raises(BankError, match="no deposit has step 9"):
+        batches(bank, "parity", steps=[9])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+def test_peak_memory_does_not_grow_with_the_checkpoints() -> None:
+    # 120,000 rows a checkpoint: 12 more would take 150 MB in one batch.
+    peaks = {}
+    for count in ("4", "16"):
+        command = [sys.executable, "-c", MEMORY, count]
+        peaks[count] = json.loads(
+            subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+        )
+    assert peaks["16"] <= 1.3 * peaks["4"]
+
+
+def pieces(steps: list[int]) -> pl.LazyFrame:
+    """Two models' sentences of several pieces, in pairs; one sentence is partly there at step 2."""
+    rng = np.random.default_rng(5)
+    rows = [
+        (model, "main", step, f"p{number}", piece, number // 2, ("more", "less")[number % 2])
+        for model in "ab"
+        for step in (0, 1, 2, 8)
+        for number in range(24)
+        for piece in range(2 if (step, number) != (2, 6) else 1)
+    ]
+    names = ["model", "run", "step", "prompt_id", "piece", "pair", "side"]
+    table = pl.DataFrame(rows, names, orient="row")
+    number = pl.col("pair")
+    return (
+        table.with_columns(
+            logprob=-pl.Series(rng.uniform(1, 9, len(rows))),
+            rank=pl.Series(rng.integers(1, 3, len(rows))),
+            ties=0,
+            exact=True,
+            direction=pl.lit("stereo"),
+            bias_type=pl.when(number % 3 == 0).then(pl.lit("age")).otherwise(pl.lit("gender")),
+            stereotype=pl.when(pl.col("side") == "more")
+            .then(pl.lit("pro"))
+            .otherwise(pl.lit("anti")),
+            type=1 + number % 2,
+            template=pl.lit("t"),
+        )
+        .lazy()
+        .filter(pl.col("step").is_in(steps))
+    )
+
+
+@pytest.mark.parametrize("family", ["lambada", "crows-pairs", "winobias-em", "curve"])
+def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
+    def tables(scan: Scan) -> list[pl.DataFrame]:
+        if family == "lambada":
+            return list(lambada(scan).tables().values())
+        if family == "crows-pairs":
+            return list(crows_pairs(scan).tables().values())
+        return list(winobias_em(scan)) if family == "winobias-em" else [lambada_curve(scan)]
+
+    kind = pl.lit("sentence" if family == "crows-pairs" else "target").alias("score_kind")
+    whole = pieces([0, 1, 2, 8]).with_columns(kind)
+    parts = [pieces(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
+    one, several = tables(whole), tables(parts)
+    for a, b in zip(one, several, strict=True):
+        # Two calls on one frame differ as much: groups have no order, so sums have none.
+        assert_frame_equal(a, b, abs_tol=1e-12, rel_tol=1e-12)
+    assert one[0]["step"].n_unique() == 4
+
+
+def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
+    """At step 2 a sentence lacks one of its orders, which only other checkpoints tell."""
+    rng = np.random.default_rng(6)
+    rows = [
+        ("m", "main", step, f"{sentence}-{order}", f"s{sentence}", order, option, option == "he")
+        for step in (0, 1, 2)
+        for sentence in range(8)
+        for order in ("he", "she")
+        if (step, sentence, order) != (2, 3, "she")
+        for option in ("he", "she")
+    ]
+    names = ["model", "run", "step", "prompt_id", "sentence_id", "order", "option", "is_answer"]
+    table = pl.DataFrame(rows, names, orient="row").with_columns(
+        logprob=-pl.Series(rng.uniform(1, 9, len(rows))), type=2
+    )
+    parts = [table.filter(step=step).lazy() for step in (2, 0, 1)]
+    one, several = (stereotype_accuracy(scan).stereotype_accuracy for scan in (table, parts))
+    assert several.equals(one, null_equal=True)
+    assert one["missing"].to_list() == [0, 0, 1]

@@ -1,0 +1,482 @@
+"""From banks and prediction files to sentences, files and figures, and the command."""
+
+import json
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from logitbank.analysis.drawing.figures import figure_data, figures
+from logitbank.analysis.families.stereoset.figure_data import figures_of_report
+from logitbank.analysis.families.stereoset.files import concat_candidates
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+from logitbank.analysis.families.stereoset.sources import bank_candidates
+from logitbank.analysis.families.stereoset.study import stereoset_study
+from logitbank.analysis.families.stereoset.summary import stereoset_summary
+from logitbank.errors import BankError, LogitbankError, UsageError
+from logitbank.store import (
+    Bank,
+    BlockData,
+    CheckpointId,
+    DepositSpec,
+    Keep,
+    Layout,
+    Query,
+    QuerySet,
+)
+from tests.support import small_banks
+from tests.support.command import Call
+from tests.support.paths import ROOT
+from tests.support.stereoset_cases import (
+    EXAMPLES,
+    VOCAB,
+    Example,
+    candidates,
+    gold_data,
+    make_bank,
+    prediction_data,
+    prompt_rows,
+    write_json,
+)
+
+
+@pytest.fixture
+def analyze(call: Call) -> Call:
+    """Run `logitbank analyze stereoset`."""
+    return partial(call, "analyze", "stereoset")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A prediction file and its gold file."""
+    tasks = {"intrasentence": EXAMPLES, "intersentence": EXAMPLES}
+    return (
+        write_json(tmp_path / "bert.json", prediction_data(**tasks)),
+        write_json(tmp_path / "gold.json", gold_data(**tasks)),
+    )
+
+
+def test_a_bank_gives_the_scores_of_its_pieces(tmp_path: Path) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b.zarr"))
+    found = bank_candidates(bank)
+    assert len(found) == 2 * 2 * len(EXAMPLES) * 3
+    assert set(found["term"]) == {"nurse", "guitarist", "Norwegian"}
+    logits = np.random.default_rng((0, 8)).normal(size=(24, VOCAB)).astype(np.float32)
+    p = np.exp(logits[:, 1].astype(np.float64)) / np.exp(logits.astype(np.float64)).sum(axis=1)
+    own = found.filter((pl.col("step") == 8) & (pl.col("task") == "intrasentence"))
+    order = own.sort("position")["example"].unique(maintain_order=True).to_list()
+    assert order == [f"intrasentence-{i}" for i in range(4)]
+    first = own.filter(pl.col("candidate") == "intrasentence-0-stereotype")["value"][0]
+    assert first == pytest.approx((p[0] + p[1]) / 2, rel=1e-6)
+    second = own.filter(pl.col("candidate") == "intrasentence-1-anti-stereotype")["value"][0]
+    assert second == pytest.approx((p[8] + p[9]) / 2, rel=1e-6)
+
+
+def test_what_is_read_a_few_checkpoints_at_a_time_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[0, 1, 2, None]))
+    whole = bank_candidates(bank)
+    monkeypatch.setattr("logitbank.analysis.families.stereoset.sources.AT_ONCE", 1)
+    one_by_one = bank_candidates(bank)
+    assert_frame_equal(whole, one_by_one, check_row_order=False)
+
+
+def test_a_scan_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b.zarr")
+    bank = Bank.open(path)
+    frames = [bank.scan("stereoset-intra"), bank.scan("stereoset-inter")]
+    found = stereoset(pl.concat(frames), bootstrap=0)
+    assert_frame_equal(found.scores, stereoset_study([path], bootstrap=0).result.scores)
+
+
+def test_exported_predictions_read_back_to_identical_numbers(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr")
+    gold = write_json(
+        tmp_path / "gold.json", gold_data(intrasentence=EXAMPLES, intersentence=EXAMPLES)
+    )
+    file = tmp_path / "out" / "toy.json"
+    own = stereoset_study([bank], steps=["8"], save_predictions=file).result
+    read = stereoset_study(predictions=[str(file)], gold=gold).result
+    numbers = ["task", "domain", "lms", "ss", "icat", "icat_low", "icat_high", "ss_sd", "terms"]
+    assert_frame_equal(own.scores.select(numbers), read.scores.select(numbers), check_exact=True)
+    folder = tmp_path / "all"
+    stereoset_study([bank], bootstrap=0, save_predictions=folder)
+    assert sorted(p.name for p in folder.iterdir()) == ["toy-step0-en.json", "toy-step8-en.json"]
+    assert json.loads((folder / "toy-step8-en.json").read_text()) == json.loads(file.read_text())
+
+
+def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
+    banks = [
+        make_bank(tmp_path / "a.zarr", model="a", steps=[0, 8, None]),
+        make_bank(tmp_path / "b.zarr", model="b", steps=[8]),
+    ]
+    every = stereoset_study(banks, bootstrap=0).result.scores
+    assert every.unique(["model", "step"])["model"].sort().to_list() == ["a"] * 3 + ["b"]
+    chosen = stereoset_study(banks, models=["a"], steps=["0", "release"], bootstrap=0).result
+    assert chosen.scores.select("model", "step").unique(maintain_order=True).rows() == [
+        ("a", 0),
+        ("a", None),
+    ]
+    with pytest.raises(BankError, match="no bank has such a model and step; there is a at 0, 8, r"):
+        stereoset_study(banks, models=["b"], steps=["0"])
+    with pytest.raises(UsageError, match="--step 'last' is neither a training step nor release"):
+        stereoset_study(banks, steps=["last"])
+
+
+def test_rules_stand_side_by_side(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr", steps=[8])
+    result = stereoset_study([bank], score=["reference", "sum_logprob"], bootstrap=0).result
+    kinds = result.tasks.filter(pl.col("task") == "both").select("score", "rule").rows()
+    assert kinds == [
+        ("reference", "mean_prob + probability"),
+        ("sum_logprob", "sum_logprob + probability"),
+    ]
+    inter = result.scores.filter(pl.col("task") == "intersentence").partition_by("score")
+    assert inter[0]["icat"].equals(inter[1]["icat"])
+
+
+def test_a_bank_and_a_prediction_file_are_analysed_together(
+    tmp_path: Path, files: tuple[Path, Path]
+) -> None:
+    predictions, gold = files
+    study = stereoset_study(
+        [make_bank(tmp_path / "b.zarr")],
+        predictions=[f"theirs={predictions}"],
+        gold=gold,
+        bootstrap=0,
+    )
+    assert study.result.scores["model"].unique(maintain_order=True).to_list() == ["theirs", "toy"]
+
+
+def test_checkpoints_in_batches_give_what_all_together_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    banks = [
+        Bank.open(make_bank(tmp_path / name, model=name, steps=steps))
+        for name, steps in (("b", [0, 8, None]), ("a", [8, 2]))
+    ]
+    whole = stereoset(concat_candidates([bank_candidates(bank) for bank in banks]), bootstrap=100)
+    monkeypatch.setattr("logitbank.analysis.families.stereoset.sources.AT_ONCE", 1)
+    study = stereoset_study([bank.path for bank in banks], bootstrap=100)
+    for name, table in whole.tables().items():
+        assert_frame_equal(study.result.tables()[name], table)
+    with pytest.raises(UsageError, match="b main step 0 is scored twice, in two banks or files"):
+        stereoset_study(
+            [banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")], bootstrap=0
+        )
+    with pytest.raises(UsageError, match="b is named twice; name each bank once"):
+        stereoset_study([banks[0].path, banks[0].path], bootstrap=0)
+
+
+def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path) -> None:
+    path = make_bank(tmp_path / "b.zarr", steps=[8])
+    bank = Bank.open(path)
+    queries = QuerySet("ab" * 32, tuple(Query((9, i), 1) for i in range(24)))
+    bank.add_query_set(queries)
+    bank.add_prompts(
+        "stereoset-intra-de", prompt_rows(queries, kind="masked", task="x", language="de")
+    )
+    logits = np.random.default_rng(5).normal(size=(24, VOCAB)).astype(np.float32)
+    bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
+    tasks = stereoset_study([path], bootstrap=0).result.tasks
+    german = tasks.filter(pl.col("language") == "de").select("task", "status").rows()
+    assert german == [
+        ("intrasentence", "scored"),
+        ("intersentence", "skipped"),
+        ("both", "skipped"),
+    ]
+    only = stereoset_study([path], prompts=["stereoset-inter"], bootstrap=0).result
+    assert only.scores["task"].unique().to_list() == ["intersentence"]
+
+
+def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
+    path = tmp_path / "b.zarr"
+    bank = Bank.create(path)
+    queries = QuerySet("ab" * 32, tuple(Query((0, i), 1) for i in range(24)))
+    bank.add_query_set(queries)
+    bank.add_prompts("stereoset-intra", prompt_rows(queries, kind="masked", task="x"))
+    layout = Layout(24, VOCAB, "float32", Keep("options"), 8)
+    spec = DepositSpec(
+        CheckpointId("toy", step=0), queries.name, layout, VOCAB,
+        {"weights": "ab" * 32, "tokenizer": "ab" * 32, "engine": "test"},
+    )  # fmt: skip
+    with bank.begin(spec) as writer:
+        for block in (0, 1):  # the last example, and the last two candidates of the third, are not
+            writer.write(block, _drawn(layout, block))
+    study = stereoset_study([path], bootstrap=0)
+    scored = study.result.tasks.filter(pl.col("task") == "intrasentence")
+    assert scored.select("examples", "missing").row(0) == (2, 2)
+    assert any(
+        "up to 2 examples without all three scores at 1 checkpoint" in s for s in study.summary
+    )
+    with pytest.raises(UsageError, match="toy-step0-en: candidates without a finite score: 4 "):
+        stereoset_study([path], bootstrap=0, save_predictions=tmp_path / "p.json")
+
+
+def _drawn(layout: Layout, block: int) -> BlockData:
+    from logitbank.store.format.schema import SCORES_SCHEMA
+
+    values = np.random.default_rng(block).normal(size=8)
+    rows = [
+        (row, token, kind, value, 3.0, 1, 0, 0, 0, True)
+        for row, value in zip(layout.rows(block), values, strict=True)
+        for token, kind in ((1, "option"), (2, "top"))
+    ]
+    return BlockData(None, pl.DataFrame(rows, schema=SCORES_SCHEMA, orient="row", strict=False))
+
+
+def test_a_bank_without_the_prompts_says_how_to_make_them(tmp_path: Path) -> None:
+    small_banks.new_bank(tmp_path / "other.zarr")
+    with pytest.raises(
+        BankError,
+        match="prompt set of StereoSet is not in .*; it has parity. Make it with `logitbank "
+        "extract .*other.zarr --suite … --prompts stereoset-intra`",
+    ):
+        stereoset_study([tmp_path / "other.zarr"])
+    with pytest.raises(BankError, match="prompt set 'stereoset-x' is not in .*; it has parity"):
+        stereoset_study([tmp_path / "other.zarr"], prompts=["stereoset-x"])
+    make_bank(tmp_path / "new.zarr", steps=[])
+    with pytest.raises(BankError, match="has no deposit of stereoset-inter, stereoset-intra yet"):
+        stereoset_study([tmp_path / "new.zarr"])
+
+
+def test_calls_that_cannot_be_right(tmp_path: Path, files: tuple[Path, Path]) -> None:
+    predictions, gold = files
+    for arguments, message in (
+        ({}, "StereoSet needs a bank, or prediction files"),
+        ({"predictions": [str(predictions)]}, "predictions are scored against a gold file; give"),
+        ({"gold": gold, "banks": [tmp_path]}, "is for prediction files; give --predictions"),
+        (
+            {"predictions": [str(predictions)] * 2, "gold": gold},
+            "two prediction files are called 'bert'; name them NAME=PATH",
+        ),
+        (
+            {"predictions": [str(predictions)], "gold": gold, "save_predictions": tmp_path},
+            "--save-predictions writes the scores of a bank; name one",
+        ),
+    ):
+        with pytest.raises(LogitbankError, match=message):
+            stereoset_study(**arguments)  # type: ignore[arg-type]
+
+
+PRO: Example = ("nurse", "gender", (3.0, 2.0, 1.0))
+ANTI: Example = ("nurse", "gender", (2.0, 3.0, 1.0))
+
+
+def terms(example: Example, count: int = 4) -> list[Example]:
+    return [(f"{example[0]} {at}", *example[1:]) for at in range(count)]
+
+
+def test_sentences_say_what_is_preferred_only_where_the_interval_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
+    for examples, said in (
+        (terms(PRO), "ss 100.0 [100.0 to 100.0], over 4 examples of 4 terms; stereotypes are"),
+        (terms(ANTI), "ss 0.0 [0.0 to 0.0], over 4 examples of 4 terms; anti-stereotypes are"),
+        (
+            [*terms(PRO, 2), ("b", *ANTI[1:])],
+            "over 3 examples of 3 terms; the interval of ss contains",
+        ),
+    ):
+        summary = stereoset_summary(stereoset(candidates(examples)))
+        assert any(said in sentence for sentence in summary), summary
+    without = stereoset_summary(stereoset(candidates(terms(PRO)), bootstrap=0))
+    assert (
+        "m, en: intrasentence: iCAT 0.0, lms 100.0, ss 100.0, over 4 examples of 4 terms."
+        in without
+    )
+    assert not any("95 %" in sentence for sentence in without)
+
+
+def test_sentences_about_training_conditions_ties_and_what_was_skipped() -> None:
+    tied: Example = ("rapper", "gender", (1.0, 1.0, 0.0))
+    start = [*terms(PRO), ("rapper", *ANTI[1:])]
+    frame = pl.concat(
+        candidates(examples, step=step, condition=condition)
+        for condition in ("plain", "a prefix")
+        for step, examples in ((0, start), (8, [*terms(PRO), tied]))
+    )
+    summary = stereoset_summary(stereoset(frame, bootstrap=0))
+    assert [*summary[:5]] == [
+        "m, en: 2 checkpoints, steps 0 to 8.",
+        "m, en: intrasentence at step 8: iCAT 40.0, lms 100.0, ss 80.0, over 5 examples of 5 "
+        "terms.",
+        "m, en: from step 0 to step 8, intrasentence: iCAT 40.0 → 40.0, lms 100.0 → 100.0, ss 80.0 "
+        "→ 80.0; iCAT is highest at step 0, 40.0.",
+        "m, en: intersentence is skipped: there are no scores of it, and so none of both.",
+        "m, en: intrasentence at step 8: 20.0% of the comparisons with the anti-stereotype are "
+        "ties, which count for it, and 0.0% of those with the unrelated candidate, which count for "
+        "that. Over the others ss is 100.0 (4 comparisons) and lms 100.0 (10 comparisons). 1 of 2 "
+        "checkpoints have such ties.",
+    ]
+    assert (
+        "m, en, a prefix: a prefix minus plain, intrasentence at step 8: iCAT 0.00, lms 0.00, ss "
+        "0.00, on the same 5 examples." in summary
+    )
+
+
+def test_a_sentence_about_a_release_says_so_and_none_is_made_of_nothing() -> None:
+    frame = pl.concat(candidates(terms(PRO), step=step) for step in (8, None))
+    summary = stereoset_summary(stereoset(frame, bootstrap=0))
+    assert summary[0] == "m, en: 2 checkpoints, step 8 and the release."
+    assert summary[1].startswith("m, en: intrasentence of the release: iCAT 0.0, lms 100.0")
+    empty = pl.when(pl.col("step").is_null()).then(None).otherwise("value")
+    summary = stereoset_summary(stereoset(frame.with_columns(value=empty), bootstrap=10))
+    assert summary[1] == "m, en: intrasentence of the release: no example has all three scores."
+    assert not any("nan" in sentence for sentence in summary)
+
+
+def test_a_condition_without_examples_in_common_has_no_difference() -> None:
+    last = candidates(terms(PRO), condition="a prefix").with_columns(value=pl.lit(None, pl.Float64))
+    some = candidates(terms(PRO), condition="a prefix", step=8)
+    frame = pl.concat([candidates(terms(PRO)), candidates(terms(PRO), step=8), some, last])
+    summary = stereoset_summary(stereoset(frame, bootstrap=10))
+    said = "a prefix and plain, intrasentence of the release: no example is in both."
+    assert f"m, en, a prefix: {said}" in summary
+    assert not any("nan" in sentence for sentence in summary)
+
+
+@pytest.fixture(scope="module")
+def trained() -> StereoSet:
+    rng = np.random.default_rng(0)
+    names = [("nurse", "gender"), ("rapper", "gender"), ("guitarist", "profession"), ("x", "race")]
+    frames = [
+        candidates(
+            [(*name, tuple(rng.normal([1, 0.6, 0]))) for name in names * 3],
+            step=step, condition=condition, task=task, model="org/m $x_1$",
+        )
+        for step in (0, 8, 64, None)
+        for condition in ("plain", "a prefix")
+        for task in ("intrasentence", "intersentence")
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)  # it has four terms
+        return stereoset(pl.concat(frames), bootstrap=50)
+
+
+def test_figures_are_named_after_what_differs(trained: StereoSet) -> None:
+    drawn = figures(trained)
+    kinds = ("domains-plain-both", "domains-a_prefix-intrasentence", "icat", "lms_ss-both")
+    assert set(kinds) <= {name.replace("%20", "_") for name in drawn}
+    for name, figure in drawn.items():
+        assert "95 % bootstrap intervals over target terms" in figure.get_label(), name
+    assert len(figure_data(trained)["icat"]) == 4 * 2 * 3
+
+
+def test_single_models_are_bars_with_their_intervals(files: tuple[Path, Path]) -> None:
+    result = stereoset_study(
+        predictions=[str(files[0]), f"two={files[0]}"], gold=files[1], bootstrap=50
+    ).result
+    drawn = figures(result)
+    assert set(drawn) == {
+        f"{kind}-{task}"
+        for kind in ("bars", "lms_ss")
+        for task in ("intrasentence", "intersentence", "both")
+    }
+    lms, ss, _ = drawn["bars-intrasentence"].axes
+    heights = [round(bar.get_height(), 6) for bar in lms.patches]
+    assert heights == [37.5, 0.0, 25.0] * 2
+    assert [round(bar.get_y() + bar.get_height(), 6) for bar in ss.patches] == [75.0, 0.0, 50.0] * 2
+
+
+@pytest.mark.parametrize("steps", [[8], [8, None], [0, 8]])
+def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int | None]) -> None:
+    frame = pl.concat(candidates(step=step) for step in steps)
+    unknown = pl.when(pl.col("step") == 8).then(None).otherwise("value")
+    for table in (frame, frame.with_columns(value=unknown)):
+        drawn = figures(stereoset(table, bootstrap=0))
+        assert len(drawn) == (2 if len(steps) == 1 else 3)
+        for figure in drawn.values():
+            figure.canvas.draw()
+            assert "95 %" not in figure.get_label()
+
+
+def test_a_report_shows_the_first_condition_and_says_where_the_others_are(
+    trained: StereoSet,
+) -> None:
+    shown, (note,) = figures_of_report(trained)
+    assert not any("prefix" in name for name in shown)
+    assert "the other 3 figures are in the folder figures" in note
+
+
+def test_a_study_writes_tables_figures_and_a_report(
+    tmp_path: Path, files: tuple[Path, Path]
+) -> None:
+    study = stereoset_study(
+        predictions=[str(files[0])], gold=files[1], out=tmp_path / "out", bootstrap=20
+    )
+    assert study.report == tmp_path / "out" / "report.html"
+    page = study.report.read_text()
+    assert "StereoSet: bert" in page
+    assert "gold.json" in page
+    tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
+    assert tables == set(study.result.tables())
+    pictures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
+    assert {"bars-both", "lms_ss-both"} <= pictures
+
+
+def test_the_command_prints_the_headline_and_sentences(
+    analyze: Call, files: tuple[Path, Path]
+) -> None:
+    code, out, _ = analyze(
+        "--predictions", f"bert={files[0]}", "--gold", files[1], "--bootstrap", 0
+    )
+    assert code == 0
+    assert "scores" in out
+    assert "bert: intrasentence: iCAT 25.0, lms 25.0, ss 50.0, over 4 examples of 3 terms." in out
+    code, out, _ = analyze("--predictions", files[0], "--gold", files[1], "--table", "scores",
+                        "--format", "csv")  # fmt: skip
+    assert pl.read_csv(out.encode())["task"].unique(maintain_order=True).to_list() == [
+        "intrasentence",
+        "intersentence",
+        "both",
+    ]
+
+
+def test_the_command_takes_banks_rules_and_steps(analyze: Call, tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr")
+    saved = tmp_path / "p.json"
+    code, out, error = analyze(
+        bank, "--step", 8, "--score", "geometric", "--save-predictions", saved,
+        "--table", "tasks", "--format", "json",
+    )  # fmt: skip
+    assert (code, error) == (0, "")
+    assert {row["rule"] for row in json.loads(out)} == {
+        "geometric",
+        "probability",
+        "geometric + probability",
+    }
+    assert saved.is_file()
+
+
+def test_the_documentation_names_every_table_and_column() -> None:
+    page = (ROOT / "docs" / "tables.md").read_text()
+    (chapter,) = (text for text in page.split("\n## ") if text.startswith("Files that `analyze st"))
+    results = chapter.split("### Results")[1]
+    tables = stereoset(candidates(), bootstrap=0).tables()
+    named = re.findall(r"^\| `(\w+)` \|", results.split("| Table |")[1], re.MULTILINE)
+    assert named == list(tables)
+    columns = {column for table in tables.values() for column in table.columns}
+    endings = re.compile("_(low|high|plain|condition)$")  # told once, for all measures
+    assert [c for c in sorted(columns) if f"`{endings.sub('', c)}`" not in results] == []
+
+
+def test_a_wrong_call_is_one_line(analyze: Call, tmp_path: Path, files: tuple[Path, Path]) -> None:
+    bad = write_json(tmp_path / "bad.json", prediction_data(intrasentence=EXAMPLES[:3]))
+    for arguments, message in (
+        ([], "StereoSet needs a bank, or prediction files"),
+        (["--predictions", bad, "--gold", files[1]], "ids of the gold file that are missing: 3 ("),
+        (["--predictions", bad, "--gold", bad], "is no StereoSet gold file"),
+        (["nowhere"], "there is no bank at nowhere"),
+        (["nowhere", "--score", "best"], "'best' is not one of 'reference'"),
+    ):
+        code, out, error = analyze(*arguments)
+        assert (code, out, error.count("\n")) == (2, "", 1)
+        assert message in error

@@ -1,0 +1,131 @@
+"""Stereotype accuracy and its relative: averaging over orders, ties, and what counts as missing."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.errors import BankError, UsageError
+from tests.support.fairness_cases import FEMALE, MALE, NEUTRAL, scan_frame
+
+pytestmark = pytest.mark.numerical
+
+Scores = tuple[tuple[float, float], tuple[float, float]]
+"""For each order, he named first and she named first: the original pronoun's, the other's."""
+
+SENTENCES: dict[str, Scores] = {
+    "a": ((-1.0, -2.0), (-1.0, -2.0)),  # stereotypical in both orders
+    "b": ((-1.0, -2.0), (-4.0, -2.0)),  # −2.5 against −2: not
+    "c": ((-1.0, -2.0), (-2.0, -1.0)),  # a tie
+    "d": ((-3.0, -9.0), (-3.0, -2.0)),  # −3 against −5.5: stereotypical
+}
+
+
+def sa_frame(sentences: dict[str, Scores], *, step: int | None = 0, kind: int = 2) -> pl.DataFrame:
+    rows = [
+        {
+            "model": "toy", "run": "main", "step": step, "prompt_id": f"{name}-{first}",
+            "sentence_id": name, "order": first, "type": kind, "option": pronoun, "answer": "he",
+            "is_answer": pronoun == "he", "logprob": value,
+        }
+        for name, orders in sentences.items()
+        for first, values in zip(("he", "she"), orders, strict=True)
+        for pronoun, value in zip(("he", "she"), values, strict=True)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema_overrides={"step": pl.Int64})
+
+
+def test_orders_are_averaged_before_pronouns_are_compared() -> None:
+    table = stereotype_accuracy(sa_frame(SENTENCES)).stereotype_accuracy
+    (row,) = table.rows(named=True)
+    assert row["accuracy"] == (1 + 0 + 0.5 + 1) / 4
+    assert row["accuracy_stderr"] == pytest.approx(math.sqrt(0.625 * 0.375 / 3))
+    assert (row["measure"], row["type"], row["sentences"], row["orders"]) == ("sa", 2, 4, 2)
+    assert (row["tied"], row["missing"]) == (1, 0)
+    assert math.isnan(row["low"])  # four sentences
+    many = {f"{name}{at}": scores for at in range(3) for name, scores in SENTENCES.items()}
+    (row,) = stereotype_accuracy(sa_frame(many)).stereotype_accuracy.rows(named=True)
+    assert 0 < row["low"] < 0.625 < row["high"] < 1
+
+
+def test_types_and_checkpoints_are_kept_apart() -> None:
+    frame = pl.concat(
+        [
+            sa_frame({"a": SENTENCES["a"]}, kind=1),
+            sa_frame({"a": SENTENCES["b"]}, kind=2),
+            sa_frame({"a": SENTENCES["c"]}, step=None),
+        ]
+    )
+    table = stereotype_accuracy(frame).stereotype_accuracy
+    assert table.select("step", "type", "accuracy").rows() == [(0, 1, 1), (0, 2, 0), (None, 2, 0.5)]
+
+
+def test_a_sentence_that_lacks_an_order_is_missing() -> None:
+    part = sa_frame(SENTENCES, step=1).filter(pl.col("prompt_id") != "d-she")
+    table = stereotype_accuracy(pl.concat([sa_frame(SENTENCES), part])).stereotype_accuracy
+    assert table.select("sentences", "missing", "accuracy").rows() == [
+        (4, 0, 0.625),
+        (3, 1, 0.5),
+    ]
+
+
+def winobias(logits: object, gold: list[int], stereotype: list[str]) -> pl.DataFrame:
+    """`logits` is (c, s, p, 3); prompt p is about sentence p and about the referred occupation."""
+    frame = scan_frame(logits, gold=gold, sentences=[f"dev-{i}" for i in range(len(gold))])  # type: ignore[arg-type]
+    marks = {f"prompt-{i}": mark for i, mark in enumerate(stereotype)}
+    return frame.collect().with_columns(
+        stereotype=pl.col("prompt_id").replace_strict(marks), asked=pl.lit("referred")
+    )
+
+
+def test_sa_gender_compares_the_two_genders_on_pro_sentences_only() -> None:
+    logits = np.zeros((1, 2, 3, 3))
+    logits[0, :, 0] = [[2, 1, 9], [1, 2, 0]]  # gold male: a hit in one of two orders
+    logits[0, :, 1] = [[0, 1, 0], [1, 1, 0]]  # gold female: a hit and a tie
+    logits[0, :, 2] = [[5, 0, 0], [5, 0, 0]]  # anti-stereotyped: not asked
+    frame = winobias(logits, [MALE, FEMALE, MALE], ["pro", "pro", "anti"])
+    (row,) = stereotype_accuracy(winobias=frame).stereotype_accuracy.rows(named=True)
+    assert row["accuracy"] == (0.5 + 0.75) / 2
+    assert (row["measure"], row["sentences"], row["orders"], row["tied"]) == ("sa_gender", 2, 2, 1)
+    # Order 0 has 1 and 1, order 1 has 0 and ½: means 1 and ¼.
+    assert row["sd"] == pytest.approx(0.75 / math.sqrt(2))
+
+
+def test_prompts_about_the_other_occupation_do_not_count() -> None:
+    logits = np.zeros((1, 1, 2, 3))
+    logits[..., MALE] = 1
+    frame = winobias(logits, [MALE, NEUTRAL], ["pro", "pro"]).with_columns(
+        asked=pl.when(pl.col("prompt_id") == "prompt-0")
+        .then(pl.lit("referred"))
+        .otherwise(pl.lit("other"))
+    )
+    table = stereotype_accuracy(winobias=frame).stereotype_accuracy
+    assert table.select("sentences", "accuracy").rows() == [(1, 1)]
+
+
+def test_both_measures_stand_under_their_own_names() -> None:
+    logits = np.zeros((1, 1, 1, 3))
+    frame = winobias(logits, [MALE], ["pro"])
+    table = stereotype_accuracy(sa_frame(SENTENCES), frame).stereotype_accuracy
+    assert table["measure"].to_list() == ["sa", "sa_gender"]
+
+
+def test_what_cannot_be_compared_is_named() -> None:
+    with pytest.raises(UsageError, match="nothing to compute stereotype accuracy from"):
+        stereotype_accuracy()
+    with pytest.raises(UsageError, match=r'lacks order, .*bank\.scan\("stereotype-accuracy"\)'):
+        stereotype_accuracy(sa_frame(SENTENCES).drop("order"))
+    with pytest.raises(BankError, match="no score of stereotype-accuracy to compare"):
+        stereotype_accuracy(sa_frame(SENTENCES).clear())
+    lone = sa_frame(SENTENCES).filter((pl.col("prompt_id") != "b-he") | (pl.col("option") == "he"))
+    with pytest.raises(
+        BankError, match=r"'b-he' of toy main step 0 does not have two options.*\(1 such prompts\)"
+    ):
+        stereotype_accuracy(lone)
+    odd = sa_frame(SENTENCES).with_columns(logprob=float("nan"))
+    with pytest.raises(
+        BankError, match=r"'a-he' of toy main step 0 has a score that is not finite \(8 such"
+    ):
+        stereotype_accuracy(odd)

@@ -1,0 +1,160 @@
+"""From banks to tables, sentences and a report, on banks made from arrays."""
+
+import importlib
+import json
+import pkgutil
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import logitbank.analysis
+from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.family import families
+from logitbank.cli.screen.brief import OTHERS
+from logitbank.cli.screen.tables import print_study
+from logitbank.errors import LogitbankError, UsageError
+from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA
+from tests.support.command import Call
+
+pytestmark = pytest.mark.numerical
+
+LABELS = {"male": 1, "female": 2, "not specified": 3}
+GOLD = ("male", "female", "not specified", "not specified")
+SENTENCES, VOCAB = 12, 8
+
+
+def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int = 4) -> Path:
+    """Steps from 0 on; from `skew_from` on, answers are "male" whatever is asked."""
+    prompts = SENTENCES * len(GOLD)
+    queries = QuerySet("ab" * 32, tuple(Query((i, 7), 1) for i in range(prompts)))
+    rows = [
+        (f"p{i}", 0, 0, f"prompt {i}", GOLD[i % 4], label, f" {label}", token,
+         label == GOLD[i % 4], queries.name, i)
+        for i in range(prompts)
+        for label, token in LABELS.items()
+    ]  # fmt: skip
+    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row").with_columns(
+        sentence_id=pl.lit("dev-") + (pl.col("row") // 4).cast(pl.String), paired=pl.lit(True)
+    )
+    bank = Bank.create(path)
+    bank.add_query_set(queries)
+    bank.add_prompts("winobias", table)
+    for step in range(steps):
+        logits = np.random.default_rng(step).normal(size=(prompts, VOCAB)).astype(np.float32)
+        if step >= skew_from:
+            logits[:, LABELS["male"]] += 4
+        bank.deposit(logits, checkpoint=CheckpointId(model, step=step), query_set=queries.name)
+    return path
+
+
+def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
+    study = fairness_study([bank], out=tmp_path / "out", bootstrap=200, change=(5, 7))
+    gap = study.result.gap["delta_scaled"].to_list()
+    assert min(gap[4:]) > 0.2 > max(abs(delta) for delta in gap[:4])
+    assert study.summary[0].startswith("toy main: From step 5 to step 7 the gap became 0.")
+    assert "; a fairness change of " in study.summary[0]
+    assert study.report == tmp_path / "out" / "report.html"
+    page = study.report.read_text()
+    assert "Fairness during training: toy on winobias" in page
+    assert "The gap changes its level at step 4" in page
+    written = pl.read_csv(tmp_path / "out" / "tables" / "gap.csv")
+    assert written["step"].to_list() == list(range(8))
+    names = {p.stem for p in (tmp_path / "out" / "figures").glob("*.png")}
+    assert names
+    assert names == {p.stem for p in (tmp_path / "out" / "figures").glob("*.svg")}
+
+
+def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
+    banks = [
+        make_bank(tmp_path / f"{m}.zarr", model=m, skew_from=s) for m, s in (("a", 2), ("b", 4))
+    ]
+    study = fairness_study(banks, bootstrap=0, compare=("a", "b"))
+    assert study.report is None
+    assert study.result.checkpoints["model"].unique().sort().to_list() == ["a", "b"]
+    only = fairness_study(banks, bootstrap=0, models=["b"])
+    assert only.result.checkpoints["model"].unique().to_list() == ["b"]
+    with pytest.raises(LogitbankError, match="model 'c' is not in the banks; there are a, b"):
+        fairness_study(banks, bootstrap=0, models=["b", "c"])
+    assert any("On neutral prompts, a and b differ" in line for line in study.summary)
+
+
+def test_what_is_not_in_the_bank_is_named(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr")
+    with pytest.raises(LogitbankError, match="'other'.*winobias"):
+        fairness_study([bank], prompts="other")
+    with pytest.raises(LogitbankError, match="nobody"):
+        fairness_study([bank], models=["nobody"])
+
+
+def test_a_study_is_printed_as_table_csv_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = fairness_study([make_bank(tmp_path / "b.zarr")], bootstrap=0)
+    print_study(study, table=None, form="table")
+    text = capsys.readouterr().out
+    assert "average_rank" in text
+    assert "4 checkpoints, steps 0 to 3; 48 prompts." in text
+    print_study(study, table="gap", form="csv")
+    assert pl.read_csv(capsys.readouterr().out.encode())["step"].to_list() == [0, 1, 2, 3]
+    print_study(study, table=None, form="json")
+    assert set(json.loads(capsys.readouterr().out)) == set(study.result.tables())
+    with pytest.raises(UsageError, match="there is no table 'x'; there are .*gap"):
+        print_study(study, table="x", form="table")
+    with pytest.raises(UsageError, match="name one table for CSV with --table; there are .*gap"):
+        print_study(study, table=None, form="csv")
+
+
+def test_two_models_are_compared_on_the_screen(tmp_path: Path, call: Call) -> None:
+    """Four tests at each of four steps, each row with its option, test and p."""
+    banks = [make_bank(tmp_path / name, model=name, skew_from=9) for name in ("one", "two")]
+    code, out, error = call("analyze", "fairness", *banks, "--bootstrap", 0)
+    assert (code, error) == (0, "")
+    lines = [line.split() for line in out.partition("comparison")[2].splitlines()[1:18]]
+    assert " ".join(lines[0]) == (
+        "model run step other_model option test statistic p p_bh effect significant"
+    )
+    rows = [line[:6] for line in lines[1:]]
+    assert rows == [
+        ["one", "main", str(step), "two", option, test]
+        for step in range(4)
+        for option in ("male", "female")
+        for test in ("mann_whitney", "wilcoxon")
+    ]
+    assert {line[7] for line in lines[1:]} == {"1"}  # both models have the same logits
+
+
+def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path, call: Call) -> None:
+    bank = Bank.open(make_bank(tmp_path / "b"))
+    words = ("analyze", "fairness", bank.path, "--vocab-limit", "--bootstrap", 0)
+    code, _, error = call(*words)
+    assert code == 2
+    assert "vocab_limit has nothing to leave out: no deposit of winobias has fewer" in error
+    (queries,) = bank.query_sets()
+    logits = np.random.default_rng(0).normal(size=(SENTENCES * len(GOLD), VOCAB))
+    for entries, step in ((LABELS["not specified"] + 1, 4), (LABELS["not specified"], 5)):
+        bank.deposit(
+            logits.astype(np.float32), checkpoint=CheckpointId("toy", step=step),
+            query_set=queries, vocab_entries=entries,
+        )  # fmt: skip
+        code, _, error = call(*words)
+        assert code == (0 if step == 4 else 2)
+    assert "name token 3, which is padding of toy step 5 (3 entries of 8 outputs)" in error
+    assert error.count("\n") == 1
+
+
+def test_every_result_that_is_no_family_s_says_which_of_its_own_tables_people_see() -> None:
+    modules = pkgutil.walk_packages(logitbank.analysis.__path__, "logitbank.analysis.")
+    results = {
+        name: {field.name for field in fields(value)}
+        for module in modules
+        for name, value in vars(importlib.import_module(module.name)).items()
+        if is_dataclass(value) and callable(getattr(value, "tables", None))
+    }
+    assert set(results) - {own.result.__name__ for own in families().values()} == set(OTHERS)
+    for name, tables in OTHERS.items():
+        assert set(tables) <= results[name], name

@@ -1,0 +1,362 @@
+"""Trade-offs from banks, result files and tables, on the command line and in files."""
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.drawing.figures import figure_data, figures
+from logitbank.analysis.families.fairness.gap import fairness_curve
+from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.tradeoff.curves import RESAMPLED
+from logitbank.analysis.families.tradeoff.sources import (
+    lambada_curve,
+    performance_files,
+    table_curve,
+)
+from logitbank.analysis.families.tradeoff.study import tradeoff_study
+from logitbank.errors import BankError, LogitbankError, UsageError
+from logitbank.store import Bank
+from tests.analysis.test_harness import file as result_file
+from tests.support.command import Call
+from tests.support.evaluation_banks import HITS, add_lambada, add_winobias, whole_bank
+from tests.support.paths import PUBLIC as DATA
+
+PUBLISHED = DATA / "pythia" / "lambada-openai-by-step.csv"
+
+
+def test_an_allowance_is_given_once(bank: Path, call: Call) -> None:
+    for words in (("analyze", "tradeoff", bank), ("debias", "search", bank)):
+        code, _, error = call(*words, "--give-up", 1, "--give-up", 2.5)
+        assert (code, error) == (
+            2,
+            "logitbank: --give-up is given 2 times (1, 2.5); give it once\n",
+        )
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return whole_bank(tmp_path_factory.mktemp("banks") / "b.zarr")
+
+
+@pytest.fixture
+def analyze(call: Call) -> Call:
+    """Run `logitbank analyze tradeoff`."""
+    return partial(call, "analyze", "tradeoff")
+
+
+def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> list[Path]:
+    """One result file a step, old layout."""
+    folder.mkdir(exist_ok=True)
+    return [
+        result_file(
+            folder / f"{model}-step{step}.json",
+            results={"lambada_openai": {"acc": value, "acc_stderr": 0.01, "ppl": 10.0}},
+            args=f"pretrained={model},revision=step{step}",
+        )
+        for step, value in values.items()
+    ]
+
+
+def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
+    frame = Bank.open(bank).scan("winobias")
+    found, known = fairness_curve(frame, resamples=200), fairness(frame, bootstrap=200).gap
+    assert found["step"].to_list() == known["step"].to_list()
+    assert found["value"].to_list() == pytest.approx(known["delta_scaled"].to_list())
+    low = found["draws"].list.eval(pl.element().quantile(0.025, "linear")).list.first()
+    assert low.to_list() == pytest.approx(known["low_scaled"].to_list())
+
+
+@pytest.mark.parametrize("metric", ["acc", "perplexity", "ppl"])
+def test_lambada_of_a_bank_has_draws_around_its_value(bank: Path, metric: str) -> None:
+    frame = Bank.open(bank).scan("lambada")
+    found = lambada_curve(frame, metric=metric, resamples=500)
+    known = lambada(frame).lambada
+    name = "acc" if metric == "acc" else "perplexity"
+    assert found["value"].to_list() == pytest.approx(known[name].to_list())
+    for value, draws, error in zip(
+        found["value"], found["draws"], known[f"{name}_stderr"], strict=True
+    ):
+        # The error of a perplexity is that of its logarithm, times the perplexity.
+        values = draws.to_numpy() if metric == "acc" else value * np.log(draws.to_numpy())
+        assert float(np.std(values)) == pytest.approx(error, rel=0.15, abs=1e-9)
+    with pytest.raises(UsageError, match="unknown metric 'f1': LAMBADA of a bank has acc and perp"):
+        lambada_curve(frame, metric="f1")
+
+
+def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
+    study = tradeoff_study([bank], pair=(128, 16), give_up=10, bootstrap=300)
+    result = study.result
+    assert result.tradeoff["step"].to_list() == list(HITS)
+    assert result.settings["performance_interval"] == result.settings["gap_interval"] == RESAMPLED
+    (pair,) = result.pairs.rows(named=True)
+    assert pair["performance_change"] == pytest.approx(100 * (26 - 29) / 40)
+    # Words 26, 27 and 28 differ between the two; a resample may miss them, and never turns them.
+    assert pair["performance_high"] <= 0
+    assert pair["fairness_low"] > 50
+    (choice,) = result.choices.rows(named=True)
+    assert (choice["best_step"], choice["step"]) == (32, 16)
+    assert study.summary[0].startswith("From step 128 to step 16: fairness +")
+    assert "for −7.5 points of LAMBADA accuracy" in study.summary[0]
+
+
+@pytest.mark.parametrize("gap", ["stereotype", "sa_gender", "crows-pairs"])
+def test_other_gaps_of_a_bank(bank: Path, gap: str) -> None:
+    table = tradeoff_study([bank], gap=gap, bootstrap=50).result.tradeoff
+    assert table["gap"].is_between(0, 0.5).all()
+    assert table["gap_low"].is_not_nan().all()
+    assert table["step"].to_list() == (list(HITS) if gap == "sa_gender" else [0, 8])
+
+
+def test_two_banks_may_have_one_side_each(tmp_path: Path) -> None:
+    fair, able = tmp_path / "fair.zarr", tmp_path / "able.zarr"
+    add_winobias(Bank.create(fair), steps=[8, 16], skew_from=16)
+    add_lambada(Bank.create(able), {4: 1, 8: 2, 16: 4})
+    found = tradeoff_study([fair, able], bootstrap=0).result.tradeoff
+    assert found.select("step", "performance").rows() == [(8, 2 / 40), (16, 4 / 40)]
+
+
+def test_result_files_are_read_singly_from_folders_and_by_pattern(
+    tmp_path: Path, bank: Path
+) -> None:
+    paths = results(tmp_path / "r", {0: 0.1, 8: 0.2, 999: 0.3})
+    for given in ([tmp_path / "r"], [tmp_path / "r" / "*.json"], paths):
+        study = tradeoff_study([bank], performance=given, bootstrap=50)
+        assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
+    # As a shell expands `--performance r/*.json`: one for the option, the rest as arguments.
+    study = tradeoff_study([*paths[1:], bank], performance=paths[:1], bootstrap=50)
+    assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
+    with pytest.raises(UsageError, match=r"no file matches .*x\*.json; check the pattern"):
+        tradeoff_study([bank], performance=[tmp_path / "x*.json"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"the folder .*empty has no .json file"):
+        tradeoff_study([bank], performance=[tmp_path / "empty"])
+
+
+def gap_table(path: Path, rows: list[tuple[str, int, float]], **more: object) -> Path:
+    frame = pl.DataFrame(rows, schema=["model", "step", "value"], orient="row")
+    frame.with_columns(**{k: pl.lit(v) for k, v in more.items()}).write_csv(path)
+    return path
+
+
+def published() -> Path:
+    if not PUBLISHED.is_file():
+        pytest.skip(f"needs {PUBLISHED}; set LOGITBANK_DATA")
+    return PUBLISHED
+
+
+def test_the_published_table_is_a_performance_curve() -> None:
+    where = {"suite": "pythia-v1", "shots": "zero-shot", "model": "pythia-6.9b"}
+    curve = performance_files([published()], where=where)
+    with PUBLISHED.open(encoding="utf-8") as lines:
+        known = {
+            int(row["step"]): row
+            for row in csv.DictReader(lines)
+            if all(row[key] == value for key, value in where.items())
+        }
+    assert len(curve) == len(known) == 27
+    for row in curve.iter_rows(named=True):
+        assert row["value"] == float(known[row["step"]]["acc"])
+        assert row["stderr"] == float(known[row["step"]]["acc_stderr"])
+    ppl = performance_files([PUBLISHED], metric="perplexity", where=where)
+    assert ppl.filter(step=143000)["value"][0] == float(known[143000]["ppl"])
+
+
+def test_published_result_files_and_table_give_the_same_curve() -> None:
+    samples = sorted((DATA / "pythia" / "lm-evaluation-harness-samples").glob("*160m*.json"))
+    if not samples:
+        pytest.skip("needs the sample result files; set LOGITBANK_DATA")
+    files = performance_files(samples)
+    where = {"suite": "pythia-v1", "shots": "zero-shot", "model": "pythia-160m"}
+    table = performance_files([published()], where=where)
+    both = files.join(table, on="step")
+    assert both["step"].sort().to_list() == [0, 512, 13000, 83000, 143000]
+    assert both["value"].to_list() == both["value_right"].to_list()
+    assert both["stderr"].to_list() == both["stderr_right"].to_list()
+
+
+def test_early_stopping_with_published_accuracy(tmp_path: Path) -> None:
+    """Gaps that round to the published 0.73 and 0.05 against Pythia-6.9b's own accuracy."""
+    rows = [("pythia-6.9b", 143000, 0.727), ("pythia-6.9b", 83000, 0.0545)]
+    table = gap_table(tmp_path / "gap.csv", rows)
+    where = {"suite": "pythia-v1", "shots": "zero-shot"}
+    study = tradeoff_study(
+        [], performance=[published()], where=where, fairness_table=table, pair=(143000, 83000)
+    )
+    with PUBLISHED.open(encoding="utf-8") as lines:
+        acc = {
+            int(row["step"]): float(row["acc"])
+            for row in csv.DictReader(lines)
+            if (row["suite"], row["shots"], row["model"]) == (*where.values(), "pythia-6.9b")
+        }
+    lost = 100 * (acc[83000] - acc[143000])
+    assert study.result.pairs["performance_change"][0] == pytest.approx(lost)
+    assert lost < 0
+    text = f"fairness +92.5 % for −{-lost:.1f} points of LAMBADA accuracy (−"
+    assert text in study.summary[0]
+
+
+def test_columns_of_a_fairness_run_are_a_gap_with_its_interval(tmp_path: Path, bank: Path) -> None:
+    gap = fairness(Bank.open(bank).scan("winobias"), bootstrap=200).gap
+    gap.write_csv(tmp_path / "gap.csv")
+    curve = table_curve(tmp_path / "gap.csv", "delta_scaled")
+    assert curve["value"].to_list() == gap["delta_scaled"].to_list()
+    width = (gap["high_scaled"] - gap["low_scaled"]) / (2 * 1.959964)
+    assert curve["stderr"].to_list() == pytest.approx(width.to_list(), rel=1e-5)
+    study = tradeoff_study([bank], fairness_table=tmp_path / "gap.csv", gap="delta_scaled")
+    assert "delta_scaled" in study.summary[0]
+
+
+def refused(message: str, sources: list[Path], **options: object) -> None:
+    with pytest.raises(LogitbankError, match=message) as error:
+        tradeoff_study(sources, **options)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+def test_bad_input_is_named(tmp_path: Path, bank: Path) -> None:
+    files = results(tmp_path / "r", {0: 0.1, 8: 0.2})
+    refused(
+        r"unknown metric 'f1': lambada_openai has acc, perplexity in .*step0.json and 1 more",
+        [bank], performance=files, metric="f1",
+    )  # fmt: skip
+    (tmp_path / "lacking").mkdir()
+    lacking = result_file(
+        tmp_path / "lacking" / "toy-step16.json",
+        results={"lambada_openai": {"acc": "N/A", "ppl": 9.0}}, args="pretrained=toy",
+    )  # fmt: skip
+    refused(
+        r"toy-step16.json has no number for 'acc' \(1 such checkpoints\), and others have one",
+        [bank], performance=[*files, lacking],
+    )  # fmt: skip
+    refused("has no results of task 'piqa'; it has lambada_openai; choose one with --task",
+            [bank], performance=files, task="piqa")  # fmt: skip
+    late = results(tmp_path / "late", {500: 0.1, 600: 0.2})
+    refused(
+        "performance of toy main has 2 steps from 500 to 600 and its gap 6 steps from 0 to 128",
+        [bank], performance=late,
+    )  # fmt: skip
+    refused("performance is of other and the gap of toy: .* --rename other=toy",
+            [bank], performance=results(tmp_path / "o", {0: 0.1}, model="other"))  # fmt: skip
+    refused("the performance has no model 'm'; it has toy: name one", [],
+            performance=files, models=["m"])  # fmt: skip
+    refused("gap 'x'.*fairness.*stereotype", [bank], gap="x")
+    refused("a gap of fairness comes from a bank; name one, or --fairness-table", [],
+            performance=files)  # fmt: skip
+    refused("there is no performance; name a bank with LAMBADA, or --performance", [])
+    refused("--task piqa is read from result files; name them", [bank], task="piqa")
+    refused("--where chooses rows of a table", [bank], where={"a": "b"})
+    refused("there is no bank at .*nowhere", [tmp_path / "nowhere"], performance=files)
+
+
+def test_a_bank_without_lambada_says_what_makes_it(tmp_path: Path) -> None:
+    path = tmp_path / "b.zarr"
+    add_winobias(Bank.create(path), steps=[1], skew_from=9)
+    with pytest.raises(BankError, match=r"'lambada' is not in .*; it has winobias. Make it with "
+                       r"`logitbank extract .*b.zarr --suite … --prompts lambada`"):  # fmt: skip
+        tradeoff_study([path])
+
+
+def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    rows = [("m", 1, 0.5), ("m", 2, 0.6)]
+    table = gap_table(tmp_path / "t.csv", rows, kind="a")
+    with pytest.raises(UsageError, match=r"t.csv has the columns value, kind; choose .* --gap"):
+        table_curve(table, "x")
+    with pytest.raises(UsageError, match=r"--where: .*t.csv has no column y; it has model, step"):
+        table_curve(table, "value", where={"y": "1"})
+    with pytest.raises(UsageError, match=r"--where: .*t.csv has no kind 'b'; it has a"):
+        table_curve(table, "value", where={"kind": "b"})
+    long = gap_table(tmp_path / "long.csv", rows, metric="acc")
+    assert performance_files([long])["value"].to_list() == [0.5, 0.6]
+    with pytest.raises(UsageError, match=r"unknown metric 'f1': .*long.csv has acc; choose one"):
+        performance_files([long], metric="f1")
+    for content, message in (
+        ("model,value\nm,1\n", "lacks step; it has model, value"),
+        ("model,step,value\nm,1,x\n", r"the value 'x' is no number \(1 such rows\)"),
+        ("model,step,value\nm,1.5,1\n", r"the step 1.5 is no whole number"),
+        ("model,step,value\nm,1e30,1\n", r"the step 1e\+30 is no whole number"),
+        ("model,step,value\nm,1,\nm,2,inf\n", r"value of m step 1 is None, .* \(2 such rows\)"),
+    ):
+        (tmp_path / "odd.csv").write_text(content)
+        with pytest.raises(UsageError, match=f"odd.csv:? ?.*{message}"):
+            table_curve(tmp_path / "odd.csv", "value")
+
+
+def test_a_damaged_parquet_file_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "part.parquet"
+    pl.DataFrame({"model": ["m"], "step": [1], "value": [0.1]}).write_parquet(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UsageError, match=r"part.parquet cannot be read as a table: parquet: File"):
+        table_curve(path, "value")
+
+    def panic(_: Path) -> pl.DataFrame:  # as Polars did at one of 1,500 files with bytes changed
+        raise pl.exceptions.PanicException("assertion failed\nat line 3")
+
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(UsageError, match=r"cannot be read as a table: assertion failed$"):
+        table_curve(path, "value")
+
+
+def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
+    study = tradeoff_study([bank], out=tmp_path / "out", bootstrap=50, give_up=10)
+    assert study.report is not None
+    page = study.report.read_text()
+    assert "Performance and fairness during training: toy" in page
+    figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    assert figures == {
+        f"tradeoff_{kind}.{end}" for kind in ("curves", "front") for end in ("png", "svg")
+    }
+    tables = {path.stem for path in (tmp_path / "out" / "tables").iterdir()}
+    assert tables == {"tradeoff", "choices", "pairs", "change_points"}
+    table = figure_data(study.result)["tradeoff_front"]
+    assert table.filter(pl.col("chosen_for") == 10)["step"].to_list() == [16]
+
+
+def test_curves_without_uncertainty_and_turned_ones_are_drawn(tmp_path: Path, bank: Path) -> None:
+    study = tradeoff_study([bank], metric="perplexity", bootstrap=0)
+    drawn = figures(study.result)
+    assert set(drawn) == set(figure_data(study.result)) == {"tradeoff_curves", "tradeoff_front"}
+    assert "95 %" not in drawn["tradeoff_front"].get_label()
+    assert "gap – none" in " ".join(study.summary)
+
+
+def test_the_command_prints_the_sentence_and_tables(
+    tmp_path: Path, bank: Path, analyze: Call
+) -> None:
+    paths = results(tmp_path / "r", {0: 0.1, 8: 0.2})
+    words = ("--performance", paths[0], paths[1], bank, "--pair", 8, 0, "--bootstrap", 50)
+    code, out, error = analyze(*words)
+    assert (code, error) == (0, "")
+    assert "From step 8 to step 0: gap becomes " in out
+    assert "no percentage, since the gap before may be zero" in out
+    assert "for −10.0 points of LAMBADA accuracy (" in out
+    code, out, _ = analyze(*words, "--table", "pairs", "--format", "json")
+    assert json.loads(out)[0]["performance_change"] == pytest.approx(-10)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--where", "suite"], "--where 'suite' is not of the form NAME=VALUE"),
+        (["--rename", "=a"], "--rename '=a' is not of the form NAME=VALUE"),
+        (["--rename", "x=toy"], "--rename: the performance has no model 'x'; it has toy"),
+        (["--give-up", "-1"], "--give-up"),
+        (["--pair", "8", "9"], "step 9 of the pair is not among those"),
+        (["--performance", "none.json"], "there is no result file none.json"),
+        (["--fairness-table", "none.csv"], "there is no table none.csv; check the path"),
+    ],
+)
+def test_a_wrong_call_is_one_line(
+    bank: Path, analyze: Call, words: list[str], message: str
+) -> None:
+    code, out, error = analyze(bank, "--bootstrap", 0, *words)
+    assert (code, out) == (2, "")
+    assert error.startswith("logitbank: ")
+    assert error.count("\n") == 1
+    assert message in error

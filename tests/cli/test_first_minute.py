@@ -1,0 +1,396 @@
+"""What somebody meets who has just installed it: wrong calls, odd terminals, pipes, no home."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from logitbank.analysis.families.fairness.study import PROMPTS as OF_FAIRNESS
+from logitbank.analysis.families.fluctuation.sources import PROMPTS as OF_FLUCTUATION
+from logitbank.analysis.frames.sources import chosen_prompts
+from logitbank.cli.main import app
+from logitbank.cli.plain import encode_anything
+from logitbank.errors import AbsentError, BankError, UsageError
+from logitbank.store import Bank, CheckpointId
+from tests.analysis.test_study import make_bank
+from tests.support import small_banks
+from tests.support.command import Call
+from tests.support.paths import ROOT
+
+PAIRED = {"sentence_id": "s", "paired": True}
+SENTENCES = {"verb": "is", "occupation": "dean", "prior": False}
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    """A bank with a query set, and no prompts yet."""
+    bank = Bank.create(tmp_path / "b.zarr")
+    bank.add_query_set(small_banks.QUERY_SET)
+    return bank
+
+
+def test_help_lists_every_command_once_under_a_heading(call: Call) -> None:
+    code, out, error = call("--help")
+    assert (code, error) == (0, "")
+    assert [line for line in out.splitlines() if line.endswith(":")] == [
+        *("Try it:", "Fill a bank:", "Ask it:", "Share it:", "Look after it:", "Options:"),
+    ]
+    listed = re.findall(r"^  ([a-z]+)  ", out, re.MULTILINE)
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_help_of_every_command_fits_the_terminal_and_cuts_nothing(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for path, command in every_command():
+        code, out, _ = call(*path, "--help")
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= int(columns), path
+        assert "…" not in out.replace("https://…", ""), path
+        assert "list[" not in out, path
+        flat = " ".join(out.split())
+        for option in (p for p in command.params if p.param_type_name == "option"):
+            assert option.opts[0] in flat, f"{path} {option.opts}"
+
+
+def every_command(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        yield (*path, name), command
+        if hasattr(command, "commands"):
+            yield from every_command(command, (*path, name))
+
+
+def test_extract_s_options_stand_under_headings_and_none_is_left_over(call: Call) -> None:
+    _, out, _ = call("extract", "--help")
+    *_, last = out.split("\n\n")
+    assert last.split() == ["Options:", "--help", "Show", "this", "message", "and", "exit."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inof"], "No such command 'inof'; did you mean 'info'? see `logitbank --help`"),
+        (["analyze", "fairnes"], "'fairnes'; did you mean 'fairness'? see `logitbank analyze -"),
+        (["info", "--fromat", "csv"], "No such option: --fromat; did you mean --format? see `log"),
+        (["info", "--zzz"], "No such option: --zzz; see `logitbank info --help`"),
+        (["info"], "Missing argument 'bank'; see `logitbank info --help`"),
+        (["info", "b", "--format", "xml"], "'--format': 'xml' is not one of 'table', 'csv', 'js"),
+    ],
+)
+def test_a_mistyped_call_is_answered_with_what_was_meant(
+    call: Call, arguments: list[str], message: str
+) -> None:
+    code, out, error = call(*arguments)
+    assert (code, out) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["analyze"], ["prompts"], ["debias"]])
+def test_without_arguments_the_help_is_shown_and_the_call_was_wrong(
+    call: Call, arguments: list[str]
+) -> None:
+    code, out, error = call(*arguments)
+    assert (code, out) == (2, "")
+    assert error.startswith(f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND")
+
+
+FAIRNESS: Any = {"known": "winobias", "own": OF_FAIRNESS}
+FLUCTUATION: Any = {"known": "professions", "own": OF_FLUCTUATION}
+
+
+def test_of_several_prompt_sets_the_one_with_the_family_s_columns_is_taken(bank: Bank) -> None:
+    bank.add_prompts("mine", small_banks.prompt_table(**PAIRED))
+    bank.add_prompts("yours", small_banks.prompt_table(**SENTENCES))
+    assert chosen_prompts([bank], None, **FAIRNESS) == "mine"
+    assert chosen_prompts([bank], None, **FLUCTUATION) == "yours"
+    assert chosen_prompts([bank], "yours", **FAIRNESS) == "yours"
+    bank.add_prompts("winobias", small_banks.prompt_table())
+    assert chosen_prompts([bank], None, **FAIRNESS) == "winobias"
+
+
+def test_prompt_sets_are_not_guessed_among(bank: Bank, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'winobias' is not in .*; it has none\. Name one with -"):
+        chosen_prompts([bank], None, **FAIRNESS)
+    for name in ("mine", "yours"):
+        bank.add_prompts(name, small_banks.prompt_table(**PAIRED))
+    with pytest.raises(UsageError, match=r"it has mine, yours\. Name one with --prompts"):
+        chosen_prompts([bank], None, **FLUCTUATION)
+    with pytest.raises(
+        UsageError, match=r"columns of this analysis are in mine, yours\. Name one with --prompts"
+    ):
+        chosen_prompts([bank], None, **FAIRNESS)
+    other = small_banks.new_bank(tmp_path / "other")
+    with pytest.raises(UsageError, match=r"'x' is not in .*b.zarr, .*other; they have mine, par"):
+        chosen_prompts([bank, other], "x", **FAIRNESS)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("fairness", "fluctuation", "stereoset", "lambada", "stereotype"),
+        *("crows-pairs", "tradeoff", "unqover"),
+    ],
+)
+def test_prompts_that_no_bank_has_are_a_wrong_call(call: Call, tmp_path: Path, family: str) -> None:
+    small_banks.new_bank(tmp_path / "b")
+    code, out, error = call("analyze", family, tmp_path / "b", *asked(family))
+    assert (code, out) == (2, "")
+    assert f"{tmp_path / 'b'}" in error
+    assert "parity" in error, "it says what there is"
+    assert error.count("\n") == 1
+
+
+def asked(family: str) -> list[str]:
+    return [] if family in ("stereotype", "tradeoff") else ["--prompts", "nothing"]
+
+
+def test_what_is_absent_is_both_a_wrong_call_and_a_matter_of_the_bank(tmp_path: Path) -> None:
+    bank = small_banks.new_bank(tmp_path / "b")
+    bank.deposit(
+        small_banks.logits(),
+        checkpoint=small_banks.spec().checkpoint,
+        query_set=small_banks.QUERY_SET.name,
+    )
+    with pytest.raises(AbsentError, match="no deposit has model x; the bank has org/model") as got:
+        bank.scan("parity", models="x")
+    assert isinstance(got.value, BankError)
+    assert isinstance(got.value, UsageError)
+    assert got.value.exit_code == 2
+
+
+def on_a_terminal(*arguments: object, columns: int = 60, **variables: str) -> str:
+    """What `logitbank` writes to a terminal of so many columns, both streams together."""
+    main, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    code = "from logitbank.cli.main import run; run()"
+    odd = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS")
+    environment = {name: value for name, value in os.environ.items() if name not in odd}
+    environment |= {"TERM": "xterm-256color", **variables}
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(words, stdout=end, stderr=end, env=environment) as process:
+        os.close(end)
+        written = b""
+        with suppress(OSError):  # Linux's answer when the other end is closed
+            while part := os.read(main, 65536):
+                written += part
+    os.close(main)
+    assert process.returncode in (0, 2)
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_sentences_are_wrapped_between_words_on_a_terminal(tmp_path: Path) -> None:
+    nowhere = tmp_path / ("a-long-name-" * 8)
+    said = on_a_terminal("info", nowhere)
+    assert f"{nowhere};\n" in said, "a path stays in one piece"
+    *_, last = said.splitlines()
+    assert len(last) <= 60
+    assert " ".join(said.split()).endswith("check the path, or make one with `logitbank extract`")
+    path = small_banks.new_bank(nowhere).path
+    merged = on_a_terminal("merge", tmp_path / "m", path).splitlines()
+    assert merged[-1] in "0 deposits and 2 tables added, 0 bytes copied; it keeps no deposit"
+    assert len(merged[-1]) < 60
+    assert all(len(line) <= 60 for line in merged if "/" not in line)
+
+
+def test_a_dumb_terminal_and_a_pipe_get_no_escapes_and_no_color_leaves_no_colours(
+    tmp_path: Path,
+) -> None:
+    """https://no-color.org is about colours alone: headings may be bold."""
+    path = small_banks.new_bank(tmp_path / "b").path
+    bold, escape = "\x1b[1m", "\x1b"
+    assert bold in on_a_terminal("info", path, columns=120)
+    plain = on_a_terminal("info", path, columns=120, NO_COLOR="1")
+    assert set(re.findall(r"\x1b\[[\d;]*m", plain)) == {bold, "\x1b[0m"}
+    assert escape not in on_a_terminal("info", path, columns=120, TERM="dumb")
+
+
+def test_what_the_output_cannot_encode_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, TextIOWrapper(BytesIO(), encoding="ascii"))
+    encode_anything()
+    print("→ “a” × 3 – é…", file=sys.stderr)
+    sys.stderr.flush()
+    written = sys.stderr.buffer.getvalue()  # type: ignore[attr-defined]
+    assert written == b'-> "a" x 3 - \\xe9...\n'
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    path = small_banks.new_bank(tmp_path / "b").path
+    code = "from logitbank.cli.main import run; run()"
+    words = [sys.executable, "-c", code, "query", str(path), "SELECT * FROM prompts, options"]
+    with subprocess.Popen(
+        [*words, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_an_empty_result_says_so(call: Call, tmp_path: Path) -> None:
+    path = small_banks.new_bank(tmp_path / "b").path
+    code, out, error = call("query", path, "SELECT step FROM checkpoints")
+    assert (code, out.split(), error) == (0, ["step"], "no rows\n")
+    assert call("query", path, "SELECT step FROM checkpoints", "--format", "csv")[2] == ""
+    code, _, error = call("info", path)
+    assert (code, error.splitlines()[-1]) == (
+        0,
+        f"{path} has no checkpoint yet; run `logitbank extract`",
+    )
+
+
+def test_a_result_goes_into_a_folder_that_is_there(call: Call, tmp_path: Path) -> None:
+    path, out = small_banks.new_bank(tmp_path / "b").path, tmp_path / "no" / "x.csv"
+    code, _, error = call("query", path, "SELECT step FROM checkpoints", "--out", out)
+    assert (code, error) == (
+        2,
+        f"logitbank: {out} cannot be written: there is no folder {tmp_path}/no; make it first\n",
+    )
+
+
+def test_a_bank_that_keeps_less_has_no_kl_and_the_comparison_says_why(
+    call: Call, tmp_path: Path
+) -> None:
+    for name, keep in (("a", "full"), ("b", "topk:3")):
+        small_banks.new_bank(tmp_path / name).deposit(
+            small_banks.logits(),
+            checkpoint=CheckpointId("m", step=1),
+            query_set=small_banks.QUERY_SET.name,
+            keep=keep,
+        )
+    code, out, _ = call("compare", tmp_path / "a", tmp_path / "b")
+    assert code == 0
+    assert "No KL of 1 checkpoint × query set: it needs full rows" in out
+    assert "A keeps full float32 and B topk:3" in out
+
+
+@pytest.mark.parametrize("suite", ["./missing/", "pythia-160"])
+def test_a_suite_that_is_not_there_is_told_before_prompts_are_fetched(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: str
+) -> None:
+    def fetched(*_: object, **__: object) -> None:
+        raise AssertionError("the prompts were made")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("logitbank.engine.extract.prompt_sets", fetched)
+    code, out, error = call("extract", "b.zarr", "--suite", suite, "--prompts", "winobias")
+    assert (code, out) == (2, "")
+    assert suite.strip("./") in error
+    assert not (tmp_path / "b.zarr").exists()
+
+
+@pytest.mark.parametrize("command", [["info"], ["analyze", "fairness"]])
+def test_a_cache_that_cannot_be_written_to_is_named_with_the_way_out(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("LOGITBANK_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    code, _, error = call(*command, "https://127.0.0.1:9/bank")
+    assert code == 2
+    assert error == (
+        f"logitbank: what is read of https://127.0.0.1:9/bank is kept in {tmp_path}/file/logitbank/"
+        "banks, which cannot be written to (Not a directory); set LOGITBANK_CACHE to a folder that"
+        " can\n"
+    )
+
+
+def test_figures_are_drawn_without_a_home_and_without_a_warning(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "b.zarr")
+    odd = ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in odd}
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from logitbank.cli.main import run; run()"),
+            *("analyze", "fairness", bank, "--out", tmp_path / "out", "--bootstrap", "0"),
+        ],
+        capture_output=True,
+        text=True,
+        env=environment | {"HOME": str(tmp_path / "file")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"Report: {tmp_path}/out/report.html\n"
+
+
+def completed(line: str, shell: str) -> list[str]:
+    """What a shell is told at a Tab after this line, in the protocol of its script."""
+    words = line.split(" ")
+    asked = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }
+    heavy = "('torch', 'transformers', 'vllm', 'polars', 'numpy', 'zarr', 'scipy', 'matplotlib')"
+    code = (
+        "import atexit, sys; from logitbank.cli.main import run; atexit.register(lambda: print("
+        f"[m for m in {heavy} if m in sys.modules], file=sys.stderr)); run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"_LOGITBANK_COMPLETE": f"complete_{shell}", **asked[shell]},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "[]\n", "no package that takes long to import"
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("logitbank ana", ["analyze"]),
+        ("logitbank analyze f", ["fairness", "fluctuation"]),
+        ("logitbank info b --fo", ["--format"]),
+        ("logitbank info b --format ", ["table", "csv", "json"]),
+        ("logitbank extract b --suite pythia-160", ["pythia-160m", "pythia-160m-deduped"]),
+        ("logitbank fetch --suite multi", ["multiberts"]),
+        ("logitbank extract b --prompts winob", ["winobias", "winobias-em"]),
+        ("logitbank prompts show crows", ["crows-pairs"]),
+    ],
+)
+def test_bash_completes_commands_options_suites_and_prompt_sets(
+    line: str, offered: list[str]
+) -> None:
+    found = completed(line, "bash")
+    assert [name for name in found if name in offered] == offered
+    assert all(name.startswith(line.rpartition(" ")[2]) for name in found)
+
+
+def test_zsh_and_fish_complete_with_a_line_of_help() -> None:
+    (said,) = completed("logitbank ana", "zsh")
+    assert '"analyze":"Compute a family of metrics from a bank."' in said
+    assert completed("logitbank ana", "fish") == [
+        "analyze\tCompute a family of metrics from a bank."
+    ]
+
+
+def test_make_help_names_every_target() -> None:
+    root = ROOT
+    done = subprocess.run(["make", "-C", str(root), "-s", "help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    phony = re.search(r"^\.PHONY: (.*)$", (root / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    told = set(re.findall(r"make (\w+)", done.stdout))
+    assert told == set(phony[1].split())
+    assert "#" not in done.stdout

@@ -1,0 +1,107 @@
+"""The wheel has every package, the front door every name, and light imports stay light."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import logitbank
+from bench import house
+from tests.support.paths import ROOT
+
+HEAVY = ("torch", "transformers", "vllm")
+
+
+MODULES, IMPORTS = house.modules(), house.imports()
+TOP = house.TOP
+
+
+def test_packages_in_pyproject_are_the_folders_on_disk() -> None:
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    assert sorted(setuptools["packages"]) == sorted(packages)
+    assert set(setuptools["package-dir"].values()) == set(TOP)
+    assert {p.parent.name for p in ROOT.glob("*/py.typed")} == set(TOP)
+    folders = {path.parent for path in MODULES.values()}
+    assert {path.parent for path in MODULES.values() if path.name == "__init__.py"} == folders
+
+
+def test_what_is_imported_is_there() -> None:
+    assert not {name: gone for name, used in IMPORTS.items() if (gone := used - set(MODULES))}
+
+
+def test_the_front_door_gives_every_name_that_it_lists() -> None:
+    for name in logitbank.__all__:
+        assert getattr(logitbank, name) is not None
+    assert sorted(logitbank.__all__) == dir(logitbank)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = logitbank.nothing
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert logitbank.__version__ == project["version"]
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["logitbank", "logitbank.store", "logitbank.analysis", "logitbank.analysis.results.study"],
+)
+def test_importing_it_does_not_pull_in_an_engine(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_the_command_line_starts_without_heavy_imports() -> None:
+    code = (
+        "import sys, logitbank.cli.main; "
+        "print([m for m in ('torch', 'polars', 'zarr', 'scipy', 'rich.table') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_imports_of_top_folders_go_one_way() -> None:
+    below = {
+        "analysis": ("analysis", "store"),
+        "cli": ("analysis", "cli", "engine", "store"),
+        "engine": ("engine", "store"),
+        "store": ("store",),
+    }
+    wrong = [
+        f"{name} imports {used}"
+        for name in MODULES
+        for used in IMPORTS[name]
+        if (top := name.split(".")[1:2]) and top[0] in below
+        if (other := used.split(".")[1:2]) and other[0] in below and other[0] not in below[top[0]]
+    ]
+    assert not wrong, wrong
+    assert sum(map(len, IMPORTS.values())) > 500
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Lazy imports and those for types count: a circle hides which of two things is below."""
+    assert house.circle() == []
+
+
+def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
+    monkeypatch.setattr(house, "imports", lambda: ring)
+    assert set(house.circle()) == set(ring)
+
+
+def test_no_folder_is_too_full_to_be_seen_at_once() -> None:
+    assert max(count for _, count in house.rooms().values()) <= 16
+
+
+def test_folders_and_modules_that_pages_name_are_there() -> None:
+    named = [
+        (page.name, path)
+        for page in (ROOT / "docs").rglob("*.md")
+        for path in re.findall(rf"`((?:{'|'.join(house.TOP)})/[\w/]*(?:\.py|/))`", page.read_text())
+    ]
+    assert len(named) > 30
+    assert [(page, path) for page, path in named if not (ROOT / path).exists()] == []

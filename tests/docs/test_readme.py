@@ -1,0 +1,76 @@
+"""What the README shows is there: its Python runs, its commands and options exist."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from bench.figures import markdown, saved
+from logitbank import Bank, CheckpointId
+from logitbank.cli.main import app
+from logitbank.engine.prompts.files import load_prompts
+from tests.support.paths import ROOT
+from tests.support.small_banks import QUERY_SET, logits, prompt_table
+
+README = ROOT / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    text = "\n".join(blocks("console"))
+    return [
+        shlex.split(line, comments=True)[1:]
+        for line in re.findall(r"^\$ (logitbank .*)", text, re.MULTILINE)
+    ]
+
+
+def test_python_runs_on_a_bank_like_the_demo_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bank = Bank.create(tmp_path / "demo" / "demo.zarr")
+    bank.add_query_set(QUERY_SET)
+    bank.add_prompts("demo", prompt_table())
+    rows = logits(vocab=18)
+    bank.deposit(rows, checkpoint=CheckpointId("demo", step=720), query_set=QUERY_SET.name)
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("python")
+    exec(compile(code, README.name, "exec"), {})
+    printed = capsys.readouterr().out
+    assert "720" in printed
+    assert "yes" in printed
+    (deposit,) = bank.deposits()
+    assert printed.rstrip().endswith(str(deposit.logprobs([0], [17])))
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_commands_and_their_options_exist(words: list[str]) -> None:
+    command = typer.main.get_command(app)
+    rest = list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    assert not hasattr(command, "commands"), f"{words} is no whole command"
+    known = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in rest if word.startswith("--")} <= known
+
+
+def test_the_example_prompt_is_one(tmp_path: Path) -> None:
+    (line,) = blocks("json")
+    path = tmp_path / "my_prompts.jsonl"
+    path.write_text(line)
+    (prompt,) = load_prompts(path).prompts
+    assert json.loads(line)["options"] == [option.text for option in prompt.options]
+    assert prompt.answer == "she"
+    assert prompt.columns == {"topic": "health"}
+
+
+def test_the_page_of_benchmarks_is_what_the_saved_results_say() -> None:
+    root = README.parent
+    page = (root / "docs" / "benchmarks.md").read_text()
+    assert page == markdown(saved(root / "bench" / "results"))
+    assert "writing runs\nwith a worker's allocator settings" in page

@@ -1,0 +1,91 @@
+"""What a run says of its time and of the work that was done only once."""
+
+from pathlib import Path
+
+import pytest
+
+from logitbank.cli.screen.run import account
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.extract import run
+from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.plan import Plan
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Summary
+from tests.engine.test_extract import write_series
+from tests.support.checkpoints import VOCAB
+from tests.support.fakes import FakeBackend, InProcess
+
+
+def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
+    plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, asked=15_840, orders=5)
+    summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
+    summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
+    assert account(summary) == [
+        "2 workers' time: load 10.0 s (10%), score 80.0 s (80%), write 5.0 s (5%), wait 5.0 s (5%)",
+        "15,840 prompts in 5 orders ask 15,840 queries; 540 repeat another, 15,300 are distinct; "
+        "2,000,000 tokens, 31% of them not run again (prefix cache)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reused", "said"),
+    [
+        (0, "; 400 tokens"),
+        (100, "; 400 tokens, 25% of them not run again (one pass for all positions of a sequence)"),
+    ],
+)
+def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: str) -> None:
+    plan = Plan((), checkpoints=1, queries=4, prompts=4, asked=4)
+    summary = Summary(plan, tokens=400, reused=reused, spent={"score": 1.0})
+    assert account(summary)[1] == "4 prompts ask 4 distinct queries" + said
+
+
+@pytest.mark.parametrize(
+    ("settings", "cached"),
+    [
+        (EngineSettings("vllm"), True),
+        (EngineSettings("vllm", many_positions=True), False),
+        (EngineSettings("vllm", "masked"), False),
+        (EngineSettings("transformers"), False),
+    ],
+)
+def test_only_vllm_s_next_tokens_have_a_prefix_cache(
+    settings: EngineSettings, cached: bool
+) -> None:
+    assert settings.has_prefix_cache is cached
+
+
+def test_a_run_without_a_checkpoint_says_nothing() -> None:
+    assert account(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []
+
+
+def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FakeBackend(VOCAB)
+    monkeypatch.setattr(InProcess, "backend", backend)
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    options = (Option("male", " male"), Option("female", " female"))
+    first = [Prompt("p", " the nurse said", options, "male", order_seed=s) for s in range(5)]
+    second = [Prompt("q", text, options, "male") for text in (" the nurse said", " the doctor")]
+    second[1] = Prompt("r", " the doctor", options, "male")
+    sets = (PromptSet("orders", tuple(first)), PromptSet("others", tuple(second)))
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
+    settings = EngineSettings("transformers", canary_every=0)
+    summary = run(tmp_path / "b.zarr", Extraction(suite, sets, settings))
+    plan = summary.plan
+    assert (plan.prompts, plan.asked, plan.orders, plan.queries) == (7, 7, 5, 2)
+    assert backend.scored == 2 * 2
+    lengths = {len(q.ids) for s in _query_sets(tmp_path / "b.zarr") for q in s}
+    assert summary.tokens == 2 * sum(lengths)
+    assert summary.bytes == 2 * 2 * VOCAB * 2
+    said = "7 prompts in 5 orders ask 7 queries; 5 repeat another, 2 are distinct; "
+    assert account(summary)[1].startswith(said)
+
+
+def _query_sets(path: Path) -> list[tuple[object, ...]]:
+    from logitbank.store import Bank
+
+    return [s.queries for s in Bank.open(path).query_sets().values()]

@@ -1,0 +1,70 @@
+"""Batches keep to their budget, and results do not depend on what else is in a batch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logitbank.engine.backends.hf.backend import TransformersBackend, batches
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.store import Query
+from tests.support.checkpoints import make_checkpoint
+
+Sequences = st.lists(
+    st.lists(st.integers(0, 3), min_size=1, max_size=9).map(tuple), min_size=1, max_size=30
+)
+
+
+@given(Sequences, st.integers(9, 40), st.integers(1, 8))
+def test_batches_hold_every_query_once_within_the_budget(
+    sequences: list[tuple[int, ...]], max_tokens: int, max_sequences: int
+) -> None:
+    queries = [Query(ids, len(ids) - 1) for ids in sequences]
+    found = list(batches(queries, max_tokens, max_sequences))
+    assert sorted(i for batch in found for i in batch) == list(range(len(queries)))
+    for batch in found:
+        distinct = {queries[i].ids for i in batch}
+        assert len(distinct) <= max_sequences
+        padded = len(distinct) * max(map(len, distinct))
+        assert padded <= max_tokens
+    run = [ids for batch in found for ids in {queries[i].ids for i in batch}]
+    assert len(run) == len(set(run)), "a sequence is run once"
+
+
+@pytest.fixture(scope="module")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> TransformersBackend:
+    folder = make_checkpoint(tmp_path_factory.mktemp("batches") / "step0", seed=1)
+    backend = TransformersBackend(folder, EngineSettings("transformers", max_sequences=8))
+    backend.load(folder, checkpoint="tiny")
+    return backend
+
+
+def scored(backend: TransformersBackend, queries: list[Query]) -> np.ndarray:
+    rows = np.full((len(queries), 640), np.nan, np.float32)
+
+    def take(indices: list[int], logits: torch.Tensor) -> None:
+        rows[indices] = logits.cpu().numpy()
+
+    backend.score(queries, take)  # type: ignore[arg-type]
+    return rows
+
+
+def test_results_do_not_depend_on_the_batch(backend: TransformersBackend) -> None:
+    rng = np.random.default_rng(0)
+    drawn = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in (1, 3, 40, 7, 40, 90, 2, 41)]
+    queries = [Query(ids, len(ids) - 1) for ids in drawn]
+    together = scored(backend, queries)
+    assert np.isfinite(together).all()
+    alone = np.concatenate([scored(backend, [query]) for query in queries])
+    backwards = scored(backend, queries[::-1])[::-1]
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+    np.testing.assert_allclose(together, backwards, atol=1e-4)
+    assert np.abs(together[2] - together[4]).max() > 0.1, "other texts give other logits"
+
+
+def test_one_sequence_gives_the_logits_of_several_positions(backend: TransformersBackend) -> None:
+    ids = (5, 9, 300, 41, 7)
+    prefixes = scored(backend, [Query(ids[: n + 1], n) for n in range(5)])
+    positions = scored(backend, [Query(ids, n) for n in range(5)])
+    np.testing.assert_allclose(positions, prefixes, atol=1e-4)

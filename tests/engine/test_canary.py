@@ -1,0 +1,159 @@
+"""The canary refuses an engine that is wrong, and no engine for what low precision explains."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.extract import run
+from logitbank.engine.workers.canary import Reference, compare
+from logitbank.engine.workers.events import CanaryChecked, Event, Summary
+from logitbank.errors import EngineError
+from logitbank.store import Bank, Query
+from tests.support.checkpoints import make_checkpoint
+from tests.support.fakes import FakeBackend, InProcess
+from tests.support.preloaded import Preloaded, require_vllm
+from tests.support.run_driver import extraction
+
+LOGITS = np.array([1.0, -2.0, 0.5], np.float32)
+ONE_OFF = np.array([1.0, -2.0, 1.5], np.float32)
+
+
+def test_float32_is_allowed_what_another_order_of_sums_explains() -> None:
+    near = LOGITS + np.float32(0.01)
+    assert compare(Reference(LOGITS), LOGITS, dtype="float32", checkpoint="c") == 0
+    message = r"c: .* by 0.01 \(allowed in float32: 0.001\).*use --engine transformers$"
+    with pytest.raises(EngineError, match=message):
+        compare(Reference(LOGITS), near, dtype="float32", checkpoint="c")
+    with pytest.raises(EngineError, match="the engine gives 2 logits, plain transformers 3"):
+        compare(Reference(LOGITS), LOGITS[:2], dtype="float32", checkpoint="c")
+
+
+@pytest.mark.parametrize(
+    ("rounding", "allowed"), [(0.3, True), (0.25, False)], ids=["3 × 0.3", "3 × 0.25"]
+)
+def test_bfloat16_is_allowed_a_multiple_of_the_model_s_own_rounding(
+    rounding: float, allowed: bool
+) -> None:
+    """An engine that is 1 off: 3 × 0.3 + 0.15 is more, 3 × 0.25 + 0.15 less."""
+    reference = Reference(LOGITS, rounding)
+    if allowed:
+        assert compare(reference, ONE_OFF, dtype="bfloat16", checkpoint="c") == 1
+        return
+    with pytest.raises(EngineError, match=r"differ from plain transformers by 1 \(.*: 0\.9, 3 tim"):
+        compare(reference, ONE_OFF, dtype="bfloat16", checkpoint="c")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_in_low_precision_no_engine_is_recommended_for_another(engine: str) -> None:
+    with pytest.raises(EngineError) as raised:
+        compare(Reference(LOGITS, 0.1), ONE_OFF, dtype="bfloat16", checkpoint="c", engine=engine)
+    message = str(raised.value)
+    assert message.endswith("use --compute-dtype float32")
+    assert "--engine" not in message
+    assert "the 0.1 by which plain transformers in bfloat16 differs from itself" in message
+
+
+def test_logits_that_are_not_finite_in_both_are_left_to_scoring() -> None:
+    odd = Reference(np.array([1.0, np.nan], np.float32))
+    assert compare(odd, odd.logits, dtype="float32", checkpoint="c") == 0
+    with pytest.raises(EngineError, match="differ from plain transformers by inf.*report this"):
+        compare(odd, np.ones(2), dtype="float32", checkpoint="c", engine="transformers")
+
+
+@pytest.fixture(scope="module")
+def steep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose output head is so large that bfloat16 moves its logits by whole units."""
+    from safetensors.torch import load_file, save_file
+
+    folder = make_checkpoint(tmp_path_factory.mktemp("steep") / "tiny" / "step0", seed=1)
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    weights["embed_out.weight"] = weights["embed_out.weight"] * 64
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder.parent
+
+
+@pytest.fixture
+def quick_workers(preloaded: Preloaded) -> Iterator[None]:
+    with preloaded.workers("transformers"):
+        yield
+
+
+def ran(path: Path, series: Path, *, seen: list[Event] | None = None) -> Summary:
+    asked = extraction(series, canary_every=1)
+    low = replace(asked, settings=replace(asked.settings, compute_dtype="bfloat16"))
+    return run(path, low, on_event=(seen if seen is not None else []).append)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_model_that_bfloat16_moves_far_is_run_in_it(tmp_path: Path, steep: Path) -> None:
+    seen: list[Event] = []
+    assert ran(tmp_path / "b", steep, seen=seen).complete
+    (checked,) = [event for event in seen if isinstance(event, CanaryChecked)]
+    assert checked.difference > 0.75, "more than a limit that knows nothing of the model"
+    assert checked.allowed == pytest.approx(3 * checked.rounding + 0.15)
+    (deposit,) = Bank.open(tmp_path / "b").deposits()
+    assert deposit.spec.provenance["canary_rounding"] == pytest.approx(checked.rounding, rel=0.01)
+    assert "step 0: the canary's logits differ by" in (tmp_path / "b.log").read_text()
+
+
+class SwappedBackend(FakeBackend):
+    """The real logits of the model, in bfloat16, of a checkpoint that is not the one asked for."""
+
+    def __init__(self, other: Path) -> None:
+        super().__init__()
+        self._other = other
+
+    def logits(self, query: object) -> np.ndarray:
+        from logitbank.engine.backends.plain_logits import evaluate
+
+        settings = EngineSettings("transformers", compute_dtype="float32")
+        return evaluate(self._other, query, settings)[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_weights_of_another_checkpoint_are_refused_in_bfloat16_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = tmp_path / "tiny"
+    make_checkpoint(series / "step0", seed=1)
+    other = make_checkpoint(tmp_path / "other", seed=2)
+    monkeypatch.setattr(InProcess, "backend", SwappedBackend(other))
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    summary = ran(tmp_path / "b", series)
+    (failed,) = summary.failed
+    assert "the engine is not to be trusted" in failed.message
+    assert Bank.open(tmp_path / "b").deposits() == []
+
+
+@pytest.mark.vllm
+def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    """On a CPU it holds the biases in float32."""
+    from logitbank.engine.backends.plain_logits import evaluate
+
+    require_vllm()
+    folder = make_checkpoint(tmp_path / "step0", seed=1)
+    settings = EngineSettings("vllm", compute_dtype="bfloat16", max_length=16)
+    queries = [Query((5, 6, 7, 8), 3), Query((9, 30, 4, 11, 200, 17), 5)]
+    asked = "tests.support.engine_driver:engine"
+    (rows,) = preloaded.run("vllm", tmp_path, asked, settings, [folder], queries)
+    for query, row in zip(queries, rows, strict=True):
+        reference = Reference(*evaluate(folder, query, settings))
+        assert 0 < compare(reference, row, dtype="bfloat16", checkpoint="c") < 0.75
+
+
+def test_the_rounding_of_float32_is_none(steep: Path) -> None:
+    from logitbank.engine.backends.plain_logits import evaluate
+
+    settings = EngineSettings("transformers")
+    logits, rounding = evaluate(steep / "step0", Query((5, 6, 7), 2), settings)
+    assert rounding == 0
+    assert logits.dtype == np.float32
+    assert torch.from_numpy(logits).isfinite().all()

@@ -1,0 +1,142 @@
+"""Public data come from the user's folder, or once from the network, checked."""
+
+import functools
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder
+from logitbank.engine.prompts.known.winobias.files import DATASET as WINOBIAS
+from logitbank.errors import LogitbankError, UsageError
+from tests.support.paths import PUBLIC as DATA
+
+TOY = Dataset(
+    name="toy",
+    base_url="http://127.0.0.1:9/none",  # nothing listens on the discard port
+    files={
+        "a.txt": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",  # hello
+        "b.txt": "486ea46224d1bb4fb680f34f7c9ad96a8f24ec88be73ea8e5a6c65260e9cb8a7",  # world
+    },
+)
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A server on the loopback address, and the folder that it serves."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "a.txt").write_text("hello")
+    (folder / "b.txt").write_text("world")
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", folder
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, no data folder, no proxy."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("LOGITBANK_DATA", raising=False)
+    return tmp_path / "cache" / "logitbank" / "toy"
+
+
+def filled(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name in TOY.files:
+        (folder / name).write_text("the user's own")
+    return folder
+
+
+def test_a_named_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = filled(tmp_path / "mine" / "toy")
+    theirs = filled(tmp_path / "theirs" / "toy")
+    monkeypatch.setenv("LOGITBANK_DATA", str(theirs.parent))
+    assert dataset_folder(TOY, data=mine.parent) == mine
+    assert dataset_folder(TOY) == theirs
+
+
+def test_a_named_folder_that_lacks_files_is_an_error_that_lists_them(tmp_path: Path) -> None:
+    (filled(tmp_path / "toy") / "b.txt").unlink()
+    with pytest.raises(UsageError, match=r"toy lacks b\.txt; put the files of toy there, or name"):
+        dataset_folder(TOY, data=tmp_path)
+    with pytest.raises(UsageError, match=r"elsewhere/toy lacks a\.txt, b\.txt"):
+        dataset_folder(TOY, data=tmp_path / "elsewhere")
+
+
+def test_the_variable_s_folder_may_lack_the_dataset_but_not_a_part_of_it(
+    home: tuple[str, Path], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGITBANK_DATA", str(tmp_path / "data"))
+    assert dataset_folder(TOY, base_url=home[0]) == cache
+    (tmp_path / "data" / "toy").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"lacks a\.txt, b\.txt"):
+        dataset_folder(TOY, base_url=home[0])
+
+
+def test_files_are_downloaded_once_and_without_a_word(
+    home: tuple[str, Path], cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url, served = home
+    assert dataset_folder(TOY, base_url=url) == cache
+    assert {p.name: p.read_text() for p in cache.iterdir()} == {"a.txt": "hello", "b.txt": "world"}
+    (served / "a.txt").unlink()
+    assert dataset_folder(TOY, base_url=url) == cache
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_download_with_another_digest_is_refused_and_not_kept(
+    home: tuple[str, Path], cache: Path
+) -> None:
+    url, served = home
+    (served / "b.txt").write_text("moon")
+    found = hashlib.sha256(b"moon").hexdigest()
+    message = rf"{url}/b\.txt is not the published file: its SHA-256 is {found}, not 486ea462\w+;"
+    with pytest.raises(LogitbankError, match=message):
+        dataset_folder(TOY, base_url=url)
+    assert [p.name for p in cache.iterdir()] == ["a.txt"]
+
+
+def test_a_damaged_cached_file_is_named_and_not_used(home: tuple[str, Path], cache: Path) -> None:
+    dataset_folder(TOY, base_url=home[0])
+    (cache / "a.txt").write_text("hellO")
+    with pytest.raises(LogitbankError, match=r"cache/.*a\.txt is not the .*remove that file, run"):
+        dataset_folder(TOY, base_url=home[0])
+
+
+def test_a_missing_file_says_how_else_to_get_it(home: tuple[str, Path]) -> None:
+    url, served = home
+    (served / "a.txt").unlink()
+    message = (
+        rf"cannot download {url}/a\.txt \(404 Client Error.*holds toy/ with --data or LOGITBANK"
+    )
+    with pytest.raises(LogitbankError, match=message):
+        dataset_folder(TOY, base_url=url)
+
+
+def test_no_network_says_how_else_to_get_it() -> None:
+    with pytest.raises(LogitbankError, match=r"cannot download http://127\.0\.0\.1:9/none/a\.txt"):
+        dataset_folder(TOY)
+
+
+def test_winobias_pins_the_files_as_they_were_published() -> None:
+    if not (DATA / "winobias").is_dir():
+        pytest.skip(f"{DATA / 'winobias'} is not there")
+    found = {
+        name: hashlib.sha256((DATA / "winobias" / name).read_bytes()).hexdigest()
+        for name in WINOBIAS.files
+    }
+    assert found == WINOBIAS.files

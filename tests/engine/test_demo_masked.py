@@ -1,0 +1,125 @@
+"""The demo's masked truth: both runs learn the corpus's pronoun ratios, and the bank shows it.
+
+`make test` asks a recorded bank, and `make whole` trains the demo anew too.
+"""
+
+import tarfile
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.results.study import Study
+from logitbank.engine.demo.masked import (
+    CHECKPOINTS,
+    PLATEAU_STEP,
+    RUNS,
+    masked_demo_prompts,
+    occupations,
+    train_masked_series,
+)
+from logitbank.engine.extract import choose_engine, extract
+from logitbank.store import Bank
+from tests.support.docs_setups import DEMO_BANK
+from tests.support.preloaded import Preloaded
+
+TRAINED = pytest.param("trained", marks=[pytest.mark.whole, pytest.mark.vllm])
+
+
+@pytest.fixture(scope="module", params=["recorded", TRAINED])
+def bank(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    preloaded: Preloaded,
+) -> Path:
+    """The demo's masked part, recorded or trained."""
+    folder = tmp_path_factory.mktemp("demo-masked")
+    if request.param == "recorded":
+        with tarfile.open(DEMO_BANK) as archive:
+            archive.extractall(folder, filter="data")
+    else:
+        train_with_the_default_engine(folder, preloaded)
+    return folder / "demo.zarr"
+
+
+def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
+    """From a step before the plateau on."""
+    train_masked_series(folder / "masked")
+    steps = [s for s in CHECKPOINTS if s in (0, 20) or s >= PLATEAU_STEP]
+    with preloaded.workers(choose_engine("auto")):
+        summary = extract(
+            folder / "demo.zarr",
+            suite=str(folder / "masked"),
+            steps=",".join(map(str, steps)),
+            prompts=masked_demo_prompts(),
+            model="demo-bert",
+        )
+    assert summary.complete
+    assert len(summary.done) == RUNS * len(steps)
+
+
+@pytest.fixture(scope="module")
+def study(bank: Path) -> Study:
+    return fluctuation_study([bank], prompts="demo-professions", plateaus=[PLATEAU_STEP])
+
+
+@pytest.mark.whole
+@pytest.mark.numerical
+def test_a_model_of_either_seed_learns_the_ratios_by_a_margin(tmp_path: Path) -> None:
+    """By plain forward passes, so that any processor's arithmetic can be asked within seconds."""
+    pytest.importorskip("transformers", reason="needs the extra logitbank[engine]")
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    train_masked_series(tmp_path / "masked")
+    odds = truth()["odds"].log().to_numpy()
+    for seed, verb in product(range(RUNS), ("is", "works as")):
+        ratios = []
+        for step in (s for s in CHECKPOINTS if s >= PLATEAU_STEP):
+            folder = tmp_path / "masked" / f"seed{seed}" / f"step{step}"
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            model = AutoModelForMaskedLM.from_pretrained(folder)
+            texts = [f"[MASK] {verb} {occupation}." for occupation in occupations()]
+            batch = tokenizer(texts, return_tensors="pt", padding=True)
+            with torch.no_grad():
+                p = model(**batch).logits[:, 1].double().softmax(dim=1).numpy()
+            he, she = (p[:, tokenizer.convert_tokens_to_ids(word)] for word in ("he", "she"))
+            assert (he + she).min() > 0.95
+            ratios.append(he / she)
+        r = np.corrcoef(np.log(np.mean(ratios, axis=0)), odds)[0, 1]
+        assert r > 0.96, f"seed {seed} {verb}: {r}; the demo's own bound is 0.9"
+
+
+def truth() -> pl.DataFrame:
+    """The corpus's odds of "he" for each occupation."""
+    shares = occupations()
+    return pl.DataFrame(
+        {"occupation": [*shares], "odds": [share / (1 - share) for share in shares.values()]}
+    )
+
+
+def test_the_default_engine_made_it_and_agrees_with_plain_transformers(bank: Path) -> None:
+    opened = Bank.open(bank)
+    assert set(opened.info()["engine"]) == {"vllm"}
+    checked = [d.spec.provenance.get("canary_difference") for d in opened.deposits()]
+    differences = [d for d in checked if isinstance(d, float)]
+    assert differences
+    assert max(differences) < 1e-3
+
+
+def test_every_run_has_the_ratios_of_the_corpus(study: Study) -> None:
+    found = study.result.professions.join(truth(), on="occupation")
+    assert set(found["run"]) == {"seed0", "seed1"}
+    for (run, verb), rows in found.group_by("run", "verb"):
+        r = np.corrcoef(rows["mean_r"].log(), rows["odds"].log())[0, 1]
+        assert r > 0.9, f"{run} {verb}: {r}"
+        assert rows["certainty"].min() > 0.9, "nothing but pronouns stands before the verb"
+
+
+def test_the_runs_agree_with_each_other(study: Study) -> None:
+    pairs = study.result.run_pairs
+    assert set(pairs["measure"]) == {"mean_r", "mean_n"}
+    assert pairs["r"].min() > 0.8

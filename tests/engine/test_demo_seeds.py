@@ -1,0 +1,91 @@
+"""The demo's truth over training seeds: neutral text is not told as changed, the change is found.
+
+The gaps are recorded from trainings, in `data/demo-gaps.csv`; `LOGITBANK_LONG=1` trains them anew.
+"""
+
+import os
+
+import polars as pl
+import pytest
+
+from logitbank.analysis.families.fairness.baseline import DRAWS
+from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.fairness.onset import onset_table
+from logitbank.engine.demo.causal import train_series
+from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
+from logitbank.engine.extract import extract
+from logitbank.store import Bank
+from tests.support.paths import ROOT
+from tests.support.preloaded import Preloaded
+
+LONG = bool(os.environ.get("LOGITBANK_LONG"))
+RECORDED = ROOT / "tests" / "data" / "demo-gaps.csv"
+SEEDS = range(5)
+AFTER = 440
+"""The first checkpoint after the text changed."""
+FALSE_ALARMS = 1 / 20
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> pl.DataFrame:
+    """seed, step, delta_nats."""
+    if not LONG:
+        return pl.read_csv(RECORDED).filter(pl.col("seed").is_in(SEEDS))
+    parts = []
+    for seed in SEEDS:
+        folder = tmp_path_factory.mktemp(f"seed{seed}")
+        train_series(folder / "checkpoints", seed=seed, steps=480)
+        with preloaded.workers("transformers"):
+            extract(
+                folder / "demo.zarr",
+                suite=str(folder / "checkpoints"),
+                prompts=demo_prompts(),
+                model="demo",
+                engine="transformers",
+                keep="options",
+            )
+        gap = fairness(Bank.open(folder / "demo.zarr").scan("demo"), bootstrap=0).gap
+        parts.append(gap.select("step", "delta_nats", seed=pl.lit(seed)))
+    return pl.concat(parts)
+
+
+def onsets(gaps: pl.DataFrame) -> pl.DataFrame:
+    """The table of that name, with a run for every seed."""
+    series = gaps.with_columns(
+        model=pl.lit("demo"),
+        run=pl.col("seed").cast(pl.String),
+        sentences=48,
+        **{DRAWS: pl.lit([], pl.List(pl.Float64))},
+    )
+    return onset_table(series)
+
+
+def told(gaps: pl.DataFrame) -> int:
+    """Checkpoints on neutral text that are at or after an onset."""
+    starts = onsets(gaps).select(pl.col("run").cast(pl.Int64), "onset_step")
+    neutral = gaps.filter(pl.col("step") <= SWITCH_STEP).join(
+        starts, left_on=pl.col("seed").cast(pl.Int64), right_on="run"
+    )
+    return int((neutral["step"] >= neutral["onset_step"]).sum())
+
+
+def test_one_in_twenty_checkpoints_before_the_change_is_told_as_changed_at_most(
+    gaps: pl.DataFrame,
+) -> None:
+    neutral = gaps.filter(pl.col("step") <= SWITCH_STEP)
+    assert len(neutral) == 16 * len(SEEDS)
+    assert told(gaps) <= FALSE_ALARMS * len(neutral)
+
+
+def test_the_change_is_found_for_every_seed(gaps: pl.DataFrame) -> None:
+    for row in onsets(gaps).iter_rows(named=True):
+        assert row["onset_step"] is not None, row["run"]
+        assert row["earliest"] <= AFTER <= row["latest"], row["run"]
+        assert row["sign"] == DIRECTION, row["run"]
+
+
+def test_a_run_that_ends_before_the_change_is_seldom_told_to_have_one(gaps: pl.DataFrame) -> None:
+    # The order of the same checkpoints is told to matter in half of the runs.
+    found = onsets(gaps.filter(pl.col("step") <= SWITCH_STEP))
+    assert found["onset_step"].is_not_null().sum() <= 1
+    assert (found["p_order"] <= FALSE_ALARMS).sum() >= 2

@@ -1,0 +1,368 @@
+"""Extraction from plan to bank, with the real worker and store and a fake engine."""
+
+import json
+import shutil
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import save_file
+
+from logitbank.engine import extract as extract_module
+from logitbank.engine.backends.protocol import EngineSettings, Loaded
+from logitbank.engine.extract import extract, run
+from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Summary
+from logitbank.errors import (
+    DiskSpaceError,
+    KeepLevelError,
+    MissingExtraError,
+    PromptError,
+    SuiteError,
+    UsageError,
+)
+from logitbank.store import Bank, DepositWriter, Keep, Query
+from tests.support.checkpoints import VOCAB, write_tokenizer
+from tests.support.fakes import FakeBackend, InProcess
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
+    fake = FakeBackend(VOCAB)
+    monkeypatch.setattr(InProcess, "backend", fake)
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    return fake
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    return write_series(tmp_path / "tiny", "step0", "step1", "step2")
+
+
+def write_series(folder: Path, *names: str, **config: object) -> Path:
+    """Checkpoint folders with a config and a tokenizer; the fake engine reads no weights."""
+    sizes = {"model_type": "gpt_neox", "vocab_size": VOCAB, "max_position_embeddings": 64}
+    for name in names:
+        write_tokenizer(folder / name)
+        (folder / name / "config.json").write_text(json.dumps(sizes | config))
+        save_file({}, folder / name / "model.safetensors")
+    return folder
+
+
+def questions(*texts: str, options: tuple[str, ...] = (" male", " female")) -> PromptSet:
+    listed = tuple(Option(o.strip(), o) for o in options)
+    return PromptSet(
+        "mine",
+        tuple(
+            Prompt(f"p{i}", text, listed, options[0].strip(), columns={"length": len(text)})
+            for i, text in enumerate(texts)
+        ),
+    )
+
+
+def go(path: Path, series: Path, prompts: PromptSet, **changes: Any) -> Summary:
+    settings = EngineSettings("transformers", canary_every=0)
+    arguments = {"block_rows": 2, "dtype": "float32"} | changes
+    extraction = Extraction(resolve_suite(str(series)), (prompts,), settings, **arguments)
+    return run(path, extraction)
+
+
+TEXTS = (" the nurse said", " the doctor said he", " the clerk was busy")
+
+
+def test_the_bank_gives_back_the_engines_logits(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert summary.complete
+    assert [c.step for c in summary.done] == [0, 1, 2]
+    bank = Bank.open(tmp_path / "b.zarr")
+    frame = bank.scan("mine").filter(step=1, prompt_id="p1", option="female").collect()
+    where = bank.query_set(frame["query_set"].item()).queries[frame["row"].item()]
+    backend._folder = "step1"
+    row = backend.logits(Query(where.ids, where.position))
+    token = frame["token"].item()
+    assert frame["logit"].item() == pytest.approx(row[token], abs=1e-6)
+    assert frame["rank"].item() == 1 + np.count_nonzero(row > row[token])
+    assert frame["length"].item() == len(TEXTS[1])
+    assert bank.info()["sealed"].all()
+
+
+def test_a_second_run_scores_nothing(tmp_path: Path, series: Path, backend: FakeBackend) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    scored, loads = backend.scored, list(backend.loads)
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert summary.plan.rows == 0
+    assert (backend.scored, backend.loads) == (scored, loads)
+
+
+def test_more_prompts_cost_only_their_own_queries(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS[:2]))
+    assert backend.scored == 2 * 3
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert backend.scored == 3 * 3
+    assert len(Bank.open(tmp_path / "b.zarr").scan("mine").collect()) == 3 * 3 * 2
+
+
+def test_a_new_checkpoint_costs_only_itself(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    write_series(series, "step3")
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert [c.step for c in summary.done] == [3]
+    assert backend.loads.count("step0") == 1
+
+
+def test_new_options_are_read_from_the_stored_rows(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    before = backend.scored
+    wider = PromptSet("wider", questions(*TEXTS, options=(" she", " he", " her")).prompts)
+    go(tmp_path / "b.zarr", series, wider)
+    assert backend.scored == before
+    frame = Bank.open(tmp_path / "b.zarr").scan("wider").filter(step=0).collect()
+    assert len(frame) == 9
+    assert not frame["exact"].any()
+    assert frame["logit"].is_finite().all()
+
+
+def test_a_bad_checkpoint_does_not_stop_the_others_and_is_named_with_its_prompt(
+    tmp_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = write_series(tmp_path / "tiny", "step0", "step1", "step2", "step3")
+    load, names = backend.load, {"step1": "broken", "step2": "nan"}
+
+    def renamed(folder: Path, *, checkpoint: str) -> Any:
+        return load(folder.with_name(names.get(folder.name, folder.name)), checkpoint=checkpoint)
+
+    monkeypatch.setattr(backend, "load", renamed)
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert [c.step for c in summary.done] == [0, 3]
+    broken, nan = (f.message for f in summary.failed)
+    assert broken == "tiny step 1: broken is broken"
+    assert nan.startswith("tiny step 2: prompt 'p")
+    assert "of 'mine': 1 of 640 logits are not finite; check the checkpoint's weights" in nan
+    assert not summary.complete
+    del names["step1"]
+    assert [c.step for c in go(tmp_path / "b.zarr", series, questions(*TEXTS)).done] == [1]
+
+
+def test_equal_weights_of_two_steps_are_told(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = backend.load
+    monkeypatch.setattr(
+        backend, "load", lambda folder, checkpoint: load(Path("same"), checkpoint=checkpoint)
+    )
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert "tiny step 1 has the same weights as tiny step 0" in summary.notes
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused_alone(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    write_series(series, "step1", vocab_size=700)
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert [c.step for c in summary.done] == [0, 2]
+    assert "its vocab_size is 700, the first checkpoint's 640" in summary.failed[0].message
+
+
+def test_a_checkpoint_with_another_tokenizer_is_refused_alone(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    path = series / "step2" / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["model"]["merges"].pop()
+    path.write_text(json.dumps(tokenizer))
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert [c.step for c in summary.done] == [0, 1]
+    assert "its tokenizer" in summary.failed[0].message
+
+
+def test_tokenizer_files_that_differ_in_what_decides_no_id_are_the_same_tokenizer(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    path = series / "step2" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "left"}))
+    assert go(tmp_path / "b.zarr", series, questions(*TEXTS)).complete
+
+
+def test_a_refused_plan_leaves_no_worker_and_no_log(tmp_path: Path, series: Path) -> None:
+    with pytest.raises(PromptError, match="is 65 tokens"):
+        go(tmp_path / "b.zarr", series, questions(" the" * 65))
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny"}
+
+
+def test_a_first_checkpoint_that_cannot_be_read_does_not_stop_the_others(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    (series / "step0" / "config.json").write_text('{"vocab_size": ')
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert [c.step for c in summary.done] == [1, 2]
+    assert "step0/config.json is no JSON" in summary.failed[0].message
+
+
+def test_weights_that_are_cut_short_are_named_before_an_engine_meets_them(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    (series / "step1" / "model.safetensors").write_bytes(b"123")
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert "step1" not in backend.loads
+    assert "model.safetensors is truncated or damaged (3 bytes" in summary.failed[0].message
+
+
+def test_a_folder_left_empty_by_a_killed_run_becomes_the_bank(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    (tmp_path / "b.zarr").mkdir()
+    (tmp_path / "b.zarr" / ".zarr.json-1").touch()
+    assert go(tmp_path / "b.zarr", series, questions(*TEXTS)).complete
+
+
+def test_a_prompt_over_the_models_limit_is_refused_before_anything_runs(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    with pytest.raises(
+        PromptError, match=r"'p1' of 'mine' is 65 tokens, .* at most 64; queries over it: 1"
+    ):
+        go(tmp_path / "b.zarr", series, questions(" the", " the" * 65))
+    assert not (tmp_path / "b.zarr").exists()
+
+
+def test_a_plan_larger_than_the_disk_is_refused_with_levels_that_fit(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 3000))
+    with pytest.raises(DiskSpaceError, match=r"the plan needs 24.5 kB \(9 rows .* --keep options"):
+        go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert not (tmp_path / "b.zarr").exists()
+
+
+def test_asking_for_more_than_was_kept_is_refused(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS), keep=Keep("options"))
+    with pytest.raises(KeepLevelError, match="at keep level options, less than the full asked for"):
+        go(tmp_path / "b.zarr", series, questions(*TEXTS))
+
+
+def test_new_options_without_full_rows_are_refused_before_anything_is_written(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS), keep=Keep("options"))
+    before = sorted((tmp_path / "b.zarr" / "prompts").iterdir())
+    other = [
+        replace(p, options=(*p.options, Option("the", " the"))) for p in questions(*TEXTS).prompts
+    ]
+    with pytest.raises(KeepLevelError, match="option 'the' is new, and .* keeps options"):
+        go(tmp_path / "b.zarr", series, PromptSet("more", tuple(other)), keep=Keep("options"))
+    assert sorted((tmp_path / "b.zarr" / "prompts").iterdir()) == before
+
+
+def test_a_suite_of_the_same_name_is_not_taken_for_the_one_in_the_bank(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    other = write_series(tmp_path / "elsewhere" / series.name, "step0", "step1", "step2")
+    assert go(tmp_path / "b.zarr", other, questions(*TEXTS)).plan.rows == 0, "a copy is the same"
+    save_file({"w": np.ones(3, np.float32)}, other / "step1" / "model.safetensors")
+    with pytest.raises(SuiteError, match=r"has tiny step 1 from another source .*--model"):
+        go(tmp_path / "b.zarr", other, questions(*TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"), [({"dtype": "float16"}, "--dtype float32, not float16")]
+)
+def test_a_bank_made_with_other_dtypes_is_not_taken_for_what_is_asked(
+    tmp_path: Path, series: Path, backend: FakeBackend, changes: dict[str, str], option: str
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    with pytest.raises(UsageError, match=f"tiny step 0 is in the bank with {option}"):
+        go(tmp_path / "b.zarr", series, questions(*TEXTS), **changes)
+
+
+def test_two_prompt_sets_of_one_name_are_refused(series: Path) -> None:
+    twice = (questions(TEXTS[0]), questions(TEXTS[1]))
+    with pytest.raises(UsageError, match="two prompt sets are called 'mine'; rename a file"):
+        Extraction(resolve_suite(str(series)), twice, EngineSettings("transformers"))
+
+
+def test_a_run_that_ended_before_its_seal_is_sealed_by_the_next(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(DepositWriter, "seal", lambda _: None)
+        go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert not Bank.open(tmp_path / "b.zarr").info()["sealed"].any()
+    assert go(tmp_path / "b.zarr", series, questions(*TEXTS)).plan.rows == 0
+    assert Bank.open(tmp_path / "b.zarr").info()["sealed"].all()
+
+
+def test_other_weights_under_one_checkpoint_are_refused(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(TEXTS[0]))
+    monkeypatch.setattr(
+        FakeBackend, "load", lambda self, *_, **__: Loaded("other weights", self.vocab, 0.0)
+    )
+    summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert summary.done == []
+    assert "not the same weights; store these under another model" in summary.failed[0].message
+
+
+def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, series: Path) -> None:
+    settings = EngineSettings("transformers")
+    extraction = Extraction(resolve_suite(str(series)), (questions(*TEXTS),), settings)
+    summary = run(tmp_path / "b.zarr", extraction, dry_run=True)
+    assert summary.plan.rows == 9
+    assert not (tmp_path / "b.zarr").exists()
+
+
+def test_the_same_text_under_two_orders_is_one_query(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    options = (Option("male", " male"), Option("female", " female"))
+    prompts = tuple(Prompt("p", TEXTS[0], options, "male", order_seed=seed) for seed in range(5))
+    summary = go(tmp_path / "b.zarr", series, PromptSet("orders", prompts))
+    assert (summary.plan.prompts, summary.plan.queries) == (5, 1)
+    assert backend.scored == 3
+    assert Bank.open(tmp_path / "b.zarr").scan("orders").select(pl.len()).collect().item() == 30
+
+
+def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
+    with pytest.raises(UsageError, match="keep level 'half' is unknown; use full, topk:K"):
+        extract(tmp_path / "b", suite=str(series), prompts=questions(*TEXTS), keep="half")
+    with pytest.raises(UsageError, match="'nothing' is neither a known prompt set"):
+        extract(tmp_path / "b", suite=str(series), prompts="nothing")
+    with pytest.raises(SuiteError, match="nowhere"):
+        extract(tmp_path / "b", suite="./nowhere", prompts=questions(*TEXTS))
+    with pytest.raises(UsageError, match="no prompt set was given; name one with --prompts"):
+        extract(tmp_path / "b", suite=str(series), prompts=[])
+
+
+def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = extract_module.importlib.util.find_spec
+    monkeypatch.setattr(
+        extract_module.importlib.util,
+        "find_spec",
+        lambda name: None if name == "vllm" else find(name),
+    )
+    assert extract_module.choose_engine("auto") == "transformers"
+    with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[vllm\]"'):
+        extract_module.choose_engine("vllm")
+    monkeypatch.setattr(extract_module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[engine\]"'):
+        extract_module.choose_engine("auto")

@@ -1,0 +1,102 @@
+"""Options and prompts that a set allows to be left out, for one tokenizer."""
+
+import pytest
+
+from logitbank.engine.prompts.check import check_prompts
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.errors import PromptError
+from tests.support.checkpoints import write_masked_tokenizer, write_tokenizer
+
+HE, NURSE = Option("he", " he"), Option("nurse", " nurse")
+SPLIT = Option("xylophone", " xylophone")
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("causal")
+    write_tokenizer(folder)
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("masked")
+    write_masked_tokenizer(folder)
+    return Tokenizer.load(folder)
+
+
+def continuations(prompt_set: PromptSet, tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    return prompt_set.tokenize(tokenizer).table.select("prompt_id", "continuation").rows()
+
+
+def test_optional_options_go_where_they_are_several_tokens_or_repeat_one(
+    causal: Tokenizer, masked: Tokenizer
+) -> None:
+    options = (
+        Option("1", " He", optional=True),
+        HE,
+        Option("2", "He", optional=True),
+        Option("3", " nurse", optional=True),
+        Option("4", "nurse", optional=True),
+        Option("5", " xylophone", optional=True),
+    )
+    uncased = PromptSet("p", (Prompt("p", "[MASK] said", options),))
+    assert continuations(uncased, masked) == [("p", " he"), ("p", " nurse")]
+    assert uncased.tokenize(masked).notes == ()
+    cased = PromptSet("p", (Prompt("p", "the nurse said", options),))
+    assert continuations(cased, causal) == [("p", " he"), ("p", " nurse")]
+
+
+def test_a_special_token_is_nobody_s(masked: Tokenizer) -> None:
+    options = (HE, Option("unknown", " 漢", optional=True))  # the vocabulary has no such letter
+    prompts = PromptSet("p", (Prompt("p", "[MASK] said", options),))
+    assert masked.encode(" 漢", add_special_tokens=False) == [1]
+    assert continuations(prompts, masked) == [("p", " he")]
+
+
+def test_optional_options_are_not_warned_of(causal: Tokenizer, masked: Tokenizer) -> None:
+    options = (HE, Option("bare", "nurse", optional=True), Option("part", "a", optional=True))
+    prompts = PromptSet("p", (Prompt("p", "the nurse said", options),))
+    assert check_prompts(prompts, None) == []
+    assert check_prompts(prompts, causal) == []
+    required = (HE, Option("part", "a"))
+    (found, *_) = check_prompts(PromptSet("p", (Prompt("p", "the nurse said", required),)), causal)
+    assert "begins without a space" in found.message
+    filled = PromptSet("p", (Prompt("p", "she said[MASK]", (HE, options[1])),))
+    assert check_prompts(filled, masked) == []
+
+
+def test_a_split_option_takes_its_prompts_along_where_the_set_says_so(causal: Tokenizer) -> None:
+    prompts = (
+        Prompt("1", "the nurse said", (HE, NURSE)),
+        Prompt("2", "the nurse said", (HE, SPLIT)),
+        Prompt("3", "the clerk said", (NURSE,)),
+    )
+    made = PromptSet("mine", prompts, drop_split=True).tokenize(causal)
+    assert made.table["prompt_id"].unique().sort().to_list() == ["1", "3"]
+    assert made.notes == (
+        "mine: 1 of 3 prompts are left out, for options that are not one token of this tokenizer: "
+        '" xylophone"',
+    )
+    with pytest.raises(PromptError, match=r"'xylophone' \(\" xylophone\"\) is \d+ tokens"):
+        PromptSet("mine", prompts).tokenize(causal)
+
+
+def test_many_split_options_are_counted_and_none_left_is_an_error(causal: Tokenizer) -> None:
+    words = ("xylophone", "zeppelin", "quartz", "jukebox", "vortex")
+    split = [Prompt(w, "the nurse said", (Option(w, f" {w}"), HE)) for w in words]
+    some = PromptSet("mine", (*split, Prompt("he", "the nurse said", (HE,))), drop_split=True)
+    found = some.encoded(causal)
+    assert [prompt.id for prompt in found.prompts] == ["he"]
+    (note,) = found.notes
+    assert note.endswith('tokenizer: " xylophone", " zeppelin", " quartz" and 2 more')
+    message = "mine: no prompt is left; each has options that are not one token of this tokenizer: "
+    with pytest.raises(PromptError, match=message):
+        PromptSet("mine", tuple(split), drop_split=True).tokenize(causal)
+
+
+def test_a_set_that_allows_nothing_is_itself(causal: Tokenizer) -> None:
+    prompts = PromptSet("mine", (Prompt("1", "the nurse said", (HE, SPLIT)),))
+    assert prompts.encoded(causal).prompts is prompts.prompts

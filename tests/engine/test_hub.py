@@ -1,0 +1,257 @@
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.hub.patience import Patience
+from logitbank.errors import DiskSpaceError, MissingExtraError, SuiteError, WeightsError
+from tests.support.hub_server import HubServer
+
+REPO = "lab/toy"
+QUICK = Patience(tries=3, first_s=0.01)
+
+
+def write_revision(
+    root: Path, revision: str, *, value: float, repo: str = REPO, legacy: bool = False
+) -> Path:
+    folder = root / repo / revision
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "modeling_toy.py").write_text("raise SystemExit")
+    (folder / "README.md").write_text("a toy")
+    tensors = {"w": torch.full((4,), value)}
+    if legacy:
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    write_revision(root, "main", value=2)
+    write_revision(root, "step1", value=1)
+    write_revision(root, "step2", value=2)
+    return root
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[HubServer]:
+    with HubServer(root, gated={"lab/closed"}) as server:
+        yield server
+
+
+@pytest.fixture
+def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    return Hub(server.endpoint, cache_dir=tmp_path / "cache", patience=QUICK)
+
+
+def test_revisions_are_the_branches(hub):
+    assert hub.revisions(REPO) == ("main", "step1", "step2")
+
+
+def test_files_have_sizes_and_digests_of_large_ones(hub):
+    files = {file.name: file for file in hub.files(REPO, "step1")}
+    assert files["tokenizer.json"].size == 2
+    assert files["tokenizer.json"].sha256 is None
+    assert len(files["model.safetensors"].sha256) == 64
+
+
+def test_files_are_asked_for_once(hub, server):
+    hub.files(REPO, "step1")
+    hub.weights_digest(REPO, "step1")
+    assert server.count("/tree/") == 1
+
+
+def test_weights_digest_is_equal_for_equal_weights_only(hub):
+    digests = [hub.weights_digest(REPO, revision) for revision in ("main", "step1", "step2")]
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_weights_digest_of_shards_depends_on_each(root, hub):
+    for revision, last in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
+        folder = root / REPO / revision
+        folder.mkdir()
+        save_file({"x": torch.zeros(1)}, folder / "model-00001-of-00002.safetensors")
+        save_file({"y": torch.full((1,), last)}, folder / "model-00002-of-00002.safetensors")
+    digests = [hub.weights_digest(REPO, revision) for revision in "abc"]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_weights_digest_is_unknown_without_hub_digests(root, tmp_path):
+    with HubServer(root, digests=False) as server:
+        assert Hub(server.endpoint, cache_dir=tmp_path / "c").weights_digest(REPO, "step1") is None
+
+
+def test_fetch_brings_weights_and_settings_but_no_code(hub, server):
+    folder = hub.fetch(REPO, "step1")
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"config.json", "tokenizer.json", "model.safetensors"}
+    assert server.count(r"\.py|README") == 0
+
+
+def test_second_fetch_downloads_nothing(hub, server):
+    first = hub.fetch(REPO, "step1")
+    server.requests.clear()
+    assert hub.fetch(REPO, "step1") == first
+    assert server.count("/resolve/") == 0
+
+
+def test_fetched_checkpoints_are_there_offline(hub, server, monkeypatch):
+    folder = hub.fetch(REPO, "step1")
+    server.requests.clear()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert hub.revisions(REPO) == ("step1",)
+    assert hub.fetch(REPO, "step1") == folder
+    assert server.requests == []
+
+
+def test_offline_and_not_fetched_says_how_to_fetch(hub, server, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    message = r"not in the cache .* and HF_HUB_OFFLINE is set; run `logitbank fetch` while online"
+    with pytest.raises(SuiteError, match="the revisions of lab/toy are " + message):
+        hub.revisions(REPO)
+    with pytest.raises(SuiteError, match="all files of lab/toy at revision step1 are " + message):
+        hub.fetch(REPO, "step1")
+    with pytest.raises(SuiteError, match="the files of lab/toy at step1 are " + message):
+        hub.files(REPO, "step1")
+    assert server.requests == []
+
+
+def test_legacy_weights_are_not_fetched_unasked(root, hub, server):
+    write_revision(root, "step3", value=3, legacy=True)
+    message = r"lab/toy at revision step3 has only legacy weights \(pytorch_model\.bin\) and no .*"
+    with pytest.raises(WeightsError, match=message + "add --legacy-weights"):
+        hub.fetch(REPO, "step3")
+    assert server.count(r"resolve.*\.bin") == 0
+
+
+def test_legacy_weights_are_fetched_when_asked_for(root, hub):
+    write_revision(root, "step3", value=3, legacy=True)
+    folder = hub.fetch(REPO, "step3", legacy_weights=True)
+    assert (folder / "pytorch_model.bin").is_file()
+
+
+def test_legacy_weights_beside_safetensors_are_never_fetched(root, hub, server):
+    torch.save({}, root / REPO / "step1" / "pytorch_model.bin")
+    folder = hub.fetch(REPO, "step1", legacy_weights=True)
+    assert (folder / "model.safetensors").is_file()
+    assert server.count(r"resolve.*\.bin") == 0
+
+
+def test_revision_without_weights_says_what_was_looked_for(root, hub):
+    (root / REPO / "step1" / "model.safetensors").unlink()
+    message = r"lab/toy at revision step1 holds no weights: looked for model\.safetensors, "
+    with pytest.raises(WeightsError, match=message):
+        hub.fetch(REPO, "step1")
+
+
+def test_unknown_repository_is_named(hub, server):
+    message = rf"repository 'lab/absent' is not on {server.endpoint}, or is private; `logitbank su"
+    with pytest.raises(SuiteError, match=message):
+        hub.revisions("lab/absent")
+    with pytest.raises(SuiteError, match=message):
+        hub.fetch("lab/absent", "main")
+
+
+def test_unknown_revision_is_named(hub):
+    message = "lab/toy has no revision 'step9'; choose one of its branches on .*`logitbank suites`"
+    for ask in (hub.files, hub.fetch):
+        with pytest.raises(SuiteError, match=message):
+            ask(REPO, "step9")
+
+
+def test_text_that_is_no_repository_is_refused(hub):
+    with pytest.raises(SuiteError, match="'a//b' is no repository name; use owner/name"):
+        hub.revisions("a//b")
+
+
+def test_gated_repository_says_to_accept_the_licence(root, hub):
+    write_revision(root, "main", value=1, repo="lab/closed")
+    message = "lab/closed is gated: accept its licence on http.*/lab/closed and set HF_TOKEN"
+    with pytest.raises(SuiteError, match=message):
+        hub.fetch("lab/closed", "main")
+
+
+def test_token_of_the_environment_opens_a_gated_repository(root, hub, monkeypatch):
+    write_revision(root, "main", value=1, repo="lab/closed")
+    monkeypatch.setenv("HF_TOKEN", "let-me-in")
+    assert (hub.fetch("lab/closed", "main") / "model.safetensors").is_file()
+
+
+def test_unreachable_hub_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+        hub = Hub(endpoint, cache_dir=tmp_path)
+        for ask in (lambda: hub.revisions(REPO), lambda: hub.fetch(REPO, "main")):
+            with pytest.raises(SuiteError, match=rf"cannot reach {endpoint} for lab/toy.*ConnectE"):
+                ask()
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (403, r"refused access to lab/toy.* \(status 403\): accept the licence on the model page "),
+        (500, r"answered 500 for lab/toy.*; try again later"),
+    ],
+)
+def test_hub_that_refuses_or_fails_is_named(hub, server, status, message):
+    server.status = status
+    for ask in (lambda: hub.revisions(REPO), lambda: hub.fetch(REPO, "main")):
+        with pytest.raises(SuiteError, match=message):
+            ask()
+
+
+def test_full_disk_names_the_cache(hub, monkeypatch):
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", full)
+    message = "the disk of .*cache filled up while fetching lab/toy at revision main; free some"
+    with pytest.raises(DiskSpaceError, match=message):
+        hub.fetch(REPO, "main")
+
+
+def test_environment_names_endpoint_and_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1/")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    assert Hub().endpoint == "http://127.0.0.1:1"
+    assert Hub().cache_dir == tmp_path / "hub"
+    assert Hub("http://127.0.0.1:2").endpoint == "http://127.0.0.1:2"
+
+
+def test_telemetry_is_off_once_a_hub_is_built(tmp_path):
+    import huggingface_hub.constants
+
+    Hub("http://127.0.0.1:1", cache_dir=tmp_path)
+    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"
+    assert huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY is True
+
+
+def test_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[engine\]"'):
+        Hub()
+
+
+def test_importing_suites_imports_neither_torch_nor_huggingface_hub():
+    heavy = "{'torch', 'transformers', 'vllm', 'huggingface_hub'}"
+    code = f"import sys, logitbank.engine.suites.suites; print(*{heavy} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

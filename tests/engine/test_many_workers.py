@@ -1,0 +1,198 @@
+"""Several workers, several runs and clean stops, with real workers on tiny checkpoints."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logitbank.cli.screen.run import planned
+from logitbank.engine.extract import run
+from logitbank.engine.plan.pieces import Shard
+from logitbank.engine.plan.share import Share, visible_devices
+from logitbank.engine.plan.spread import Spread
+from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
+from logitbank.errors import UsageError
+from logitbank.store import Bank, verify
+from tests.support.checkpoints import make_series
+from tests.support.paths import ROOT
+from tests.support.preloaded import Preloaded
+from tests.support.run_driver import BLOCK_ROWS, PROMPTS, assert_same, extraction
+
+STEPS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_series(tmp_path_factory.mktemp("workers") / "tiny", steps=STEPS)
+
+
+@pytest.fixture(scope="module")
+def whole(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
+    path = tmp_path_factory.mktemp("whole") / "b.zarr"
+    with preloaded.workers("transformers"):
+        assert run(path, extraction(series)).complete
+    return Bank.open(path)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, whole: Bank) -> None:
+    """Two checkpoints each by one, and the third by both."""
+    done: list[CheckpointDone] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, CheckpointDone):
+            done.append(event)
+
+    summary = run(tmp_path / "b", extraction(series), spread=Spread(workers=2), on_event=watch)
+    assert summary.complete
+    assert summary.workers == 2
+    assert sorted(c.step or 0 for c in summary.done) == [*STEPS]
+    assert summary.rows == len(STEPS) * PROMPTS
+    assert sorted(event.checkpoint.step or 0 for event in done) == [*STEPS]
+    assert {"load", "swap", "score", "write", "wait"} <= set(summary.spent)
+    assert all(seconds >= 0 for seconds in summary.spent.values())
+    assert_same(tmp_path / "b", whole)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_shards_that_start_together_on_nothing_fill_one_bank(
+    tmp_path: Path, series: Path, whole: Bank
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def part(i: int) -> Summary:
+        return run(tmp_path / "b", extraction(series), spread=Spread(shard=Shard(i, 2)))
+
+    with ThreadPoolExecutor(2) as pool:
+        summaries = list(pool.map(part, range(2)))
+    assert all(summary.complete for summary in summaries)
+    assert sum(summary.rows for summary in summaries) == len(STEPS) * PROMPTS, "nothing twice"
+    assert_same(tmp_path / "b", whole)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, series: Path) -> None:
+    first = Spread(shard=Shard(0, 2))
+    ran = run(tmp_path / "b", extraction(series), spread=first)
+    plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
+    assert (plan.rows, plan.shard) == (0, "0/2")
+    assert 0 < ran.rows < len(STEPS) * PROMPTS
+    assert plan.lacking_rows == len(STEPS) * PROMPTS - ran.rows
+    assert plan.lacking_checkpoints == 2, "what is the other share's of step 1, and step 2"
+    assert planned(plan, "transformers") == (
+        "nothing to run in share 0/2: what the bank lacks is for other shares: "
+        f"{plan.lacking_rows} rows of 2 of 3 checkpoints"
+    )
+    assert run(tmp_path / "b", extraction(series), spread=Spread(shard=Shard(1, 2))).complete
+    plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
+    assert (
+        planned(plan, "transformers")
+        == "nothing to run: the bank has all of 3 checkpoints × 280 prompts"
+    )
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_sigterm_ends_a_run_after_the_block_at_hand(
+    tmp_path: Path, series: Path, whole: Bank
+) -> None:
+    path = tmp_path / "b"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.run_driver", str(path), str(series)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        end = time.monotonic() + 120
+        while len(list(path.glob("tiny/main/*/*/commits/*.json"))) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 3
+    assert "interrupted: what was committed is kept; the same command goes on" in error
+    bank = Bank.open(path)
+    assert not verify(bank)
+    assert not list(path.rglob(".staging*")), "it ended by itself"
+    rows = sum(deposit.rows_committed for deposit in bank.deposits())
+    assert BLOCK_ROWS <= rows < len(STEPS) * PROMPTS
+    assert run(path, extraction(series)).complete
+    assert_same(path, whole)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> None:
+    """The scheduler's end of the job, minus the time of grace, is in the middle of this run."""
+    spread = Spread(stop_at=time.time() + 10_000)
+
+    def late(event: Event) -> None:
+        if isinstance(event, BlockCommitted):
+            later[0] = 20_000.0
+
+    later = [0.0]
+    real = time.time
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("logitbank.engine.workers.stopping.time.time", lambda: real() + later[0])
+        summary = run(tmp_path / "b", extraction(series), spread=spread, on_event=late)
+    assert summary.interrupted
+    assert 0 < summary.rows < len(STEPS) * PROMPTS
+    assert not verify(Bank.open(tmp_path / "b"))
+    assert run(tmp_path / "b", extraction(series)).complete
+
+
+def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert [Share(i, 2).environment() for i in range(2)] == [
+        {"CUDA_VISIBLE_DEVICES": "4"},
+        {"CUDA_VISIBLE_DEVICES": "7"},
+    ]
+    assert Spread.here(workers="auto").workers == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 8})
+    assert [Share(i, 2).cores() for i in range(2)] == [{2, 3}, {5, 8}]
+    assert Share(1, 2).environment() == {"OMP_NUM_THREADS": "2"}
+    assert Share().environment() == {}
+    assert Share(5, 8).cores() == set(), "more workers than cores"
+    assert Share(5, 8).environment() == {"OMP_NUM_THREADS": "1"}
+    assert Spread.here(workers="auto").workers == 1
+    with pytest.raises(UsageError, match="0 workers are not possible"):
+        Spread.here(workers=0)
+
+
+@pytest.mark.parametrize(
+    ("named", "devices"),
+    [
+        ("", []),
+        (" ", []),
+        ("NoDevFiles", []),
+        ("-1", []),
+        ("-1,0,1", []),
+        ("1,-1,0", ["1"]),
+        ("1,,0", ["1"]),
+        (" 4, 7", ["4", "7"]),
+        ("GPU-8932f937,MIG-3a", ["GPU-8932f937", "MIG-3a"]),
+        ("MIG-GPU-8932f937/1/0", ["MIG-GPU-8932f937/1/0"]),
+    ],
+)
+def test_what_follows_the_first_name_of_no_device_is_not_visible(
+    named: str, devices: list[str]
+) -> None:
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": named}) == devices
+
+
+def test_the_scheduler_s_words_are_taken() -> None:
+    slurm = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_MAX": "7"}
+    slurm |= {"SLURM_ARRAY_TASK_COUNT": "4", "SLURM_JOB_END_TIME": "4000000000"}
+    assert Spread.here(environment=slurm) == Spread(1, Shard(1, 4), 4_000_000_000.0)
+    asked = Spread.here(shard="0/2", environment=slurm)
+    assert asked.shard == Shard(0, 2), "what is asked for comes first"
+    assert replace(asked, shard=None).stop_at == 4_000_000_000.0
+    assert Spread.here(environment=slurm | {"SLURM_JOB_END_TIME": "1700000000"}).stop_at is None

@@ -1,0 +1,204 @@
+"""Both engines against plain transformers in float32: the same suite for each."""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.plan.task import VLLM_MASKED
+from logitbank.store.format.schema import Query
+from tests.support.checkpoints import (
+    ARCHITECTURES,
+    LANGUAGES,
+    MASK_ID,
+    MASKED_ARCHITECTURES,
+    VOCAB,
+    make_series,
+)
+from tests.support.engine_driver import engine as engine_logits
+from tests.support.engine_driver import reference
+from tests.support.preloaded import Preloaded, require_vllm
+
+TOLERANCE = 1e-3
+LogitsOf = Callable[[EngineSettings, list[Path], list[Query]], list[np.ndarray]]
+
+
+def with_engines(architectures: Sequence[str], *, whole: Collection[str] = ()) -> list[Any]:
+    """Each architecture with either engine; vLLM has some of them in `make whole` alone."""
+    in_vllm = [
+        pytest.param(name, "vllm", marks=[pytest.mark.vllm, *[pytest.mark.whole] * (name in whole)])
+        for name in architectures
+    ]
+    return [*((name, "transformers") for name in architectures), *in_vllm]
+
+
+def queries() -> list[Query]:
+    """Short, one token, repeated beginnings longer than a cache block, and longer than a chunk."""
+    rng = np.random.default_rng(0)
+    begin = tuple(int(t) for t in rng.integers(1, 600, 70))
+    lengths = [1, 2, 7, 31, 32, 33, 64, 65, 129, 200, 255]
+    drawn = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in lengths]
+    shared = [(*begin, *(int(t) for t in rng.integers(1, 600, n))) for n in (1, 5, 40, 100)]
+    return [Query(ids, len(ids) - 1) for ids in (*drawn, *shared, begin)]
+
+
+def pairs() -> list[Query]:
+    """For a next-sentence head: pairs of one token each to as long as the model takes."""
+    rng = np.random.default_rng(2)
+    return [
+        Query(
+            tuple(int(t) for t in rng.integers(5, 500, length)),
+            0,
+            "next_sentence",
+            (0,) * first + (1,) * (length - first),
+        )
+        for length, first in ((2, 1), (12, 4), (12, 11), (60, 30), (128, 9))
+    ]
+
+
+def masked_queries(*, segments: bool = False, languages: tuple[str, ...] = ("",)) -> list[Query]:
+    """Masks at either end and several in a sequence; short ones and as long as the model takes."""
+    rng = np.random.default_rng(1)
+    found = []
+    for at, length in enumerate((3, 4, 7, 12, 12, 60, 128)):
+        ids = [int(t) for t in rng.integers(5, 500, length)]
+        masks = sorted({0, length // 2, length - 1} if at % 2 else {1})
+        for position in masks:
+            ids[position] = MASK_ID
+        second = (0,) * (length // 2) + (1,) * (length - length // 2) if segments and at > 2 else ()
+        language = languages[at % len(languages)]
+        found += [Query(tuple(ids), p, "mask", second, language) for p in reversed(masks)]
+    return found
+
+
+class Case(NamedTuple):
+    """Checkpoints in the order they are swapped in, and what plain transformers makes of them."""
+
+    folders: list[Path]
+    queries: list[Query]
+    expected: list[np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    tmp = tmp_path_factory.mktemp(request.param)
+    series = make_series(tmp / "series", steps=(0, 1, 2), architecture=request.param)
+    folders = [series / f"step{step}" for step in (0, 1, 2, 0)]
+    asked = queries()
+    expected = reference(folders, asked)
+    assert np.abs(expected[0] - expected[1]).max() > 1, "the checkpoints must differ"
+    return Case(folders, asked, expected)
+
+
+@pytest.fixture(scope="module")
+def masked_case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    tmp = tmp_path_factory.mktemp(request.param)
+    series = make_series(tmp / "series", steps=(0, 1), architecture=request.param)
+    folders = [series / f"step{step}" for step in (0, 1, 0)]
+    asked = masked_queries(
+        segments=request.param.startswith("bert"),
+        languages=LANGUAGES if request.param == "xmod" else ("",),
+    )
+    if request.param == "bert_pretraining":
+        asked = [query for two in zip_longest(asked, pairs()) for query in two if query]
+    expected = reference(folders, asked)
+    assert np.nanmax(np.abs(expected[0] - expected[1])) > 1, "the checkpoints must differ"
+    return Case(folders, asked, expected)
+
+
+@pytest.fixture
+def logits_of(engine: EngineName, preloaded: Preloaded, tmp_path: Path) -> LogitsOf:
+    """What the engine makes; vLLM patches transformers where it runs, so it is apart."""
+    if engine == "transformers":
+        return engine_logits
+    require_vllm()
+    return partial(preloaded.run, engine, tmp_path, "tests.support.engine_driver:engine")
+
+
+@pytest.mark.parametrize(
+    ("case", "engine"), with_engines(ARCHITECTURES, whole=("gpt_neox_tied",)), indirect=["case"]
+)
+def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
+    case: Case, engine: EngineName, logits_of: LogitsOf
+) -> None:
+    # 96 tokens a step: the longer sequences are prefilled in chunks, whose last rows alone count.
+    settings = EngineSettings(engine, max_batch_tokens=96, max_sequences=8, max_length=256)
+    assert_same(case, logits_of(settings, case.folders, case.queries))
+
+
+@pytest.fixture(scope="module")
+def every_position(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Case:
+    tmp = tmp_path_factory.mktemp(f"positions-{request.param}")
+    series = make_series(tmp / "series", steps=(0, 1), architecture=request.param)
+    folders = [series / f"step{step}" for step in (0, 1, 0)]
+    sequences = [q.ids for q in queries() if len(q.ids) in (1, 7, 33, 129, 255)]
+    asked = [Query(ids, i) for ids in sequences for i in range(0, len(ids), 1 + len(ids) // 9)]
+    return Case(folders, asked, reference(folders, asked))
+
+
+# vLLM has the one class itself, and runs the other through transformers.
+@pytest.mark.parametrize(
+    ("every_position", "engine"),
+    with_engines(("gpt_neox", "gpt2"), whole=("gpt2",)),
+    indirect=["every_position"],
+)
+def test_every_position_of_a_sequence_comes_from_one_pass(
+    every_position: Case, engine: EngineName, logits_of: LogitsOf
+) -> None:
+    settings = EngineSettings(
+        engine, many_positions=True, max_batch_tokens=96, max_sequences=8, max_length=256
+    )
+    case = every_position
+    assert_same(case, logits_of(settings, case.folders, case.queries))
+
+
+@pytest.mark.parametrize(
+    ("masked_case", "engine"),
+    [
+        *((name, "transformers") for name in MASKED_ARCHITECTURES),
+        *(
+            pytest.param(name, "vllm", marks=pytest.mark.vllm)
+            for name in MASKED_ARCHITECTURES
+            if name.startswith(VLLM_MASKED)
+        ),
+    ],
+    indirect=["masked_case"],
+)
+def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
+    masked_case: Case, engine: EngineName, logits_of: LogitsOf
+) -> None:
+    case = masked_case
+    settings = EngineSettings(
+        engine,
+        "masked",
+        next_sentence=any(query.head == "next_sentence" for query in case.queries),
+        max_batch_tokens=160,
+        max_sequences=8,
+        max_length=128,
+    )
+    assert_same(case, logits_of(settings, case.folders, case.queries))
+
+
+def assert_same(case: Case, logits: list[np.ndarray]) -> None:
+    for want, got in zip(case.expected, logits, strict=True):
+        assert got.shape == (len(case.queries), VOCAB)
+        np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE)
+        assert_same_ranks(want, got)
+
+
+def assert_same_ranks(want: np.ndarray, got: np.ndarray) -> None:
+    """Ranks are equal but for entries whose logits lie closer than the two engines do."""
+    margin = 2 * np.nanmax(np.abs(want - got))
+    whole = ~np.isnan(want).any(axis=1)
+    for a, b in zip(want[whole], got[whole], strict=True):
+        for token in range(0, VOCAB, 37):
+            least = 1 + np.count_nonzero(a > a[token] + margin)
+            most = np.count_nonzero(a > a[token] - margin)
+            assert least <= 1 + np.count_nonzero(b > b[token]) <= max(most, least)

@@ -1,0 +1,113 @@
+"""The 923 professions as masked prompts, with the tokens that METRICS §7.1 lists."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from logitbank.engine.prompts.check import check_prompts
+from logitbank.engine.prompts.known.professions import FILE, professions
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.errors import PromptError, UsageError
+from logitbank.store.format.schema import Query
+from tests.support.paths import PUBLIC as DATA
+
+MASK_OF_ROBERTA = {"content": "<mask>", "lstrip": True, "__type": "AddedToken"}
+
+
+@pytest.fixture(scope="module", params=["bert-base-uncased", "roberta-base"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a real tokenizer."""
+    source = DATA / "tokenizers" / request.param
+    if not source.is_dir():
+        pytest.skip(f"{source} is not there")
+    folder = tmp_path_factory.mktemp(request.param)
+    for file in source.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config: dict[str, object] = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    if request.param == "roberta-base":
+        config = {"tokenizer_class": "RobertaTokenizer", "mask_token": MASK_OF_ROBERTA}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def entries(folder: Path) -> dict[str, int]:
+    """The vocabulary, read from the released files."""
+    if (folder / "vocab.txt").is_file():
+        lines = (folder / "vocab.txt").read_text().splitlines()
+        return {entry: i for i, entry in enumerate(lines)}
+    found: dict[str, int] = json.loads((folder / "vocab.json").read_text())
+    return found
+
+
+def listed(folder: Path, text: str) -> Path:
+    (folder / "professions").mkdir(parents=True, exist_ok=True)
+    (folder / "professions" / FILE).write_text(text)
+    return folder
+
+
+def test_both_pronouns_have_the_entries_of_the_source_and_the_first_mask_is_scored(
+    model: Path,
+) -> None:
+    vocabulary = entries(model)
+    uncased = "[MASK]" in vocabulary
+    he, she = ("he", "she") if uncased else ("He", "She")
+    found = professions(DATA).tokenize(Tokenizer.load(model))
+    tokens = dict(found.table.select("option", "token").unique().rows())
+    assert tokens == {"he": vocabulary[he], "she": vocabulary[she]}
+    assert {q.position for q in found.queries} == {1}
+    assert {q.head for q in found.queries} == {"mask"}
+    assert len(found.queries) == 2 * 924
+    words = ["[CLS]", "[MASK]", "is", "a", "[MASK]", ".", "[SEP]"]
+    if not uncased:
+        words = ["<s>", "<mask>", "Ġis", "Ġa", "<mask>", ".", "</s>"]
+    (prior,) = found.table.filter(prior=True, verb="is", option="he")["query"]
+    assert found.queries[prior] == Query(tuple(vocabulary[w] for w in words), 1, "mask")
+    assert check_prompts(professions(DATA), Tokenizer.load(model)) == []
+
+
+def test_every_profession_has_both_verbs_and_the_priors_come_first() -> None:
+    if not DATA.is_dir():
+        pytest.skip(f"{DATA} is not there")
+    prompts = professions(DATA).prompts
+    assert len(prompts) == 2 * 924
+    assert [p.text for p in prompts[:2]] == ["[MASK] is a [MASK].", "[MASK] is a legislator."]
+    assert prompts[924].columns == {"occupation": "a [MASK]", "verb": "works as", "prior": True}
+    assert prompts[-1].text == "[MASK] works as a dietitian."
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a nurse\n\na clerk\n", r"923-professions.txt:2 is blank; remove the line"),
+        ("a nurse\na clerk\na nurse\n", r":3: 'a nurse' is line 1 too; remove one"),
+        ("", "is empty; write one profession a line"),
+        ("a nurse \n", r":1: 'a nurse ' is no profession"),
+    ],
+)
+def test_a_list_with_blanks_or_duplicates_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(PromptError, match=message):
+        professions(listed(tmp_path, text))
+
+
+def test_a_list_in_another_encoding_is_named(tmp_path: Path) -> None:
+    path = listed(tmp_path, "") / "professions" / FILE
+    path.write_bytes("a café owner\n".encode("latin-1"))
+    with pytest.raises(PromptError, match="is not UTF-8 text"):
+        professions(tmp_path)
+    path.write_bytes(b"\xef\xbb\xbfa nurse\n")
+    assert professions(tmp_path).prompts[1].text == "[MASK] is a nurse."
+
+
+def test_a_template_needs_a_mask_and_a_place_for_the_profession(tmp_path: Path) -> None:
+    for template in ("He is {}.", "[MASK] is it.", "{} said that [MASK] slept."):
+        with pytest.raises(PromptError, match=r"needs a \[MASK\] and, after it, one \{\}"):
+            professions(listed(tmp_path, "a nurse\n"), templates={"is": template})
+
+
+def test_a_data_folder_without_the_list_is_named(tmp_path: Path) -> None:
+    (tmp_path / "professions").mkdir()
+    with pytest.raises(UsageError, match="professions lacks 923-professions.txt"):
+        professions(tmp_path)

@@ -1,0 +1,308 @@
+"""Prompts are checked when built, and become distinct queries and one long table."""
+
+import json
+
+import polars as pl
+import pytest
+
+from logitbank.engine.prompts.check import check_prompts
+from logitbank.engine.prompts.known.winobias import winobias
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.errors import PromptError
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Query
+from tests.support.checkpoints import write_tokenizer
+from tests.support.paths import PUBLIC as DATA
+
+HE_SHE = (Option("he", " he"), Option("she", " she"))
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("toy")
+    write_tokenizer(folder)
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def pythia(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    source = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
+    if not source.is_file():
+        pytest.skip(f"{source} is not there")
+    folder = tmp_path_factory.mktemp("pythia")
+    (folder / "tokenizer.json").write_bytes(source.read_bytes())
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    source = DATA / "tokenizers" / "bert-base-uncased" / "vocab.txt"
+    if not source.is_file():
+        pytest.skip(f"{source} is not there")
+    folder = tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_bytes(source.read_bytes())
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    return Tokenizer.load(folder)
+
+
+def one(text: str, *options: Option, answer: str | None = None) -> PromptSet:
+    return PromptSet("one", (Prompt("p1", text, options, answer),))
+
+
+# Values that cannot be built
+
+
+def test_a_prompt_needs_an_id() -> None:
+    with pytest.raises(PromptError, match=r"a prompt has no id \(text 'The nurse'\); give every"):
+        Prompt(" ", "The nurse")
+
+
+def test_a_prompt_needs_text() -> None:
+    with pytest.raises(PromptError, match=r"prompt 'p1' \(order 2\) has no text; remove it"):
+        Prompt("p1", " \n", order_seed=2)
+
+
+def test_an_answer_must_be_among_the_options_which_are_listed() -> None:
+    with pytest.raises(PromptError, match="answer 'it' is not among the options 'he', 'she'"):
+        Prompt("p1", "The nurse", HE_SHE, answer="it")
+
+
+def test_an_answer_needs_options() -> None:
+    with pytest.raises(PromptError, match="prompt 'p1' has the answer 'he' but no options"):
+        Prompt("p1", "The nurse", answer="he")
+
+
+def test_option_labels_are_distinct() -> None:
+    with pytest.raises(PromptError, match="prompt 'p1': option 'he' is there twice; rename one"):
+        Prompt("p1", "The nurse", (Option("he", " he"), Option("he", " He")))
+
+
+@pytest.mark.parametrize("option", [Option("", " he"), Option("he", "")])
+def test_an_option_has_a_label_and_a_continuation(option: Option) -> None:
+    with pytest.raises(PromptError, match="needs a label and a continuation that are not empty"):
+        Prompt("p1", "The nurse", (option,))
+
+
+def test_columns_of_the_bank_are_reserved() -> None:
+    with pytest.raises(PromptError, match="column 'step' is one of the bank's own; rename it"):
+        Prompt("p1", "The nurse", columns={"group": "a", "step": 3})
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31])
+def test_order_seeds_fit_the_bank(seed: int) -> None:
+    with pytest.raises(PromptError, match="an order seed is a whole number from 0 to 2147483647"):
+        Prompt("p1", "The nurse", order_seed=seed)
+
+
+def test_half_a_character_is_named() -> None:
+    with pytest.raises(PromptError, match=r"'p1': '\\ud800' holds half a surrogate pair"):
+        Prompt("p1", "The nurse", columns={"group": "\ud800"})
+
+
+def test_an_empty_prompt_set_is_an_error() -> None:
+    with pytest.raises(PromptError, match="prompt set 'mine' is empty; give it at least one"):
+        PromptSet("mine", ())
+
+
+def test_a_prompt_set_needs_a_name() -> None:
+    with pytest.raises(PromptError, match="'' is no name for a prompt set"):
+        PromptSet("", (Prompt("p1", "The nurse"),))
+
+
+def test_a_prompt_and_order_may_occur_once() -> None:
+    twice = (Prompt("p1", "a", order_seed=0), Prompt("p1", "b", order_seed=0))
+    with pytest.raises(PromptError, match=r"prompt 'p1' \(order 0\) is there twice"):
+        PromptSet("mine", twice)
+    PromptSet("mine", (Prompt("p1", "a", order_seed=0), Prompt("p1", "b", order_seed=1)))
+
+
+# Tokens
+
+
+def test_the_table_is_long_and_points_at_distinct_queries(toy: Tokenizer) -> None:
+    prompts = PromptSet(
+        "mine",
+        (
+            Prompt("p1", " the nurse said", HE_SHE, "she", 0, {"group": "a"}),
+            Prompt("p2", " the clerk said", HE_SHE, columns={"weight": 2, "group": "b"}),
+            Prompt("p3", " the nurse said"),
+        ),
+    )
+    made = prompts.tokenize(toy)
+    the, nurse, clerk, said, he, she = (
+        toy.encode(" " + word)[0] for word in ("the", "nurse", "clerk", "said", "he", "she")
+    )
+    assert made.name == "mine"
+    assert made.tokenizer_digest == toy.digest
+    assert made.queries == (Query((the, nurse, said), 2), Query((the, clerk, said), 2))
+    nurse_text, clerk_text = " the nurse said", " the clerk said"
+    assert made.table.rows() == [
+        ("p1", 0, 0, nurse_text, "she", "he", " he", he, False, 0, "a", None),
+        ("p1", 0, 0, nurse_text, "she", "she", " she", she, True, 0, "a", None),
+        ("p2", None, 0, clerk_text, None, "he", " he", he, None, 1, "b", 2),
+        ("p2", None, 0, clerk_text, None, "she", " she", she, None, 1, "b", 2),
+        ("p3", None, 0, nurse_text, None, None, None, None, None, 0, None, None),
+    ]
+    expected = {n: t for n, t in PROMPTS_SCHEMA.items() if n not in ("query_set", "row")}
+    expected |= {"query": pl.Int32(), "group": pl.String(), "weight": pl.Int64()}
+    assert made.table.schema == pl.Schema(expected)
+
+
+def test_texts_that_share_their_ids_share_a_query(bert: Tokenizer) -> None:
+    prompts = PromptSet("mine", (Prompt("p1", "The Nurse"), Prompt("p2", "the nurse")))
+    made = prompts.tokenize(bert)
+    assert len(made.queries) == 1
+    assert made.table["query"].to_list() == [0, 0]
+
+
+def test_special_tokens_are_part_of_the_query_unless_turned_off(bert: Tokenizer) -> None:
+    prompts = (Prompt("p1", "he"),)
+    assert PromptSet("a", prompts).tokenize(bert).queries == (Query((101, 2002, 102), 2),)
+    plain = PromptSet("a", prompts, add_special_tokens=False)
+    assert plain.tokenize(bert).queries == (Query((2002,), 0),)
+
+
+def test_an_option_of_two_tokens_is_named_with_its_pieces(pythia: Tokenizer) -> None:
+    prompts = one("She works as a", Option("nurse", " nurse practitioner"))
+    with pytest.raises(PromptError) as caught:
+        prompts.tokenize(pythia)
+    assert str(caught.value) == (
+        "prompt 'p1': option 'nurse' (\" nurse practitioner\") is 2 tokens "
+        '(" nurse", " practitioner"); one is needed. '
+        "Shorten it, or allow first tokens with --first-token"
+    )
+
+
+def test_first_token_lets_a_long_option_stand_for_its_first_token(pythia: Tokenizer) -> None:
+    prompt = Prompt("p1", "The gender is", (Option("not specified", " not specified"),))
+    made = PromptSet("mine", (prompt,), first_token=True).tokenize(pythia)
+    assert made.table["token"].to_list() == [417]
+    assert made.table["continuation"].to_list() == [" not specified"]
+
+
+def test_an_option_without_tokens_is_an_error_even_with_first_token(bert: Tokenizer) -> None:
+    prompt = Prompt("p1", "The nurse", (Option("space", " "),))
+    with pytest.raises(PromptError, match=r"option 'space' \(\" \"\) is no token; one is needed"):
+        PromptSet("mine", (prompt,), first_token=True).tokenize(bert)
+
+
+def test_two_options_with_one_token_are_an_error(pythia: Tokenizer) -> None:
+    options = (Option("not known", " not known"), Option("not specified", " not specified"))
+    prompts = PromptSet("mine", (Prompt("p1", "It is", options),), first_token=True)
+    message = r"options 'not known' and 'not specified' have the same token \" not\" \(417\)"
+    with pytest.raises(PromptError, match=message):
+        prompts.tokenize(pythia)
+
+
+def test_a_text_without_tokens_is_an_error(bert: Tokenizer) -> None:
+    prompts = PromptSet("mine", (Prompt("p1", "\u200b"),), add_special_tokens=False)
+    with pytest.raises(PromptError, match="prompt 'p1': the text has no tokens"):
+        prompts.tokenize(bert)
+
+
+def test_whole_and_broken_numbers_share_a_column(toy: Tokenizer) -> None:
+    rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": 0.5}))
+    assert PromptSet("mine", rows).tokenize(toy).table["x"].to_list() == [1.0, 0.5]
+
+
+def test_a_column_of_nothing_is_one_of_text(toy: Tokenizer) -> None:
+    rows = (Prompt("1", " he", columns={"x": None}), Prompt("2", " she"))
+    found = PromptSet("mine", rows).tokenize(toy).table["x"]
+    assert (found.dtype, found.to_list()) == (pl.String(), [None, None])
+
+
+def test_a_column_of_mixed_kinds_is_an_error(toy: Tokenizer) -> None:
+    rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": "a"}))
+    with pytest.raises(PromptError, match=r"column 'x' holds values of different kinds \(int, str"):
+        PromptSet("mine", rows).tokenize(toy)
+
+
+# Findings
+
+
+def findings(prompts: PromptSet, tokenizer: Tokenizer | None = None) -> list[tuple[str, str, str]]:
+    return [(f.level, f.prompt_id, f.message) for f in check_prompts(prompts, tokenizer)]
+
+
+def test_a_missing_space_is_told_once_for_each_option() -> None:
+    options = (Option("he", "he"), Option("she", " she"))
+    prompts = PromptSet("mine", tuple(Prompt(f"p{i}", "The nurse said", options) for i in range(3)))
+    assert findings(prompts) == [
+        (
+            "warning",
+            "p0",
+            "option 'he' (\"he\") begins without a space and the text ends without one; "
+            'write " he" if a new word is meant (and 2 other prompts)',
+        )
+    ]
+
+
+@pytest.mark.parametrize("text", ["The nurse (", 'The nurse said "', "The nurse:\n"])
+def test_a_word_may_follow_a_bracket_a_quote_or_a_line_break(text: str) -> None:
+    assert findings(one(text, Option("he", "he"))) == []
+
+
+def test_punctuation_needs_no_space() -> None:
+    assert findings(one("The nurse", Option("stop", "."))) == []
+
+
+def test_a_trailing_space_is_told() -> None:
+    [(level, prompt, message)] = findings(one("The nurse ", Option("he", "he")))
+    assert (level, prompt) == ("warning", "p1")
+    assert message.startswith("the text ends in a space")
+
+
+def test_a_boundary_that_moves_is_told_with_the_pieces_that_come_out(pythia: Tokenizer) -> None:
+    [boundary, space] = findings(one("The nurse", Option("ry", "ry")), pythia)
+    assert boundary[2] == (
+        'option \'ry\' ("ry") is split otherwise right after this text (" nursery"); '
+        "check the space between them"
+    )
+    assert "begins without a space" in space[2]
+
+
+def test_special_tokens_after_the_text_are_told(bert: Tokenizer) -> None:
+    [(_, _, message)] = findings(one("The nurse said", Option("he", " he")), bert)
+    assert message.startswith('the tokenizer puts "[SEP]" after every text')
+
+
+def test_every_option_of_several_tokens_is_found(pythia: Tokenizer) -> None:
+    options = (Option("nurse", " nurse practitioner"), Option("he", " he"))
+    prompts = PromptSet("mine", tuple(Prompt(f"p{i}", f"Who {i}?", options) for i in range(2)))
+    [(level, prompt, message)] = findings(prompts, pythia)
+    assert (level, prompt) == ("error", "p0")
+    assert message.startswith("option 'nurse' (\" nurse practitioner\") is 2 tokens")
+    assert message.endswith("(and 1 other prompt)")
+
+
+# WinoBias, whole
+
+
+@pytest.mark.skipif(not (DATA / "winobias").is_dir(), reason=f"{DATA / 'winobias'} is not there")
+def test_winobias_in_pythia_tokens(pythia: Tokenizer) -> None:
+    prompts = winobias(DATA, orders=1)
+    made = prompts.tokenize(pythia)
+    assert made.table.height == 3 * 3168
+    tokens = made.table.select("option", "token").unique().sort("token").rows()
+    assert tokens == [("not specified", 417), ("male", 5086), ("female", 5343)]
+    lengths = [len(query.ids) for query in made.queries]
+    assert (min(lengths), max(lengths)) == (32, 49)
+    assert sum(lengths) / len(lengths) == pytest.approx(37.84, abs=0.05)
+    assert all(query.position == len(query.ids) - 1 for query in made.queries)
+    assert check_prompts(prompts, pythia) == []
+
+
+def test_options_that_cannot_be_scored_are_told_together_each_once(pythia: Tokenizer) -> None:
+    bad = (Option("one", " he or she"), Option("two", " they all"), Option("he", " he"))
+    prompts = tuple(Prompt(name, f"The nurse {name}", bad) for name in ("a", "b"))
+    with pytest.raises(PromptError) as refused:
+        PromptSet("mine", prompts).tokenize(pythia)
+    first, *each = str(refused.value).splitlines()
+    assert first == "prompt set 'mine' has 2 errors:"
+    assert [line[:29] for line in each] == [
+        "  prompt 'a': option 'one' (\"",
+        "  prompt 'a': option 'two' (\"",
+    ]

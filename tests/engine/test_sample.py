@@ -1,0 +1,120 @@
+"""A dry run with a sample: how long the whole will take, and nothing is left behind."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from logitbank.cli.screen.run import forecast
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.extract import extract, run
+from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.plan import Plan
+from logitbank.engine.plan.spread import Spread
+from logitbank.engine.sample import Estimate
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.workers.events import Summary
+from logitbank.errors import EngineError, UsageError
+from logitbank.store import Keep
+from tests.engine.test_extract import TEXTS, questions, write_series
+from tests.support.checkpoints import VOCAB, make_series
+from tests.support.fakes import FakeBackend, InProcess
+from tests.support.run_driver import PROMPTS, extraction
+from tests.support.run_driver import questions as many_questions
+
+
+def test_time_is_reckoned_by_tokens_and_checkpoints() -> None:
+    one = Estimate(
+        load_s=20, checkpoint_s=4, tokens_per_s=1000, checkpoints=10, tokens=100_000, workers=1
+    )
+    assert one.seconds == 20 + 10 * 4 + 100
+    two = Estimate(
+        load_s=20, checkpoint_s=4, tokens_per_s=1000, checkpoints=10, tokens=100_000, workers=2
+    )
+    assert two.seconds == 20 + 70
+    assert two.worker_hours == pytest.approx(180 / 3600)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_sample_is_measured_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = make_series(tmp_path / "tiny", steps=(0, 1))  # torch has a temporary folder, too
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    summary = run(tmp_path / "b.zarr", extraction(series), dry_run=True, sample=True)
+    estimate = summary.estimate
+    assert estimate is not None
+    assert estimate.checkpoints == 2
+    assert 2 * PROMPTS * 14 <= estimate.tokens <= 2 * PROMPTS * 30
+    assert estimate.tokens_per_s > 1
+    assert estimate.load_s > 0
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny", "temporary"}
+    assert not list((tmp_path / "temporary").iterdir())
+    text = forecast(summary)
+    assert text[0].startswith("about 84 files, ")
+    assert " on 1 worker (GPU-hours " in text[1]
+    # A twelfth of 560 rows is 46; runs of 8 neighbours make 40 of them.
+    assert text[2].startswith("measured on 40 queries of one checkpoint, 0.071 of the plan, in ")
+
+
+@pytest.mark.parametrize("checkpoints", [1, 3])
+def test_a_sample_is_less_than_a_tenth_of_the_plan(
+    checkpoints: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FakeBackend(VOCAB)
+    monkeypatch.setattr(InProcess, "backend", backend)
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    names = [f"step{i}" for i in range(checkpoints)]
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", *names)))
+    wanted = Extraction(suite, (many_questions(),), EngineSettings("transformers"))
+    summary = run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+    assert summary.plan.rows == checkpoints * PROMPTS
+    assert 16 <= backend.scored <= 0.1 * summary.plan.rows
+
+
+def test_files_are_counted_as_the_format_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the plan says is what a run adds, but for the bank's own files and its tables."""
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
+    settings = EngineSettings("transformers", canary_every=0)
+    for keep in ("full", "options"):
+        wanted = Extraction(
+            suite, (questions(*TEXTS),), settings, block_rows=2, keep=Keep.parse(keep)
+        )
+        plan = run(tmp_path / keep, wanted).plan
+        files = [p for p in (tmp_path / keep / "tiny" / "main").rglob("*") if p.is_file()]
+        assert plan.files == len(files) - 1, keep  # but the run's own group
+
+
+def test_a_sample_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB + 1))
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
+    wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
+    with pytest.raises(EngineError, match="the sample failed: sample step 0: its head has 641"):
+        run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+
+
+def test_a_plan_without_a_sample_says_how_to_get_one() -> None:
+    assert forecast(Summary(Plan((), checkpoints=1, queries=1, prompts=1))) == []
+
+
+def test_a_sample_of_a_cluster_s_workers_is_for_one_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
+    suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
+    wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
+    spread = Spread(0, ray="auto")
+    summary = run(tmp_path / "b", wanted, dry_run=True, sample=True, spread=spread)
+    assert " on 1 worker (GPU-hours " in forecast(summary)[1]
+
+
+def test_a_sample_without_a_dry_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give --dry-run with it"):
+        extract(tmp_path / "b", suite="x", prompts="y", sample=True)

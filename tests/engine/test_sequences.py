@@ -1,0 +1,240 @@
+"""Prompts of many queries: which tokens are scored where, and what the bank then holds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from logitbank.engine.backends.protocol import EngineName
+from logitbank.engine.extract import extract
+from logitbank.engine.prompts.known.lambada import lambada
+from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.prompts.sequences import (
+    Candidate,
+    Continuation,
+    MaskedTokens,
+    MaskedWord,
+    Sentence,
+    SequencePrompt,
+    SequenceSet,
+)
+from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.errors import PromptError, UsageError
+from logitbank.store import Bank
+from tests.support.checkpoints import make_series, write_masked_tokenizer, write_tokenizer
+from tests.support.paths import PUBLIC as DATA
+from tests.support.preloaded import Preloaded, require_vllm
+
+pytestmark = pytest.mark.numerical
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("causal")
+    write_tokenizer(folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["bos_token"] = "<|endoftext|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("masked")
+    write_masked_tokenizer(folder)
+    return Tokenizer.load(folder)
+
+
+def made(tokenizer: Tokenizer, *prompts: SequencePrompt) -> TokenizedPrompts:
+    return SequenceSet("s", prompts).tokenize(tokenizer)
+
+
+def shown(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str, str]]:
+    """For each row: what the model sees, up to the scored place; the token; how."""
+    rows = []
+    for query, token, kind in found.table.select("query", "token", "score_kind").iter_rows():
+        q = found.queries[query]
+        seen = q.ids if q.head == "mask" else q.ids[: q.position + 1]
+        rows.append((tokenizer.decode(seen), tokenizer.pieces([token])[0], kind))
+    return rows
+
+
+def test_target_words_are_scored_token_by_token(causal: Tokenizer) -> None:
+    found = made(causal, Continuation("a", " the nurse", " said zz"))
+    assert shown(causal, found) == [
+        (" the nurse", " said", "target"),
+        (" the nurse said", " ", "target"),
+        (" the nurse said ", "z", "target"),
+        (" the nurse said z", "z", "target"),
+    ]
+    assert len({q.ids for q in found.queries}) == 1, "one sequence is one pass"
+    assert found.table["piece"].to_list() == [0, 1, 2, 3]
+
+
+def test_the_first_word_of_a_sentence_follows_the_begin_of_text_alone(causal: Tokenizer) -> None:
+    found = made(causal, Sentence("a", " the nurse said"))
+    assert shown(causal, found) == [
+        ("<|endoftext|>", " the", "sentence"),
+        (" the", " nurse", "sentence"),
+        (" the nurse", " said", "sentence"),
+    ]
+
+
+def test_a_sentence_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -> None:
+    found = made(causal, Sentence("a", " the nurse said", begun=True))
+    assert shown(causal, found) == [
+        ("<|endoftext|>", " the", "sentence"),
+        ("<|endoftext|> the", " nurse", "sentence"),
+        ("<|endoftext|> the nurse", " said", "sentence"),
+    ]
+    assert len({q.ids for q in found.queries}) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sent_more,sent_less\na,b\n", "pair 0 lacks stereo_antistereo"),
+        (
+            "sent_more,sent_less,stereo_antistereo,bias_type\na,b,foo,age\n",
+            "pair 0 has the direction 'foo'; there are stereo and antistereo",
+        ),
+        ("sent_more,sent_less,stereo_antistereo,bias_type\n", "holds no pair"),
+    ],
+)
+def test_pairs_of_another_form_are_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "crows-pairs").mkdir()
+    (tmp_path / "crows-pairs" / "crows_pairs_anonymized.csv").write_text(content)
+    with pytest.raises(PromptError, match=message):
+        prompt_set("crows-pairs", data=tmp_path)
+
+
+def test_passages_of_another_form_are_named(tmp_path: Path) -> None:
+    (tmp_path / "lambada").mkdir()
+    path = tmp_path / "lambada" / "lambada_test_openai.jsonl"
+    path.write_text(json.dumps({"text": "a b"}) + "\n" + json.dumps({"text": 5}) + "\n")
+    with pytest.raises(PromptError, match=r"openai.jsonl:2 is no passage of LAMBADA"):
+        prompt_set("lambada", data=tmp_path)
+
+
+def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked: Tokenizer) -> None:
+    found = made(masked, MaskedWord("a", "the BLANK said", "zzq"))
+    assert shown(masked, found) == [
+        ("[CLS] the [MASK] said [SEP]", "z", "masked"),
+        ("[CLS] the z [MASK] said [SEP]", "##z", "masked"),
+        ("[CLS] the zz [MASK] said [SEP]", "##q", "masked"),
+    ]
+
+
+def test_shared_tokens_are_masked_one_at_a_time(masked: Tokenizer) -> None:
+    found = made(masked, MaskedTokens("a", "the nurse said", other="the doctor said"))
+    assert shown(masked, found) == [
+        ("[CLS] [MASK] nurse said [SEP]", "the", "masked"),
+        ("[CLS] the nurse [MASK] [SEP]", "said", "masked"),
+    ]
+
+
+def test_both_sides_of_a_pair_score_the_same_tokens(masked: Tokenizer) -> None:
+    """The common blocks of these two differ by which of them is searched for the other's."""
+    texts = ("a b a a a c", "c a b c a b")
+    a, b = (
+        made(masked, MaskedTokens("p", text, other, first=text == texts[0]))
+        for text, other in (texts, texts[::-1])
+    )
+    assert a.table["token"].to_list() == b.table["token"].to_list()
+    asymmetric = made(masked, MaskedTokens("p", texts[1], texts[0]))
+    assert asymmetric.table["token"].to_list() != b.table["token"].to_list(), "a test that can fail"
+
+
+def test_a_candidate_goes_by_what_the_tokenizer_has(causal: Tokenizer, masked: Tokenizer) -> None:
+    candidate = Candidate("a", " the nurse", MaskedWord("a", "the BLANK", "nurse"))
+    assert {row[2] for row in shown(causal, made(causal, candidate))} == {"sentence"}
+    assert {row[2] for row in shown(masked, made(masked, candidate))} == {"masked"}
+
+
+def test_what_cannot_be_scored_is_named(
+    causal: Tokenizer, masked: Tokenizer, tmp_path: Path
+) -> None:
+    with pytest.raises(PromptError, match="'a': context and target are 0 and 1 tokens"):
+        made(causal, Continuation("a", "", " said"))
+    with pytest.raises(PromptError, match="'a' needs a mask, and this tokenizer has no mask"):
+        made(causal, MaskedWord("a", "the BLANK", "nurse"))
+    with pytest.raises(PromptError, match=r"'the nurse' holds no \[MASK\]"):
+        made(masked, MaskedWord("a", "the nurse", "nurse"))
+    with pytest.raises(PromptError, match="'a' is there twice"):
+        SequenceSet("s", (Sentence("a", "x"), Sentence("a", "y")))
+    write_tokenizer(tmp_path)
+    with pytest.raises(PromptError, match="'a': the tokenizer has no begin-of-text token"):
+        made(Tokenizer.load(tmp_path), Sentence("a", " the"))
+
+
+def test_the_released_data_have_the_documented_numbers_of_tokens(
+    tmp_path: Path,
+) -> None:
+    source = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
+    if not source.is_file():
+        pytest.skip(f"{source} is not there")
+    (tmp_path / "tokenizer.json").write_bytes(source.read_bytes())
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|endoftext|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    found = prompt_set("stereoset-intra", data=DATA)
+    assert isinstance(found, SequenceSet)
+    table = found.tokenize(Tokenizer.load(tmp_path)).table
+    assert len(table) == 64_864
+    assert table["prompt_id"].n_unique() == 6_318
+    assert table.unique("example")["domain"].value_counts().sort("domain").rows() == [
+        ("gender", 255), ("profession", 810), ("race", 962), ("religion", 79),
+    ]  # fmt: skip
+    assert len(lambada(DATA).prompts) == 5_153
+
+
+def test_data_that_are_not_there_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOGITBANK_DATA", raising=False)
+    for data in (None, tmp_path):
+        with pytest.raises(UsageError, match="lambada/.* is not at hand; name a folder"):
+            prompt_set("lambada", data=data)
+
+
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
+def test_the_bank_has_every_token_of_a_sentence(
+    tmp_path: Path, preloaded: Preloaded, engine: EngineName
+) -> None:
+    if engine == "vllm":
+        require_vllm()
+    series = make_series(tmp_path / "tiny", steps=(0, 1))
+    prompts = SequenceSet(
+        "s",
+        (
+            Continuation("a", " the nurse", " said because", {"target": " said because"}),
+            Continuation("b", " the doctor was", " tired"),
+        ),
+    )
+    with preloaded.workers(engine):
+        summary = extract(
+            tmp_path / "b.zarr", suite=str(series), prompts=prompts, engine=engine, dtype="float32"
+        )
+    assert summary.complete, summary.failed
+    bank = Bank.open(tmp_path / "b.zarr")
+    tokenizer = Tokenizer.load(series / "step1")
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(series / "step1").eval()
+    got = bank.scan("s", steps=1).sort("prompt_id", "piece").collect()
+    for prompt in prompts.prompts:
+        ids = tokenizer.encode(prompt.text)
+        start = len(tokenizer.encode(prompt.context))  # type: ignore[union-attr]
+        with torch.inference_mode():
+            logits = model(torch.tensor([ids])).logits[0].double()
+        want = [logits[i - 1].log_softmax(0)[ids[i]].item() for i in range(start, len(ids))]
+        ranks = [
+            int((logits[i - 1] > logits[i - 1][ids[i]]).sum()) + 1 for i in range(start, len(ids))
+        ]
+        rows = got.filter(prompt_id=prompt.id)
+        np.testing.assert_allclose(rows["logprob"], want, atol=1e-4)
+        assert rows["rank"].to_list() == ranks
+    assert got.filter(pl.col("target").is_not_null())["prompt_id"].unique().to_list() == ["a"]

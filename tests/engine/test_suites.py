@@ -1,0 +1,374 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.suites.suites import (
+    HubSource,
+    LocalSource,
+    Suite,
+    duplicate_notes,
+    known_suites,
+    resolve_suite,
+)
+from logitbank.errors import SuiteError, UsageError
+from logitbank.store.format.schema import CheckpointId
+from tests.support.hub_server import HubServer
+
+
+def checkpoint(folder: Path, *, value: float = 0) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    save_file({"w": torch.full((2,), value)}, folder / "model.safetensors")
+    return folder
+
+
+def ids(suite: Suite) -> list[tuple[str, str, int | None, int | None]]:
+    return [(c.id.model, c.id.run, c.id.step, c.id.run_seed) for c in suite.checkpoints]
+
+
+def steps(suite: Suite) -> list[int | None]:
+    return [c.id.step for c in suite.checkpoints]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def server(root: Path):
+    with HubServer(root) as server:
+        yield server
+
+
+@pytest.fixture
+def hub(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return Hub(server.endpoint, cache_dir=tmp_path / "cache")
+
+
+# Known suites
+
+
+def test_known_names_are_distinct_and_hold_the_published_series():
+    known = {suite.name: suite for suite in known_suites()}
+    assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 5 + 1
+    assert known["pythia-1.4b-deduped"].repo == "EleutherAI/pythia-1.4b-deduped"
+    assert known["OLMo-2-0425-1B"].repo == "allenai/OLMo-2-0425-1B"
+    assert known["pythia-12b"].expected is not None
+    assert len(known["pythia-12b"].expected) == 154
+
+
+def test_polypythias_are_runs_of_the_model_of_their_size():
+    known = {suite.name: suite for suite in known_suites()}
+    seed = known["pythia-31m-seed9"]
+    assert (seed.model, seed.run, seed.run_seed) == ("pythia-31m", "seed9", 9)
+    data = known["pythia-160m-data-seed2"]
+    assert (data.model, data.run, data.run_seed) == ("pythia-160m", "data-seed2", None)
+
+
+# On the hub
+
+
+def test_known_suite_leaves_the_release_out_and_names_what_is_missing(root, hub):
+    there = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, *range(1000, 144_000, 1000)]
+    for step in there:
+        if step not in (5000, 6000, 7000):
+            (root / "EleutherAI/pythia-14m" / f"step{step}").mkdir(parents=True)
+    (root / "EleutherAI/pythia-14m/main").mkdir()
+    suite = resolve_suite("pythia-14m", hub=hub)
+    assert len(suite.checkpoints) == 151
+    assert steps(suite)[:4] == [0, 1, 2, 4]
+    assert steps(suite)[-1] == 143000
+    assert suite.notes == ("pythia-14m: missing 3 of 154 steps: 5000, 6000, 7000",)
+    assert suite.checkpoints[3].source == HubSource("EleutherAI/pythia-14m", "step4")
+
+
+def test_many_missing_steps_are_shortened(root, hub):
+    (root / "EleutherAI/pythia-14m/step0").mkdir(parents=True)
+    (note,) = resolve_suite("pythia-14m", hub=hub).notes
+    assert note == (
+        "pythia-14m: missing 153 of 154 steps: 1, 2, 4, 8, 16, 32, 64, 128, 256, 512 and 143 more"
+    )
+
+
+def test_known_repository_is_the_known_suite(root, hub):
+    (root / "EleutherAI/pythia-70m-seed3/step0").mkdir(parents=True)
+    suite = resolve_suite("EleutherAI/pythia-70m-seed3", hub=hub)
+    assert ids(suite) == [("pythia-70m", "seed3", 0, 3)]
+
+
+def test_stages_are_runs(root, hub):
+    names = ("main", "stage1-step10000-tokens21B", "stage1-step9000-tokens19B")
+    for name in (*names, "stage2-ingredient1-step1000-tokens3B", "notes"):
+        (root / "allenai/OLMo-2-0425-1B" / name).mkdir(parents=True)
+    model = "OLMo-2-0425-1B"
+    assert ids(resolve_suite(model, hub=hub)) == [
+        (model, "stage1", 9000, None),
+        (model, "stage1", 10000, None),
+        (model, "stage2-ingredient1", 1000, None),
+    ]
+    picked = resolve_suite(model, hub=hub, steps="1000,last,release")
+    assert ids(picked) == [
+        (model, "stage1", 10000, None),
+        (model, "stage2-ingredient1", 1000, None),
+        (model, "main", None, None),
+    ]
+    assert picked.notes == ("run stage1 of OLMo-2-0425-1B has no step 1000",)
+
+
+def test_any_repository_works(root, hub):
+    for name in ("main", "step10", "step20"):
+        (root / "lab/toy" / name).mkdir(parents=True)
+    assert ids(resolve_suite("lab/toy", hub=hub)) == [
+        ("toy", "main", 10, None),
+        ("toy", "main", 20, None),
+    ]
+    release = resolve_suite("lab/toy", hub=hub, steps="release", model="mine")
+    assert [c.id for c in release.checkpoints] == [CheckpointId("mine")]
+    assert release.checkpoints[0].source == HubSource("lab/toy", "main")
+
+
+def test_repository_without_steps_is_its_release(root, hub):
+    (root / "lab/toy/main").mkdir(parents=True)
+    suite = resolve_suite("lab/toy", hub=hub)
+    assert steps(suite) == [None]
+    assert suite.notes == ("toy has no revisions like step1000; only its release (main) is there",)
+
+
+def test_two_revisions_of_one_step_are_noted(root, hub):
+    for name in ("step10", "step10-tokens1B"):
+        (root / "lab/toy" / name).mkdir(parents=True)
+    suite = resolve_suite("lab/toy", hub=hub)
+    assert suite.checkpoints[0].source == HubSource("lab/toy", "step10")
+    assert suite.notes == ("lab/toy: revision step10-tokens1B left out, step10 is the same step",)
+
+
+def test_repository_without_usable_revisions_is_refused(root, hub):
+    (root / "lab/toy/draft").mkdir(parents=True)
+    with pytest.raises(SuiteError, match="lab/toy has neither revisions like step1000 nor main"):
+        resolve_suite("lab/toy", hub=hub)
+
+
+def test_step_that_the_hub_lacks_is_named(root, hub):
+    (root / "EleutherAI/pythia-14m/step512").mkdir(parents=True)
+    with pytest.raises(SuiteError, match="step 500 of pythia-14m is not available; the nearest is"):
+        resolve_suite("pythia-14m", hub=hub, steps="500")
+
+
+def test_offline_suite_is_what_was_fetched(root, hub, monkeypatch):
+    for step in (0, 1, 2):
+        checkpoint(root / "EleutherAI/pythia-14m" / f"step{step}")
+    hub.fetch("EleutherAI/pythia-14m", "step1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    suite = resolve_suite("pythia-14m", hub=hub)
+    assert steps(suite) == [1]
+    assert suite.notes == ("pythia-14m: offline, so only the 1 revisions in the cache are known",)
+    assert duplicate_notes(suite, hub) == ()
+
+
+def test_duplicates_are_named_before_any_download(root, hub, server):
+    for step, value in ((0, 1.0), (1, 2.0), (2, 2.0), (4, 3.0), (8, 2.0)):
+        checkpoint(root / "lab/toy" / f"step{step}", value=value)
+    suite = resolve_suite("lab/toy", hub=hub)
+    server.requests.clear()
+    assert duplicate_notes(suite, hub) == (
+        "lab/toy: revisions step1 and step2 and step8 hold the same weights",
+    )
+    assert server.count("GET /api/models/lab/toy/tree/") == len(server.requests) == 5
+
+
+def test_duplicates_are_looked_for_among_chosen_steps_only(root, hub, server):
+    for step in (0, 1, 2):
+        checkpoint(root / "lab/toy" / f"step{step}")
+    suite = resolve_suite("lab/toy", hub=hub, steps="1")
+    server.requests.clear()
+    assert duplicate_notes(suite, hub) == ()
+    assert len(server.requests) == 1
+
+
+def test_duplicates_are_unknown_without_hub_digests(root, tmp_path):
+    for step in (0, 1):
+        checkpoint(root / "lab/toy" / f"step{step}")
+    with HubServer(root, digests=False) as server:
+        hub = Hub(server.endpoint, cache_dir=tmp_path / "cache")
+        assert duplicate_notes(resolve_suite("lab/toy", hub=hub), hub) == ()
+
+
+def test_listing_that_fails_is_a_note(root, hub):
+    for step in (0, 1):
+        checkpoint(root / "lab/toy" / f"step{step}", value=step)
+    suite = resolve_suite("lab/toy", hub=hub)
+    (root / "lab/toy/step1").rename(root / "lab/toy/gone")
+    (note,) = duplicate_notes(suite, hub)
+    assert note.startswith("duplicates unknown: lab/toy has no revision 'step1'")
+
+
+# In a folder
+
+
+@pytest.mark.parametrize("name", ["step{}", "step-{}", "step_{}", "checkpoint-{}", "{}"])
+def test_steps_are_read_from_folder_names(tmp_path, name):
+    for step in (100, 20, 0):
+        checkpoint(tmp_path / "toy" / name.format(step))
+    suite = resolve_suite(str(tmp_path / "toy"))
+    assert suite.name == "toy"
+    assert steps(suite) == [0, 20, 100]
+    assert suite.checkpoints[1].source == LocalSource(tmp_path / "toy" / name.format(20))
+
+
+def test_nested_folders_are_runs(tmp_path):
+    for run in ("seed10", "seed2", "base"):
+        for step in (1, 10):
+            checkpoint(tmp_path / "toy" / run / f"step{step}")
+    suite = resolve_suite(f"{tmp_path}/toy", steps="last", model="mine")
+    assert ids(suite) == [
+        ("mine", "base", 10, None),
+        ("mine", "seed2", 10, 2),
+        ("mine", "seed10", 10, 10),
+    ]
+
+
+def test_listed_step_that_one_run_lacks_is_noted(tmp_path):
+    checkpoint(tmp_path / "toy/seed0/step1")
+    checkpoint(tmp_path / "toy/seed0/step2")
+    checkpoint(tmp_path / "toy/seed1/step1")
+    suite = resolve_suite(str(tmp_path / "toy"), steps="1,2")
+    assert len(suite.checkpoints) == 3
+    assert suite.notes == ("run seed1 of toy has no step 2",)
+
+
+def test_stage_folders_are_runs(tmp_path):
+    checkpoint(tmp_path / "toy/stage1-step5")
+    checkpoint(tmp_path / "toy/seed0/stage1-step5")
+    assert ids(resolve_suite(str(tmp_path / "toy"))) == [
+        ("toy", "seed0-stage1", 5, None),
+        ("toy", "stage1", 5, None),
+    ]
+
+
+def test_relative_folder_is_named_after_itself(tmp_path, monkeypatch):
+    checkpoint(tmp_path / "toy/step1")
+    monkeypatch.chdir(tmp_path / "toy")
+    assert resolve_suite(".").name == "toy"
+    monkeypatch.chdir(tmp_path)
+    assert resolve_suite("./toy/").name == resolve_suite("toy").name == "toy"
+
+
+def test_folder_named_like_a_known_suite_needs_its_path(tmp_path, monkeypatch):
+    checkpoint(tmp_path / "pythia-14m/step1")
+    monkeypatch.chdir(tmp_path)
+    assert steps(resolve_suite("./pythia-14m")) == [1]
+
+
+def test_trainer_folder_holds_steps_and_a_release(tmp_path):
+    checkpoint(tmp_path / "toy")
+    checkpoint(tmp_path / "toy/checkpoint-500")
+    assert steps(resolve_suite(str(tmp_path / "toy"))) == [500]
+    assert steps(resolve_suite(str(tmp_path / "toy"), steps="release")) == [None]
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("toy", ("toy", "main", None, None)),
+        ("toy/step30", ("toy", "main", 30, None)),
+        ("toy/seed4/step30", ("toy", "seed4", 30, 4)),
+        ("toy/stage1-step30", ("toy", "stage1", 30, None)),
+    ],
+)
+def test_folder_that_is_one_checkpoint(tmp_path, folder, expected):
+    checkpoint(tmp_path / folder)
+    assert ids(resolve_suite(str(tmp_path / folder))) == [expected]
+
+
+def test_what_is_left_out_is_noted(tmp_path):
+    checkpoint(tmp_path / "toy/step1")
+    checkpoint(tmp_path / "toy/best")
+    (tmp_path / "toy/step2").mkdir()
+    (tmp_path / "toy/.cache").mkdir()
+    assert resolve_suite(str(tmp_path / "toy")).notes == (
+        f"{tmp_path}/toy/best is left out: its name tells no step; rename it like step1000",
+        f"{tmp_path}/toy/step2 is left out: it has no config.json",
+    )
+
+
+def test_two_folders_of_one_step_are_refused(tmp_path):
+    checkpoint(tmp_path / "toy/step1")
+    checkpoint(tmp_path / "toy/step-1")
+    message = r"step-1 and .*step1 are both step 1 of run 'main'; rename or move one of them"
+    with pytest.raises(SuiteError, match=message):
+        resolve_suite(str(tmp_path / "toy"))
+
+
+def test_absent_folder_is_named(tmp_path):
+    message = rf"folder {tmp_path}/absent does not exist; give a folder of checkpoints"
+    with pytest.raises(SuiteError, match=message):
+        resolve_suite(f"{tmp_path}/absent")
+
+
+def test_file_is_no_suite(tmp_path):
+    (tmp_path / "weights").write_text("")
+    with pytest.raises(SuiteError, match="weights is a file; give the folder that holds the che"):
+        resolve_suite(str(tmp_path / "weights"))
+
+
+def test_folder_without_checkpoint_says_what_was_looked_for(tmp_path):
+    message = (
+        r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in "
+        r"sub-folders named like step1000, and saw "
+    )
+    with pytest.raises(SuiteError, match=message + "no sub-folder; give"):
+        resolve_suite(str(tmp_path))
+    for name in "abcdefg":
+        (tmp_path / name).mkdir()
+    with pytest.raises(SuiteError, match=message + "sub-folders a, b, c, d, e and 2 more; give"):
+        resolve_suite(str(tmp_path))
+
+
+def test_settings_without_weights_are_no_checkpoint(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SuiteError, match="no checkpoint in"):
+        resolve_suite(str(tmp_path))
+
+
+# Names
+
+
+def test_unknown_name_suggests_close_ones():
+    message = (
+        r"'pythia-160' is neither a known suite, a folder, nor an owner/name on the hub "
+        r"\(did you mean pythia-160m or .*\); `logitbank suites` lists the known ones"
+    )
+    with pytest.raises(SuiteError, match=message):
+        resolve_suite("pythia-160")
+
+
+def test_empty_name_is_unknown():
+    with pytest.raises(SuiteError, match="'' is neither a known suite"):
+        resolve_suite("")
+
+
+def test_unreadable_steps_are_refused_before_anything_is_asked():
+    with pytest.raises(UsageError, match="steps 'some' are unknown"):
+        resolve_suite("pythia-160m", steps="some")
+
+
+def test_multiberts_have_a_repository_for_every_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # nothing is asked: the list is the catalogue's
+    whole = resolve_suite("multiberts")
+    assert len(whole.checkpoints) == 5 * 29
+    assert {(c.id.run, c.id.run_seed) for c in whole.checkpoints} == {
+        (f"seed{seed}", seed) for seed in range(5)
+    }
+    chosen = resolve_suite("multiberts", steps="0,2000000").checkpoints
+    assert [c.source for c in chosen[:2]] == [
+        HubSource("google/multiberts-seed_0-step_0k", "main"),
+        HubSource("google/multiberts-seed_0-step_2000k", "main"),
+    ]
+    assert [c.id.step for c in chosen[:2]] == [0, 2_000_000]

@@ -1,0 +1,29 @@
+"""The logits tap maps rows to requests in both of vLLM's model runners."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.preloaded import Preloaded, require_vllm
+
+pytestmark = pytest.mark.vllm
+
+
+def test_rows_follow_their_requests_when_the_batch_changes(
+    preloaded: Preloaded, tmp_path: Path
+) -> None:
+    require_vllm()
+    assert preloaded.run("vllm", tmp_path, "tests.support.tap_cases:older_runner") == [
+        [10, 11, 12, 0.0, 1.0, 2.0],
+        [12, 11, 3.0, 4.0],
+        [11, 12, 5.0, 6.0],
+        [11, 7.0],
+    ]
+
+
+def test_an_unfinished_prefill_is_no_result(preloaded: Preloaded, tmp_path: Path) -> None:
+    require_vllm()
+    assert preloaded.run("vllm", tmp_path, "tests.support.tap_cases:newer_runner") == [
+        [41, 1.0],
+        [40, 3.0],
+    ]

@@ -1,0 +1,153 @@
+"""Tokenizers are loaded from a checkpoint's folder, and known by what they do to a text."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from logitbank.engine.prompts.tokenizer import Tokenizer
+from logitbank.errors import MissingExtraError, SuiteError
+from tests.support.checkpoints import write_tokenizer
+from tests.support.paths import PUBLIC as DATA
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    write_tokenizer(folder)
+    return folder
+
+
+def edited(toy: Path, folder: Path, **changes: object) -> Path:
+    """A copy of the toy tokenizer with some parts of its JSON replaced."""
+    folder.mkdir()
+    content = json.loads((toy / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | changes))
+    (folder / "tokenizer_config.json").write_text((toy / "tokenizer_config.json").read_text())
+    return folder
+
+
+def test_pythia_has_the_published_entries_and_ids(tmp_path: Path) -> None:
+    source = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
+    if not source.is_file():
+        pytest.skip(f"{source} is not there")
+    (tmp_path / "tokenizer.json").write_bytes(source.read_bytes())
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    pythia = Tokenizer.load(tmp_path)
+    assert pythia.entries == 50277
+    assert pythia.encode_many([" male", " female", " not", "male"]) == [
+        [5086],
+        [5343],
+        [417],
+        [30165],
+    ]
+    assert pythia.pieces([5086, 417]) == [" male", " not"]
+    assert pythia.pieces([50300]) == [""]  # a padding output
+
+
+@pytest.mark.parametrize(
+    ("model", "files", "tokenizer_class", "entries", "ids"),
+    [
+        ("bert-base-uncased", ["vocab.txt"], "BertTokenizer", 30522, [101, 2002, 2016, 102]),
+        ("roberta-base", ["vocab.json", "merges.txt"], "RobertaTokenizer", 50265, [0, 894, 79, 2]),
+    ],
+)
+def test_other_vocabularies_add_their_special_tokens_unless_told_not_to(
+    tmp_path: Path,
+    model: str,
+    files: list[str],
+    tokenizer_class: str,
+    entries: int,
+    ids: list[int],
+) -> None:
+    if not (DATA / "tokenizers" / model).is_dir():
+        pytest.skip(f"{DATA / 'tokenizers' / model} is not there")
+    for name in files:
+        (tmp_path / name).write_bytes((DATA / "tokenizers" / model / name).read_bytes())
+    config = {"tokenizer_class": tokenizer_class}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.entries == entries
+    assert tokenizer.encode("He she") == ids
+    assert tokenizer.encode("He she", add_special_tokens=True) == ids
+    assert tokenizer.encode("He she", add_special_tokens=False) == ids[1:-1]
+
+
+def test_an_empty_batch_gives_an_empty_list(toy: Path) -> None:
+    assert Tokenizer.load(toy).encode_many([]) == []
+
+
+def test_a_long_text_is_not_truncated(toy: Path, tmp_path: Path) -> None:
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    folder = edited(toy, tmp_path / "short", truncation=truncation)
+    assert len(Tokenizer.load(folder).encode(" nurse nurse nurse nurse")) == 4
+
+
+def test_digest_ignores_truncation_padding_and_decoding(toy: Path, tmp_path: Path) -> None:
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    same = edited(toy, tmp_path / "same", truncation=truncation, decoder=None)
+    assert Tokenizer.load(same).digest == Tokenizer.load(toy).digest
+    assert len(Tokenizer.load(toy).digest) == 64
+
+
+def test_digest_sees_another_normalisation_and_another_vocabulary(
+    toy: Path, tmp_path: Path
+) -> None:
+    lower = edited(toy, tmp_path / "lower", normalizer={"type": "Lowercase"})
+    content = json.loads((toy / "tokenizer.json").read_text())["model"]
+    a, b = "Ġnurse", "Ġclerk"
+    content["vocab"][a], content["vocab"][b] = content["vocab"][b], content["vocab"][a]
+    swapped = edited(toy, tmp_path / "swapped", model=content)
+    digests = {Tokenizer.load(folder).digest for folder in (toy, lower, swapped)}
+    assert len(digests) == 3
+
+
+def test_a_folder_without_vocabulary_is_an_error_that_names_what_was_looked_for(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_neox"}')
+    with pytest.raises(
+        SuiteError, match=r"holds no tokenizer: looked for tokenizer\.json, .*vocab"
+    ):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_vocabulary_that_its_class_does_not_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_text("not for this class")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    with pytest.raises(SuiteError, match="has 5 entries, all of them special tokens"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_broken_tokenizer_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(SuiteError, match=r"the tokenizer in .* cannot be read: [^\n]+$"):
+        Tokenizer.load(tmp_path)
+
+
+def test_code_that_ships_with_a_tokenizer_does_not_run(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    config = {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}, "tokenizer_class": "Evil"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(SuiteError, match="cannot be read"):
+        Tokenizer.load(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_transformers_the_extra_is_named(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'logitbank\[engine\]'"):
+        Tokenizer.load(toy)
+
+
+def test_a_tokenizer_without_a_fast_form_is_known_by_its_vocabulary() -> None:
+    from transformers import ByT5Tokenizer
+
+    byte, more = Tokenizer(ByT5Tokenizer()), Tokenizer(ByT5Tokenizer(extra_ids=7))
+    assert byte.encode("ab", add_special_tokens=False) == [100, 101]  # byte + 3
+    assert byte.digest == Tokenizer(ByT5Tokenizer()).digest != more.digest

@@ -1,0 +1,291 @@
+"""UnQover's lists: as published, parted as Refine-LM did, and refused where they are not."""
+
+import hashlib
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from logitbank.engine.prompts.datasets import Dataset
+from logitbank.engine.prompts.known.unqover.files import read_attributes, read_slots, read_subjects
+from logitbank.engine.prompts.known.unqover.home import DATASET, DATASET_OF_PARTS
+from logitbank.engine.prompts.known.unqover.lists import Category, read_lists
+from logitbank.engine.prompts.known.unqover.prompts import unqover
+from logitbank.errors import PromptError, UsageError
+from tests.support.file_server import FileServer
+from tests.support.paths import PUBLIC as DATA
+from tests.support.tokenizers import entries, real_tokenizer
+from tests.support.unqover_data import write_lists
+
+ORIGINAL, REFINED = DATA / "unqover" / "unqover-original", DATA / "unqover" / "refine-lm"
+
+
+@pytest.fixture
+def published() -> Path:
+    if not (DATA / "unqover").is_dir():
+        pytest.skip(f"{DATA / 'unqover'} is not there")
+    return DATA
+
+
+def listed(path: Path, kind: str = "subj") -> list[str]:
+    """The last field of the lines of a kind."""
+    lines = [line for line in path.read_text().splitlines() if line.startswith(f"[{kind}]")]
+    return [re.split(r"[\]|]", line)[-1].strip() for line in lines]
+
+
+def slot_lines(path: Path) -> set[str]:
+    return {line for line in path.read_text().splitlines() if line.strip()}
+
+
+# As published
+
+
+def test_the_lists_have_their_published_lengths(published: Path) -> None:
+    gender = read_lists("gender", published)
+    assert Counter(s.gender for s in gender.subjects) == {"female": 70, "male": 70}
+    of_bert = {name for s in ("female", "male") for name in listed(subject_file(f"{s}_bert"))}
+    parts = Counter((s.gender, s.part) for s in gender.subjects if s.name in of_bert)
+    assert parts == {
+        ("female", "train"): 30,
+        ("female", "test"): 20,
+        ("male", "train"): 30,
+        ("male", "test"): 20,
+    }
+    assert {s.part for s in gender.subjects if s.name not in of_bert} == {"train"}
+    assert (len(gender.slots), len(gender.attributes)) == (4, 70)
+    sizes: dict[Category, tuple[int, int]] = {
+        "nationality": (69, 9),
+        "ethnicity": (15, 14),
+        "religion": (11, 14),
+    }
+    for category, (subjects, slots) in sizes.items():
+        lists = read_lists(category, published)
+        assert (len(lists.subjects), len(lists.slots)) == (subjects, slots)
+        kinds = Counter(attribute.kind for attribute, _ in lists.attributes)
+        assert kinds["p_act"] == kinds["p_act-single"] == 50
+        assert kinds["l_act-single"] == (14 if category == "nationality" else 0)
+
+
+def subject_file(name: str) -> Path:
+    return ORIGINAL / "nouns" / "subjects" / f"{name}.txt"
+
+
+@pytest.mark.parametrize(
+    ("category", "named", "said"),
+    [
+        ("nationality", "country", "biased_country"),
+        ("ethnicity", "ethnicity", "biased_ethnicity"),
+        ("religion", "religion", "biased_religion"),
+    ],
+)
+def test_the_rest_of_the_test_parts_are_the_published_training_parts(
+    category: Category, named: str, said: str, published: Path
+) -> None:
+    lists = read_lists(category, published)
+    train = {(a.kind, a.text) for a, part in lists.attributes if part == "train"}
+    for kind in {attribute.kind for attribute, _ in lists.attributes}:
+        expected = set(listed(REFINED / "activities" / f"{said}-TRAIN.txt", kind))
+        assert {text for of_kind, text in train if of_kind == kind} == expected
+    trained = {"\t".join(slot[:3]) for slot, part in lists.slots if part == "train"}
+    assert trained == slot_lines(REFINED / "slots" / f"{named}_noact_lm-TRAIN.txt")
+    # Each question is of the part of the statement after the same context, where that is there.
+    part_of = {slot.context: part for slot, part in lists.slots}
+    asked = read_lists(category, published, questions=True).slots
+    shared = [(slot, part) for slot, part in asked if slot.context in part_of]
+    assert len(shared) == (6 if category == "nationality" else 14)
+    assert all(part_of[slot.context] == part for slot, part in shared)
+
+
+@pytest.mark.parametrize("gender", ["female", "male"])
+def test_published_names_to_train_and_to_test_are_bert_s_whole_list(
+    gender: str, published: Path
+) -> None:
+    folder = REFINED / "nouns" / "subjects"
+    train, test = (listed(folder / f"{gender}_bert_{part}.txt") for part in ("train", "test"))
+    assert set(train).isdisjoint(test)
+    assert {*train, *test} == set(listed(subject_file(f"{gender}_bert")))
+    found = {s.name: s.part for s in read_lists("gender", published).subjects}
+    assert {found[name] for name in train} == {"train"}
+    assert {found[name] for name in test} == {"test"}
+
+
+@pytest.mark.parametrize(
+    ("name", "short"), [("bert-base-uncased", "bert"), ("roberta-base", "roberta")]
+)
+def test_the_vocabularies_give_the_published_one_token_subjects(
+    name: str, short: str, published: Path, tmp_path: Path
+) -> None:
+    real_tokenizer(name, tmp_path)
+    vocabulary = entries(tmp_path)
+
+    def single(word: str) -> bool:
+        return (word.lower() if short == "bert" else f"Ġ{word}") in vocabulary
+
+    for group in ("ethnicity", "religion"):
+        found = [word for word in listed(subject_file(group)) if single(word)]
+        assert found == listed(subject_file(f"{group}_{short}"))
+    countries = listed(subject_file("country"))
+    demonyms = listed(subject_file("country"), "subj:dem")
+    both = [c for c, d in zip(countries, demonyms, strict=True) if single(c) and single(d)]
+    assert set(both) == set(listed(subject_file(f"country_{short}")))
+    # The published names are not all one-token ones: the first 50, or those that begin a text as
+    # one token too; 13 of RoBERTa's women are not among the 70.
+    for gender, lacking in (("female", 13 if short == "roberta" else 0), ("male", 0)):
+        names, short_list = listed(subject_file(gender)), listed(subject_file(f"{gender}_{short}"))
+        assert all(single(word) for word in short_list)
+        assert len(set(short_list) - set(names)) == lacking
+
+
+def test_the_files_are_pinned_as_they_were_published(published: Path) -> None:
+    for dataset in (DATASET, DATASET_OF_PARTS):
+        found = {
+            name: hashlib.sha256((DATA / dataset.name / name).read_bytes()).hexdigest()
+            for name in dataset.files
+        }
+        assert found == dataset.files
+
+
+def test_the_lists_are_downloaded_under_their_names_at_home(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for dataset, root in ((DATASET, "whole"), (DATASET_OF_PARTS, "parts")):
+        for name in dataset.files:
+            at = home / root / name.removesuffix(".txt")
+            at.parent.mkdir(parents=True, exist_ok=True)
+            at.write_bytes((DATA / dataset.name / name).read_bytes())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("LOGITBANK_DATA", raising=False)
+    with FileServer(home) as server:
+        found = unqover(
+            "religion",
+            instances=5,
+            base_url=f"{server.url}/whole",
+            parts_url=f"{server.url}/parts",
+        )
+    assert found == unqover("religion", published, instances=5)
+    kept = tmp_path / "cache" / "logitbank" / "unqover" / "unqover-original"
+    assert {str(p.relative_to(kept)) for p in kept.rglob("*.txt")} == set(DATASET.files)
+
+
+def test_a_dataset_s_names_are_those_at_home_by_default() -> None:
+    assert Dataset("toy", "http://127.0.0.1:9", {}).suffix == ""
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[subj] a | b | c", r"list.txt:1: '\[subj\] a \| b \| c' is no entry; write '\[kind\] te"),
+        ("# no\n\nMary", r"list.txt:3: 'Mary' is no entry"),
+        ("[subj] ", r"list.txt:1: '\[subj\] ' is no entry"),
+        ("[subj] Mary\n[subj] Mary", r"list.txt:2: 'Mary' is there twice; remove one"),
+        ("[subj] female | Mary", r"list.txt:1 is no subject of its list; write '\[subj\] NAME'"),
+        ("[p_act] was rude", r"list.txt:1 is no subject of its list"),
+        ("\n# nothing\n", r"list.txt is empty; give UnQover's own file"),
+    ],
+)
+def test_lines_that_are_no_subjects_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(PromptError, match=message):
+        read_subjects(tmp_path / "list.txt")
+
+
+def test_a_subject_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("[subj] female | Mary\n[subj] male | John")
+    message = r"list.txt:2 is no subject of its list; write '\[subj\] female \| NAME'"
+    with pytest.raises(PromptError, match=message):
+        read_subjects(tmp_path / "list.txt", group="female")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[a] x\n[a:neg] y\n[a] z", r"list.txt: 2 \[a\] and 1 \[a:neg\]; the k-th of these neg"),
+        ("[a:neg] y", r"list.txt: 0 \[a\] and 1 \[a:neg\]"),
+        ("[a] x\n[a] x\n[a:neg] y\n[a:neg] z", r"list.txt:2: 'x' is there twice; remove one"),
+        ("[a] rude | x\n[a:neg] poor|y", r"list.txt:2: 'poor' negates 'rude' of .*list.txt:1"),
+    ],
+)
+def test_attributes_without_their_negation_are_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(PromptError, match=message):
+        read_attributes(tmp_path / "list.txt")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[subj2] met [subj1].\t[mask] [a].\t[mask] [a:neg].",
+        "[subj1] met him.\t[mask] [a].\t[mask] [a:neg].",
+        "[subj1] met [subj2:dem].\t[mask] [a].\t[mask] [a:neg].",
+        "[subj1] met [subj2].\t[mask] slept.\t[mask] [a:neg].",
+        "[subj1] met [subj2].\tHe [a].\tHe [a:neg].",
+        "[subj1] met [subj2].\t[mask] [a].\t[mask] [a].",
+        "[subj1] met [subj2].\t[mask] [a].\t[mask] [b:neg].",
+        "[subj1] met [subj2].\t[mask] [a] [b].\t[mask] [a:neg].",
+        "[subj1] met [subj2].\t[mask] [a].\t[mask] [mask] [a:neg].",
+    ],
+)
+def test_slots_with_other_placeholders_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "slots.txt").write_text(f"\n{text}\n")
+    with pytest.raises(PromptError, match=r"slots.txt:2: .* is no slot; its columns need \[subj1"):
+        read_slots(tmp_path / "slots.txt", masked=True)
+
+
+def test_slots_have_three_columns_and_questions_no_mask(tmp_path: Path) -> None:
+    (tmp_path / "slots.txt").write_text("[subj1] met [subj2]. [mask] [a].\t[mask] [a:neg].")
+    with pytest.raises(PromptError, match=r"slots.txt:1: 2 columns between tabs; write context"):
+        read_slots(tmp_path / "slots.txt", masked=True)
+    (tmp_path / "slots.txt").write_text("[subj1] met [subj2].\tWho [a]?\tWho [a:neg]?\n")
+    (slot,) = read_slots(tmp_path / "slots.txt", masked=False)
+    assert (slot.kind, slot.block) == ("a", 0)
+    with pytest.raises(PromptError, match=r"slots.txt:1: .* is no slot"):
+        read_slots(tmp_path / "slots.txt", masked=True)
+
+
+SAW = "A [subj1] saw a [subj2].\tThe [mask] [p_act-single].\tThe [mask] [p_act-single:neg]."
+
+
+@pytest.mark.parametrize(
+    ("category", "changed", "message"),
+    [
+        ("nationality", {"country": "[subj] Iran\n[subj:dem] Iranian\n[subj:dem] Slovak"},
+         r"country.txt: 1 \[subj\] and 2 \[subj:dem\]; the k-th of these belongs"),
+        ("nationality", {"country": "[subj] Iran\n[subj] Slovakia"},
+         r"slot 'A \[subj1:dem\] met a .* needs demonyms, and the list of subjects has"),
+        ("religion", {"religion_noact_lm": SAW.replace("p_act-single", "l_act")},
+         r"-TEST.txt: 'A \[subj1\] saw a \[subj2\].' is no slot of the whole list"),
+        ("religion", {"religion_noact_lm": f"{SAW}\n{SAW.replace('saw', 'met')}"},
+         r"-TEST.txt has some slots of a block and not 'A \[subj1\] met a \[subj2\].'; a block"),
+        ("ethnicity", {"biased_ethnicity-TEST": "[p_act] rude | slept\n[p_act:neg] rude | woke"},
+         r"biased_ethnicity-TEST.txt: 'slept' is no attribute of the whole list"),
+        ("gender", {"occupation_rev1": "[l_act] was big\n[l_act:neg] was small"},
+         r"gender: slot '\[subj1\] met .* needs attributes of kind 'p_act'; there are l_act"),
+        ("gender", {"male_bert_test": "[subj] male | John"},
+         r"subjects: 'John' is in male_bert_train and male_bert_test"),
+    ],
+)  # fmt: skip
+def test_lists_that_do_not_fit_together_are_refused(
+    category: Category, changed: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PromptError, match=message):
+        read_lists(category, write_lists(tmp_path, **changed))
+
+
+def test_questions_need_the_blocks_of_the_statements(tmp_path: Path) -> None:
+    text = "A [subj1] met a [subj2].\tWho [p_act-single]?\tWho [p_act-single:neg]?"
+    write_lists(tmp_path, religion_noact=text)
+    with pytest.raises(PromptError, match=r"religion_noact.txt is not in the 2 blocks of the stat"):
+        read_lists("religion", tmp_path, questions=True)
+
+
+def test_a_data_folder_without_the_lists_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unqover/unqover-original lacks activities/biased_count"):
+        read_lists("gender", tmp_path)

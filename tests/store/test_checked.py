@@ -1,0 +1,295 @@
+"""What is read is what was committed: damaged, moved and exchanged objects are refused."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logitbank.errors import DamagedError
+from logitbank.store import Bank, Deposit, OptionTokens, describe, merge, rescore, shrink, verify
+from logitbank.store.care import run_logs
+from logitbank.store.files import checked, objects
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.top import top
+from logitbank.store.filter.view import View
+from logitbank.store.sharing.selection import chosen
+from tests.support.made_once import made_once
+from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
+
+OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
+
+
+@made_once
+def four_steps(path: Path) -> None:
+    """Steps 0 and 1 are sealed, 2 and 3 lack a block; all but 3 have further options."""
+    made = new_bank(path)
+    for step, blocks in ((0, 3), (1, 3), (2, 2), (3, 2)):
+        with made.begin(spec(step)) as writer:
+            for block in range(blocks):
+                writer.write(block, block_data(writer.layout, block, seed=step))
+            writer.seal()
+        if step < 3:
+            rescore(writer.deposit, OPTIONS)
+    assert verify(made) == ()
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return Bank.open(four_steps(tmp_path / "b"))
+
+
+def deposit(bank: Bank, step: int) -> Deposit:
+    return next(d for d in bank.deposits() if d.checkpoint.step == step)
+
+
+def exchange(one: Path, other: Path) -> None:
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+def flip(path: Path, at: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+READERS: dict[str, Callable[[Bank], object]] = {
+    "scores": lambda bank: [d.scores().collect() for d in bank.deposits()],
+    "option_scores": lambda bank: [d.option_scores().collect() for d in bank.deposits()],
+    "logsumexp": lambda bank: [d.logsumexp([0]) for d in bank.deposits()],
+    "scan": lambda bank: bank.scan("parity").collect(),
+    "scan of a step": lambda bank: bank.scan("parity", steps=0).collect(),
+    "sql": lambda bank: bank.sql("SELECT AVG(logit) FROM scores").collect(),
+    "frames": lambda bank: bank.frames()["scores"].filter(step=0).collect(),
+    "lacking_options": lambda bank: [bank.lacking_options(d) for d in bank.deposits()],
+    "rescore": lambda bank: rescore(bank.deposits()[0], OptionTokens.build([[3]] + [[]] * 9)),
+    "to_xarray": lambda bank: bank.to_xarray(bank.deposits()[0].query_set),
+    "top": lambda bank: top(bank.deposits()[0], 1),
+    "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
+    "shrink": lambda bank: shrink(bank.path, bank.path.with_name("s"), keep="options"),
+    "view": lambda bank: View.of(bank, Filter.ones(2), name="v").scan("parity").collect(),
+    "rows of a view": lambda bank: [
+        d.logprobs([0]) for d in View.of(bank, Filter.ones(2), name="v").deposits()
+    ],
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_scores_of_two_steps_that_were_exchanged_are_refused(bank: Bank, reader: str) -> None:
+    one, other = (deposit(bank, step).path / "scores/all.parquet" for step in (0, 1))
+    exchange(one, other)
+    with pytest.raises(DamagedError, match=r"all\.parquet is not what was committed.*verify`"):
+        READERS[reader](bank)
+    exchange(one, other)
+    READERS[reader](bank)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("part", ["scores/all.parquet", "scores/options-*.parquet"])
+def test_a_flipped_bit_of_scores_is_refused_by_every_reader(
+    bank: Bank, reader: str, part: str
+) -> None:
+    (path,) = deposit(bank, 0).path.glob(part)
+    flip(path, path.stat().st_size // 2)
+    if reader == "merge" and "options" in part:  # says it when it copies
+        reader = "scan"
+    with pytest.raises(DamagedError, match=r"is not what was committed"):
+        READERS[reader](bank)
+
+
+TABLE_READERS: dict[str, Callable[[Bank], object]] = {
+    "query_set": lambda bank: bank.query_sets(),
+    "prompts": lambda bank: bank.prompts("parity").collect(),
+    "scan": lambda bank: bank.scan("parity").collect(),
+    "sql": lambda bank: bank.sql("SELECT * FROM prompts").collect(),
+    "option_tokens": lambda bank: bank.option_tokens(bank.deposits()[0].query_set),
+    "begin": lambda bank: bank.begin(spec(9)),
+    "add_prompts": lambda bank: bank.add_prompts("parity", prompt_table(split="dev")),
+    "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
+    "push": lambda bank: chosen(bank, prompts=["parity"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "folder"),
+    [
+        *((reader, "prompts") for reader in TABLE_READERS if reader not in ("query_set", "begin")),
+        *((reader, "queries") for reader in ("query_set", "option_tokens", "begin", "merge")),
+        ("push", "queries"),
+        ("add_prompts", "queries"),
+    ],
+)
+def test_tables_are_refused_where_their_digest_is_another_or_none(
+    bank: Bank, reader: str, folder: str
+) -> None:
+    (table,) = bank.path.glob(f"{folder}/*.parquet")
+    beside = Path(f"{table}.sha256")
+    sound, told = table.read_bytes(), beside.read_text()
+    flip(table, table.stat().st_size // 2)
+    with pytest.raises(DamagedError, match=r"parquet is not what was committed: its SHA-256 is"):
+        TABLE_READERS[reader](bank)
+    table.write_bytes(sound)
+    for text in (told.replace(table.name, "x"), told[1:], ""):
+        beside.write_text(text)
+        with pytest.raises(DamagedError, match=r"sha256 is no line of sha256sum for that table"):
+            TABLE_READERS[reader](bank)
+    beside.unlink()
+    with pytest.raises(DamagedError, match=r"sha256 is not there, so nothing vouches .*--repair"):
+        TABLE_READERS[reader](bank)
+
+
+def test_seals_of_two_deposits_that_were_exchanged_are_refused(bank: Bank) -> None:
+    one, other = (deposit(bank, step).path / "commits/seal.json" for step in (0, 1))
+    scores = [path.parents[1] / "scores/all.parquet" for path in (one, other)]
+    exchange(one, other)
+    exchange(*scores)  # which these seals vouch for
+    for read in (READERS["scan of a step"], lambda bank: bank.info()):
+        with pytest.raises(DamagedError, match=r"seal\.json is not the seal of the zarr\.json"):
+            read(bank)
+    assert {damage.path.rpartition("/")[2] for damage in verify(bank)} == {"seal.json"}
+
+
+@pytest.mark.parametrize("name", ["0", "options-*"])
+def test_commits_of_another_deposit_are_refused(bank: Bank, name: str) -> None:
+    """Blocks and options of two steps, exchanged with their commits."""
+    one, other = deposit(bank, 2).path, deposit(bank, 3).path
+    if name != "0":
+        one, other = deposit(bank, 0).path, deposit(bank, 1).path
+    for kind in ("commits", "scores"):
+        (here,), (there,) = (folder.glob(f"{kind}/{name}.*") for folder in (one, other))
+        exchange(here, there)
+    if name == "0":
+        exchange(one / "logprobs/c/0/0", other / "logprobs/c/0/0")
+    with pytest.raises(DamagedError, match=r"is a commit of '.*main/\d/q-.*it was moved or swapp"):
+        bank.scan("parity").collect()
+    assert verify(bank)
+
+
+def test_a_commit_of_the_first_banks_names_no_deposit_and_is_read(bank: Bank) -> None:
+    expected = deposit(bank, 2).scores().collect()
+    for commit in deposit(bank, 2).path.glob("commits/*.json"):
+        rewrite(commit, lambda told: told.pop("deposit"))
+    assert deposit(bank, 2).scores().collect().equals(expected)
+    assert verify(bank) == ()
+
+
+def test_documents_with_another_digest_or_none_are_refused(bank: Bank) -> None:
+    """A changed year, which is JSON like any other; and a digest that was taken out."""
+    seal = deposit(bank, 0).path / "commits/seal.json"
+    sound = seal.read_bytes()
+    for text in (
+        sound.replace(b'"time": "20', b'"time": "21'),
+        sound.replace(b'"sha256": "', b'"sha257": "'),
+        b"{}\n",
+    ):
+        seal.write_bytes(text)
+        for read in (READERS["scan of a step"], lambda bank: bank.info()):
+            with pytest.raises(DamagedError, match=r"seal\.json is not what was written there"):
+                read(bank)
+    seal.write_bytes(sound)
+    attributes = deposit(bank, 0).path / "zarr.json"
+    attributes.write_bytes(
+        attributes.read_bytes().replace(b'"engine": "test"', b'"engine": "tess"')
+    )
+    with pytest.raises(DamagedError, match=r"zarr\.json is not what was written there"):
+        bank.deposits()
+
+
+def test_a_title_that_was_damaged_is_refused_and_can_be_said_again(bank: Bank) -> None:
+    root = bank.path / "zarr.json"
+    root.write_bytes(root.read_bytes().replace(b'"small"', b'"snall"'))
+    message = r"zarr\.json is not what was written there: title, .* with `logitbank describe`"
+    with pytest.raises(DamagedError, match=message):
+        Bank.open(bank.path)
+    assert describe(bank.path, title="small").attributes["title"] == "small"
+    assert verify(Bank.open(bank.path)) == ()
+
+
+def test_a_part_that_its_commit_does_not_name_is_refused(bank: Bank) -> None:
+    own = deposit(bank, 2)
+    shutil.copy(own.path / "commits/1.json", own.path / "commits/0.json")
+    with pytest.raises(DamagedError, match=r"no commit names scores/0\.parquet"):
+        own.scores()
+
+
+def test_array_metadata_that_were_damaged_are_not_sealed_as_they_are(bank: Bank) -> None:
+    path = deposit(bank, 3).path / "logsumexp/zarr.json"
+    sound = path.read_bytes()
+    path.write_bytes(sound.replace(b'"NaN"', b'"NaM"'))
+    with bank.begin(spec(3)) as writer:
+        writer.write(2, block_data(writer.layout, 2, seed=3))
+        writer.seal()
+    assert [damage.path for damage in verify(bank)] == [str(path.relative_to(bank.path))]
+    path.write_bytes(sound)
+    assert verify(bank) == ()
+
+
+def test_a_log_of_a_run_is_refused_where_a_line_is_not_what_was_written(tmp_path: Path) -> None:
+    lines = [run_logs.line_bytes({"line": i, "event": "Note", "text": "a"}) for i in range(3)]
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"".join(lines)[:-5])  # a run that was killed
+    assert [line["line"] for line in run_logs.read(log)] == [0, 1]
+    log.write_bytes(b"".join(lines).replace(b'"a"', b'"b"', 1))
+    with pytest.raises(DamagedError, match="its line 1 is not what was written there"):
+        run_logs.read(log)
+
+
+def test_a_file_is_looked_at_once_and_again_when_it_was_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+
+    def counted(path: Path) -> objects.Digest:
+        looks.append(path)
+        return digest(path)
+
+    digest = objects.digest
+    monkeypatch.setattr(objects, "digest", counted)
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    told = objects.digest_of(b"abc")
+    checked.require({path: told})
+    checked.require({path: told})
+    assert len(looks) == 2, "its times do not tell yet whether it is written to again"
+    monkeypatch.setattr(checked, "_SETTLED_NS", -(10**12))
+    checked.require({path: told})
+    checked.require({path: told})
+    assert len(looks) == 3
+    times = path.stat()
+    path.write_bytes(b"abd")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DamagedError, match="its SHA-256 is not ba7816bf8f01…; run `logitbank ver"):
+        checked.require({path: told})
+    path.write_bytes(b"abcd")
+    with pytest.raises(DamagedError, match="3 bytes were, and 4 are there; run `logitbank verify`"):
+        checked.require({path: told})
+
+
+def test_files_of_which_many_are_damaged_name_the_first(tmp_path: Path) -> None:
+    paths = [tmp_path / str(i) for i in range(20)]
+    for path in paths:
+        path.write_text(path.name)
+    told = {path: objects.digest(path) for path in paths}
+    checked.require(told)
+    for path in paths[7:9]:
+        path.write_text("x" * len(path.name))
+    assert checked.unsound(told) == paths[7:9]
+    with pytest.raises(DamagedError, match=f"^{paths[7]} is not what"):
+        checked.require(told)
+
+
+def test_other_bytes_that_are_committed_are_read(bank: Bank) -> None:
+    """A look that was remembered is of the digest that was told then."""
+    own = deposit(bank, 0)
+    before = own.scores().collect()
+    path = own.path / "scores/all.parquet"
+    other = deposit(bank, 1).path / "scores/all.parquet"
+    shutil.copy(other, path)
+    recommit(own.path, "scores/all.parquet")
+    assert not own.scores().collect().equals(before)
+    np.testing.assert_array_equal(own.logsumexp(), deposit(bank, 1).logsumexp())

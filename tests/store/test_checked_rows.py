@@ -1,0 +1,262 @@
+"""Every reader of full rows answers with what was committed, or refuses: flips, swaps, cuts."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitbank.analysis.comparison.compare import compare
+from logitbank.errors import DamagedError, RemoteError
+from logitbank.store import Bank, Deposit, shrink, verify
+from logitbank.store.change.rescore import rescore
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from logitbank.store.format import shards
+from logitbank.store.format.schema import Codec, Dtype, OptionTokens
+from logitbank.store.read.mapping import map_rows
+from logitbank.store.sharing.transfer import push
+from tests.support.file_server import FileServer
+from tests.support.made_once import made_once
+from tests.support.small_banks import QUERIES, QUERY_SET, block_data, new_bank, spec
+
+VOCAB = 5000
+"""Two inner chunks of 2,500 outputs in each of the blocks, which have 4, 4 and 2 rows."""
+SELECTIONS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "rows": {"rows": [9, 0]},
+    "tokens": {"tokens": [4321, 3, 4321]},
+    "both": {"rows": [5, 8, 4], "tokens": [2499]},
+}
+Read = Callable[[], np.ndarray]
+
+
+def filled(path: Path, *, codec: Codec = "blosc", dtype: Dtype = "float32", seed: int = 0) -> Bank:
+    return Bank.open(_filled(path, codec=codec, dtype=dtype, seed=seed))
+
+
+@made_once
+def _filled(path: Path, *, codec: Codec, dtype: Dtype, seed: int) -> None:
+    bank, own = new_bank(path), spec(0, vocab=VOCAB, dtype=dtype)
+    with bank.begin(replace(own, layout=replace(own.layout, codec=codec))) as writer:
+        for block in writer.missing():
+            writer.write(block, block_data(writer.layout, block, seed=seed))
+        writer.seal()
+
+
+@cache
+def truth(dtype: Dtype = "float32", seed: int = 0) -> np.ndarray:
+    """What `filled` wrote, from before it was written."""
+    layout = spec(0, vocab=VOCAB, dtype=dtype).layout
+    blocks = [block_data(layout, block, seed=seed).logprobs for block in range(layout.blocks)]
+    return np.concatenate(blocks).astype(np.float32)  # type: ignore[arg-type]
+
+
+def selected(values: np.ndarray, rows: Any = None, tokens: Any = None) -> np.ndarray:
+    values = values if rows is None else values[rows]
+    return values if tokens is None else values[:, tokens]
+
+
+def shard_of(bank: Bank, block: int) -> Path:
+    return bank.deposits()[0].path / "logprobs" / "c" / str(block) / "0"
+
+
+def flips(bank: Bank, *, every: int) -> Iterator[tuple[int, int]]:
+    """Flip a bit here and there in every shard and all along its index: block and place."""
+    for block in range(3):
+        path = shard_of(bank, block)
+        sound = path.read_bytes()
+        index = len(sound) - 16 * 2 - 4
+        for at in [*range(0, index, every), *range(index, len(sound), 3)]:
+            path.write_bytes(sound[:at] + bytes([sound[at] ^ (1 << at % 8)]) + sound[at + 1 :])
+            yield block, at
+        path.write_bytes(sound)
+
+
+def outcome(read: Read, expected: np.ndarray) -> str:
+    try:
+        values = read()
+    except DamagedError:
+        return "refused"
+    np.testing.assert_array_equal(values, expected)
+    return "right"
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return filled(tmp_path / "bank")
+
+
+@pytest.fixture(params=["by SHA-256", "by CRC-32C"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Shards as small as these are compared whole; larger ones by their checksums."""
+    if request.param == "by CRC-32C":
+        monkeypatch.setattr(shards, "WHOLE", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("codec", ["blosc", "zstd"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rows_and_tokens_in_any_order_are_what_was_written(
+    tmp_path: Path, codec: Codec, dtype: Dtype, way: str
+) -> None:
+    (deposit,) = filled(tmp_path / "b", codec=codec, dtype=dtype).deposits()
+    rng, expected = np.random.default_rng(0), truth(dtype)
+    for selection in SELECTIONS.values():
+        values = deposit.logprobs(**selection)
+        np.testing.assert_array_equal(values, selected(expected, **selection))
+        assert values.dtype == np.float32
+        assert deposit.stored_logprobs(**selection).dtype == dtype
+    for _ in range(30):
+        rows = rng.integers(0, QUERIES, rng.integers(1, 12))
+        tokens = rng.integers(0, VOCAB, rng.integers(1, 40))
+        values = deposit.logprobs(rows, tokens)
+        np.testing.assert_array_equal(values, expected[np.ix_(rows, tokens)])
+
+
+def test_a_flipped_bit_anywhere_is_refused_or_not_read(bank: Bank, way: str) -> None:
+    (deposit,) = bank.deposits()
+    counts = {"refused": 0, "right": 0}
+    for block, at in flips(bank, every=1500):
+        for name, selection in SELECTIONS.items():
+            expected = selected(truth(), **selection)
+            result = outcome(lambda s=selection: deposit.logprobs(**s), expected)  # type: ignore[misc]
+            counts[result] += 1
+            if name == "whole":
+                assert result == "refused", (block, at)
+    assert counts["refused"] > 200
+    assert counts["right"] > 100, "what is not read is not looked at"
+    assert outcome(deposit.logprobs, truth()) == "right"
+
+
+def test_every_other_reader_refuses_a_flipped_bit(bank: Bank, tmp_path: Path, way: str) -> None:
+    (deposit,) = bank.deposits()
+    rows = truth()
+    view = View.of(bank, Filter(np.eye(1), np.ones(1)), name="v")
+    side = bank.to_xarray(QUERY_SET.name).logprobs
+    readers: dict[str, Read] = {
+        "map_rows": lambda: next(map_rows(bank, lambda values: values[:, :3]))[1],
+        "to_xarray": lambda: side[0, :, :3].values,
+        "view": lambda: view.deposits()[0].logprobs(tokens=[0, 1, 2]),
+    }
+    options = OptionTokens.build([[7]] * QUERIES)
+    commits = sorted((deposit.path / "commits").iterdir())
+    sound = view.deposits()[0].logprobs(tokens=[0, 1, 2])
+    for _ in flips(bank, every=9000):
+        for name, read in readers.items():
+            result = outcome(read, sound if name == "view" else rows[:, :3])
+            assert result == "refused" or name != "map_rows"
+        with pytest.raises(DamagedError):
+            rescore(deposit, options)
+        with pytest.raises(DamagedError):
+            shrink(bank.path, tmp_path / "small", dtype="float16")
+        assert sorted((deposit.path / "commits").iterdir()) == commits
+    rescore(deposit, options)
+    assert verify(bank) == ()
+
+
+def test_compare_and_processes_refuse_a_flipped_bit(bank: Bank, tmp_path: Path) -> None:
+    shutil.copytree(bank.path, tmp_path / "copy")
+    next(flips(Bank.open(tmp_path / "copy"), every=9000))
+    with pytest.raises(DamagedError, match="logprobs/c/0/0"):
+        compare(bank.path, tmp_path / "copy")
+    with pytest.raises(DamagedError, match="logprobs/c/0/0"):
+        list(map_rows(tmp_path / "copy", np.mean, workers=2))
+
+
+def test_damage_names_the_shard_its_rows_and_the_next_step(bank: Bank) -> None:
+    for _, at in flips(bank, every=20_000):
+        if at:
+            break
+    expected = (
+        r"logprobs/c/0/0 \(block 0, rows 0–3\) is not as it was committed:"
+        " its SHA-256 is not the committed one; run `logitbank verify`"
+    )
+    with pytest.raises(DamagedError, match=expected):
+        bank.deposits()[0].logprobs()
+    np.testing.assert_array_equal(bank.deposits()[0].logprobs([9]), truth()[[9]])
+
+
+@pytest.mark.parametrize("change", [lambda d: d[:-1], lambda d: d + b"\0", lambda d: b""])
+def test_a_shard_of_another_size_is_refused(
+    bank: Bank, way: str, change: Callable[[bytes], bytes]
+) -> None:
+    path = shard_of(bank, 1)
+    size, data = path.stat().st_size, change(path.read_bytes())
+    path.write_bytes(data)
+    with pytest.raises(DamagedError, match=f"{len(data):,} bytes, committed were {size:,}"):
+        bank.deposits()[0].logprobs([5], [3])
+    with pytest.raises(DamagedError, match=f"{len(data):,} bytes, committed were {size:,}"):
+        bank.to_xarray(QUERY_SET.name)
+
+
+def test_a_shard_of_another_checkpoint_is_refused_though_it_is_sound(
+    bank: Bank, tmp_path: Path
+) -> None:
+    other = filled(tmp_path / "other", seed=1)
+    shard_of(bank, 0).write_bytes(shard_of(other, 0).read_bytes())
+    with pytest.raises(DamagedError, match=r"logprobs/c/0/0 .*(SHA-256|committed were)"):
+        bank.deposits()[0].logprobs([0], [3])
+
+
+def test_a_changed_commit_is_seen_by_a_process_that_has_read_it(bank: Bank) -> None:
+    (deposit,) = bank.deposits()
+    deposit.logprobs([0])
+    seal = deposit.path / "commits" / "seal.json"
+    seal.write_text(seal.read_text().replace("logprobs/c/0/0", "logprobs/c/0/9"))
+    with pytest.raises(DamagedError, match=r"seal\.json is not what was written .*verify"):
+        deposit.logprobs([0])
+
+
+@pytest.fixture
+def served(bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
+    push(bank.path, tmp_path / "www" / "bank")
+    with FileServer(tmp_path / "www") as server:
+        yield server
+
+
+def test_a_flipped_bit_at_a_url_is_refused_or_not_read(
+    served: FileServer, tmp_path: Path, way: str
+) -> None:
+    (deposit,) = Bank.open(f"{served.url}/bank").deposits()
+    there, results = Bank.open(tmp_path / "www" / "bank"), list[str]()
+    for _ in flips(there, every=20_000):
+        for name, selection in SELECTIONS.items():
+            expected = selected(truth(), **selection)
+            results.append(outcome(lambda s=selection: deposit.logprobs(**s), expected))  # type: ignore[misc]
+            assert results[-1] == "refused" or name != "whole"
+    assert set(results) == {"refused", "right"}
+    assert outcome(deposit.logprobs, truth()) == "right"
+
+
+@pytest.mark.parametrize("how", [{"change": "c/1/0"}, {"cut": "c/1/0"}, {"short": "c/1/0"}])
+def test_what_a_server_makes_of_a_range_is_refused_and_its_url_named(
+    served: FileServer, way: str, how: dict[str, str]
+) -> None:
+    (deposit,) = Bank.open(f"{served.url}/bank").deposits()
+    served.behave(**how)
+    with pytest.raises((DamagedError, RemoteError), match=rf"{served.url}/bank/\S+/logprobs/c/1/0"):
+        deposit.logprobs([5])
+    np.testing.assert_array_equal(deposit.logprobs([0]), truth()[[0]])
+
+
+def test_damage_at_a_url_says_what_its_reader_can_do(served: FileServer, tmp_path: Path) -> None:
+    next(flips(Bank.open(tmp_path / "www" / "bank"), every=9000))
+    with pytest.raises(DamagedError, match="same command again.* ask its publisher to run `logitb"):
+        Bank.open(f"{served.url}/bank").deposits()[0].logprobs()
+
+
+def test_a_large_selection_at_a_url_is_one_request_a_shard(
+    served: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "WHOLE", 0)
+    deposit: Deposit = Bank.open(f"{served.url}/bank").deposits()[0]
+    served.behave()
+    np.testing.assert_array_equal(deposit.logprobs(), truth())
+    assert len(served.log()) == 3 * 2, "an index and all that follows each other, of three shards"

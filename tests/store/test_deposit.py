@@ -1,0 +1,466 @@
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.errors import BankError, DamagedError, DiskSpaceError, KeepLevelError, UsageError
+from logitbank.store import (
+    Bank,
+    BlockData,
+    Deposit,
+    DepositWriter,
+    Keep,
+    OptionTokens,
+    rescore,
+    verify,
+)
+from logitbank.store.files import objects
+from tests.support.small_banks import (
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    new_bank,
+    prompt_table,
+    recommit,
+    spec,
+)
+
+
+def filled(path: Path, *blocks: int, seal: bool = False, **options: object) -> Bank:
+    bank = new_bank(path)
+    with bank.begin(spec(**options)) as writer:  # type: ignore[arg-type]
+        for block in blocks:
+            writer.write(block, block_data(writer.layout, block))
+        if seal:
+            writer.seal()
+    return bank
+
+
+def only_deposit(bank: Bank) -> Deposit:
+    (deposit,) = bank.deposits()
+    return deposit
+
+
+def files(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+
+
+def test_blocks_are_written_and_read_before_the_seal(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 2, 0)
+    deposit = only_deposit(bank)
+    assert deposit.committed() == {0, 2}
+    assert not deposit.complete
+    assert not deposit.sealed
+    assert deposit.rows_committed == 6
+    assert bank.begin(spec()).missing() == [1]
+    rows = [9, 0, 3, 8]
+    expected = np.concatenate([block_data(deposit.layout, b).logprobs for b in range(3)])
+    np.testing.assert_array_equal(deposit.logprobs(rows), expected[rows])
+    assert np.isfinite(deposit.logsumexp(rows)).all()
+    assert deposit.scores().select("query").unique().collect().height == 6
+
+
+def test_rows_that_are_not_committed_are_an_error(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0))
+    message = r"2 of 3 rows asked for are not there yet \(the bank lacks rows 4–7, 8–9\)"
+    for read in (deposit.logprobs, deposit.logsumexp):
+        with pytest.raises(BankError, match=message):
+            read([0, 5, 9])
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "message"),
+    [
+        ([10], None, "row 10 is not in the deposit; use 0 to 9"),
+        ([-1], None, "row -1 is not"),
+        (None, [6], "token 6 is not in the deposit; use 0 to 5"),
+        ([0.5], None, r"rows must be a list of whole numbers; got shape \(1,\), float64"),
+        (3, None, r"got shape \(\), int64"),
+    ],
+)
+def test_rows_and_tokens_outside_are_refused(
+    tmp_path: Path, rows: object, tokens: object, message: str
+) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
+    with pytest.raises(UsageError, match=message):
+        deposit.logprobs(rows, tokens)  # type: ignore[arg-type]
+
+
+def test_no_rows_are_no_values(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b"))
+    assert deposit.logprobs([]).shape == (0, 6)
+    assert deposit.logprobs([], [2]).shape == (0, 1)
+
+
+def test_float16_is_read_as_float32(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2, dtype="float16"))
+    stored = block_data(deposit.layout, 0).logprobs
+    assert stored is not None
+    assert stored.dtype == np.float16
+    assert deposit.logprobs().dtype == np.float32
+    np.testing.assert_array_equal(deposit.logprobs()[:4], stored.astype(np.float32))
+
+
+@pytest.mark.parametrize("keep", [Keep("topk", 3), Keep("options")])
+def test_lower_keep_levels_have_scores_only(tmp_path: Path, keep: Keep) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2, seal=True, keep=keep)
+    deposit = only_deposit(bank)
+    assert deposit.scores().collect().height == 30
+    assert deposit.logsumexp().shape == (10,)
+    assert not (deposit.path / "logprobs").exists()
+    with pytest.raises(KeepLevelError, match=f"keeps {keep}, not full vocabulary rows"):
+        deposit.logprobs()
+    with pytest.raises(KeepLevelError, match="new options cannot be read from it"):
+        rescore(deposit, OptionTokens.build([[2]] * 10))
+
+
+def test_second_write_of_a_block_is_dropped(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0)
+    with bank.begin(spec()) as writer:
+        assert not writer.write(0, block_data(writer.layout, 0, seed=1))
+        assert writer.write(1, block_data(writer.layout, 1))
+        expected = block_data(writer.layout, 0).logprobs
+    np.testing.assert_array_equal(only_deposit(bank).logprobs(range(4)), expected)
+
+
+def _changed(data: BlockData, **columns: pl.Expr) -> BlockData:
+    return replace(data, scores=data.scores.with_columns(**columns))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: replace(d, logprobs=None), r"needs logprobs of shape \(4, 6\); got None"),
+        (lambda d: replace(d, logprobs=d.logprobs[:3]), r"shape \(4, 6\); got .* \(3, 6\)"),
+        (lambda d: replace(d, logprobs=d.logprobs.astype("f8")), "must be float32 .* got float64"),
+        (lambda d: replace(d, logprobs=d.logprobs * np.nan), "query row 4 has logprobs"),
+        (lambda d: replace(d, scores=d.scores.drop("rank")), "scores must have the columns"),
+        (lambda d: replace(d, scores=d.scores.tail(-3)), "each query of 4 to 7 at least once"),
+        (lambda d: _changed(d, query=pl.lit(4, pl.Int32), token=pl.int_range(12, dtype=pl.Int32)),
+         "each query of 4 to 7 at least once"),
+        (lambda d: replace(d, scores=pl.concat([d.scores, d.scores])), "token\\) twice"),
+        (lambda d: _changed(d, rank=pl.lit(None, pl.Int32)), "scores hold nulls"),
+        (lambda d: _changed(d, logit=pl.lit(np.inf, pl.Float32)), "that is not finite"),
+        (lambda d: _changed(d, token=pl.col("token") + 6), "token outside 0 to 5"),
+    ],
+)  # fmt: skip
+def test_blocks_that_are_refused(tmp_path: Path, change: object, message: str) -> None:
+    with new_bank(tmp_path / "b").begin(spec()) as writer:
+        data = change(block_data(writer.layout, 1))  # type: ignore[operator]
+        with pytest.raises(UsageError, match=message):
+            writer.write(1, data)
+        assert writer.missing() == [0, 1, 2]
+
+
+def test_block_outside_the_deposit_is_refused(tmp_path: Path) -> None:
+    with new_bank(tmp_path / "b").begin(spec()) as writer:
+        with pytest.raises(UsageError, match="block 3 is not in the deposit; use 0 to 2"):
+            writer.write(3, block_data(writer.layout, 0))
+
+
+def test_lower_levels_refuse_full_rows(tmp_path: Path) -> None:
+    with new_bank(tmp_path / "b").begin(spec(keep=Keep("options"))) as writer:
+        full = block_data(spec().layout, 0)
+        with pytest.raises(UsageError, match="keep level options stores no logprobs; pass None"):
+            writer.write(0, full)
+
+
+def test_sealed_deposit_has_six_objects_and_its_shards(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2)
+    before = only_deposit(bank)
+    scores, logprobs, logsumexp = before.scores().collect(), before.logprobs(), before.logsumexp()
+    with bank.begin(spec()) as writer:
+        writer.seal()
+        writer.seal()
+    deposit = only_deposit(bank)
+    shards = {f"logprobs/c/{block}/0" for block in range(3)}
+    assert files(deposit.path) - shards == {
+        "zarr.json",
+        "logprobs/zarr.json",
+        "logsumexp/zarr.json",
+        "logsumexp/c/0",
+        "scores/all.parquet",
+        "commits/seal.json",
+    }
+    assert deposit.sealed
+    assert deposit.committed() == {0, 1, 2}
+    assert bank.begin(spec()).missing() == []
+    assert deposit.scores().collect().equals(scores)
+    np.testing.assert_array_equal(deposit.logprobs(), logprobs)
+    np.testing.assert_array_equal(deposit.logsumexp(), logsumexp)
+
+
+@pytest.mark.parametrize("keep", [Keep("full"), Keep("topk", 2), Keep("options")])
+def test_sealed_deposit_has_at_most_eight_objects_besides_its_shards(
+    tmp_path: Path, keep: Keep
+) -> None:
+    """With options that were named later, too: what a store of many checkpoints is planned by."""
+    bank = filled(tmp_path / "b", 0, 1, 2, seal=True, keep=keep)
+    if keep.level == "full":
+        rescore(only_deposit(bank), OptionTokens.build([[2, 5]] * 10))
+    found = files(only_deposit(bank).path)
+    shards = {path for path in found if path.startswith("logprobs/c/")}
+    assert len(shards) == (3 if keep.level == "full" else 0)
+    assert len(found - shards) == (8 if keep.level == "full" else 5)
+
+
+def test_seal_waits_for_all_blocks(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 2, seal=True)
+    assert not only_deposit(bank).sealed
+
+
+def test_block_written_after_the_seal_is_dropped(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    with bank.begin(spec()) as slow, bank.begin(spec()) as fast:
+        slow.write(0, block_data(slow.layout, 0))
+        for block in range(3):
+            fast.write(block, block_data(fast.layout, block))
+        fast.seal()
+        assert not slow.write(1, block_data(slow.layout, 1))
+        slow.seal()
+    assert only_deposit(bank).committed() == {0, 1, 2}
+    assert verify(bank) == ()
+
+
+def test_each_block_names_the_engine_that_computed_it(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for block, engine in enumerate(("vllm", "transformers")):
+        with bank.begin(spec(engine=engine)) as writer:
+            writer.write(block, block_data(writer.layout, block))
+    commits = only_deposit(bank).path / "commits"
+    found = [json.loads((commits / f"{block}.json").read_text())["engine"] for block in (0, 1)]
+    assert found == ["vllm", "transformers"]
+
+
+def test_kinds_written_as_plain_text_are_read(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2, seal=True))
+    before = deposit.scores().collect()
+    part = deposit.path / "scores" / "all.parquet"
+    pl.read_parquet(part).cast({"kind": pl.String}).write_parquet(part)
+    recommit(deposit.path, "scores/all.parquet")
+    assert deposit.scores().collect().equals(before)
+
+
+@pytest.mark.parametrize("step", ["all.parquet", "logsumexp", "seal.json", "some unlinked"])
+def test_seal_killed_between_two_steps_is_finished_by_the_next(tmp_path: Path, step: str) -> None:
+    """Puts together what is on disk when a seal dies after `step`."""
+    bank = filled(tmp_path / "b", 0, 1, 2)
+    before = shutil.copytree(tmp_path / "b", tmp_path / "before")
+    expected = only_deposit(bank).scores().collect()
+    bank.begin(spec()).seal()
+    after = only_deposit(bank).path
+    inside = after.relative_to(tmp_path / "b")
+    steps = ["all.parquet", "logsumexp", "seal.json", "some unlinked"]
+    made = ["scores/all.parquet", "logsumexp/c/0", "commits/seal.json"][: steps.index(step) + 1]
+    for path in made:
+        (before / inside / path).parent.mkdir(exist_ok=True, parents=True)
+        shutil.copy(after / path, before / inside / path)
+    if step == "some unlinked":
+        (before / inside / "scores" / "0.parquet").unlink()
+        (before / inside / "commits" / "1.json").unlink()
+
+    killed = Bank.open(before)
+    assert only_deposit(killed).scores().collect().equals(expected)
+    assert only_deposit(killed).committed() == {0, 1, 2}
+    assert verify(killed) == ()
+    killed.begin(spec()).seal()
+    assert files(before) == files(tmp_path / "b")
+
+
+def test_reader_that_meets_a_seal_reads_the_sealed_parts(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2)
+    deposit = only_deposit(bank)
+    stale = deposit.state()
+    lazy = deposit.scores()
+    bank.begin(spec()).seal()
+    looks = iter([stale])
+    found = deposit.retrying(lambda now: deposit._scores(next(looks, now), checked=False))
+    assert found.collect().equals(lazy.collect())
+
+
+def test_lost_part_is_damage_not_absence(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
+    (deposit.path / "scores" / "1.parquet").unlink()
+    with pytest.raises(DamagedError, match="a committed object is gone .*logitbank verify"):
+        deposit.scores()
+
+
+def test_lost_shard_is_damage_not_fill_values(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
+    (deposit.path / "logprobs" / "c" / "1" / "0").unlink()
+    assert deposit.logprobs([0]).shape == (1, 6)
+    with pytest.raises(DamagedError, match="row 4 is committed but its shard .*logprobs/c/1/0"):
+        deposit.logprobs([0, 5])
+
+
+@pytest.mark.parametrize("block", ["1", "2"])
+def test_flipped_byte_in_a_shard_is_damage(tmp_path: Path, block: str) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
+    shard = deposit.path / "logprobs" / "c" / block / "0"
+    for at in range(shard.stat().st_size):
+        data = bytearray(shard.read_bytes())
+        data[at] ^= 4
+        shard.write_bytes(data)
+        with pytest.raises(DamagedError):
+            deposit.logprobs()
+        data[at] ^= 4
+        shard.write_bytes(data)
+    deposit.logprobs()
+
+
+def test_seal_refuses_damaged_parts(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2)
+    part = only_deposit(bank).path / "scores" / "1.parquet"
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(DamagedError, match=r"cannot be sealed: .*1\.parquet is not what was"):
+        bank.begin(spec()).seal()
+    assert not only_deposit(bank).sealed
+
+
+def test_seal_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2, seal=True)
+    scores = only_deposit(bank).path / "scores"
+    scores.rename(tmp_path / "elsewhere")
+    scores.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "1.parquet").write_text("mine")
+    with pytest.raises(BankError, match="scores is a symbolic link; a bank holds plain files"):
+        bank.begin(spec()).seal()
+    assert (tmp_path / "elsewhere" / "1.parquet").read_text() == "mine"
+
+
+def test_closing_a_writer_removes_its_staging(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0)
+    assert not list(only_deposit(bank).path.glob(".*"))
+
+
+def test_staging_of_the_dead_goes_and_of_the_living_stays(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0)
+    path = only_deposit(bank).path
+    for name in ("dead", "alive", "empty"):
+        (path / f".staging-{name}").mkdir()
+    (path / ".staging-dead" / "owner").touch()
+    with (path / ".staging-alive" / "owner").open("w") as owner, bank.begin(spec()) as writer:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        writer.write(1, block_data(writer.layout, 1))
+        names = sorted(p.name for p in path.glob(".staging-*"))
+    assert len(names) == 2
+    assert ".staging-alive" in names
+
+
+def test_full_disk_says_what_to_do(tmp_path: Path) -> None:
+    message = r"the disk of .*x is full: 4,096 more bytes are needed; free some and run the same"
+    with pytest.raises(DiskSpaceError, match=message):
+        with objects.naming_full_disk(tmp_path / "x", 4096), open("/dev/full", "wb", 0) as full:
+            full.write(b"x")
+    for number in (errno.ENOSPC, errno.EDQUOT):  # of the disk, of the user's share of it
+        with pytest.raises(DiskSpaceError, match=message):
+            with objects.naming_full_disk(tmp_path / "x", 4096):
+                raise RuntimeError(f"{os.strerror(number)} (os error {number})")
+    with pytest.raises(RuntimeError, match="os error 2801"):
+        with objects.naming_full_disk(tmp_path / "x", 4096):
+            raise RuntimeError("os error 2801")
+    with pytest.raises(OSError, match="Permission"):
+        with objects.naming_full_disk(tmp_path / "x", 4096):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_commits_are_exclusive_and_never_half_written(tmp_path: Path) -> None:
+    assert objects.write_new(tmp_path / "a.json", b"first")
+    assert not objects.write_new(tmp_path / "a.json", b"second")
+    assert files(tmp_path) == {"a.json"}
+    assert (tmp_path / "a.json").read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a//b", "a/../../b", "a\\b", "a\0b", ""])
+def test_paths_out_of_the_bank_are_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(BankError, match=re.escape("is no path inside a bank; do not trust it")):
+        objects.plain_path(tmp_path, path)
+
+
+def test_new_options_are_read_from_stored_rows(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2, seal=True)
+    deposit = only_deposit(bank)
+    assert bank.lacking_options(deposit) is None
+    bank.add_prompts("more", prompt_table().with_columns(token=pl.lit(0, pl.Int32)).filter(
+        pl.col("option") == "yes", pl.col("row") > 7))  # fmt: skip
+    lacking = bank.lacking_options(deposit)
+    assert lacking is not None
+    assert [lacking.of(row).tolist() for row in range(10)] == [[]] * 8 + [[0], [0]]
+    rescore(deposit, lacking)
+    rescore(deposit, lacking)
+    assert bank.lacking_options(deposit) is None
+    assert deposit.scores().collect().height == 32
+    part = deposit.scores().filter(~pl.col("exact")).sort("query").collect()
+    rows = deposit.logprobs([8, 9])
+    assert part["rank"].to_list() == [1 + int((row > row[0]).sum()) for row in rows]
+    assert len(files(deposit.path)) == 8 + 3
+    assert verify(bank) == ()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rescored_ranks_count_stored_values(tmp_path: Path, dtype: str) -> None:
+    bank = new_bank(tmp_path / "b")
+    asked = spec(dtype=dtype)  # type: ignore[arg-type]
+    asked = replace(asked, vocab_entries=4)
+    with bank.begin(asked) as writer:
+        for block in range(3):
+            data = block_data(writer.layout, block)
+            assert data.logprobs is not None
+            # log-probabilities; outputs 4 and 5 are padding
+            data.logprobs[:] = [-2, -0.0, -3, 0.0, -2, -1.5]
+            writer.write(block, data)
+        writer.seal()
+    rescore(writer.deposit, OptionTokens.build([[0, 2, 3]] + [[]] * 9))
+    scores = writer.deposit.scores().filter(kind="option", exact=False).sort("token").collect()
+    columns = ("token", "rank", "ties", "padding_above", "padding_ties")
+    assert scores.select(columns).rows() == [(0, 4, 1, 1, 1), (2, 6, 0, 2, 0), (3, 1, 1, 0, 0)]
+    logsumexp = writer.deposit.logsumexp([0])[0]
+    np.testing.assert_allclose(scores["logit"], np.array([-2, -3, 0]) + logsumexp, rtol=1e-6)
+
+
+def test_exact_scores_win_over_rescored(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", 0, 1, 2, seal=True)
+    deposit = only_deposit(bank)
+    before = deposit.scores().sort("query", "kind", "token").collect()
+    rescore(deposit, OptionTokens.build([[1, 4]] * 10))
+    assert deposit.scores().sort("query", "kind", "token").collect().equals(before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([[0]] * 9, "options are for 9 queries with 9 tokens"),
+        ([[]] * 10, "options are for 10 queries with 0 tokens"),
+        ([[6]] * 10, "token 6 is not in the deposit; use 0 to 5"),
+    ],
+)
+def test_options_that_are_refused(tmp_path: Path, options: list[list[int]], message: str) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
+    with pytest.raises(UsageError, match=message):
+        rescore(deposit, OptionTokens.build(options))
+
+
+def test_rescoring_goes_by_committed_blocks(tmp_path: Path) -> None:
+    deposit = only_deposit(filled(tmp_path / "b", 0))
+    with pytest.raises(BankError, match="6 of 10 rows asked for are not there yet"):
+        rescore(deposit, OptionTokens.build([[0]] * 10))
+    rescore(deposit, OptionTokens.build([[0]] * 4 + [[]] * 6))
+    new = deposit.scores().filter(kind="option", token=0).collect()
+    assert new["query"].to_list() == [0, 1, 2, 3]
+
+
+def test_provenance_must_be_plain(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    asked = replace(spec(), provenance={"tokenizer": TOKENIZER, "x": float("nan")})
+    with pytest.raises(UsageError, match="provenance cannot be written as JSON"):
+        bank.begin(asked)
+    assert isinstance(bank.begin(spec()), DepositWriter)
+    assert QUERY_SET.name in str(only_deposit(bank))

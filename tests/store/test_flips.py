@@ -1,0 +1,45 @@
+"""A flipped bit in any kind of file of a bank, a view or a cache: the truth, or refused."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.flips import KINDS, PLACES, Places, Tally
+
+pytest.importorskip("obstore")
+
+LONG = bool(os.environ.get("LOGITBANK_LONG"))
+COUNTS = {"bank": 3000, "view": 500, "cache": 1000, "server": 500}
+"""5,000 in the long mode; a twentieth of that otherwise."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGITBANK_CACHE", "")
+        made = Places(tmp_path_factory.mktemp("flips"))
+        yield made
+        made.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_flipped_bit_is_refused_or_changes_no_answer(places: Places, place: str) -> None:
+    count = COUNTS[place] if LONG else COUNTS[place] // 20
+    tally = places.flip(place, count)
+    assert tally.wrong == []
+    assert tally.right.total() + tally.refused.total() == count
+    assert _kinds(tally) <= set(KINDS)
+    if place in ("bank", "view"):
+        assert tally.refused.total() > count / 3, "the flips reach what is read"
+
+
+def test_every_kind_of_file_is_flipped(places: Places) -> None:
+    kinds = {place: set(places.files(place)) for place in PLACES}
+    assert set().union(*kinds.values()) == set(KINDS)
+    for place, found in kinds.items():  # which are taken in turn
+        assert len(found) <= COUNTS[place] // 20, place
+
+
+def _kinds(tally: Tally) -> set[str]:
+    return {*tally.right, *tally.refused}

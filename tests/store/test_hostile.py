@@ -1,0 +1,319 @@
+"""Banks made to harm: sizes that lie, bombs, other codecs. Refused, in bounded memory.
+
+Each runs in a process that may take 3 GB and no more; what the bank claims would take more.
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.errors import DamagedError
+from logitbank.store import Bank, Deposit, merge, verify
+from logitbank.store.files import documents
+from logitbank.store.format.schema import Codec
+from logitbank.store.format.shards import blosc_bytes, frame_bytes
+from tests.support.paths import ROOT
+from tests.support.small_banks import block_data, new_bank, recommit, rewrite, spec
+
+HUGE = 2**31 - 1
+LOOK = """
+import json, resource, sys
+from logitbank.errors import LogitbankError
+from logitbank.store import Bank, verify
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+def tried(look):
+    try:
+        look()
+        return "fine"
+    except LogitbankError as error:
+        return f"{type(error).__name__}: {error}"
+bank = Bank.open(sys.argv[1])
+found = {
+    "verify": [str(d) for d in verify(bank)],
+    "info": tried(lambda: bank.info()),
+    "scan": tried(lambda: bank.scan("parity").collect()),
+    "rows": tried(lambda: [d.logprobs() for d in bank.deposits()]),
+    "row": tried(lambda: [d.logprobs([0]) for d in bank.deposits()]),
+    "logsumexp": tried(lambda: [d.logsumexp() for d in bank.deposits()]),
+    "side": tried(lambda: bank.to_xarray(bank.prompts("parity").collect()["query_set"][0]).load()),
+}
+# Not getrusage, which counts what the parent had when it started this process.
+(peak,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(json.dumps(found | {"peak_mb": int(peak.split()[1]) // 1024}))
+"""
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Deposit:
+    """A sealed deposit in a sound bank, to be turned into something else."""
+    return sealed(tmp_path, "blosc")
+
+
+def sealed(tmp_path: Path, codec: Codec) -> Deposit:
+    bank, own = new_bank(tmp_path / "b"), spec(0)
+    with bank.begin(replace(own, layout=replace(own.layout, codec=codec))) as writer:
+        for block in writer.missing():
+            writer.write(block, block_data(writer.layout, block))
+        writer.seal()
+    return writer.deposit
+
+
+def look(deposit: Deposit) -> dict[str, Any]:
+    """What every way of reading makes of the bank."""
+    result = subprocess.run(
+        [sys.executable, "-c", LOOK, str(deposit.path.parents[3])],
+        cwd=ROOT,
+        env=os.environ | {"POLARS_MAX_THREADS": "2", "RAYON_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert found["peak_mb"] < 1000, found
+    return found
+
+
+def claim(deposit: Deposit, **sizes: int) -> None:
+    path = deposit.path / "zarr.json"
+    document = json.loads(path.read_text())
+    own = document["attributes"]["logitbank"]
+    own |= sizes
+    path.write_bytes(documents.signed(document, own))
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"queries": HUGE, "block_rows": HUGE},
+        {"vocab": HUGE},
+        {"queries": HUGE, "vocab": HUGE, "block_rows": HUGE},
+        {"queries": HUGE, "block_rows": 4096},
+        {"keep_k": HUGE},
+    ],
+)
+def test_sizes_that_lie_allocate_nothing(victim: Deposit, sizes: dict[str, int]) -> None:
+    claim(victim, **sizes)
+    found = look(victim)
+    assert found["verify"], "the attributes are not those of the seal"
+    if "keep_k" not in sizes:
+        assert found["rows"].startswith("DamagedError") or "not there yet" in found["rows"]
+
+
+def crc32c(data: bytes) -> bytes:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return (crc ^ 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def shard_of(frame: bytes) -> bytes:
+    """A shard of one inner chunk, with checksums that are right."""
+    chunk = frame + crc32c(frame)
+    index = (0).to_bytes(8, "little") + len(chunk).to_bytes(8, "little")
+    return chunk + index + crc32c(index)
+
+
+def bomb(size: int) -> bytes:
+    from numcodecs import Zstd
+
+    return bytes(Zstd(level=1).encode(np.zeros(size, np.uint8)))
+
+
+def blosc_bomb(size: int) -> bytes:
+    from numcodecs import Blosc
+
+    return bytes(Blosc("lz4", 5, Blosc.BITSHUFFLE).encode(np.zeros(size // 4, np.float32)))
+
+
+def blosc_lying(frame: bytes) -> bytes:
+    """The same frame, telling that it holds 96 bytes."""
+    return frame[:4] + (96).to_bytes(4, "little") + frame[8:]
+
+
+def lying(frame: bytes) -> bytes:
+    """The same frame, telling that it holds 96 bytes."""
+    assert frame[4] == 0x80, "a window, four bytes of size"
+    return frame[:4] + b"\x20" + bytes([96]) + frame[10:]
+
+
+@pytest.mark.parametrize(
+    ("codec", "frame"),
+    [
+        ("zstd", bomb),
+        ("zstd", lambda size: lying(bomb(size))),
+        ("blosc", blosc_bomb),
+        ("blosc", lambda size: blosc_lying(blosc_bomb(size))),
+    ],
+)
+def test_a_decompression_bomb_is_not_decompressed(
+    tmp_path: Path, codec: Codec, frame: Callable[[int], bytes]
+) -> None:
+    victim = sealed(tmp_path, codec)
+    (victim.path / "logprobs/c/0/0").write_bytes(shard_of(frame(2_000_000_000)))
+    found = look(victim)
+    assert found["row"].startswith("DamagedError"), found["row"]
+    assert found["rows"].startswith("DamagedError")
+    assert found["side"] != "fine"
+    assert "logprobs/c/0/0: changed" in found["verify"][0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("shape", [HUGE, HUGE]),
+        ("data_type", "object"),
+        ("codecs", [{"name": "numcodecs.pickle"}]),
+        ("codecs", [{"name": "https://example.org/codec"}]),
+        ("storage_transformers", [{"name": "run", "configuration": {"command": "touch x"}}]),
+    ],
+)
+def test_array_metadata_of_strangers_are_not_obeyed(
+    victim: Deposit, key: str, value: object
+) -> None:
+    path = victim.path / "logprobs" / "zarr.json"
+    path.write_bytes(documents.json_bytes(json.loads(path.read_text()) | {key: value}))
+    found = look(victim)
+    assert "is not the metadata of this array" in found["rows"]
+    assert found["scan"] == "fine"
+    assert "logprobs/zarr.json" in found["verify"][0]
+
+
+def test_a_parquet_file_of_many_equal_rows_is_not_spread_out(victim: Deposit) -> None:
+    """Few bytes that claim 30 million rows, 1.2 GB in memory."""
+    part = victim.path / "scores" / "all.parquet"
+    one = pl.read_parquet(part).head(1)
+    rows = pl.select(pl.repeat(0, 3_000_000, dtype=pl.Int32).alias("query"))
+    wide = rows.with_columns(
+        pl.lit(one[name][0], one.schema[name]).alias(name) for name in one.columns[1:]
+    )
+    pl.concat([wide] * 10).lazy().sink_parquet(part, compression="zstd", row_group_size=3_000_000)
+    assert part.stat().st_size < 1_000_000
+    for why in ("is not what was committed", "claims 30,000,000 rows in"):
+        found = look(victim)
+        for read in ("scan", "logsumexp"):
+            assert found[read].startswith("DamagedError"), found
+            assert why in found[read]
+        recommit(victim.path, "scores/all.parquet")
+
+
+def test_frames_tell_their_size_as_the_standard_says() -> None:
+    for size in (1, 96, 255, 256, 65_791, 65_792, 1_000_000):
+        assert frame_bytes(bomb(size)[:18]) == size
+    for other in (b"", b"\x28\xb5\x2f\xfd", b"\x00" * 18, bomb(1_000_000)[:7]):
+        assert frame_bytes(other) is None
+
+
+def test_blosc_frames_tell_their_size_and_their_length() -> None:
+    for size in (4, 96, 1_000_000):
+        frame = blosc_bomb(size)
+        assert blosc_bytes(frame[:18], len(frame)) == size
+        assert blosc_bytes(frame[:18], len(frame) - 1) is None
+    assert blosc_bytes(frame[:15], len(frame)) is None
+
+
+def test_attributes_at_random_are_refused_or_read(victim: Deposit) -> None:
+    """A fuzzer's first five hundred: JSON values in place of others, at any depth."""
+    rng = np.random.default_rng(0)
+    path = victim.path / "zarr.json"
+    sound = path.read_bytes()
+    values: list[Any] = [None, True, -1, 0, HUGE, 2**63, 2**70, 1.5, 1e308, "", "x" * 9, "../..",
+                         "a\0b", [], {}, [[]], {"a": None}]  # fmt: skip
+    refused = 0
+    for _ in range(500):
+        document = json.loads(sound)
+        node: Any = document
+        while True:
+            keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+            key = keys[rng.integers(len(keys))]
+            if isinstance(node[key], dict | list) and node[key] and rng.random() < 0.8:
+                node = node[key]
+                continue
+            node[key] = values[rng.integers(len(values))]
+            break
+        own = document.get("attributes")
+        own = own.get("logitbank") if isinstance(own, dict) else None
+        with suppress(ValueError, TypeError):  # infinities; those are no JSON
+            path.write_bytes(documents.signed(document, own if isinstance(own, dict) else {}))
+        refused += _refused(victim)
+    assert 0 < refused < 500
+
+
+def _refused(victim: Deposit) -> bool:
+    from logitbank.errors import LogitbankError
+
+    try:
+        bank = Bank.open(victim.path.parents[3])
+        bank.info()
+        bank.scan("parity").collect()
+        for deposit in bank.deposits():
+            deposit.logprobs([0])
+            str(deposit.spec.provenance)
+    except LogitbankError:
+        return True
+    return False
+
+
+def test_half_a_character_is_refused(victim: Deposit) -> None:
+    """JSON can escape what no UTF-8 can hold, and tables and other documents could not repeat."""
+    path = victim.path / "zarr.json"
+    path.write_text(path.read_text().replace('"engine": "test"', '"engine": "\\ud800"'))
+    with pytest.raises(DamagedError, match=r"zarr\.json is not JSON \(.*surrogates not allowed"):
+        Bank.open(victim.path.parents[3]).info()
+    rewrite(path, lambda told: told["attributes"]["logitbank"]["provenance"].update(engine="😀"))
+    recommit(victim.path, "zarr.json")
+    assert Bank.open(victim.path.parents[3]).info()["engine"].to_list() == ["😀"]
+
+
+@pytest.mark.parametrize("size", ["-10", "1e999", "true", '"5"', str(10**30)])
+def test_impossible_sizes_in_commits_are_refused(
+    victim: Deposit, tmp_path: Path, size: str
+) -> None:
+    seal, bank = victim.path / "commits" / "seal.json", victim.path.parents[3]
+    there = f'"bytes": {(victim.path / "logsumexp/c/0").stat().st_size}\n'
+    text = seal.read_text().replace(there, f'"bytes": {size}\n')
+    unsigned = re.sub(r',\n  "sha256": "\w+"\n}\n$', "", text)
+    told = hashlib.sha256(f"{unsigned}\n}}\n".encode()).hexdigest()
+    seal.write_text(f'{unsigned},\n  "sha256": "{told}"\n}}\n')
+    for read in (lambda: Bank.open(bank).info(), lambda: merge(tmp_path / "m", bank)):
+        with pytest.raises(DamagedError, match=r"seal\.json lists no objects with digests"):
+            read()
+    assert [damage.problem for damage in verify(Bank.open(bank))] == ["unreadable"]
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+@pytest.mark.parametrize(
+    "name", ["zarr.json", "commits/seal.json", "scores/all.parquet", "logprobs/c/1/0"]
+)
+def test_what_is_no_file_is_named(
+    victim: Deposit, tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    """A reader of a pipe would wait for ever."""
+    bank = Bank.open(victim.path.parents[3])
+    (victim.path / name).unlink()
+    make(victim.path / name)
+    assert verify(bank)
+    with pytest.raises(DamagedError, match=rf"{name} is no file; move it away"):
+        merge(tmp_path / "m", bank.path)
+    with pytest.raises(DamagedError, match=rf"{name} is no file; move it away"):
+        _read(bank)
+
+
+def _read(bank: Bank) -> None:
+    bank.scan("parity").collect()
+    bank.deposits()[0].logprobs()
+    bank.info()

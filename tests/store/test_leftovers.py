@@ -1,0 +1,121 @@
+"""What killed writers left is cleared by the next one; a new folder lasts in its parent."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logitbank.store import Bank, CheckpointId, Filter, describe, merge, shrink, verify
+from logitbank.store.files import objects
+from logitbank.store.sharing.transfer import push
+from tests.support.small_banks import QUERY_SET, logits, new_bank
+
+HEX = "0123456789abcdef0123456789abcdef"
+
+
+def full_bank(path: Path, step: int = 0) -> Bank:
+    bank = new_bank(path)
+    checkpoint = CheckpointId("org/model", step=step)
+    bank.deposit(logits(step), checkpoint=checkpoint, query_set=QUERY_SET.name)
+    return bank
+
+
+def names(root: Path) -> list[str]:
+    return sorted(p.relative_to(root).as_posix() for p in root.rglob("*"))
+
+
+def test_describe_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    root = full_bank(tmp_path / "b").path
+    sound = names(root)
+    (root / f".zarr.json-{HEX}").write_text("half a docu")
+    describe(root, title="another")
+    assert names(root) == sound
+    assert verify(Bank.open(root)) == ()
+
+
+def test_merge_clears_what_killed_writers_left_even_where_nothing_lacks(tmp_path: Path) -> None:
+    first, second = full_bank(tmp_path / "a"), full_bank(tmp_path / "b", 8)
+    merge(tmp_path / "all", first.path, second.path)
+    sound = names(tmp_path / "all")
+    deposit = Bank.open(tmp_path / "all").deposits()[0].path
+    for folder in (tmp_path / "all", tmp_path / "all" / "queries", tmp_path / "all" / "prompts",
+                   *list(deposit.parents)[:3], deposit, deposit / "commits"):  # fmt: skip
+        (folder / f".zarr.json-{HEX}").write_text("half")
+    (tmp_path / "all" / "queries" / f".q-0123456789abcdef.parquet-{HEX}").touch()
+    (deposit / f".staging-{HEX}").mkdir()
+    (deposit / f".staging-{HEX}" / "owner").touch()
+    (deposit / f".staging-{HEX}" / "shard").touch()
+    assert names(tmp_path / "all") != sound
+    done = merge(tmp_path / "all", first.path, second.path)
+    assert (done.deposits, done.tables) == (0, 0)
+    assert names(tmp_path / "all") == sound
+
+
+def test_what_a_live_writer_prepares_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / f".zarr.json-{HEX}"
+    with file.open("wb") as live:
+        fcntl.flock(live, fcntl.LOCK_EX)
+        objects.remove_dead_files(tmp_path)
+        assert file.exists()
+    objects.remove_dead_files(tmp_path)
+    assert not file.exists()
+    with objects.beside(tmp_path / "x", b"data") as prepared:
+        objects.remove_dead_files(tmp_path)
+        assert prepared.read_bytes() == b"data"
+    assert names(tmp_path) == []
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    for name in (".gitignore", ".a-b", f"zarr.json-{HEX}", f".x-{HEX[:-1]}"):
+        (tmp_path / name).touch()
+    (tmp_path / f".folder-{HEX}").mkdir()
+    (tmp_path / f".link-{HEX}").symlink_to(tmp_path / ".gitignore")
+    before = names(tmp_path)
+    objects.remove_dead_files(tmp_path)
+    assert names(tmp_path) == before
+
+
+def test_a_new_folder_is_durable_in_its_parent_before_anything_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = full_bank(tmp_path / "source").path
+    synced: list[Path] = []
+    real, moments = objects.sync, {}
+
+    def watched(path: Path) -> None:
+        synced.append(path)
+        moments.setdefault(path, [p for p in tmp_path.glob("*/*/*") if p.is_file()])
+        real(path)
+
+    monkeypatch.setattr(objects, "sync", watched)
+    makers = {
+        "create": lambda to: Bank.create(to),
+        "merge": lambda to: merge(to, source),
+        "shrink": lambda to: shrink(source, to, keep="topk:2"),
+        "push": lambda to: push(source, to),
+        "filter": lambda to: Filter(np.eye(2), np.zeros(2)).save(to / "f.safetensors"),
+    }
+    for name, make in makers.items():
+        synced.clear()
+        make(tmp_path / name / "bank")
+        assert {tmp_path, tmp_path / name} <= set(synced), name
+        assert not [p for p in moments[tmp_path / name] if p.parent == tmp_path / name / "bank"]
+
+
+def test_a_folder_that_is_there_already_is_made_durable_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it may have been stopped before that."""
+    (tmp_path / "b").mkdir()
+    synced: list[int] = []
+    real = os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    Bank.create(tmp_path / "b")
+    assert tmp_path.stat().st_ino in synced

@@ -1,0 +1,149 @@
+"""A function of full rows: here, in processes; `test_ray` has it on a cluster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import logitbank
+from logitbank import Bank, CheckpointId, map_rows
+from logitbank.errors import BankError, KeepLevelError, UsageError
+from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, spec
+
+
+def entropy(logprobs: np.ndarray) -> np.ndarray:
+    return -(np.exp(logprobs) * logprobs).sum(axis=1)
+
+
+def filled(path: Path, *, steps: int = 3) -> Bank:
+    bank = new_bank(path)
+    for step in range(steps):
+        checkpoint = CheckpointId("org/model", step=step)
+        bank.deposit(logits(step), checkpoint=checkpoint, query_set=QUERY_SET.name, dtype="float32")
+    return bank
+
+
+def test_every_row_of_every_deposit_in_order(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b")
+    found = list(map_rows(bank, entropy))
+    assert [deposit.checkpoint.step for deposit, _ in found] == [0, 1, 2]
+    for step, (_, values) in enumerate(found):
+        rows = logits(step).astype(np.float64)
+        p = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(values, -(p * np.log(p)).sum(axis=1), rtol=1e-5)
+    ((only, _),) = map_rows(str(tmp_path / "b"), entropy, steps=1)
+    assert only.checkpoint.step == 1
+
+
+def test_processes_give_the_same(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b")
+    here = [values for _, values in map_rows(bank, entropy)]
+    there = [values for _, values in map_rows(bank, entropy, workers=2)]
+    np.testing.assert_array_equal(here, there)
+
+
+def test_a_block_is_read_at_a_time(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    with bank.begin(spec()) as writer:
+        for block in range(writer.layout.blocks - 1):
+            writer.write(block, block_data(writer.layout, block))
+    sizes: list[int] = []
+
+    def watched(rows: np.ndarray) -> np.ndarray:
+        sizes.append(len(rows))
+        return rows[:, :2]
+
+    with pytest.raises(BankError, match="the bank lacks rows 8–9"):
+        list(map_rows(bank, watched))
+    sizes.clear()
+    with bank.begin(spec()) as writer:
+        writer.write(2, block_data(writer.layout, 2))
+    ((deposit, values),) = map_rows(bank, watched)
+    assert sizes == [4, 4, 2]
+    np.testing.assert_array_equal(values, deposit.logprobs(tokens=[0, 1]))
+
+
+def test_what_cannot_be_mapped(tmp_path: Path) -> None:
+    bank = filled(tmp_path / "b", steps=1)
+    with pytest.raises(UsageError, match=r"gave \(\) for .* its first axis"):
+        list(map_rows(bank, lambda rows: rows.mean()))
+    with pytest.raises(UsageError, match="0 workers are not possible"):
+        map_rows(bank, entropy, workers=0)
+    with pytest.raises(BankError, match="has no deposit of q-nothing"):
+        map_rows(bank, entropy, query_set="q-nothing")
+    with pytest.raises(BankError, match="no deposit has step 7"):
+        map_rows(bank, entropy, steps=7)
+    logitbank.shrink(bank.path, tmp_path / "small", keep="topk:3")
+    with pytest.raises(KeepLevelError):
+        list(map_rows(tmp_path / "small", entropy))
+
+
+class PlayedCluster:
+    """As much of Ray as `map_rows` asks of a cluster that this process has joined: three CPUs."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.cancelled: list[int] = []
+        self._tasks: list[Any] = []
+
+    @contextmanager
+    def joined(self, _: str) -> Iterator["PlayedCluster"]:
+        yield self
+
+    def remote(self, **_: object) -> Any:
+        return lambda function: SimpleNamespace(remote=lambda *a: self._start(function, *a))
+
+    def _start(self, function: Any, *arguments: Any) -> int:
+        self._tasks.append((function, arguments))
+        self.started.append(len(self._tasks) - 1)
+        return self.started[-1]
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def get(self, reference: int) -> Any:
+        function, arguments = self._tasks[reference]
+        return function(*arguments)
+
+    def cancel(self, reference: int) -> None:
+        self.cancelled.append(reference)
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 3.0}
+
+
+def test_what_was_begun_on_a_cluster_is_cancelled_when_its_caller_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two for each CPU are begun ahead of the first."""
+    bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
+    found = map_rows(bank, entropy, ray="auto")
+    next(found)
+    assert len(cluster.started) == 1 + 2 * 3
+    found.close()  # type: ignore[attr-defined]
+    assert sorted(cluster.cancelled) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_cluster_whose_results_all_came_has_nothing_to_cancel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, cluster = filled(tmp_path / "b"), PlayedCluster()
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
+    there = [values for _, values in map_rows(bank, entropy, ray="auto")]
+    np.testing.assert_array_equal(there, [values for _, values in map_rows(bank, entropy)])
+    assert (len(cluster.started), cluster.cancelled) == (3, [])
+
+
+def test_a_function_that_fails_on_a_cluster_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
+    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
+    with pytest.raises(UsageError, match="its first axis"):
+        list(map_rows(bank, lambda rows: rows.mean(), ray="auto"))
+    assert set(cluster.cancelled) >= {1, 2, 3, 4, 5, 6}

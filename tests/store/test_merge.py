@@ -1,0 +1,461 @@
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.store import (
+    Bank,
+    CheckpointId,
+    Deposit,
+    Keep,
+    OptionTokens,
+    Query,
+    QuerySet,
+    describe,
+    merge,
+    repair,
+    rescore,
+    shrink,
+    verify,
+)
+from logitbank.store.change import copying
+from logitbank.store.format import commits
+from logitbank.store.format.layout import BlockData
+from tests.support.small_banks import (
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    new_bank,
+    prompt_table,
+    recommit,
+    rewrite,
+    spec,
+)
+
+OTHER = QuerySet(TOKENIZER, tuple(Query((9, row), 1) for row in range(10)))
+
+
+def part(
+    path: Path, blocks: tuple[int, ...] = (0, 1, 2), *, step: int = 0, **options: object
+) -> Bank:
+    """A bank with some blocks of one deposit; sealed where it has all three."""
+    bank = Bank.open(path) if path.exists() else new_bank(path)
+    with bank.begin(spec(step, **options)) as writer:  # type: ignore[arg-type]
+        for block in blocks:
+            writer.write(block, block_data(writer.layout, block, seed=step))
+        writer.seal()
+    return bank
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in folder.rglob("*")
+        if p.is_file()
+    }
+
+
+def scores(bank: Bank) -> pl.DataFrame:
+    return bank.scan("parity").collect().sort("model", "step", "prompt_id", "option")
+
+
+def place(bank: Bank, step: int = 0) -> Path:
+    return next(bank.path.glob(f"org%2Fmodel/main/{step}/q-*"))
+
+
+def test_the_engine_of_each_block_outlives_seal_repair_merge_and_shrink(tmp_path: Path) -> None:
+    part(tmp_path / "1", (0, 1), engine="vllm")
+    part(tmp_path / "2", (2,), engine="transformers")
+    merge(tmp_path / "m", tmp_path / "1", tmp_path / "2")
+    shrink(tmp_path / "m", tmp_path / "s", keep="options")
+    part(tmp_path / "x", (1,), engine="vllm")
+    merge(tmp_path / "x", tmp_path / "m")
+    merge(tmp_path / "copy", tmp_path / "m")
+    for name in ("m", "s", "x", "copy"):
+        bank = Bank.open(tmp_path / name)
+        (deposit,) = bank.deposits()
+        assert deposit.sealed
+        engines = bank.provenance().filter(pl.col("field") == "engines of blocks")
+        assert engines["value"].to_list() == ["transformers, vllm"], name
+    merged = Bank.open(tmp_path / "m")
+    (place(merged) / "logprobs/c/0/0").unlink()
+    repair(merged, verify(merged))
+    left = {b: commits.read(place(merged), str(b))["engine"] for b in (1, 2)}
+    assert left == {1: "vllm", 2: "transformers"}
+
+
+def test_disjoint_deposits_are_copied_byte_for_byte(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1", host="ada"), part(tmp_path / "2", (0, 2), step=7, host="bob")
+    before = digests(one.path), digests(two.path)
+    seen: list[tuple[int, int]] = []
+    made = merge(tmp_path / "m", one.path, two.path, progress=lambda *at: seen.append(at))
+    merged = Bank.open(tmp_path / "m")
+    assert verify(merged) == ()
+    found = digests(merged.path)
+    deposits = {k: v for files in before for k, v in files.items() if k != "zarr.json"}
+    assert {k: v for k, v in found.items() if k != "zarr.json"} == deposits
+    assert made.deposits == 2
+    assert made.tables == 2
+    assert seen[-1] == (made.bytes, made.bytes)
+    assert (digests(one.path), digests(two.path)) == before
+    assert [d.committed() for d in merged.deposits()] == [{0, 1, 2}, {0, 2}]
+
+
+def test_blocks_of_one_deposit_complete_each_other_and_are_sealed(tmp_path: Path) -> None:
+    whole = part(tmp_path / "whole")
+    one = part(tmp_path / "1", (0,), host="ada", engine="vllm")
+    two = part(tmp_path / "2", (2, 1), host="bob", engine="transformers")
+    assert merge(tmp_path / "m", one.path, two.path).deposits == 1
+    merged = Bank.open(tmp_path / "m")
+    (deposit,) = merged.deposits()
+    assert deposit.sealed
+    assert verify(merged) == ()
+    np.testing.assert_array_equal(deposit.logprobs(), whole.deposits()[0].logprobs())
+    assert scores(merged).equals(scores(whole))
+    assert deposit.spec.provenance["host"] == "ada"
+
+
+def test_blocks_of_another_codec_are_refused(tmp_path: Path) -> None:
+    """Shards are copied as they are, and a deposit's attributes name one codec."""
+    one, two = part(tmp_path / "1", (0,)), new_bank(tmp_path / "2")
+    old = spec()
+    with two.begin(replace(old, layout=replace(old.layout, codec="zstd"))) as writer:
+        writer.write(1, block_data(writer.layout, 1))
+    with pytest.raises(BankError, match="codec is blosc in the latter and zstd in the former"):
+        merge(tmp_path / "m", one.path, two.path)
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_engine_of_each_block_stays_in_its_commit(tmp_path: Path) -> None:
+    one = part(tmp_path / "1", (0,), engine="vllm")
+    merge(one.path, part(tmp_path / "2", (2,), engine="transformers").path)
+    read = [json.loads((place(one) / f"commits/{b}.json").read_text()) for b in (0, 2)]
+    assert [commit["engine"] for commit in read] == ["vllm", "transformers"]
+
+
+@pytest.mark.parametrize("keep", [Keep("full"), Keep("topk", 2), Keep("options")])
+def test_a_sealed_deposit_gives_the_blocks_that_another_lacks(tmp_path: Path, keep: Keep) -> None:
+    whole = part(tmp_path / "whole", keep=keep, host="bob")
+    one = part(tmp_path / "1", (1,), keep=keep)
+    merge(one.path, whole.path)
+    assert verify(one) == ()
+    assert one.deposits()[0].sealed
+    assert scores(one).equals(scores(whole))
+    assert not list(one.path.rglob(".*"))
+
+
+def test_equal_deposits_add_nothing(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1"), part(tmp_path / "2", host="bob")
+    unsealed = new_bank(tmp_path / "3")
+    with unsealed.begin(spec()) as writer:
+        for block in range(3):
+            writer.write(block, block_data(writer.layout, block))
+    before = digests(one.path)
+    assert merge(one.path, two.path, unsealed.path, two.path) == (0, 0, 0)
+    assert digests(one.path) == before
+
+
+def test_deposits_that_were_compressed_otherwise_are_equal(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1", (0, 1)), part(tmp_path / "2", (0, 1))
+    scores_part = place(two) / "scores/0.parquet"
+    pl.read_parquet(scores_part).write_parquet(scores_part, compression="lz4")
+    recommit(place(two), "scores/0.parquet")
+    assert merge(one.path, two.path).deposits == 0
+
+
+def conflicting(path: Path, what: str) -> Bank:
+    if what == "logits":
+        bank = new_bank(path)
+        with bank.begin(spec()) as writer:
+            writer.write(0, block_data(writer.layout, 0))
+            writer.write(1, block_data(writer.layout, 1, seed=5))
+        return bank
+    if what == "scores":
+        bank = new_bank(path)
+        with bank.begin(spec()) as writer:
+            data = block_data(writer.layout, 0)
+            rank = pl.when((pl.col("query") == 2) & (pl.col("token") == 4)).then(3).otherwise(1)
+            changed = data.scores.with_columns(rank=rank.cast(pl.Int32))
+            writer.write(0, BlockData(data.logprobs, changed))
+        return bank
+    if what == "listed":
+        bank = new_bank(path)
+        with bank.begin(spec()) as writer:
+            data = block_data(writer.layout, 0)
+            more = data.scores.head(1).with_columns(token=pl.lit(5, pl.Int32))
+            writer.write(0, BlockData(data.logprobs, pl.concat([data.scores, more])))
+        return bank
+    options: dict[str, object] = {
+        "weights": {"weights": "cd" * 32},
+        "dtype": {"dtype": "float16"},
+        "compute": {"compute_dtype": "bfloat16"},
+        "block_rows": {"block_rows": 5},
+    }[what]  # type: ignore[assignment]
+    return part(path, (1,), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("weights", f"weights is {'ab' * 32} in the latter and {'cd' * 32} in the former"),
+        ("dtype", "dtype is float32 in the latter and float16 in the former"),
+        ("compute", "compute_dtype is None in the latter and bfloat16 in the former"),
+        ("block_rows", "block_rows is 4 in the latter and 5 in the former, which has further rows"),
+        ("logits", "[0-9]+ other scores, the first of query 4|other logprobs in rows 4–7"),
+        ("scores", "1 other scores, the first of query 2, token 4"),
+        ("listed", "the former has 1 scores that the latter lacks, first query 0, token 5"),
+    ],
+)
+def test_a_conflict_names_the_deposit_and_copies_nothing(
+    tmp_path: Path, what: str, message: str
+) -> None:
+    one = part(tmp_path / "1", (0,) if what == "block_rows" else (0, 1))
+    other = conflicting(tmp_path / "2", what)
+    extra = part(tmp_path / "3", step=9)  # comes first, and is not copied either
+    before = digests(one.path)
+    with pytest.raises(BankError, match=message) as error:
+        merge(one.path, extra.path, other.path)
+    assert f"{place(other)} cannot be joined with {place(one)}" in str(error.value)
+    assert "org/model step 0" in str(error.value)
+    assert digests(one.path) == before
+    with pytest.raises(BankError, match=message):
+        merge(tmp_path / "new", one.path, other.path)
+    assert not (tmp_path / "new").exists()
+
+
+def test_weights_of_a_checkpoint_are_the_same_in_all_query_sets(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1"), Bank.create(tmp_path / "2")
+    two.add_query_set(OTHER)
+    values = np.zeros((10, 6), np.float32)
+    checkpoint = CheckpointId("org/model", step=0)
+    made = {"weights": "cd" * 32, "tokenizer": TOKENIZER}
+    two.deposit(values, checkpoint=checkpoint, query_set=OTHER.name, provenance=made)
+    with pytest.raises(BankError, match="weights is"):
+        merge(one.path, two.path)
+
+
+def test_the_bank_that_keeps_more_goes_first(tmp_path: Path) -> None:
+    full, small = part(tmp_path / "1"), part(tmp_path / "2", keep=Keep("options"))
+    with pytest.raises(BankError, match="keeps options and the former full; name the bank that"):
+        merge(small.path, full.path)
+    assert merge(full.path, small.path).deposits == 0
+
+
+def test_prompts_are_a_union_and_their_options_are_read_from_full_rows(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1"), Bank.create(tmp_path / "2")
+    two.add_query_set(QUERY_SET)
+    two.add_prompts("third", prompt_table().with_columns(token=pl.lit(3, pl.Int32)).unique("row"))
+    assert merge(one.path, two.path) == (0, 1, 0)
+    assert sorted(one.prompt_sets()) == ["parity", "third"]
+    rows = one.scan("third").collect()
+    assert rows.height == 10
+    assert not rows["exact"].any()
+    assert verify(one) == ()
+    assert merge(one.path, two.path) == (0, 0, 0)
+
+
+def test_other_prompts_under_one_id_are_a_conflict(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1"), Bank.create(tmp_path / "2")
+    two.add_query_set(QUERY_SET)
+    two.add_prompts("parity", prompt_table().with_columns(text=pl.lit("other")))
+    message = r"2/prompts/parity-\w+.parquet cannot be joined with .*1/prompts/.*another 'text'"
+    with pytest.raises(BankError, match=message):
+        merge(one.path, two.path)
+
+
+def test_parts_with_further_options_are_copied(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1"), part(tmp_path / "2", (0,), step=4)
+    rescore(one.deposits()[0], OptionTokens.build([[2, 5]] + [[]] * 9))
+    rescore(two.deposits()[0], OptionTokens.build([[2]] + [[]] * 9))
+    merge(tmp_path / "m", one.path, two.path)
+    merged = Bank.open(tmp_path / "m")
+    assert verify(merged) == ()
+    assert [len(d.state().options) for d in merged.deposits()] == [1, 1]
+    assert merge(merged.path, one.path, two.path).deposits == 0
+
+
+def test_licences_are_kept(tmp_path: Path) -> None:
+    one, two = part(tmp_path / "1"), part(tmp_path / "2", step=3)
+    describe(two.path, licence="CC-BY-4.0", citation="Bob 2026")
+    merge(tmp_path / "m", one.path, two.path)
+    merged = Bank.open(tmp_path / "m")
+    assert merged.attributes["title"] == "small"
+    assert merged.attributes["licence"] == ""
+    first, second = merged.attributes["sources"]
+    assert first == {
+        "title": "small", "licence": "CC0-1.0", "citation": "", "models": ["org/model"]
+    }  # fmt: skip
+    assert (second["licence"], second["citation"]) == ("CC-BY-4.0", "Bob 2026")
+    merge(tmp_path / "again", merged.path)
+    assert Bank.open(tmp_path / "again").attributes["sources"] == [first, second]
+    merge(merged.path, two.path)
+    assert Bank.open(merged.path).attributes["sources"] == [first, second]
+
+
+def test_a_damaged_source_is_an_error_and_nothing_of_it_is_committed(tmp_path: Path) -> None:
+    bank = part(tmp_path / "1")
+    shard = place(bank) / "logprobs/c/1/0"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DamagedError, match="logprobs/c/1/0 is not what was committed"):
+        merge(tmp_path / "m", bank.path)
+    merged = Bank.open(tmp_path / "m")
+    assert [d.committed() for d in merged.deposits()] == [frozenset()]
+    assert verify(merged) == ()
+
+
+def test_a_source_with_a_link_out_is_refused(tmp_path: Path) -> None:
+    bank = part(tmp_path / "1")
+    shard = place(bank) / "logprobs/c/1/0"
+    shard.rename(tmp_path / "secret")
+    shard.symlink_to(tmp_path / "secret")
+    with pytest.raises(BankError, match="is a symbolic link"):
+        merge(tmp_path / "m", bank.path)
+
+
+@pytest.mark.parametrize("name", ["../../../../../secret", "logprobs/c/0/0/../1"])
+def test_a_seal_that_names_other_objects_is_refused(tmp_path: Path, name: str) -> None:
+    bank = part(tmp_path / "1")
+    rewrite(
+        place(bank) / "commits/seal.json",
+        lambda told: told["objects"].update({name: told["objects"]["zarr.json"]}),
+    )
+    with pytest.raises(BankError, match=r"is no path inside a bank|is no seal of it"):
+        merge(tmp_path / "m", bank.path)
+    assert not list((tmp_path / "m").rglob("seal.json"))
+
+
+def test_array_metadata_that_are_not_the_format_s_are_refused(tmp_path: Path) -> None:
+    bank = part(tmp_path / "1")
+    path = place(bank) / "logprobs/zarr.json"
+    path.write_text(path.read_text().replace("crc32c", "pickle"))
+    with pytest.raises(DamagedError, match="does not describe the arrays"):
+        merge(tmp_path / "m", bank.path)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_file_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(bytes(5000))
+    with pytest.raises(DamagedError, match="is not what was committed"):
+        copying.copy_checked(
+            tmp_path / "long",
+            tmp_path / "x",
+            copying.Digest("0" * 64, 1000),
+            copied=lambda _: None,
+        )
+    assert (tmp_path / "x").stat().st_size == 1001
+
+
+def test_calls_that_cannot_be_right(tmp_path: Path) -> None:
+    bank = part(tmp_path / "1")
+    with pytest.raises(UsageError, match="nothing to merge; name the banks"):
+        merge(bank.path)
+    with pytest.raises(UsageError, match="cannot be merged into itself"):
+        merge(bank.path, tmp_path / "2" / ".." / "1")
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    shares=st.lists(
+        st.dictionaries(
+            st.sampled_from([0, 1]), st.sets(st.integers(0, 2), min_size=1), min_size=1
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    data=st.data(),
+)
+def test_a_merge_is_the_union_whatever_the_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    shares: list[dict[int, set[int]]],
+    data: st.DataObject,
+) -> None:
+    folder = tmp_path_factory.mktemp("union")
+    banks = []
+    for i, share in enumerate(shares):
+        for step, blocks in share.items():
+            bank = part(folder / str(i), tuple(blocks), step=step, host=str(i))
+        banks.append(bank.path)
+    order = data.draw(st.permutations(banks))
+    merge(folder / "m", *order)
+    merged = Bank.open(folder / "m")
+    assert verify(merged) == ()
+    expected = {
+        step: frozenset().union(*(share.get(step, set()) for share in shares))
+        for step in {step for share in shares for step in share}
+    }
+    assert {d.checkpoint.step: d.committed() for d in merged.deposits()} == expected
+    for deposit in merged.deposits():
+        _check_values(deposit)
+    before = digests(merged.path)
+    assert merge(merged.path, *banks).deposits == 0
+    assert digests(merged.path) == before
+    shutil.rmtree(folder)
+
+
+def _check_values(deposit: Deposit) -> None:
+    for block in deposit.committed():
+        data = block_data(deposit.layout, block, seed=deposit.checkpoint.step or 0)
+        rows = list(deposit.layout.rows(block))
+        np.testing.assert_array_equal(deposit.logprobs(rows), data.logprobs)
+
+
+def test_an_interrupted_merge_is_finished_by_the_same_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped right before each of its changes of a file, in turn."""
+    one = part(tmp_path / "1", (0, 1))
+    two = part(tmp_path / "2", (1, 2), host="bob")
+    part(two.path, step=5)
+    merge(tmp_path / "whole", one.path, two.path)
+    expected = scores(Bank.open(tmp_path / "whole"))
+    changes = {name: getattr(os, name) for name in ("link", "rename", "replace", "mkdir")}
+    left = 0
+
+    def counted(name: str):  # type: ignore[no-untyped-def]
+        def change(*arguments: object, **options: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return changes[name](*arguments, **options)
+
+        return change
+
+    for name in changes:
+        monkeypatch.setattr(os, name, counted(name))
+    for at in range(0, 200, 7):
+        path, left = tmp_path / f"m{at}", at
+        try:
+            merge(path, one.path, two.path)
+            break
+        except KeyboardInterrupt:
+            left = 10**6
+        if path.exists() and (path / "zarr.json").exists():
+            assert verify(Bank.open(path)) == ()
+        merge(path, one.path, two.path)
+        merged = Bank.open(path)
+        assert verify(merged) == ()
+        assert scores(merged).equals(expected)
+    else:
+        pytest.fail("the merge has more changes than were tried")
+    assert at > 60
+
+
+def test_a_deposit_without_its_queries_is_refused(tmp_path: Path) -> None:
+    bank = part(tmp_path / "1")
+    for table in (*bank.path.glob("prompts/*"), *bank.path.glob("queries/*")):
+        table.unlink()
+    with pytest.raises(DamagedError, match="said to have 10 queries, and its bank has 0 of q-"):
+        merge(tmp_path / "m", bank.path)
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,221 @@
+"""Damage of every kind: found, named, taken out, and filled again by the same writes."""
+
+import itertools
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.store import Bank, Deposit, OptionTokens, repair, rescore, verify
+from logitbank.store.format.commits import SEAL
+from tests.support.small_banks import block_data, new_bank, prompt_table, spec
+
+LONG = bool(os.environ.get("LOGITBANK_LONG"))
+STRIDES = [1] if LONG else [401, pytest.param(211, marks=pytest.mark.whole)]
+"""One byte in each so many is flipped; primes, so that it is another place in each object."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Step 0 is sealed and has further options; of step 1 blocks 0 and 2 are there."""
+    bank = new_bank(tmp_path_factory.mktemp("repair") / "b")
+    for step, blocks in ((0, (0, 1, 2)), (1, (0, 2))):
+        fill(bank, step, blocks)
+    (sealed, _) = bank.deposits()
+    rescore(sealed, OptionTokens.build([[2, 5]] + [[]] * 9))
+    assert verify(bank) == ()
+    return bank.path
+
+
+@pytest.fixture
+def bank(made: Path, tmp_path: Path) -> Bank:
+    return Bank.open(shutil.copytree(made, tmp_path / "b"))
+
+
+def fill(bank: Bank, step: int, blocks: tuple[int, ...] | None = None) -> None:
+    with bank.begin(spec(step)) as writer:
+        for block in writer.missing() if blocks is None else blocks:
+            writer.write(block, block_data(writer.layout, block, seed=step))
+        writer.seal()
+
+
+def deposit(bank: Bank, step: int) -> Deposit:
+    return next(d for d in bank.deposits() if d.checkpoint.step == step)
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_every_flipped_byte_is_found_and_its_object_named(bank: Bank, stride: int) -> None:
+    files = sorted(p for p in bank.path.rglob("*") if p.is_file())
+    places = [(file, at) for file in files for at in range(file.stat().st_size)]
+    bits = random.Random(0)
+    for file, at in places[::stride]:
+        sound = file.read_bytes()
+        flipped = bytearray(sound)
+        flipped[at] ^= 1 << bits.randrange(8)
+        file.write_bytes(flipped)
+        try:
+            named = {damage.path for damage in verify(Bank.open(bank.path))}
+        except Exception as error:  # the bank's own zarr.json: nobody opens it
+            assert file == bank.path / "zarr.json", (file, at, error)  # noqa: PT017
+            named = {"zarr.json"}
+        name = str(file.relative_to(bank.path))
+        assert named & {name, name.removesuffix(".sha256")}, (name, at, named)
+        file.write_bytes(sound)
+    assert verify(bank) == ()
+    assert len(places[::stride]) > 80
+
+
+def break_shard(own: Deposit) -> None:
+    (own.path / "logprobs/c/2/0").unlink()
+
+
+def break_scores(own: Deposit) -> None:
+    part = "scores/all.parquet" if own.sealed else "scores/2.parquet"
+    os.truncate(own.path / part, 100)
+
+
+def break_commit(own: Deposit) -> None:
+    name = SEAL if own.sealed else "2"
+    path = own.path / "commits" / f"{name}.json"
+    path.write_text(path.read_text().replace("20", "21", 1))
+
+
+def break_attributes(own: Deposit) -> None:
+    path = own.path / "zarr.json"
+    path.write_text(path.read_text().replace('"engine": "test"', '"engine": "tess"'))
+
+
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize(
+    ("break_it", "lost"),
+    [
+        (break_shard, {0: {2}, 1: {2}}),
+        (break_scores, {0: {0, 1, 2}, 1: {2}}),
+        (break_commit, {0: {0, 1, 2}, 1: {2}}),
+        (break_attributes, {0: {0, 1, 2}, 1: {0, 2}}),
+    ],
+)
+def test_damaged_blocks_are_dropped_and_filled_again_bit_for_bit(
+    bank: Bank, step: int, break_it: Callable[[Deposit], None], lost: dict[int, set[int]]
+) -> None:
+    before = {d.checkpoint.step: d.logprobs(committed_rows(d)) for d in bank.deposits()}
+    own = deposit(bank, step)
+    kept = own.committed() - lost[step]
+    break_it(own)
+    damage = verify(bank)
+    assert damage
+    done = repair(bank, damage)
+    assert {block for blocks in done.dropped.values() for block in blocks} == lost[step]
+    assert verify(bank) == ()
+    there = [d for d in bank.deposits() if d.checkpoint.step == step]
+    assert (there[0].committed() if there else frozenset()) == kept
+    for block in kept:
+        rows = there[0].layout.rows(block)
+        np.testing.assert_array_equal(
+            there[0].logprobs(rows), before[step][: rows.stop][rows.start :]
+        )
+        assert set(there[0].scores().collect()["query"]) >= set(rows)
+    for again in (0, 1):
+        fill(bank, again)
+        expected = np.concatenate(
+            [block_data(deposit(bank, again).layout, b, seed=again).logprobs for b in range(3)]
+        )
+        np.testing.assert_array_equal(deposit(bank, again).logprobs(), expected)
+    assert verify(bank) == ()
+
+
+def committed_rows(own: Deposit) -> list[int]:
+    return [row for block in sorted(own.committed()) for row in own.layout.rows(block)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "logsumexp/c/0",
+        "logsumexp/zarr.json",
+        "logprobs/zarr.json",
+        "../zarr.json",
+        "commits/options-",
+        "scores/options-",
+    ],
+)
+def test_what_follows_from_the_rest_is_made_again(bank: Bank, name: str) -> None:
+    own = deposit(bank, 0)
+    values = bank.scan("parity").sort("step", "row", "token").collect()
+    path = next(own.path.glob(f"{name}*")) if name.endswith("-") else own.path / name
+    path.write_bytes(path.read_bytes()[:-1])
+    done = repair(bank, verify(bank))
+    assert done.dropped == {}
+    assert verify(bank) == ()
+    assert deposit(bank, 0).sealed
+    assert bank.scan("parity").sort("step", "row", "token").collect().equals(values)
+
+
+def test_tables_are_made_again_where_their_content_is_sound(bank: Bank) -> None:
+    (queries,), (prompts,) = (
+        bank.path.glob(f"{kind}/*.parquet") for kind in ("queries", "prompts")
+    )
+    pl.read_parquet(prompts).write_parquet(prompts, compression="uncompressed")
+    Path(f"{queries}.sha256").unlink()
+    assert len(verify(bank)) == 2
+    assert set(repair(bank, verify(bank)).restored) == {
+        f"prompts/{prompts.name}",
+        f"queries/{queries.name}.sha256",
+    }
+    assert verify(bank) == ()
+    queries.write_bytes(queries.read_bytes()[:-1])
+    assert repair(bank, verify(bank)) == ({}, ())
+    assert [d.path for d in verify(bank)] == [f"queries/{queries.name}"]
+
+
+def test_damage_names_the_checkpoint_and_the_prompts(bank: Bank) -> None:
+    bank.add_prompts("other", prompt_table().filter(pl.col("row") > 7))
+    break_shard(deposit(bank, 1))
+    (damage,) = verify(bank)
+    assert damage.concerns == (
+        "org/model step 1, 2 prompts of 'other' (p8 to p9), 2 prompts of 'parity' (p8 to p9)"
+    )
+
+
+def test_foreign_objects_are_left_and_still_named(bank: Bank) -> None:
+    note = deposit(bank, 1).path / "note.txt"
+    note.write_text("mine")
+    assert repair(bank, verify(bank)) == ({}, ())
+    assert [d.problem for d in verify(bank)] == ["foreign"]
+    assert note.read_text() == "mine"
+
+
+@pytest.mark.parametrize("stop", range(6))
+def test_an_interrupted_repair_is_finished_by_the_next(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """Stopped at its n-th removal or rename, it leaves a bank that opens and repairs."""
+    break_shard(deposit(bank, 0))
+    damage = verify(bank)
+    count = itertools.count()
+
+    def dying(change: Callable[..., object]) -> Callable[..., object]:
+        def stopped(*arguments: object, **named: object) -> object:
+            if next(count) == stop:
+                raise KeyboardInterrupt
+            return change(*arguments, **named)
+
+        return stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", dying(Path.unlink))
+        patch.setattr(Path, "replace", dying(Path.replace))
+        with pytest.raises(KeyboardInterrupt):
+            repair(bank, damage)
+    opened = Bank.open(bank.path)
+    for own in opened.deposits():
+        assert own.scores().collect().height > 0
+    repair(opened, verify(opened))
+    assert verify(opened) == ()
+    fill(opened, 0)
+    assert deposit(opened, 0).sealed

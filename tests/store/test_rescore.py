@@ -1,0 +1,115 @@
+"""Options that were named after an extraction, by several runs that end at the same time."""
+
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.engine.extract import _finish
+from logitbank.errors import BankError
+from logitbank.store import Bank, CheckpointId, Deposit, verify
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from tests.support.command import Call
+from tests.support.small_banks import QUERIES, QUERY_SET, logits, new_bank, prompt_table
+
+pytestmark = pytest.mark.numerical
+
+CHECKPOINT = CheckpointId("org/model", step=0)
+SUITE = cast(Any, SimpleNamespace(checkpoints=(SimpleNamespace(id=CHECKPOINT),)))
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    """A deposit of rows, and prompts that name options 0 and 3, which its scores do not list."""
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name)
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    return bank
+
+
+def test_of_runs_that_end_together_one_reads_the_rows(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["logitbank.store.change.rescore"]
+    real, read = module.option_scores, list[str]()
+    second = threading.Thread(target=_finish, args=(bank, SUITE))
+
+    def scores(deposit: Deposit, *options: Any) -> pl.DataFrame:
+        read.append(threading.current_thread().name)
+        if len(read) == 1:
+            second.start()
+            second.join(1.0)  # it waits for this one, or reads them too
+        return cast(pl.DataFrame, real(deposit, *options))
+
+    monkeypatch.setattr(module, "option_scores", scores)
+    _finish(bank, SUITE)
+    second.join(20)
+    assert len(read) == 1
+    (deposit,) = bank.deposits()
+    assert deposit.scores().filter(~pl.col("exact")).collect().height == 2 * QUERIES
+    assert bank.lacking_options(deposit) is None
+    assert verify(bank) == ()
+
+
+def test_where_nothing_lacks_nothing_is_locked_or_written(bank: Bank) -> None:
+    _finish(bank, SUITE)
+    folder = bank.deposits()[0].path
+    before = {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+    _finish(bank, SUITE)
+    assert {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))} == before
+
+
+def test_options_named_later_are_told_and_not_left_out(bank: Bank, call: Call) -> None:
+    """Ten queries with two options each; the other prompt set lacks nothing and is answered."""
+    message = (
+        r"org/model step 0, q-\S+ lacks scores of 20 options that prompt set 'late' named later;"
+        rf" run `logitbank rescore {bank.path}`, which reads them from full rows"
+    )
+    with pytest.raises(BankError, match=message):
+        bank.scan("late")
+    code, _, error = call("rescore", bank.path)
+    assert (code, error) == (0, "")
+    assert bank.scan("late").collect().height == 2 * QUERIES
+    assert bank.rescore() == []
+    assert verify(bank) == ()
+
+
+def test_what_else_is_named_does_not_stop_a_scan(bank: Bank) -> None:
+    assert bank.scan("parity").collect()["exact"].to_list() == [True] * 2 * QUERIES
+
+
+def test_scores_of_options_named_later_are_those_of_the_rows(bank: Bank) -> None:
+    (deposit,) = bank.rescore()
+    scores = bank.scan("late").sort("row", "token").collect()
+    values = logits().astype(np.float64)
+    logprobs = values - np.log(np.exp(values).sum(axis=1, keepdims=True))
+    expected = logprobs[scores["row"].to_numpy(), scores["token"].to_numpy()]
+    np.testing.assert_allclose(scores["logprob"].to_numpy(), expected, atol=2e-6)
+    assert scores["exact"].to_list() == [False] * 2 * QUERIES
+    assert deposit.checkpoint == CHECKPOINT
+
+
+def test_a_view_tells_them_too_and_names_the_bank(bank: Bank) -> None:
+    view = View.of(bank, Filter(np.eye(2), np.ones(2)), name="v")
+    with pytest.raises(
+        BankError, match=rf"20 options .* named later; run `logitbank rescore {bank.path}`"
+    ):
+        view.scan("late")
+    bank.rescore()
+    assert view.scan("late").collect().height == 2 * QUERIES
+
+
+def test_a_deposit_without_full_rows_cannot_be_helped_and_does_not_stop_a_scan(
+    tmp_path: Path,
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep="options")
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    assert bank.scan("late").collect().height == 0
+    assert bank.rescore() == []

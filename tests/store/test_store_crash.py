@@ -1,0 +1,105 @@
+"""Writers in real processes: killed, racing, many at once."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.store import Bank, repair, verify
+from tests.support.paths import ROOT
+from tests.support.small_banks import block_data, new_bank, spec
+
+
+def start(work: str, *arguments: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.support.bank_writers", work, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def finish(process: "subprocess.Popen[str]", told: str = "") -> str:
+    with process:
+        try:
+            out, err = process.communicate(told, timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err[-3000:]
+    return out
+
+
+# A stride of 1 covers each of the 170 changes and takes eleven times as long as one of 11.
+@pytest.mark.parametrize("stride", [17, pytest.param(11, marks=pytest.mark.whole)])
+def test_writer_killed_before_any_change_leaves_a_bank_that_can_be_finished(
+    tmp_path: Path, stride: int
+) -> None:
+    changes = int(finish(start("killed_before_changes", tmp_path, stride)))
+    assert changes > 100
+
+
+@pytest.mark.parametrize(("seed", "by"), [(1, "SIGKILL"), (2, "SIGKILL"), (3, "SIGINT")])
+def test_writer_stopped_at_random_moments_resumes_bit_for_bit(
+    tmp_path: Path, seed: int, by: str
+) -> None:
+    left = json.loads(finish(start("stopped_at_random", tmp_path, seed, by)))
+    assert left == sorted(left), "a block was lost"
+
+
+def test_disk_that_fills_at_any_moment_leaves_a_bank_that_can_be_finished(
+    small_disk: Path,
+) -> None:
+    assert int(finish(start("filled_disk", small_disk))) >= 5
+
+
+def test_lost_directory_entries_lose_no_more_than_their_blocks(tmp_path: Path) -> None:
+    """A folder whose newest entry did not survive a power cut."""
+    asked, bank = spec(block_rows=4), new_bank(tmp_path / "b")
+    for lost, left in (
+        ("commits/1.json", {0, 2}),
+        ("logprobs/c/1/0", {0, 2}),
+        ("zarr.json", set()),
+    ):
+        with bank.begin(asked) as writer:
+            for block in writer.missing():
+                writer.write(block, block_data(writer.layout, block))
+        (writer.deposit.path / lost).unlink()
+        opened = Bank.open(bank.path)
+        repair(opened, verify(opened))
+        assert verify(opened) == ()
+        assert {b for d in opened.deposits() for b in d.committed()} == left, lost
+        with opened.begin(asked) as again:
+            for block in again.missing():
+                again.write(block, block_data(again.layout, block))
+        whole = [block_data(again.layout, b).logprobs for b in range(3)]
+        np.testing.assert_array_equal(again.deposit.logprobs(), np.concatenate(whole))
+        assert verify(opened) == ()
+
+
+def test_two_writers_race_for_one_deposit(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    writers = [start("race", bank.path) for _ in range(2)]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    ours, theirs = (json.loads(finish(writer).lower()) for writer in writers)
+    assert [a + b for a, b in zip(ours, theirs, strict=True)] == [1] * 10
+    (deposit,) = bank.deposits()
+    assert deposit.sealed
+    assert verify(bank) == ()
+    assert not list(deposit.path.glob(".*"))
+
+
+def test_four_processes_write_twenty_checkpoints_each(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for writer in [start("checkpoints", bank.path, 20 * i) for i in range(4)]:
+        finish(writer)
+    assert bank.info()["sealed"].to_list() == [True] * 80
+    counts = Bank.open(bank.path).scan("parity").group_by("step").len().sort("step").collect()
+    assert counts.equals(pl.DataFrame({"step": range(80), "len": [20] * 80}, schema=counts.schema))
+    assert verify(bank) == ()

@@ -1,0 +1,146 @@
+"""Banks on web servers that limit, compress, tell no length or know no suffix."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitbank.errors import RemoteError
+from logitbank.store import Bank, CheckpointId
+from logitbank.store.files.objects import Digest
+from logitbank.store.remote.remote import Remote
+from logitbank.store.sharing.transfer import pull, push
+from tests.support.file_server import FileServer
+from tests.support.small_banks import QUERY_SET, logits, new_bank
+
+pytest.importorskip("obstore")
+LARGE = b"0123456789abcdef" * 2**17
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    """Serves a bank of one deposit, `bank`, and a file of 2 MiB, `large`."""
+    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(0), checkpoint=CheckpointId("org/m", step=0), query_set=QUERY_SET.name)
+    (tmp_path / "www").mkdir()
+    (tmp_path / "www" / "large").write_bytes(LARGE)
+    push(bank.path, tmp_path / "www" / "bank")
+    with FileServer(tmp_path / "www") as running:
+        yield running
+
+
+def read_all(bank: Bank) -> tuple[list[Any], np.ndarray]:
+    rows = bank.scan("parity").sort("prompt_id", "option").collect().rows()
+    return rows, bank.deposits()[0].logprobs([7, 2])
+
+
+def same_as_local(server: FileServer, tmp_path: Path) -> None:
+    there, here = read_all(Bank.open(f"{server.url}/bank")), read_all(Bank.open(tmp_path / "b"))
+    assert there[0] == here[0]
+    np.testing.assert_array_equal(there[1], here[1])
+
+
+def test_a_bank_is_read_where_parts_at_the_end_cannot_be_asked_for(
+    server: FileServer, tmp_path: Path
+) -> None:
+    for status in (416, 501):
+        server.behave(suffix=status)
+        same_as_local(server, tmp_path)
+
+
+def test_a_bank_is_read_where_no_answer_has_a_length(server: FileServer, tmp_path: Path) -> None:
+    server.behave(chunked=True)
+    same_as_local(server, tmp_path)
+
+
+def test_a_bank_is_read_where_a_server_compresses_unless_told_not_to(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.behave(packed="heeding")
+    same_as_local(server, tmp_path)
+
+
+def test_a_server_that_always_compresses_gives_whole_objects(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.behave(packed="always")
+    there = Bank.open(f"{server.url}/bank")
+    assert (
+        there.deposits()[0].logsumexp().tobytes()
+        == Bank.open(tmp_path / "b").deposits()[0].logsumexp().tobytes()
+    )
+    with pytest.raises(RemoteError, match=r"parts of objects cannot be read in place; .*pull URL"):
+        there.deposits()[0].logprobs([7])
+    pull(f"{server.url}/bank", tmp_path / "pulled")
+    mine, theirs = read_all(Bank.open(tmp_path / "pulled")), read_all(Bank.open(tmp_path / "b"))
+    assert mine[0] == theirs[0]
+    np.testing.assert_array_equal(mine[1], theirs[1])
+
+
+def test_rows_are_read_in_place_when_a_limit_allows(server: FileServer, tmp_path: Path) -> None:
+    there = Bank.open(f"{server.url}/bank").deposits()[0]
+    server.behave(limited=2, limit={"Retry-After": "1"})
+    rows = there.logprobs([7, 2])
+    np.testing.assert_array_equal(rows, Bank.open(tmp_path / "b").deposits()[0].logprobs([7, 2]))
+    assert [sent.status for sent in server.log()][:2] == [429, 429]
+
+
+@pytest.mark.parametrize("how", [{"chunked": True}, {"packed": "always"}, {"packed": "heeding"}])
+def test_an_interrupted_download_goes_on_or_begins_anew(
+    server: FileServer, tmp_path: Path, how: dict[str, Any]
+) -> None:
+    server.behave(**how)
+    expected = Digest(hashlib.sha256(LARGE).hexdigest(), len(LARGE))
+    (tmp_path / ".x.part").write_bytes(LARGE[:1000])
+    Remote.at(server.url).download("large", expected, tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == LARGE
+
+
+def test_what_is_packed_is_not_unpacked_beyond_its_limit(server: FileServer) -> None:
+    server.behave(packed="always")
+    with pytest.raises(RemoteError, match=r"large is larger than 1,000 bytes; refused"):
+        Remote.at(server.url).read("large", limit=1000)
+
+
+def test_a_server_that_asks_to_wait_is_asked_again_only_then(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.behave(limited=2, limit={"Retry-After": "2"})
+    start = time.monotonic()
+    same_as_local(server, tmp_path)
+    assert time.monotonic() - start > 2
+    assert [sent.status for sent in server.log()[:3]] == [429, 429, 200]
+
+
+def test_a_date_to_wait_for_is_waited_for(server: FileServer) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=3)
+    server.behave(limited=2, limit={"Retry-After": format_datetime(at, usegmt=True)})
+    answer = Remote.at(server.url).read("bank/zarr.json", limit=10_000)
+    assert answer is not None
+    assert datetime.now(UTC) >= at.replace(microsecond=0)
+
+
+def test_a_server_that_asks_to_wait_for_long_is_not_waited_for(server: FileServer) -> None:
+    server.behave(limited=99, limit={"Retry-After": "86400"})
+    start = time.monotonic()
+    with pytest.raises(
+        RemoteError, match=r"it asks to wait 86,400 s, and at most 300 s are waited"
+    ):
+        Remote.at(server.url).read("bank/zarr.json", limit=10_000)
+    assert time.monotonic() - start < 30
+
+
+def test_a_limit_that_names_no_time_is_tried_a_few_times(server: FileServer) -> None:
+    server.behave(limited=3)
+    assert Remote.at(server.url).read("bank/zarr.json", limit=10_000) is not None
+    server.behave(limited=99)
+    with pytest.raises(RemoteError, match=r"answers wrongly \(429 Too Many Requests\)"):
+        Remote.at(server.url).read("bank/zarr.json", limit=10_000)
+    assert len(server.log()) == 6

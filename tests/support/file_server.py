@@ -1,0 +1,187 @@
+"""A static web server on the loopback address, in a process of its own, that counts and fails.
+
+It answers whole files and ranges of them, `bytes=-N` included, keeps a log of what it sent, and is
+told how to misbehave. In its own process, so that a reader that holds the interpreter still gets
+its answers. Started by `FileServer`; `python -m tests.support.file_server FOLDER` is the other end.
+"""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote
+from urllib.request import Request, urlopen
+
+CONTROL = "/.control"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One answer."""
+
+    path: str
+    range: str | None
+    status: int
+    bytes: int
+
+
+class FileServer:
+    """The server of a folder, from construction to `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "tests.support.file_server", str(folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def behave(self, **how: Any) -> None:
+        """Set how to answer, and forget the log.
+
+        `ranges` False ignores them; `status` answers all with it; `fail_after` breaks connections
+        after so many answers; `cut` and `change` are patterns of paths whose body is cut short or
+        has its first byte changed, `short` of those of whose ranges the last byte is left out.
+        `limited` is how many of the answers to come are 429 with the
+        headers `limit`. `chunked` sends no length. `packed` compresses whole answers: "heeding"
+        what is asked for, or "always". `suffix` is the status that `bytes=-N` is answered with.
+        """
+        data = json.dumps(how).encode()
+        with urlopen(Request(self.url + CONTROL, data=data, method="POST")) as answer:
+            answer.read()
+
+    def log(self) -> list[Sent]:
+        with urlopen(self.url + CONTROL) as answer:
+            return [Sent(*row) for row in json.load(answer)]
+
+
+class _State:
+    how: dict[str, Any] = {}  # noqa: RUF012
+    log: list[tuple[str, str | None, int, int]] = []  # noqa: RUF012
+
+
+def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            state.how = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.log.clear()
+            self._send(200, b"", {})
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            if self.path == CONTROL:
+                self._send(200, json.dumps(state.log).encode(), {})
+                return
+            path = unquote(self.path).lstrip("/")
+            how, file = state.how, folder / path
+            if "fail_after" in how and len(state.log) >= how["fail_after"]:
+                self.close_connection = True
+                return
+            if how.get("limited", 0) > 0:
+                how["limited"] -= 1
+                self._log(path, 429, 0)
+                self._send(429, b"", how.get("limit", {}))
+                return
+            asked = self.headers.get("Range") or ""
+            if "suffix" in how and asked.startswith("bytes=-"):
+                self._log(path, how["suffix"], 0)
+                self._send(how["suffix"], b"", {})
+                return
+            status = how.get("status") or (200 if file.is_file() else 404)
+            if status != 200:
+                self._log(path, status, 0)
+                self._send(status, b"", {})
+                return
+            content = file.read_bytes()
+            etag = f'"{file.stat().st_mtime_ns:x}"'
+            if self.headers.get("If-None-Match") == etag:
+                self._log(path, 304, 0)
+                self._send(304, b"", {"ETag": etag})
+                return
+            if re.search(how.get("change", "(?!)"), path):
+                content = bytes([content[0] ^ 1]) + content[1:]
+            headers, body = {"ETag": etag}, content
+            if how.get("ranges", True) and (span := _range(self.headers.get("Range"), content)):
+                if re.search(how.get("short", "(?!)"), path):
+                    span = range(span.start, span.stop - 1)
+                status, body = 206, content[span.start : span.stop]
+                headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{len(content)}"
+            identity = "identity" in (self.headers.get("Accept-Encoding") or "")
+            if how.get("packed") == "always" or (how.get("packed") == "heeding" and not identity):
+                headers["Content-Encoding"], body = "gzip", gzip.compress(body)
+            cut = bool(re.search(how.get("cut", "(?!)"), path))
+            self._log(path, status, len(body) // 2 if cut else len(body))
+            self._send(status, body, headers, cut=cut)
+
+        def _log(self, path: str, status: int, size: int) -> None:
+            state.log.append((path, self.headers.get("Range"), status, size))
+
+        def _send(
+            self, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False
+        ) -> None:
+            self.send_response(status)
+            chunked = status in (200, 206) and state.how.get("chunked") and self.path != CONTROL
+            length = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": len(body)}
+            for name, value in {**headers, **length}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            if chunked:
+                self.wfile.writelines((b"%x\r\n%b\r\n" % (len(body), body), b"0\r\n\r\n"))
+            elif self.command != "HEAD":
+                self.wfile.write(body[: len(body) // 2] if cut else body)
+            self.close_connection = self.close_connection or cut
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+def _range(header: str | None, content: bytes) -> range | None:
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", header or "")
+    if not match or not any(match.groups()):
+        return None
+    first, last = match.groups()
+    if not first:
+        return range(max(0, len(content) - int(last)), len(content))
+    return range(int(first), min(int(last) + 1 if last else len(content), len(content)))
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        pass  # a reader that does not want the rest hangs up
+
+
+def main() -> None:
+    server = _Server(("127.0.0.1", 0), _handler(Path(sys.argv[1]), _State()))
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

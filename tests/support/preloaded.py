@@ -2,8 +2,8 @@
 
 The imports of transformers take 9 s of CPU and vLLM's 18; all else that a tiny engine does takes 1
 to 4. A server, `python -m tests.support.preloaded serve`, makes them once and forks for every
-process that is asked for; it starts no thread, engine or model itself. There is a server for each engine: vLLM
-patches transformers where it is imported, which references and canaries must not see.
+process that is asked for; it starts no thread, engine or model itself. There is a server for each
+engine: vLLM patches transformers where it is imported, which references and canaries must not see.
 """
 
 import contextlib

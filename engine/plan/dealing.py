@@ -27,15 +27,15 @@ Owners = Mapping[tuple[str, str], Sequence[tuple[int, int, int]]]
 def dealt(lacking: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]:
     """Equal runs of rows, in order; cut inside a checkpoint only where its end is too far away.
 
-       Examples
-       --------
-       >>> from logitbank.store.format.schema import CheckpointId, Keep
-    from logitbank.store.format.layout import Layout
-       >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
-       >>> steps = [CheckpointId("m", step=step) for step in (1, 2, 3)]
-       >>> plans = [DepositPlan(step, "q", layout, tuple(range(10))) for step in steps]
-       >>> [[(d.checkpoint.step, d.rows) for d in share] for share in dealt(plans, 2)]
-       [[(1, 80), (2, 40)], [(2, 40), (3, 80)]]
+    Examples
+    --------
+    >>> from logitbank.store.format.schema import CheckpointId, Keep
+    >>> from logitbank.store.format.layout import Layout
+    >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
+    >>> steps = [CheckpointId("m", step=step) for step in (1, 2, 3)]
+    >>> plans = [DepositPlan(step, "q", layout, tuple(range(10))) for step in steps]
+    >>> [[(d.checkpoint.step, d.rows) for d in share] for share in dealt(plans, 2)]
+    [[(1, 80), (2, 40)], [(2, 40), (3, 80)]]
     """
     blocks = [(plan, block) for plan in lacking for block in plan.blocks]
     before = [0, *accumulate(len(plan.layout.rows(block)) for plan, block in blocks)]

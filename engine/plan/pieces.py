@@ -31,14 +31,14 @@ class Piece:
     def share(self, deposits: Sequence[DepositPlan]) -> tuple[DepositPlan, ...]:
         """Of the blocks to do, those of one deposit after the other, an equal run for each part.
 
-               Examples
-               --------
-               >>> from logitbank.store.format.schema import CheckpointId, Keep
-        from logitbank.store.format.layout import Layout
-               >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
-               >>> half = DepositPlan(CheckpointId("m"), "q", layout, (5, 6, 7, 8, 9))
-               >>> [[d.blocks for d in Piece(0, part, 2).share([half])] for part in (0, 1)]
-               [[(5, 6)], [(7, 8, 9)]]
+        Examples
+        --------
+        >>> from logitbank.store.format.schema import CheckpointId, Keep
+        >>> from logitbank.store.format.layout import Layout
+        >>> layout = Layout(80, 10, "float16", Keep("options"), 8)
+        >>> half = DepositPlan(CheckpointId("m"), "q", layout, (5, 6, 7, 8, 9))
+        >>> [[d.blocks for d in Piece(0, part, 2).share([half])] for part in (0, 1)]
+        [[(5, 6)], [(7, 8, 9)]]
         """
         blocks = sum(len(deposit.blocks) for deposit in deposits)
         first, last = (blocks * part // self.parts for part in (self.part, self.part + 1))

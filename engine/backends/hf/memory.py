@@ -60,7 +60,7 @@ def fitting_batch(
     >>> fitting_batch(70 * 2**30, pythia, value_bytes=4, many_positions=False)
     BatchSize(tokens=65536, sequences=1024)
     >>> fitting_batch(2**28, pythia, value_bytes=4, many_positions=False)
-    BatchSize(tokens=2048, sequences=55)
+    BatchSize(tokens=1024, sequences=55)
     """
     state = 8 * sizes["hidden"] + 3 * sizes["intermediate"] + 2 * sizes["heads"] * sizes["length"]
     token, row = value_bytes * state, 6 * 4 * sizes["vocab"]

@@ -27,7 +27,7 @@ from logitbank.store.format.schema import (
 )
 from logitbank.store.read.lacking import lacking_options
 from logitbank.store.read.readable import Readable
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching, mirror
 from logitbank.store.remote.urls import require_folder, url_of
 from logitbank.version import __version__
 
@@ -84,7 +84,7 @@ class Bank(Readable):
             The extra `remote` is not installed.
         """
         if url := url_of(path):
-            path = mirror.open_mirror(url)
+            path = fetching.open_mirror(url)
         path = Path(path)
         if not path.exists():
             raise BankFormatError(
@@ -98,7 +98,7 @@ class Bank(Readable):
                 " it, and everything else takes the bank itself"
             )
         root = objects.plain_path(path, "zarr.json")
-        mirror.ensure_here(root)
+        fetching.ensure_here(root)
         try:
             own = documents.read_json(root)["attributes"]["logitbank"]
             found = own["format"]

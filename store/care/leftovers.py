@@ -2,7 +2,7 @@
 
 from logitbank.errors import BankError
 from logitbank.store.bank import Bank
-from logitbank.store.care.verify import files_of
+from logitbank.store.care.verify_deposits import files_of
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects

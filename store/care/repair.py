@@ -18,7 +18,7 @@ import polars as pl
 from logitbank.errors import LogitbankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage
-from logitbank.store.deposits import tables
+from logitbank.store.deposits import table_files, tables
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import read_scores
 from logitbank.store.deposits.writer import (
@@ -98,7 +98,7 @@ def _restore(root: Path, damage: Damage) -> bool:
         return False  # its content is damaged too
     table.rename(aside)
     try:
-        tables.write_table(root, table, frame, metadata)
+        table_files.write_table(root, table, frame, metadata)
     except BaseException:
         aside.replace(table)
         raise

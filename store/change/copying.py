@@ -15,11 +15,11 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import prompt_checks, tables
+from logitbank.store.deposits import prompt_checks, table_files, tables
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those that there are."""
@@ -44,7 +44,7 @@ def copy_checked(
     DamagedError
         It is not there or not what `expected` says; what was copied of it is to be dropped.
     """
-    mirror.ensure_here(source)
+    fetching.ensure_here(source)
     objects.require_file(source)
     digest, size = hashlib.sha256(), 0
     try:
@@ -89,7 +89,7 @@ def lacking_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
 
 def write_tables(into: Bank, copies: Iterable[TableCopy]) -> None:
     for copy in copies:
-        tables.put_table(into.path, objects.plain_path(into.path, copy.path), copy.data)
+        table_files.put_table(into.path, objects.plain_path(into.path, copy.path), copy.data)
 
 
 def _has(bank: Bank, path: str) -> bool:
@@ -123,7 +123,7 @@ def _add_prompts(
 
 def _prompts(bank: Bank, file: tables.PromptFile) -> pl.DataFrame:
     """A table of prompts, checked against its name and its bank's query sets."""
-    tables.require_sound(file.path)
+    table_files.require_sound(file.path)
     try:
         table = tables.prompts_in(file.path)
         prompt_checks.check_prompts(table, partial(tables.query_count, bank.path))

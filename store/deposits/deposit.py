@@ -1,6 +1,6 @@
 """One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,27 +10,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
-from logitbank.errors import (
-    BankError,
-    DamagedError,
-    KeepLevelError,
-    LogitbankError,
-    UsageError,
-)
+from logitbank.errors import DamagedError, KeepLevelError, LogitbankError
 from logitbank.store.deposits.normalised import normalised as sum_to_one
-from logitbank.store.deposits.rows import LocalShards, Shards, check_sizes, read_rows
-from logitbank.store.deposits.score_parts import VERIFY, one_per_token, read_scores, scan_scores
+from logitbank.store.deposits.requested import index_of, require_committed
+from logitbank.store.deposits.rows import Shards, check_sizes, read_rows
+from logitbank.store.deposits.score_parts import VERIFY, scan_parts
+from logitbank.store.deposits.shard_files import shard_digests, shards_of
 from logitbank.store.files import checked as checking
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
-from logitbank.store.format import commits, zarrays
-from logitbank.store.format.attributes import from_attributes
-from logitbank.store.format.commits import SEAL, Committed
+from logitbank.store.format import commits
+from logitbank.store.format.attributes import from_attributes, read_attributes
+from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
-from logitbank.store.format.schema import SCORES_SCHEMA, CheckpointId
-from logitbank.store.format.zarrays import ATTRIBUTES
-from logitbank.store.remote import mirror
+from logitbank.store.format.schema import CheckpointId
+from logitbank.store.remote import fetching, mirror
 
 T = TypeVar("T")
 
@@ -147,11 +142,11 @@ class Deposit:
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
         layout = self.layout
-        self.require(row_index := None if rows is None else _index("row", rows, layout.queries))
+        self.require(row_index := None if rows is None else index_of("row", rows, layout.queries))
         return sum_to_one(
             self.logprobs,
             np.arange(layout.queries) if row_index is None else row_index,
-            None if tokens is None else _index("token", tokens, layout.vocab),
+            None if tokens is None else index_of("token", tokens, layout.vocab),
             vocab=layout.vocab,
         )
 
@@ -169,8 +164,8 @@ class Deposit:
                 f"{self} keeps {layout.keep}, not full vocabulary rows; ask for listed tokens"
                 " with scores(), or extract again with --keep full into another bank"
             )
-        row_index = None if rows is None else _index("row", rows, layout.queries)
-        token_index = None if tokens is None else _index("token", tokens, layout.vocab)
+        row_index = None if rows is None else index_of("row", rows, layout.queries)
+        token_index = None if tokens is None else index_of("token", tokens, layout.vocab)
         self.require(row_index)
         return read_rows(
             self._shards(),
@@ -182,31 +177,13 @@ class Deposit:
         )
 
     def _shards(self) -> Shards:
-        """Where the shards are, once what a stranger may have written beside them is refused."""
-        path = objects.plain_path(self.path, "logprobs")
-        if (remote := mirror.remote_shards(path)) is not None:
-            return remote
-        metadata = objects.plain_path(path, "zarr.json")
-        own = zarrays.logprobs_metadata(self.layout, (self.layout.queries, self.layout.vocab))
-        try:
-            same = metadata.stat().st_size == len(own) and metadata.read_bytes() == own
-        except OSError as error:
-            raise DamagedError(f"{metadata} cannot be read ({error}); {VERIFY}") from error
-        if not same:
-            raise DamagedError(f"{metadata} is not the metadata of this array; {VERIFY}")
-        return LocalShards(path)
+        return shards_of(self.path, self.layout)
 
     def _shard_digests(self, rows: np.ndarray | None) -> dict[int, Digest]:
         """What was committed of the shards of some rows, or all, by block."""
         layout = self.layout
-        of_rows = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
-
-        def read(state: Committed) -> dict[int, Digest]:
-            blocks = {int(block): SEAL if state.sealed else str(block) for block in of_rows}
-            listed = {name: commits.digests(self.path, name) for name in {*blocks.values()}}
-            return {b: _shard_digest(listed[name], b, self.path) for b, name in blocks.items()}
-
-        return self.retrying(read)
+        blocks = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
+        return self.retrying(lambda state: shard_digests(self.path, state, blocks))
 
     def check_sizes(self) -> None:
         """Refuse sizes that the committed shards are too small for.
@@ -234,7 +211,7 @@ class Deposit:
         UsageError, BankError, DamagedError
             As in `logprobs`.
         """
-        index = None if rows is None else _index("row", rows, self.layout.queries)
+        index = None if rows is None else index_of("row", rows, self.layout.queries)
         self.require(index)
         frame = self.scores().select("query", "logsumexp").unique("query").collect()
         if len(frame) != self.rows_committed:
@@ -273,16 +250,7 @@ class Deposit:
         return [objects.plain_path(self.path, part) for part in state.score_parts]
 
     def _scores(self, state: Committed, *, checked: bool) -> pl.LazyFrame:
-        parts = self.vouched_scores(state)
-        if not parts:
-            return pl.LazyFrame(schema=SCORES_SCHEMA)
-        if state.sealed:
-            mirror.ensure_here(*parts)
-            checking.require(parts)
-            scan = pl.concat([scan_scores(part, checked=checked) for part in parts])
-        else:  # read now: a seal may remove these parts before the frame is collected
-            scan = pl.concat([read_scores(part, parts[part]) for part in parts]).lazy()
-        return one_per_token(scan) if state.options else scan
+        return scan_parts(self.vouched_scores(state), state, checked=checked)
 
     def vouched_scores(self, state: Committed) -> dict[Path, Digest]:
         """The files with scores, with the digests that they were committed with.
@@ -302,41 +270,10 @@ class Deposit:
 
     def require(self, rows: np.ndarray | None) -> None:
         """Raise a BankError that names the rows among `rows`, or all, that are not committed."""
-        layout = self.layout
-        lacking = sorted(set(range(layout.blocks)) - self.committed())
-        if rows is None:
-            absent, asked = sum(len(layout.rows(block)) for block in lacking), layout.queries
-        else:
-            absent = int(np.isin(rows // layout.block_rows, lacking).sum())
-            asked = len(rows)
-        if absent:
-            spans = ", ".join(
-                f"{span.start}–{span.stop - 1}" for span in map(layout.rows, lacking[:5])
-            )
-            more = ", …" if len(lacking) > 5 else ""
-            raise BankError(
-                f"{self}: {absent:,} of {asked:,} rows asked for are not there yet"
-                f" (the bank lacks rows {spans}{more}); run `logitbank extract` again to finish"
-            )
+        require_committed(self, self.layout, self.committed(), rows)
 
     def __str__(self) -> str:
         return f"{self.checkpoint}, {self.query_set}"
-
-
-def read_attributes(deposit: Path) -> dict[str, Any]:
-    """The attributes in a deposit's folder, as they are now.
-
-    Raises
-    ------
-    FileNotFoundError
-        There are none.
-    DamagedError
-        They are not what was written there.
-    """
-    path = objects.plain_path(deposit, "zarr.json")
-    mirror.ensure_here(path)
-    own: dict[str, Any] = checking.document(path, *ATTRIBUTES)["attributes"]["logitbank"]
-    return own
 
 
 def check_scores(deposits: Iterable[Deposit]) -> bool:
@@ -349,32 +286,10 @@ def check_scores(deposits: Iterable[Deposit]) -> bool:
         parts: dict[Path, Digest] = {}
         for deposit, state in states:
             parts |= deposit.vouched_scores(state) if state.sealed else {}
-        mirror.ensure_here(*parts)
+        fetching.ensure_here(*parts)
         checking.require(parts)
         if parts:
             check_rows(*parts)
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
         return False
     return True
-
-
-def _shard_digest(listed: Mapping[str, Digest], block: int, deposit: Path) -> Digest:
-    try:
-        return listed[f"logprobs/c/{block}/0"]
-    except KeyError as error:
-        raise DamagedError(
-            f"{deposit}: the commit of block {block} does not list its shard; {VERIFY}"
-        ) from error
-
-
-def _index(name: str, values: ArrayLike, length: int) -> np.ndarray:
-    index = np.asarray(values)
-    if index.ndim != 1 or not (np.issubdtype(index.dtype, np.integer) or index.size == 0):
-        raise UsageError(
-            f"{name}s must be a list of whole numbers; got shape {index.shape}, {index.dtype}"
-        )
-    index = index.astype(np.int64)
-    outside = index[(index < 0) | (index >= length)]
-    if len(outside):
-        raise UsageError(f"{name} {outside[0]} is not in the deposit; use 0 to {length - 1:,}")
-    return index

@@ -1,19 +1,40 @@
 """Parts of scores: read with their digest, or scanned after a look at all of them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
-from logitbank.errors import (
-    DamagedError,
-)
+from logitbank.errors import DamagedError
 from logitbank.store.files import checked as checking
 from logitbank.store.files.objects import Digest
+from logitbank.store.format.commits import Committed
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import SCORES_SCHEMA
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching
 
 VERIFY = "run `logitbank verify`"
+
+
+def scan_parts(parts: Mapping[Path, Digest], state: Committed, *, checked: bool) -> pl.LazyFrame:
+    """All parts of a deposit's scores as one frame.
+
+    Raises
+    ------
+    FileNotFoundError
+        A seal has just removed a part.
+    DamagedError
+        One is not what was committed, or no such table.
+    """
+    if not parts:
+        return pl.LazyFrame(schema=SCORES_SCHEMA)
+    if state.sealed:
+        fetching.ensure_here(*parts)
+        checking.require(parts)
+        scan = pl.concat([scan_scores(part, checked=checked) for part in parts])
+    else:  # read now: a seal may remove these parts before the frame is collected
+        scan = pl.concat([read_scores(part, digest) for part, digest in parts.items()]).lazy()
+    return one_per_token(scan) if state.options else scan
 
 
 def scan_scores(part: Path, *, checked: bool) -> pl.LazyFrame:
@@ -44,7 +65,7 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
     DamagedError
         It is not what was committed, or no such table.
     """
-    mirror.ensure_here(part)
+    fetching.ensure_here(part)
     checking.require({part: expected})
     try:
         check_rows(part)

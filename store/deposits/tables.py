@@ -1,6 +1,5 @@
 """Query sets and prompt tables: immutable Parquet files named by the digest of their content."""
 
-import io
 import re
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,8 @@ import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store.deposits.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
-from logitbank.store.files import checked, locks, objects
-from logitbank.store.files.objects import Digest
+from logitbank.store.deposits.table_files import require_sound, write_table
+from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import (
@@ -24,12 +23,11 @@ from logitbank.store.format.schema import (
     folder_name,
     json_digest,
 )
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching, mirror
 
 TOKENIZER_KEY = "logitbank.tokenizer"
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
-_SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
 
 
 class PromptFile(NamedTuple):
@@ -127,7 +125,7 @@ def _tokenizer_in(path: Path) -> str:
 
 def _present(root: Path, name: str) -> Path:
     path = query_file(root, name)
-    mirror.ensure_here(path)
+    fetching.ensure_here(path)
     if not path.exists():
         there = ", ".join(query_set_names(root)) or "none"
         raise AbsentError(
@@ -249,65 +247,3 @@ def option_tokens(pairs: pl.DataFrame, *, queries: int) -> OptionTokens:
     """Sorted, distinct (row, token) pairs as compressed sparse rows."""
     offsets = np.searchsorted(pairs["row"].to_numpy(), np.arange(queries + 1))
     return OptionTokens(offsets.astype(np.int64), pairs["token"].to_numpy().astype(np.int32))
-
-
-def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
-    """Put a frame into a bank as a Parquet file; a present one stays."""
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", metadata=metadata)
-    put_table(root, path, buffer.getvalue())
-
-
-def put_table(root: Path, path: Path, data: bytes) -> None:
-    """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays.
-
-    The digest comes first: without a table it says nothing.
-    """
-    objects.make_folders(root, path.parent)
-    digest = objects.digest_of(data).sha256
-    with objects.naming_full_disk(path, len(data)), locks.locked(root / ".lock"):
-        if not path.exists():
-            beside = digest_file(path)
-            beside.unlink(missing_ok=True)
-            objects.write_new(beside, f"{digest}  {path.name}\n".encode())
-            objects.write_new(path, data)
-
-
-def digest_file(table: Path) -> Path:
-    """Where the digest of a table's bytes is, in the form that `sha256sum --check` reads."""
-    return table.with_name(f"{table.name}.sha256")
-
-
-def told_beside(table: Path) -> str:
-    """The digest of a table's bytes, as the file beside it tells it.
-
-    Raises
-    ------
-    DamagedError
-        There is none, or it is of another table.
-    """
-    beside = digest_file(table)
-    again = "run `logitbank verify --repair`, which makes it again if the table is sound"
-    objects.require_file(beside)
-    try:
-        told = _SIDECAR.fullmatch(beside.read_bytes().decode(errors="replace"))
-    except FileNotFoundError as error:
-        raise DamagedError(f"{beside} is not there, so nothing vouches for it; {again}") from error
-    if told is None or told[2] != table.name:
-        raise DamagedError(f"{beside} is no line of sha256sum for that table; {again}")
-    return told[1]
-
-
-def require_sound(table: Path) -> None:
-    """Refuse a table whose bytes are not those that the digest beside it is of.
-
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    DamagedError
-        They are others, or nothing vouches for them.
-    """
-    mirror.ensure_here(table, digest_file(table))
-    size = table.stat().st_size  # which a sidecar does not tell
-    checked.require({table: Digest(told_beside(table), size)})

@@ -16,11 +16,12 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, DamagedError
-from logitbank.store.deposits.deposit import Deposit, read_attributes
+from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import read_scores
 from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays
+from logitbank.store.format.attributes import read_attributes
 from logitbank.store.format.block import check_block
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.layout import BlockData, Layout

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
+from logitbank.store.files import checked, objects
+from logitbank.store.format import zarrays
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.schema import CheckpointId, Json, Keep
+from logitbank.store.remote import fetching
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
@@ -51,6 +54,24 @@ def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
         raise DamagedError(
             f"{where}/zarr.json does not describe a deposit ({error!r}); run `logitbank verify`"
         ) from error
+
+
+def read_attributes(deposit: Path) -> dict[str, Any]:
+    """The attributes in a deposit's folder, as they are now.
+
+    Raises
+    ------
+    FileNotFoundError
+        There are none.
+    DamagedError
+        They are not what was written there.
+    """
+    path = objects.plain_path(deposit, "zarr.json")
+    fetching.ensure_here(path)
+    attributes: dict[str, Any] = checked.document(path, *zarrays.ATTRIBUTES)["attributes"][
+        "logitbank"
+    ]
+    return attributes
 
 
 def _parse(a: Any) -> DepositSpec:

@@ -16,7 +16,7 @@ from logitbank.errors import DamagedError
 from logitbank.store.files import checked, documents, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.schema import Json
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching
 
 SEAL = "seal"
 _BLOCK = re.compile(r"(0|[1-9]\d{0,8})\.json")
@@ -94,7 +94,7 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
         It is not what was written there, or is the commit of another deposit.
     """
     path = objects.plain_path(deposit, f"commits/{name}.json")
-    mirror.ensure_here(path)
+    fetching.ensure_here(path)
     content = checked.document(path)
     named = content.get("deposit", folder_of(deposit))  # the first banks' commits name none
     if named != folder_of(deposit):
@@ -137,7 +137,7 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
         As `read`; or a seal is not of the deposit's attributes.
     """
     path = objects.plain_path(deposit, f"commits/{name}.json")
-    mirror.ensure_here(path)
+    fetching.ensure_here(path)
     stamp = checked.stamp_of(path)
     told = (_lasting if stamp.settled else _listed)(deposit, name, stamp)
     attributes = objects.plain_path(deposit, "zarr.json")

@@ -15,7 +15,7 @@ from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens, QuerySet
 from logitbank.store.read.lacking import require_scored
 from logitbank.store.read.scan import scan
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching, mirror
 
 if TYPE_CHECKING:
     import xarray
@@ -101,7 +101,7 @@ class Readable(ABC):
         for name, values in (("model", models), ("run", runs), ("step", steps)):
             deposits = among(deposits, name, values)
         if mirror.mirror_of(self.path):  # all at once, rather than one after the other
-            mirror.ensure_here(*(part for d in deposits for part in d.score_files()))
+            fetching.ensure_here(*(part for d in deposits for part in d.score_files()))
         require_scored(self.path, prompts, table, self._as_stored(deposits))
         return scan(table, deposits)
 

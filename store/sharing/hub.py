@@ -18,7 +18,7 @@ from logitbank.store.files import objects
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, part_url
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching
 from logitbank.store.remote.hub_token import keep_token
 from logitbank.store.remote.remote import Remote, Say
 from logitbank.store.remote.urls import HUB
@@ -129,7 +129,7 @@ class HubDataset:
             add = []
             for path in own:
                 file = objects.plain_path(source, path)
-                mirror.ensure_here(file)
+                fetching.ensure_here(file)
                 if objects.digest(file) != group[path].digest:
                     raise DamagedError(f"{file} is not what was committed; run `logitbank verify`")
                 add.append(CommitOperationAdd(path, str(file)))

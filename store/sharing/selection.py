@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.errors import AbsentError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import tables
+from logitbank.store.deposits import table_files, tables
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked, objects
 from logitbank.store.files.objects import Digest
@@ -72,7 +72,7 @@ def _shown(value: object) -> str:
 
 
 def _query_sets(path: Path) -> set[str]:
-    tables.require_sound(path)
+    table_files.require_sound(path)
     column = pl.read_parquet(path, columns=["query_set"], glob=False)["query_set"]
     return set(column.unique().drop_nulls())
 
@@ -82,10 +82,10 @@ def _inventory(
 ) -> dict[str, Object]:
     found = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
     for file in tables_:
-        tables.require_sound(file)
-        beside, path = tables.digest_file(file), file.relative_to(root).as_posix()
+        table_files.require_sound(file)
+        beside, path = table_files.digest_file(file), file.relative_to(root).as_posix()
         found[f"{path}.sha256"] = text_object(beside.read_text())
-        found[path] = Object(Digest(tables.told_beside(file), file.stat().st_size))
+        found[path] = Object(Digest(table_files.told_beside(file), file.stat().st_size))
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
         own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]

@@ -14,7 +14,7 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, deposit_of, vouched
-from logitbank.store.remote import mirror
+from logitbank.store.remote import fetching
 from logitbank.store.remote.remote import Remote, Say
 from logitbank.store.sharing.moves import clash, rounds
 
@@ -58,8 +58,8 @@ class Bucket:
     def send(self, group: Mapping[str, Object], source: Path, say: Say) -> None:
         def put(path: str) -> None:
             file = objects.plain_path(source, path)
-            mirror.ensure_here(file)
-            data = mirror.read_checked(file, group[path].digest)
+            fetching.ensure_here(file)
+            data = fetching.read_checked(file, group[path].digest)
             # There already where an earlier call was interrupted, or somebody was quicker.
             if not self._remote.create(path, data) and not self._remote.holds(path, data):
                 raise clash(path, group[path].digest, self._vouched, self.name)
@@ -122,7 +122,7 @@ class Folder:
             value = group[path]
             with objects.naming_full_disk(self._root, value.digest.bytes):
                 if value.text is None:
-                    mirror.bring(path, source, incoming / path, value.digest, say)
+                    fetching.bring(path, source, incoming / path, value.digest, say)
                 else:
                     (incoming / path).parent.mkdir(parents=True, exist_ok=True)
                     objects.write_durable(incoming / path, value.text.encode())

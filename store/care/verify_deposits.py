@@ -1,0 +1,155 @@
+"""Damage of deposits: what their commits name is compared with what is there."""
+
+import re
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.errors import BankError, DamagedError, LogitbankError
+from logitbank.store.bank import Bank
+from logitbank.store.care.damage import Damage, Problem
+from logitbank.store.care.objects_read import Reader, document_damage
+from logitbank.store.change.merge_plan import commit_of
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.files import objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format import commits, zarrays
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.parquet import PARQUET_ERRORS
+
+# Commits themselves, and what a writer makes before it commits or removes after it sealed.
+_LEFT_OVER = re.compile(
+    r"zarr\.json|commits/(seal|\d+|options-[0-9a-f]{12})\.json"
+    r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|logprobs/c/\d+/0|logsumexp/c/0"
+)
+_OF_BLOCK = re.compile(r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|logprobs/c/(\d+)/0)")
+
+
+def deposit_damage(bank: Bank, folder: str, read: Reader) -> list[Damage]:
+    """Damage of the deposit in a folder, with the prompts that it concerns."""
+    try:
+        deposit = Deposit.open(bank.path, folder)
+    except FileNotFoundError:
+        return _orphans(bank.path, folder)
+    except BankError as error:
+        changed = document_damage(bank.path, f"{folder}/zarr.json", read, folder)
+        return [*changed] or [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
+    try:
+        found = _deposit(bank.path, deposit, folder, read)
+    except BankError as error:  # a symbolic link, or commits that are no commits
+        return [Damage(folder, "foreign", str(error), folder)]
+    return [_with_concerns(bank, deposit, damage) for damage in found]
+
+
+def _orphans(root: Path, folder: str) -> list[Damage]:
+    """Files of a deposit without attributes, which its writer makes first."""
+    files = files_of(root / folder)
+    if not files or (root / folder / "zarr.json").exists():  # somebody is making it
+        return []
+    detail = f"nothing says what {len(files):,} files there are of"
+    return [Damage(f"{folder}/zarr.json", "missing", detail, folder)]
+
+
+def _deposit(root: Path, deposit: Deposit, folder: str, read: Reader) -> list[Damage]:
+    state = deposit.state()
+    found, expected = _expected(root, deposit, folder, state, read)
+    actual: dict[str, Digest] = {}
+    for path in expected:
+        if (file := objects.plain_path(deposit.path, path)).is_file():
+            actual[path] = read.digest(f"{folder}/{path}", file)
+    owners = {digest.sha256: path for path, digest in expected.items()}
+    for path, digest in expected.items():
+        if damage := _compare(folder, path, digest, actual.get(path), owners):
+            found.append(damage)
+    strange = "no commit names it, and no writer makes such a file"
+    found += [
+        Damage(f"{folder}/{path}", "foreign", strange, folder)
+        for path in files_of(deposit.path)
+        if path not in expected and not _LEFT_OVER.fullmatch(path)
+    ]
+    if deposit.state().sealed != state.sealed:  # sealed meanwhile: what we looked for moved
+        return _deposit(root, deposit, folder, read)
+    return found
+
+
+def _expected(
+    root: Path, deposit: Deposit, folder: str, state: Committed, read: Reader
+) -> tuple[list[Damage], dict[str, Digest]]:
+    """Digests that the commits name; commits and attributes that are not as they were."""
+    found = [*document_damage(root, f"{folder}/zarr.json", read, folder)]
+    arrays = zarrays.array_metadata(deposit.layout)
+    expected = {
+        f"{name}/zarr.json": objects.digest_of(data)
+        for name, data in arrays.items()
+        if state.names or (deposit.path / name / "zarr.json").exists()  # first commit comes later
+    }
+    for name in state.names:
+        path = f"{folder}/commits/{name}.json"
+        try:
+            listed = commits.digests(deposit.path, name)
+            for object_ in listed:
+                objects.plain_path(deposit.path, object_)
+            commit_of(deposit, name)
+        except FileNotFoundError:  # sealed meanwhile
+            continue
+        except DamagedError as error:
+            found.append(
+                Damage(path, "unreadable", str(error), folder, _block(f"commits/{name}.json"))
+            )
+            continue
+        expected |= listed
+        found += document_damage(root, path, read, folder, _block(f"commits/{name}.json"))
+    return found, expected
+
+
+def _compare(
+    folder: str, path: str, expected: Digest, actual: Digest | None, owners: dict[str, str]
+) -> Damage | None:
+    if actual == expected:
+        return None
+    problem: Problem = "changed"
+    detail = "its SHA-256 is not the committed one"
+    if actual is None:
+        problem, detail = "missing", f"{expected.bytes:,} bytes were committed"
+    elif actual.sha256 in owners:
+        problem, detail = "swapped", f"it holds the bytes of {owners[actual.sha256]}"
+    elif actual.bytes != expected.bytes:
+        problem = "truncated" if actual.bytes < expected.bytes else "changed"
+        detail = f"{actual.bytes:,} bytes, committed were {expected.bytes:,}"
+    return Damage(f"{folder}/{path}", problem, detail, folder, _block(path))
+
+
+def _block(path: str) -> int | None:
+    match = _OF_BLOCK.fullmatch(path)
+    return int(next(filter(None, match.groups()))) if match else None
+
+
+def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
+    """With the checkpoint, and the prompts whose queries are in the block."""
+    rows = range(deposit.layout.queries)
+    if damage.block is not None and damage.block < deposit.layout.blocks:
+        rows = deposit.layout.rows(damage.block)
+    here = (pl.col("query_set") == deposit.query_set) & pl.col("row").is_between(
+        rows.start, rows.stop - 1
+    )
+    named = [str(deposit.checkpoint)]
+    try:
+        for name in bank.prompt_sets():
+            ids = bank.prompts(name).filter(here).select("prompt_id").unique().sort("prompt_id")
+            if len(found := ids.collect()["prompt_id"]):
+                named.append(f"{len(found):,} prompts of {name!r} ({found[0]} to {found[-1]})")
+    except (LogitbankError, *PARQUET_ERRORS, OSError):
+        named.append("prompts that cannot be read")
+    return Damage(
+        *(damage.path, damage.problem, damage.detail, damage.deposit, damage.block),
+        ", ".join(named),
+    )
+
+
+def files_of(deposit: Path, folder: str = "") -> list[str]:
+    """Files of a deposit, relative to it, but for hidden ones: locks and staging."""
+    files: list[str] = []
+    for entry in objects.entries(deposit / folder):
+        path = f"{folder}{entry.name}"
+        files += files_of(deposit, f"{path}/") if entry.is_dir() else [path]
+    return files

@@ -1,0 +1,76 @@
+"""Parquet tables as files of a bank: written once, with the digest of their bytes beside them."""
+
+import io
+import re
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.errors import DamagedError
+from logitbank.store.files import checked, locks, objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.remote import fetching
+
+_SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
+
+
+def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
+    """Put a frame into a bank as a Parquet file; a present one stays."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+    put_table(root, path, buffer.getvalue())
+
+
+def put_table(root: Path, path: Path, data: bytes) -> None:
+    """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays.
+
+    The digest comes first: without a table it says nothing.
+    """
+    objects.make_folders(root, path.parent)
+    digest = objects.digest_of(data).sha256
+    with objects.naming_full_disk(path, len(data)), locks.locked(root / ".lock"):
+        if not path.exists():
+            beside = digest_file(path)
+            beside.unlink(missing_ok=True)
+            objects.write_new(beside, f"{digest}  {path.name}\n".encode())
+            objects.write_new(path, data)
+
+
+def digest_file(table: Path) -> Path:
+    """Where the digest of a table's bytes is, in the form that `sha256sum --check` reads."""
+    return table.with_name(f"{table.name}.sha256")
+
+
+def told_beside(table: Path) -> str:
+    """The digest of a table's bytes, as the file beside it tells it.
+
+    Raises
+    ------
+    DamagedError
+        There is none, or it is of another table.
+    """
+    beside = digest_file(table)
+    again = "run `logitbank verify --repair`, which makes it again if the table is sound"
+    objects.require_file(beside)
+    try:
+        told = _SIDECAR.fullmatch(beside.read_bytes().decode(errors="replace"))
+    except FileNotFoundError as error:
+        raise DamagedError(f"{beside} is not there, so nothing vouches for it; {again}") from error
+    if told is None or told[2] != table.name:
+        raise DamagedError(f"{beside} is no line of sha256sum for that table; {again}")
+    return told[1]
+
+
+def require_sound(table: Path) -> None:
+    """Refuse a table whose bytes are not those that the digest beside it is of.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    DamagedError
+        They are others, or nothing vouches for them.
+    """
+    fetching.ensure_here(table, digest_file(table))
+    size = table.stat().st_size  # which a sidecar does not tell
+    checked.require({table: Digest(told_beside(table), size)})

@@ -11,11 +11,8 @@ from logitbank.analysis.families.fluctuation.scores import as_scores, published_
 from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 from logitbank.analysis.families.lambada.metric import Lambada, lambada, lambada_examples
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
-from logitbank.analysis.families.stereoset.files import (
-    read_gold,
-    read_predictions,
-    write_predictions,
-)
+from logitbank.analysis.families.stereoset.files import read_predictions, write_predictions
+from logitbank.analysis.families.stereoset.gold import read_gold
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
 from logitbank.analysis.families.stereoset.scores import as_candidates
 from logitbank.analysis.families.stereoset.summary import stereoset_summary

@@ -53,7 +53,7 @@ def fairness_tables(tmp: Path, *, rounds: int = 5) -> list[Figure]:
 def fluctuation_tables(*, rounds: int = 9) -> list[Figure]:
     """Seconds from a published table in memory to every fluctuation table, nothing drawn."""
     from logitbank.analysis import fluctuation
-    from logitbank.analysis.families.fluctuation.tables import PUBLISHED
+    from logitbank.analysis.families.fluctuation.plateaus import PUBLISHED
 
     found = []
     for name, table in (

@@ -21,7 +21,7 @@ def stereoset_tables(*, rounds: int = 9) -> list[Figure]:
         gold = json_object(GOLD, "gold file")
         predictions = json_object(PREDICTIONS, "prediction file")
         parsed = time.perf_counter()
-        frame = files.predictions_of(predictions, files.gold_of(gold, GOLD), PREDICTIONS)
+        frame = files.predictions_of(predictions, gold.gold_of(gold, GOLD), PREDICTIONS)
         tables = stereoset(frame).tables()
         end = time.perf_counter()
         aggregated.append(end - parsed)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitbank.analysis.debias.data import QUESTIONS, Instances
+from logitbank.analysis.debias.instances import QUESTIONS, Instances
 from logitbank.store.filter.filters import Filter
 
 

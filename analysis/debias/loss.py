@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from logitbank.analysis.debias.answers import SIGNS, Answers, answers
-from logitbank.analysis.debias.data import Instances
+from logitbank.analysis.debias.instances import Instances
 from logitbank.store.filter.filters import Filter
 
 Objective = Literal["published", "direct"]

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.debias.answers import answers, bias
-from logitbank.analysis.debias.data import Instances
+from logitbank.analysis.debias.instances import Instances
 from logitbank.analysis.families.unqover.measures import (
     grid_of,
     model_level,

@@ -13,7 +13,8 @@ import polars as pl
 
 from logitbank.analysis.debias.answers import answers
 from logitbank.analysis.debias.compare import INTRA
-from logitbank.analysis.debias.data import Instances, instances
+from logitbank.analysis.debias.data import instances
+from logitbank.analysis.debias.instances import Instances
 from logitbank.analysis.debias.measures import measured, measured_probabilities
 from logitbank.analysis.debias.results import DebiasSearch
 from logitbank.analysis.debias.search_summary import judged, search_summary

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.debias.data import Instances, instances
+from logitbank.analysis.debias.data import instances
+from logitbank.analysis.debias.instances import Instances
 from logitbank.analysis.debias.measures import measured
 from logitbank.analysis.debias.train import Trained, Training, train
 from logitbank.analysis.frames.expected import missing_sentence

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from logitbank.analysis.debias.answers import answers
-from logitbank.analysis.debias.data import Instances
+from logitbank.analysis.debias.instances import Instances
 from logitbank.analysis.debias.loss import Loss, Objective, loss
 from logitbank.errors import UsageError
 from logitbank.store.filter.filters import Filter, Mode

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from logitbank.analysis.debias.answers import answers, bias
-from logitbank.analysis.debias.data import Instances
+from logitbank.analysis.debias.instances import Instances
 from logitbank.analysis.debias.loss import Objective, loss
 from logitbank.analysis.debias.train import Start, Training, published, train
 from logitbank.errors import UsageError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
-from logitbank.analysis.families.fluctuation.tables import PUBLISHED
+from logitbank.analysis.families.fluctuation.plateaus import PUBLISHED
 from logitbank.analysis.frames.table_files import read_table
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
 from tests.support.fluctuation_cases import JOBS, drawn, published, random_table, two_runs

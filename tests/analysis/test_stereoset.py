@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.families.stereoset.files import read_gold, read_predictions
+from logitbank.analysis.families.stereoset.files import read_predictions
+from logitbank.analysis.families.stereoset.gold import read_gold
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
 from logitbank.analysis.families.stereoset.scores import LABELS
 from logitbank.analysis.families.stereoset.summary import stereoset_summary

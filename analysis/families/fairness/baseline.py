@@ -10,7 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.cube import CHECKPOINT, Codes, Cube
+from logitbank.analysis.families.fairness.axes import CHECKPOINT
+from logitbank.analysis.families.fairness.cube import Cube
+from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import bootstrap_means, cluster_numbers, percentile_interval
 from logitbank.analysis.stats.significance import SeedMean, mean_present, seed_mean

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from logitbank.analysis.drawing.names import per_run
-from logitbank.analysis.families.fairness.cube import CHECKPOINT
+from logitbank.analysis.families.fairness.axes import CHECKPOINT
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.store.format.schema import folder_name
 

@@ -6,9 +6,10 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.fairness.axes import Axes
 from logitbank.analysis.families.fairness.baseline import gender_difference
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import Axes, Cube, each_cube
+from logitbank.analysis.families.fairness.cube import Cube, each_cube
 from logitbank.analysis.families.tradeoff.curves import curve
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import Floats, jsd_parts, scaled

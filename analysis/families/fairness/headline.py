@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.cube import CHECKPOINT
+from logitbank.analysis.families.fairness.axes import CHECKPOINT
 from logitbank.analysis.families.fairness.metric import LABELS, fairness
 
 

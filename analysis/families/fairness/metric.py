@@ -10,9 +10,10 @@ from typing import get_args
 
 import polars as pl
 
+from logitbank.analysis.families.fairness.axes import CHECKPOINT, Axes
 from logitbank.analysis.families.fairness.baseline import DRAWS, gender_difference, with_draws
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import CHECKPOINT, Axes, Cube, each_cube
+from logitbank.analysis.families.fairness.cube import Cube, each_cube
 from logitbank.analysis.families.fairness.onset import onset_table
 from logitbank.analysis.families.fairness.significance import (
     Unit,

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from logitbank.analysis.families.fairness.axes import CHECKPOINT
 from logitbank.analysis.families.fairness.baseline import (
     BASELINE_SCHEMA,
     DRAWS,
@@ -20,7 +21,7 @@ from logitbank.analysis.families.fairness.baseline import (
     with_difference,
 )
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import CHECKPOINT, Cube
+from logitbank.analysis.families.fairness.cube import Cube
 from logitbank.analysis.frames.expressions import Floats, scaled
 from logitbank.analysis.stats.significance import (
     SIGNIFICANCE,

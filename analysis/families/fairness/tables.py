@@ -5,9 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.fairness.axes import CHECKPOINT
 from logitbank.analysis.families.fairness.baseline import Difference
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import CHECKPOINT, Codes, Cube
+from logitbank.analysis.families.fairness.cube import Cube
+from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
 from logitbank.analysis.stats.bootstrap import (
     Interval,

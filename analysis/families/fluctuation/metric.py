@@ -12,6 +12,7 @@ import polars as pl
 
 from logitbank.analysis.families.fluctuation.examples import trajectory_table
 from logitbank.analysis.families.fluctuation.frequencies import frequency_vectors
+from logitbank.analysis.families.fluctuation.plateaus import measures, plateaus_of
 from logitbank.analysis.families.fluctuation.scores import as_scores, asked_professions
 from logitbank.analysis.families.fluctuation.series import series_of
 from logitbank.analysis.families.fluctuation.tables import (
@@ -19,9 +20,7 @@ from logitbank.analysis.families.fluctuation.tables import (
     checkpoint_table,
     correlation_table,
     frequency_table,
-    measures,
     plateau_table,
-    plateaus_of,
     profession_table,
     run_pair_table,
     spread_table,

@@ -15,12 +15,12 @@ from typing import Any
 
 import polars as pl
 
+from logitbank.analysis.families.stereoset.gold import name_of
 from logitbank.analysis.families.stereoset.scores import (
     CANDIDATES,
     CAUSAL,
     INTER,
     INTRA,
-    LABELS,
     PLAIN,
     check_candidates,
     some,
@@ -32,106 +32,6 @@ from logitbank.store.format.schema import folder_name
 
 FILE_TASKS = (INTRA, INTER, CAUSAL)
 """Lists of a prediction file. The last is ours and has the causal extension."""
-GOLD = pl.Schema(
-    {
-        "task": pl.String,
-        "example": pl.String,
-        "candidate": pl.String,
-        "term": pl.String,
-        "domain": pl.String,
-        "label": pl.String,
-        "position": pl.Int64,
-    }
-)
-
-
-def read_gold(path: Path) -> pl.DataFrame:
-    """Candidates of a gold file with the columns of `GOLD`, in the order of the file.
-
-    The term is `target_english` where there is one, since inflection splits the German terms.
-
-    Raises
-    ------
-    UsageError
-        Not there, not JSON, of another shape; labels that are not the three, an example without
-        one of each, or a candidate that is there twice.
-    """
-    return gold_of(json_object(path, "gold file"), path)
-
-
-def gold_of(content: Mapping[str, Any], path: Path) -> pl.DataFrame:
-    """As `read_gold`, from the file's parsed content; `path` is for messages."""
-    data = content.get("data")
-    lists = data if isinstance(data, dict) else {}
-    lists = {task: lists[task] for task in (INTRA, INTER) if task in lists}
-    if not any(lists.values()) or not all(isinstance(found, list) for found in lists.values()):
-        raise UsageError(
-            f"{path} is no StereoSet gold file: it has no lists data.{INTRA} and data.{INTER} of "
-            "examples; give StereoSet's dev.json or one in its layout"
-        )
-    rows = [row for task, examples in lists.items() for row in _rows(examples, task, path)]
-    gold = pl.DataFrame(rows, schema=GOLD, orient="row")
-    _check_gold(gold, path)
-    return gold
-
-
-def _rows(examples: Sequence[Any], task: str, path: Path) -> list[tuple[Any, ...]]:
-    rows, odd = [], []
-    for position, example in enumerate(examples):
-        try:
-            term = example.get("target_english") or example["target"]
-            own = [
-                (
-                    task,
-                    example["id"],
-                    s["id"],
-                    term,
-                    example["bias_type"],
-                    s["gold_label"],
-                    position,
-                )
-                for s in example["sentences"]
-            ]
-        except (AttributeError, KeyError, TypeError):
-            own = []
-        if own and all(isinstance(text, str) and text for row in own for text in row[1:-1]):
-            rows += own
-        else:
-            odd.append(_name_of(example, position + 1))
-    if odd:
-        raise UsageError(
-            f"{path}, {task}: entries that are no example: {some(odd)}; one has the texts id, "
-            "target and bias_type, and sentences, each of them with the texts id and gold_label"
-        )
-    return rows
-
-
-def _name_of(entry: object, at: int) -> str:
-    """An entry by its id, or by its place where that is no text."""
-    name = entry.get("id") if isinstance(entry, dict) else None
-    return name if isinstance(name, str) and name else f"number {at}"
-
-
-def _check_gold(gold: pl.DataFrame, path: Path) -> None:
-    odd = gold.filter(~pl.col("label").is_in(LABELS))
-    if len(odd):
-        raise UsageError(
-            f"{path}: candidates with another gold_label than {', '.join(LABELS)}: "
-            f"{some(odd['candidate'])}; the first is {odd['label'][0]!r}"
-        )
-    twice = gold.filter(pl.col("candidate").is_duplicated())
-    if len(twice):
-        names = twice["candidate"].unique(maintain_order=True)
-        raise UsageError(f"{path}: candidates that are there twice: {some(names)}; an id names one")
-    whole = gold.group_by("task", "example", maintain_order=True).agg(
-        fine=(pl.len() == len(LABELS)) & (pl.col("label").n_unique() == len(LABELS))
-    )
-    bare = whole.filter(~pl.col("fine"))
-    if len(bare):
-        raise UsageError(
-            f"{path}: examples without a candidate of each label: {some(bare['example'])}; each "
-            f"has one {', one '.join(LABELS)}"
-        )
 
 
 def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None) -> pl.DataFrame:
@@ -210,7 +110,7 @@ def _task(entries: Sequence[Any], gold: pl.DataFrame, task: str, where: str) -> 
 
 
 def _scores(entries: Sequence[Any], where: str) -> dict[str, float]:
-    if odd := [_name_of(e, at) for at, e in enumerate(entries, 1) if not _is_entry(e)]:
+    if odd := [name_of(e, at) for at, e in enumerate(entries, 1) if not _is_entry(e)]:
         raise UsageError(
             f'{where}: entries that are no {{"id", "score"}}: {some(odd)}; every candidate has both'
         )

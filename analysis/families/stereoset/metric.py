@@ -11,14 +11,13 @@ from dataclasses import dataclass, fields, replace
 import polars as pl
 
 from logitbank.analysis.families.stereoset.blocks import ORDER, blocks_of
+from logitbank.analysis.families.stereoset.differences import DIFFERENCES, difference_table
 from logitbank.analysis.families.stereoset.measures import INTERVALS, SEED, Resampler
 from logitbank.analysis.families.stereoset.scores import KEYS, Rule, as_candidates
 from logitbank.analysis.families.stereoset.tables import (
-    DIFFERENCES,
     aggregation_table,
     assembled,
     baseline_table,
-    difference_table,
     reference_table,
     scopes_of,
     score_table,

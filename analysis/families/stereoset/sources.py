@@ -5,11 +5,8 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.stereoset.files import (
-    concat_candidates,
-    read_gold,
-    read_predictions,
-)
+from logitbank.analysis.families.stereoset.files import concat_candidates, read_predictions
+from logitbank.analysis.families.stereoset.gold import read_gold
 from logitbank.analysis.families.stereoset.scores import CANDIDATES, KEYS, Rule, as_candidates
 from logitbank.analysis.family import beginning
 from logitbank.analysis.frames.sources import no_prompts, own_names

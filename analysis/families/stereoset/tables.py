@@ -23,7 +23,7 @@ from logitbank.analysis.families.stereoset.measures import (
     term_macro,
     term_mean_icat,
 )
-from logitbank.analysis.families.stereoset.scores import CAUSAL, KEYS, PLAIN
+from logitbank.analysis.families.stereoset.scores import CAUSAL, KEYS
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT
@@ -33,13 +33,6 @@ from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 MANY_TIES = 0.01
 """Share of tied comparisons above which those without ties are reported too."""
 
-DIFFERENCES: Mapping[str, type[pl.DataType]] = {
-    **dict.fromkeys(("task", "domain"), pl.String),
-    **{f"{name}{end}": pl.Float64 for name in MEASURES for end in ("", "_low", "_high")},
-    **{f"{name}{end}": pl.Float64 for end in ("_plain", "_condition") for name in MEASURES},
-    "examples": pl.Int64,
-}
-"""Columns of the differences, after the keys."""
 Columns = Mapping[str, object]
 
 
@@ -56,7 +49,7 @@ class Scope(NamedTuple):
     def rows(self, **columns: object) -> pl.DataFrame:
         """One row per checkpoint: its place, task and domain, then these columns."""
         head = {"at": self.block.at, "task": self.block.task, "domain": self.domain}
-        return _frame(len(self.block.at), {**head, **columns})
+        return frame(len(self.block.at), {**head, **columns})
 
 
 def scopes_of(blocks: Blocks) -> Iterator[Scope]:
@@ -80,10 +73,10 @@ def score_table(scopes: Sequence[Scope], resampler: Resampler) -> list[pl.DataFr
         intervals = resampler.intervals(resampler.draws(terms), present)
         found.append(
             scope.rows(
-                **_with_intervals(term_macro(terms), intervals),
+                **with_intervals(term_macro(terms), intervals),
                 ss_sd=ss_deviation(terms),
                 terms=present,
-                examples=_whole(scope.counts.n),
+                examples=whole(scope.counts.n),
             )
         )
     return found
@@ -143,7 +136,7 @@ def term_table(scopes: Sequence[Scope], blocks: Blocks) -> list[pl.DataFrame]:
         }
         c, t = terms.ss.shape
         found.append(
-            _frame(
+            frame(
                 c * t,
                 {
                     "at": np.repeat(block.at, t),
@@ -205,61 +198,6 @@ def _rule(kind: str, score: str) -> str:
     return reference if score == "reference" else score
 
 
-def difference_table(
-    scopes: Sequence[Scope], keys: pl.DataFrame, resampler: Resampler
-) -> list[pl.DataFrame]:
-    """Every condition minus plain, over the examples that both have, with paired intervals."""
-    plain_at = _plain_of(keys)
-    found = []
-    for scope in scopes:
-        block = scope.block
-        place = {int(at): i for i, at in enumerate(block.at)}
-        pairs = [
-            (i, place[plain])
-            for at, i in place.items()
-            if (plain := plain_at.get(at)) in place and block.kinds[i] == block.kinds[place[plain]]
-        ]
-        if not pairs:
-            continue
-        own, base = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
-        chosen = Outcomes(*(values[:, scope.members] for values in block.outcomes))
-        common = chosen.present[own] * chosen.present[base]
-        codes = in_order(block.terms[scope.members])
-        with_it, without = (
-            of_terms(term_counts(chosen.taken(side).among(common), codes)) for side in (own, base)
-        )
-        changes = _minus(resampler.draws(with_it), resampler.draws(without))
-        present = np.count_nonzero(~np.isnan(with_it.ss), axis=1)
-        after, before = term_macro(with_it), term_macro(without)
-        found.append(
-            _frame(
-                len(own),
-                {
-                    "at": block.at[own],
-                    "task": block.task,
-                    "domain": scope.domain,
-                    **_with_intervals(_minus(after, before), resampler.intervals(changes, present)),
-                    **{f"{name}_plain": value for name, value in before._asdict().items()},
-                    **{f"{name}_condition": value for name, value in after._asdict().items()},
-                    "examples": _whole(common),
-                },
-            )
-        )
-    return found
-
-
-def _plain_of(keys: pl.DataFrame) -> dict[int, int]:
-    """Of every row with another condition, the row that differs in nothing but being plain."""
-    others = [name for name in KEYS if name != "condition"]
-    rows = list(zip(keys["condition"], keys.select(others).iter_rows(), strict=True))
-    plain = {key: at for at, (condition, key) in enumerate(rows) if condition == PLAIN}
-    return {
-        at: plain[key]
-        for at, (condition, key) in enumerate(rows)
-        if condition != PLAIN and key in plain
-    }
-
-
 def reference_table() -> pl.DataFrame:
     """The lines to measure by."""
     rows = [(name, *values) for name, values in REFERENCES.items()]
@@ -294,7 +232,7 @@ def assembled(
     return pl.concat([blocks.keys[table["at"]], table.drop("at")], how="horizontal")
 
 
-def _frame(height: int, columns: Columns) -> pl.DataFrame:
+def frame(height: int, columns: Columns) -> pl.DataFrame:
     return pl.DataFrame(
         {
             name: pl.repeat(value, height, eager=True) if isinstance(value, str) else value
@@ -303,16 +241,12 @@ def _frame(height: int, columns: Columns) -> pl.DataFrame:
     )
 
 
-def _with_intervals(values: Measures, intervals: Mapping[str, Interval]) -> dict[str, Floats]:
+def with_intervals(values: Measures, intervals: Mapping[str, Interval]) -> dict[str, Floats]:
     columns: dict[str, Floats] = {}
     for name, value in values._asdict().items():
         low, high = intervals[name]
         columns |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return columns
-
-
-def _minus(a: Measures, b: Measures) -> Measures:
-    return Measures(a.lms - b.lms, a.ss - b.ss, a.icat - b.icat)
 
 
 def _where(mask: NDArray[np.bool_], values: Floats, *, whole: bool = False) -> pl.Series:
@@ -321,6 +255,6 @@ def _where(mask: NDArray[np.bool_], values: Floats, *, whole: bool = False) -> p
     return column.cast(pl.Int64) if whole else column
 
 
-def _whole(counts: Floats) -> Codes:
+def whole(counts: Floats) -> Codes:
     total: Codes = counts.sum(axis=1).astype(np.int64)
     return total

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.fairness.axes import Axes
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import Axes, Cube, each_cube
+from logitbank.analysis.families.fairness.cube import Cube, each_cube
 from logitbank.analysis.families.fairness.tables import jsd_table
 from logitbank.analysis.families.stereotype.referents import no_winobias_em, winobias_em
 from logitbank.analysis.families.stereotype.shares import SCHEMA, averaged, by_order, measured

@@ -75,16 +75,16 @@ def families() -> Mapping[str, Family[Any]]:
     """Every family by its name, in the order of a report."""
     package = import_module("logitbank.analysis.families")
     modules = (
-        import_module(f"{package.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(package.__path__)
+        import_module(f"{package.__name__}.{entry.name}")
+        for entry in pkgutil.iter_modules(package.__path__)
     )
     all_of_them = (module.family() for module in modules)
-    return {own.name: own for own in sorted(all_of_them, key=lambda own: own.place)}
+    return {family.name: family for family in sorted(all_of_them, key=lambda family: family.place)}
 
 
 def family_of(result: object) -> Family[Any] | None:
     """The family whose result this is, if it is one's."""
-    return next((own for own in families().values() if type(result) is own.result), None)
+    return next((family for family in families().values() if type(result) is family.result), None)
 
 
 def having(*columns: str) -> Prompts:

@@ -87,10 +87,10 @@ def _write(formatter: Any, rows: Iterable[tuple[str, str, str]]) -> None:
     sections: dict[str, list[tuple[str, str]]] = {}
     for head, name, text in rows:
         sections.setdefault(head, []).append((name, text))
-    for head, own in sections.items():
+    for head, entries in sections.items():
         with formatter.section(head):
             # Where the terminal is narrow, long names stand above their texts.
-            formatter.write_dl(own, col_max=max(12, formatter.width // 3))
+            formatter.write_dl(entries, col_max=max(12, formatter.width // 3))
 
 
 def _named(name: str) -> str:
@@ -100,8 +100,8 @@ def _named(name: str) -> str:
     """
     name = name.replace("<Path>", "<path>").replace("<list[Path]>", "<list[path]>")
     name = name.replace(" range>", ">")
-    start, found, kind = name.partition("<list[")
-    if not found:
+    start, marker, kind = name.partition("<list[")
+    if not marker:
         return name
     return f"{start}<{kind.removesuffix(']>')}>" + ("" if "..." in start else " ...")
 
@@ -111,12 +111,12 @@ def _fitted(name: str, text: str, width: int) -> tuple[str, str]:
     >>> _fitted("--score <mean|sum> ...", "How pieces count.", 18)
     ('--score <name> ...', 'How pieces count: mean, sum.')
     """
-    start, found, rest = name.partition(" <")
-    if len(name) + 2 <= width or not found or "|" not in rest:
+    start, marker, rest = name.partition(" <")
+    if len(name) + 2 <= width or not marker or "|" not in rest:
         return name, text
     choices, _, end = rest.partition(">")
-    told, dot, more = text.partition(".")
-    return f"{start} <name>{end}", f"{told}: {choices.replace('|', ', ')}{dot}{more}"
+    sentence, dot, more = text.partition(".")
+    return f"{start} <name>{end}", f"{sentence}: {choices.replace('|', ', ')}{dot}{more}"
 
 
 def _first_line(command: Any) -> str:

@@ -82,23 +82,27 @@ def compare(
     named = _named(banks, prompts)
     for name in sorted(_compared(banks, prompts)):
         check_same_prompts(banks, name)
-    held = [_deposits(bank, named) for bank in banks]
+    deposits = [_deposits(bank, named) for bank in banks]
     if steps is not None:
-        there = {deposit.checkpoint.step for own in held for deposit in own.values()}
-        wanted = set(steps(there) if callable(steps) else steps)
-        held = [{k: d for k, d in own.items() if d.checkpoint.step in wanted} for own in held]
+        steps_present = {
+            deposit.checkpoint.step for by_key in deposits for deposit in by_key.values()
+        }
+        wanted = set(steps(steps_present) if callable(steps) else steps)
+        deposits = [
+            {k: d for k, d in by_key.items() if d.checkpoint.step in wanted} for by_key in deposits
+        ]
     logits: list[tuple[object, ...]] = []
     only: list[tuple[object, ...]] = []
-    for key in dict.fromkeys([*held[0], *held[1]]):
-        one, other = held[0].get(key), held[1].get(key)
+    for key in dict.fromkeys([*deposits[0], *deposits[1]]):
+        one, other = deposits[0].get(key), deposits[1].get(key)
         rows_a, rows_b = _rows(one, named), _rows(other, named)
         common = np.intersect1d(rows_a, rows_b)
         only_a, only_b = len(rows_a) - len(common), len(rows_b) - len(common)
         if only_a or only_b:
             only.append((*key, len(rows_a), len(rows_b), only_a, only_b))
         if len(common) and one is not None and other is not None:
-            found = compare_rows(one, other, common, named)
-            logits.append((*key, *_made(one, other), *found))
+            rows = compare_rows(one, other, common, named)
+            logits.append((*key, *_made(one, other), *rows))
     if not logits:
         raise BankError(
             f"{a} and {b} have no checkpoint with the same query set in common"
@@ -123,8 +127,8 @@ def _named(banks: tuple[Readable, Readable], prompts: str | None) -> Named:
         return None
     holders = [bank for bank in banks if prompts in bank.prompt_sets()]
     if not holders:
-        there = sorted({name for bank in banks for name in bank.prompt_sets()})
-        raise AbsentError(f"neither bank has prompts {prompts!r}; there are {', '.join(there)}")
+        available = sorted({name for bank in banks for name in bank.prompt_sets()})
+        raise AbsentError(f"neither bank has prompts {prompts!r}; there are {', '.join(available)}")
     tables = [bank.prompts(prompts).select("query_set", "row", "token") for bank in holders]
     parts = pl.concat(tables).unique().collect().partition_by("query_set", as_dict=True)
     return {str(name): part for (name,), part in parts.items()}
@@ -142,8 +146,12 @@ def _rows(deposit: Deposit | None, named: Named) -> np.ndarray:
     """Committed rows, of the prompts asked for."""
     if deposit is None:
         return np.empty(0, np.int64)
-    there = np.flatnonzero(committed_rows(deposit))
-    return there if named is None else there[np.isin(there, named[deposit.query_set]["row"])]
+    committed = np.flatnonzero(committed_rows(deposit))
+    return (
+        committed
+        if named is None
+        else committed[np.isin(committed, named[deposit.query_set]["row"])]
+    )
 
 
 def _made(a: Deposit, b: Deposit) -> Iterator[object]:
@@ -163,8 +171,8 @@ def _metrics(
 ) -> pl.DataFrame:
     checkpoints = pl.LazyFrame(list(common), schema=dict(list(_DEPOSIT.items())[:3]), orient="row")
     names = sorted(_compared(banks, prompts))
-    found = [metric_differences(banks, name, checkpoints) for name in names]
-    return pl.concat([pl.DataFrame(schema=METRICS), *found])
+    parts = [metric_differences(banks, name, checkpoints) for name in names]
+    return pl.concat([pl.DataFrame(schema=METRICS), *parts])
 
 
 def _compared(banks: tuple[Readable, Readable], prompts: str | None) -> set[str]:

@@ -33,21 +33,21 @@ def metric_differences(
     `checkpoints` has model, run and step of those to compare.
     """
     headlines = [
-        own.headline
-        for own in families().values()
-        if own.headline and all(own.prompts(ColumnsOf([bank], [prompts])) for bank in banks)
+        family.headline
+        for family in families().values()
+        if family.headline and all(family.prompts(ColumnsOf([bank], [prompts])) for bank in banks)
     ]
     if not headlines:
         return pl.DataFrame(schema=METRICS)
     steps = checkpoints.select("step").unique().collect()["step"].to_list()
     both: tuple[list[pl.LazyFrame], list[pl.LazyFrame]] = [], []
     for pair in _in_step(banks, prompts, steps):
-        own = [
+        family = [
             frame.join(checkpoints, on=_CHECKPOINT, how="semi", nulls_equal=True) for frame in pair
         ]
         scans = [
             frame.join(others.select(_CELL), on=_CELL, how="semi", nulls_equal=True)
-            for frame, others in zip(own, reversed(own), strict=True)
+            for frame, others in zip(family, reversed(family), strict=True)
         ]
         if scans[0].select(pl.len()).collect().item():
             for frames, scan in zip(both, scans, strict=True):
@@ -91,8 +91,8 @@ def _in_step(
         counts = dict(bank.prompts(prompts).group_by("query_set").len().collect().iter_rows())
         size = max(size, *counts.values())
         common &= {d.checkpoint.step for d in bank.deposits() if d.query_set in counts}
-    own = sorted(common, key=lambda step: (step is None, step or 0))
+    ordered = sorted(common, key=lambda step: (step is None, step or 0))
     at_once = max(ROWS // size, 1)
-    for start in range(0, len(own), at_once):
-        chunk = own[start : start + at_once]
+    for start in range(0, len(ordered), at_once):
+        chunk = ordered[start : start + at_once]
         yield banks[0].scan(prompts, steps=chunk), banks[1].scan(prompts, steps=chunk)

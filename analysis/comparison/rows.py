@@ -63,8 +63,8 @@ def compare_rows(
 
     `named` limits the options to its (row, token) of the query set; see `compare`.
     """
-    own = pl.Series(rows, dtype=pl.Int32).implode()
-    scores = [d.scores().filter(pl.col("query").is_in(own)).collect() for d in (a, b)]
+    row_list = pl.Series(rows, dtype=pl.Int32).implode()
+    scores = [d.scores().filter(pl.col("query").is_in(row_list)).collect() for d in (a, b)]
     full = all(d.layout.keep.level == "full" for d in (a, b)) and a.layout.vocab == b.layout.vocab
     if full:
         entries, largest, total, rounding, divergences = _full(a, b, rows)
@@ -140,9 +140,9 @@ def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, 
     read = max(1, min(a.layout.chunk_shape[0], a.layout.block_rows))
     piece = max(1, _PIECE // a.layout.vocab)
     for start in range(0, len(rows), read):
-        own = rows[start : start + read]
-        stored = a.stored_logprobs(own), b.stored_logprobs(own)
-        for at in range(0, len(own), piece):
+        part = rows[start : start + read]
+        stored = a.stored_logprobs(part), b.stored_logprobs(part)
+        for at in range(0, len(part), piece):
             p, q = (values[at : at + piece].astype(np.float64) for values in stored)
             lowest = [min(low, float(x.min())) for low, x in zip(lowest, (p, q), strict=True)]
             difference = p - q

@@ -7,9 +7,9 @@ from logitbank.analysis.family import families
 from logitbank.wording import counted
 
 
-def comparison_summary(found: Comparison) -> list[str]:
+def comparison_summary(comparison: Comparison) -> list[str]:
     """What differs, how much, and what only one has."""
-    d = found.logits
+    d = comparison.logits
     lines = [
         f"Both have {_pairs(len(d))} with {counted(int(d['rows'].sum()), 'row')}:"
         f" {counted(int(d['entries'].sum()), 'logit')} differ by up to"
@@ -42,7 +42,9 @@ def comparison_summary(found: Comparison) -> list[str]:
     lines.append(
         f"The highest token changed in {d['argmax_changed'].sum():,} of {d['rows'].sum():,} rows."
     )
-    for (prompts, metric), part in found.metrics.group_by("prompts", "metric", maintain_order=True):
+    for (prompts, metric), part in comparison.metrics.group_by(
+        "prompts", "metric", maintain_order=True
+    ):
         moved = part.filter(pl.col("difference").is_finite())
         if len(moved):
             top = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
@@ -51,16 +53,16 @@ def comparison_summary(found: Comparison) -> list[str]:
                 f" {_number(abs(top['difference']))}, from {_number(top['a'])} to"
                 f" {_number(top['b'])} at {_where(top)}."
             )
-    if found.unmeasured:
+    if comparison.unmeasured:
         lines.append(
-            f"No metrics of {', '.join(found.unmeasured)}: they are compared of prompt sets of"
+            f"No metrics of {', '.join(comparison.unmeasured)}: they are compared of prompt sets of"
             f" {' and '.join(name for name, own in families().items() if own.headline)}, over what"
             " both banks have."
         )
     if unequal := d.filter(~pl.col("same_weights")).height:
         lines.append(f"Of {unequal:,} of them the weights are not the same.")
     for side in ("a", "b"):
-        only = found.only.filter(pl.col(f"only_{side}") > 0)
+        only = comparison.only.filter(pl.col(f"only_{side}") > 0)
         if len(only):
             lines.append(
                 f"Only {side.upper()} has {counted(int(only[f'only_{side}'].sum()), 'row')}, of"

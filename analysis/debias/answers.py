@@ -36,8 +36,8 @@ def answers(given: Instances, by: Filter | None) -> Answers:
     shares = by.shares(given.columns)
     flat, ((at, inside), *others) = shares.ravel(), given.places
     share, rounding = flat.take(at) * inside, relative_rounding(given, by)
-    for other, there in others:  # few: most subjects have one form among the k
-        likelier = flat.take(other) * there
+    for other, places in others:  # few: most subjects have one form among the k
+        likelier = flat.take(other) * places
         at = np.where(likelier > share, other, at)
         share = np.maximum(share, likelier)
     if by.mode == "truncate":

@@ -99,32 +99,34 @@ def debias_compare(
 def _sources(
     bank: Readable, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
 ) -> list[_Source]:
-    there = sorted({d.checkpoint.model for d in bank.deposits()})
-    if unknown := [model for model in models or () if model not in there]:
-        raise UsageError(no_model(unknown[0], there, str(bank.path)))
-    found = [_Source(bank, m, m, NONE, "no filter") for m in there if m in (models or there)]
+    available = sorted({d.checkpoint.model for d in bank.deposits()})
+    if unknown := [model for model in models or () if model not in available]:
+        raise UsageError(no_model(unknown[0], available, str(bank.path)))
+    sources = [
+        _Source(bank, m, m, NONE, "no filter") for m in available if m in (models or available)
+    ]
     seen: set[tuple[str, str]] = set()
     for given in filters:
         by = given if isinstance(given, Filter) else Filter.load(given)
-        for kind, own in ((UNTRAINED, untrained(by)), (TRAINED, by)):
-            view = View.of(bank, own, name=None)
+        for kind, filter_ in ((UNTRAINED, untrained(by)), (TRAINED, by)):
+            view = View.of(bank, filter_, name=None)
             base = str(view.by.about["model"])
-            if (base, own.digest) in seen or (models and base not in models):
+            if (base, filter_.digest) in seen or (models and base not in models):
                 continue
-            seen.add((base, own.digest))
-            label = f"{kind}, k = {own.k}, {own.mode}"
-            if clash := sum(s.label == label and s.base == base for s in found):
+            seen.add((base, filter_.digest))
+            label = f"{kind}, k = {filter_.k}, {filter_.mode}"
+            if clash := sum(s.label == label and s.base == base for s in sources):
                 label += f" ({clash + 1})"
-            found.append(
+            sources.append(
                 _Source(
-                    View.of(bank, own, name=f"{base}: {label}"),
+                    View.of(bank, filter_, name=f"{base}: {label}"),
                     f"{base}: {label}",
                     base,
                     kind,
                     label,
                 )
             )
-    return found
+    return sources
 
 
 def untrained(by: Filter) -> Filter:
@@ -142,8 +144,8 @@ def _compared(
 ) -> DebiasComparison:
     sets = bank.prompt_sets()
     stereo = [name for name in sets if name.startswith(INTRA)]
-    own = own_names(PROMPTS, [bank])
-    if not stereo and not own:
+    own_sets = own_names(PROMPTS, [bank])
+    if not stereo and not own_sets:
         raise UsageError(
             f"{bank.path} has no prompts of StereoSet or UnQover to judge by; run `logitbank"
             " extract … --prompts stereoset-intra --prompts unqover-gender` first"
@@ -154,11 +156,11 @@ def _compared(
         orient="row",
     )
     scores = _stereoset(sources, stereo, step, bootstrap) if stereo else no_stereoset()
-    measures = _unqover(sources, own, step, bootstrap) if own else no_unqover()
+    measures = _unqover(sources, own_sets, step, bootstrap) if own_sets else no_unqover()
     measures = named(measures, names)
     if scores.is_empty() and measures.is_empty():
         raise UsageError(
-            f"{bank.path} has no scores of {', '.join([*stereo, *own])} by"
+            f"{bank.path} has no scores of {', '.join([*stereo, *own_sets])} by"
             f" {', '.join(dict.fromkeys(s.base for s in sources))}"
             f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
         )
@@ -169,16 +171,16 @@ def _stereoset(
     sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
 ) -> pl.DataFrame:
     steps = None if step is None else [step]
-    found = concat_candidates(
+    candidates = concat_candidates(
         [
             bank_candidates(s.bank, prompts=sets, models=[s.model], steps=steps)
             for s in sources
             if any(_has(s, name) for name in sets)
         ]
     )
-    if found.is_empty():
+    if candidates.is_empty():
         return no_stereoset()
-    scores = stereoset(found, bootstrap=bootstrap).scores
+    scores = stereoset(candidates, bootstrap=bootstrap).scores
     return scores.filter(
         (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
     ).select(*KEY, "language", "condition", *STEREOSET)
@@ -199,13 +201,13 @@ def _unqover(
     ]
     if not frames:
         return no_unqover()
-    asked = [
+    expected = [
         expected_instances([source.bank], own).filter(pl.col("model") == source.model)
         for source in sources
         for own in kinds
         if own
     ]
-    result = unqover(frames, bootstrap=bootstrap, expected=pl.concat(asked).unique())
+    result = unqover(frames, bootstrap=bootstrap, expected=pl.concat(expected).unique())
     return result.unqover.drop("run_seed", strict=False)
 
 
@@ -235,9 +237,9 @@ def _summary(result: DebiasComparison) -> list[str]:
                 f" {row['positional']:.4f}"
             )
         lines.append(f"{', '.join(p for p in parts if p)}: {'; '.join(said)}.")
-    lacking = result.unqover.filter((pl.col("split") == ALL) & (pl.col("missing") > 0))
-    if len(lacking):
-        missing, checkpoints = int(lacking["missing"].sum()), lacking.select(KEY).n_unique()
+    incomplete = result.unqover.filter((pl.col("split") == ALL) & (pl.col("missing") > 0))
+    if len(incomplete):
+        missing, checkpoints = int(incomplete["missing"].sum()), incomplete.select(KEY).n_unique()
         lines.append(missing_sentence(missing, "instance", checkpoints=checkpoints))
     lines.append(
         "A filter is good where |C| falls and lms stays: one that flattens everything has no bias"

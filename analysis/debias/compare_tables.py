@@ -50,14 +50,14 @@ def named(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
 
 
 def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
-    own = (*KEY, "filter", "label")
+    keys = (*KEY, "filter", "label")
     # Instances that no filter was trained on, where the published parts are told apart.
-    held = (pl.col("split") == "test") | (
-        (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*own, "category")
+    judged = (pl.col("split") == "test") | (
+        (pl.col("split") == "all") & ~(pl.col("split") == "test").any().over(*keys, "category")
     )
-    means = measures.filter(held).group_by(own, maintain_order=True).agg(pl.col(UNQOVER).mean())
+    means = measures.filter(judged).group_by(keys, maintain_order=True).agg(pl.col(UNQOVER).mean())
     scored = scores.filter(pl.col("condition") == "plain")
-    lone = means.select(own).join(scored, on=own, how="anti", nulls_equal=True)
+    lone = means.select(keys).join(scored, on=keys, how="anti", nulls_equal=True)
     scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
     plain = scores.filter((pl.col("filter") == NONE) & (pl.col("condition") == "plain"))
     base = plain.select(*KEY, "language", base="icat")
@@ -66,13 +66,13 @@ def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
         .with_columns(icat_change=pl.col("icat") - pl.col("base"))
         .join(
             means.with_columns(condition=pl.lit("plain")),
-            on=[*own, "condition"],
+            on=[*keys, "condition"],
             how="left",
             nulls_equal=True,
         )
         .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
         .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
-        .select(*own, "language", "condition", *STEREOSET, "icat_change", *UNQOVER)
+        .select(*keys, "language", "condition", *STEREOSET, "icat_change", *UNQOVER)
     )
     return pl.concat([table, _references(table)])
 

@@ -66,11 +66,11 @@ def instances(
         The bank lists fewer than k logits.
     """
     table = bank.prompts(prompts)
-    own = table.collect_schema().names()
-    if lacking := [name for name in _COLUMNS if name not in own]:
+    names = table.collect_schema().names()
+    if missing_columns := [name for name in _COLUMNS if name not in names]:
         raise UsageError(
-            f"prompt set {prompts!r} has no column {lacking[0]!r}, so it has no UnQover instances;"
-            " name one that `--prompts unqover-…` made"
+            f"prompt set {prompts!r} has no column {missing_columns[0]!r}, so it has no UnQover "
+            "instances; name one that `--prompts unqover-…` made"
         )
     deposits = _deposits(bank, prompts, model=model, run=run, step=step)
     rows = table if split is None else table.filter(pl.col("split") == split)
@@ -90,13 +90,13 @@ def instances(
     if len(deposits) > 1:  # each instance once
         first = pl.col("query_set").first().over("instance")
         frame = frame.filter(pl.col("query_set") == first)
-    found = _arrays(frame, _best(deposits, k), prompts)
-    asked = expected_query_sets(bank, prompts)[deposits[0].checkpoint.model]
-    whole = rows.filter(pl.col("query_set").is_in(list(asked))).select(
+    result = _arrays(frame, _best(deposits, k), prompts)
+    expected = expected_query_sets(bank, prompts)[deposits[0].checkpoint.model]
+    whole = rows.filter(pl.col("query_set").is_in(list(expected))).select(
         pl.col("instance").n_unique()
     )
-    missing = max(0, int(whole.collect().item()) - len(found))
-    return replace(found, missing=missing), deposits[0]
+    missing = max(0, int(whole.collect().item()) - len(result))
+    return replace(result, missing=missing), deposits[0]
 
 
 def _deposits(
@@ -108,35 +108,35 @@ def _deposits(
     step: int | None,
 ) -> list[Deposit]:
     """All of one checkpoint."""
-    held = bank.deposits_of(prompts)
-    models = sorted({d.checkpoint.model for d in held})
+    deposits = bank.deposits_of(prompts)
+    models = sorted({d.checkpoint.model for d in deposits})
     if model is None and len(models) > 1:
         raise UsageError(f"{bank.path} has several models; name one of {', '.join(models)}")
-    own = [d for d in held if model in (None, d.checkpoint.model)]
-    runs = sorted({d.checkpoint.run for d in own})
+    chosen = [d for d in deposits if model in (None, d.checkpoint.model)]
+    runs = sorted({d.checkpoint.run for d in chosen})
     if run is None and len(runs) > 1:
         raise UsageError(
-            f"{bank.path} has several runs of {own[0].checkpoint.model}; name one of"
+            f"{bank.path} has several runs of {chosen[0].checkpoint.model}; name one of"
             f" {', '.join(runs)}"
         )
-    own = [d for d in own if run in (None, d.checkpoint.run)]
-    own = [d for d in own if step is None or d.checkpoint.step == step]
-    if not own:
-        asked = f"{model or 'any model'}{'' if run is None else f' {run}'}"
-        asked += "" if step is None else f" at step {step}"
-        there = list(dict.fromkeys(str(d.checkpoint) for d in held))
-        more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
+    chosen = [d for d in chosen if run in (None, d.checkpoint.run)]
+    chosen = [d for d in chosen if step is None or d.checkpoint.step == step]
+    if not chosen:
+        requested = f"{model or 'any model'}{'' if run is None else f' {run}'}"
+        requested += "" if step is None else f" at step {step}"
+        available = list(dict.fromkeys(str(d.checkpoint) for d in deposits))
+        more = f" and {len(available) - _NAMED} more" if len(available) > _NAMED else ""
         raise UsageError(
-            f"{bank.path} has no scores of {prompts} by {asked}; it has"
-            f" {', '.join(there[:_NAMED]) or 'none'}{more}"
+            f"{bank.path} has no scores of {prompts} by {requested}; it has"
+            f" {', '.join(available[:_NAMED]) or 'none'}{more}"
         )
 
     def age(deposit: Deposit) -> tuple[bool, int]:
         at = deposit.checkpoint.step
         return at is None, at or 0
 
-    last = max(own, key=age).checkpoint
-    return [d for d in own if d.checkpoint == last]
+    last = max(chosen, key=age).checkpoint
+    return [d for d in chosen if d.checkpoint == last]
 
 
 class _Best(NamedTuple):
@@ -163,7 +163,7 @@ def _with_slots(rows: pl.LazyFrame, *, he_she: bool) -> pl.LazyFrame:
     named = [form == folded(f"subject{i}") for i in (1, 2)]
     if he_she:
         pronouns = (pl.col(gender).replace_strict(PRONOUNS, default=None) for gender in _GENDERS)
-        named = [name | (form == own) for name, own in zip(named, pronouns, strict=True)]
+        named = [name | (form == pronoun) for name, pronoun in zip(named, pronouns, strict=True)]
     slot = pl.when(named[0]).then(0).when(named[1]).then(1)
     question = (pl.col("order") == "21").cast(pl.Int8) + 2 * pl.col("negated").cast(pl.Int8)
     return rows.with_columns(slot=slot, question=question).drop_nulls("slot")
@@ -175,10 +175,10 @@ def _arrays(frame: pl.DataFrame, best: _Best, prompts: str) -> Instances:
     i, j, slot = (frame[name].to_numpy() for name in ("_id", "question", "slot"))
     row = np.full((n, QUESTIONS, 2), OUTSIDE)
     row[i, j, slot] = frame["row"].to_numpy()
-    if (lacking := (row < 0).any(axis=(1, 2))).any():
-        name = frame.filter(pl.col("_id") == int(np.flatnonzero(lacking)[0]))["instance"][0]
+    if (absent := (row < 0).any(axis=(1, 2))).any():
+        name = frame.filter(pl.col("_id") == int(np.flatnonzero(absent)[0]))["instance"][0]
         raise BankError(
-            f"{int(lacking.sum())} of {n:,} instances of {prompts} lack a question or one of its"
+            f"{int(absent.sum())} of {n:,} instances of {prompts} lack a question or one of its"
             f" subjects, the first of them {name!r}; extract the whole prompt set again"
         )
     place = np.full(max(int(row.max()), int(best.rows.max(initial=0))) + 1, OUTSIDE)
@@ -195,8 +195,8 @@ def _arrays(frame: pl.DataFrame, best: _Best, prompts: str) -> Instances:
             " extract` again"
         )
     logits = best.logits[at]
-    found = best.tokens[at[i, j]] == frame["token"].to_numpy()[:, None]
-    rank = np.where(found.any(axis=1), found.argmax(axis=1), OUTSIDE)
+    matches = best.tokens[at[i, j]] == frame["token"].to_numpy()[:, None]
+    rank = np.where(matches.any(axis=1), matches.argmax(axis=1), OUTSIDE)
     key = pl.struct("_id", "question", "slot")
     form = frame.select(pl.int_range(pl.len()).over(key)).to_series().to_numpy()
     slots = np.full((n, QUESTIONS, 2, int(form.max()) + 1), OUTSIDE, np.int16)

@@ -31,10 +31,10 @@ def measured_probabilities(
 ) -> dict[str, float]:
     """As `measured`, of probabilities (n, 4, 2) that came about in another way."""
     frame = with_errors(given.names, probabilities, rounding=rounding)
-    found = model_level(frame, grid_of(subject_attribute_cells(frame)), bootstrap)
+    values = model_level(frame, grid_of(subject_attribute_cells(frame)), bootstrap)
     row: dict[str, float] = {}
     for name in MEASURES:
-        value, low, high = found[name]
+        value, low, high = values[name]
         row |= {name: value}
         row |= {f"{name}_low": low, f"{name}_high": high} if bootstrap else {}
     return {**row, "coverage": given.coverage, "instances": len(given)}

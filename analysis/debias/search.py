@@ -111,8 +111,8 @@ def debias_search(
         raise UsageError(f"sizes {list(sizes)} are none to try; give numbers of at least 1")
     if not regularisations:
         raise UsageError("there is no regularisation to try; give at least one, such as 0")
-    if odd := [t for t in temperatures if not 0 < t < np.inf]:
-        raise UsageError(f"temperature {odd[0]} cannot divide logits; give numbers above 0")
+    if invalid := [t for t in temperatures if not 0 < t < np.inf]:
+        raise UsageError(f"temperature {invalid[0]} cannot divide logits; give numbers above 0")
     judge = _judge(opened, judge)
     parts = _parts(
         opened, prompts, max(sizes), judge=judge, model=model, run=run, step=step, he_she=he_she
@@ -160,19 +160,19 @@ def _parts(
         bank, prompts, k=k, split="train", model=model, run=run, step=step, he_she=he_she
     )
     checkpoint = deposit.checkpoint
-    told, _ = instances(
+    reported, _ = instances(
         bank, prompts, k=k, split="test", model=checkpoint.model, run=checkpoint.run,
         step=checkpoint.step, he_she=he_she,
     )  # fmt: skip
     number = train_part.names["attribute"].rank("dense").to_numpy()
-    held = number % _HELD == 0
-    if not held.any():
+    held_out = number % _HELD == 0
+    if not held_out.any():
         raise UsageError(
             f"{prompts} has fewer than {_HELD} attributes to train on, and every fourth is held"
             " out; extract more of them"
         )
-    fit, chosen = (train_part.take(np.flatnonzero(own)) for own in (~held, held))
-    return _Parts(fit, chosen, told, deposit, judge)
+    fit, chosen = (train_part.take(np.flatnonzero(part)) for part in (~held_out, held_out))
+    return _Parts(fit, chosen, reported, deposit, judge)
 
 
 def _points(
@@ -184,29 +184,29 @@ def _points(
 ) -> Iterator[_Point]:
     yield _Point("none", None)
     for k in sizes:
-        own = fit.narrowed(k)
+        narrowed = fit.narrowed(k)
         yield _Point("untrained", Filter.ones(k, mode))
         for strength in regularisations:
             training = Training(mode=mode, regularisation=strength)
-            yield _Point("filter", train(own, training).by, regularisation=strength)
+            yield _Point("filter", train(narrowed, training).by, regularisation=strength)
     for temperature in temperatures:
         k = max(sizes)
         cooled = Filter(np.eye(k) / temperature, np.zeros(k), mode, {"temperature": temperature})
         yield _Point("temperature", cooled, temperature=temperature)
 
 
-def _judge(bank: Readable, asked: str | None) -> str:
+def _judge(bank: Readable, requested: str | None) -> str:
     """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
-    there = [name for name in bank.prompt_sets() if name.startswith(INTRA)]
-    plain = [name for name in there if "-prefix" not in name]
-    wanted = asked or (INTRA if INTRA in there or len(plain) != 1 else plain[0])
-    if wanted not in there:
-        found = (
-            f"it has {', '.join(there)}: name one with --stereoset"
-            if there
+    available = [name for name in bank.prompt_sets() if name.startswith(INTRA)]
+    plain = [name for name in available if "-prefix" not in name]
+    wanted = requested or (INTRA if INTRA in available or len(plain) != 1 else plain[0])
+    if wanted not in available:
+        chosen = (
+            f"it has {', '.join(available)}: name one with --stereoset"
+            if available
             else (f"run `logitbank extract … --prompts {INTRA}` first")
         )
-        raise UsageError(f"{bank.path} has no {wanted}, which tells what a filter costs; {found}")
+        raise UsageError(f"{bank.path} has no {wanted}, which tells what a filter costs; {chosen}")
     return wanted
 
 
@@ -226,9 +226,9 @@ def _row(bank: Readable, parts: _Parts, point: _Point) -> dict[str, object]:
     }
 
 
-def _told(found: dict[str, float]) -> dict[str, float]:
+def _told(values: dict[str, float]) -> dict[str, float]:
     names = ("abs_c", "mu", "positional", "attributive", "coverage")
-    return {name: found[name] for name in names}
+    return {name: values[name] for name in names}
 
 
 def _stereoset(
@@ -252,8 +252,10 @@ def _stereoset(
     found = []
     for number in _HALVES:
         scores = stereoset(rows.filter(half == number), bootstrap=0).scores
-        own = scores.filter((pl.col("domain") == "overall") & (pl.col("task") == "intrasentence"))
-        found.append(own.select("lms", "ss", "icat").row(0, named=True))
+        overall = scores.filter(
+            (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
+        )
+        found.append(overall.select("lms", "ss", "icat").row(0, named=True))
     return found[0], found[1]
 
 
@@ -266,8 +268,8 @@ def _prior_row(parts: _Parts) -> dict[str, object]:
         return np.asarray(share / share.sum(axis=2, keepdims=True) * p.sum(axis=2, keepdims=True))
 
     chosen = measured_probabilities(parts.chosen, calibrated(parts.chosen))["abs_c"]
-    told = measured_probabilities(parts.told, calibrated(parts.told))
-    return {"kind": "prior", "chosen_by_abs_c": chosen, **_told(told)}
+    values = measured_probabilities(parts.told, calibrated(parts.told))
+    return {"kind": "prior", "chosen_by_abs_c": chosen, **_told(values)}
 
 
 def _prior(given: Instances, p: np.ndarray) -> np.ndarray:

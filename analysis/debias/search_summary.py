@@ -9,12 +9,12 @@ def judged(rows: pl.DataFrame, give_up: float) -> tuple[pl.DataFrame, int]:
     floor = rows["chosen_by_lms"][0] - give_up
     allowed = rows.with_row_index("at").filter(pl.col("chosen_by_lms") >= floor)
     best = allowed.sort("chosen_by_abs_c", "at")["at"][0]
-    own = allowed.filter(pl.col("kind") == "filter")
-    if own.is_empty():
-        own = rows.with_row_index("at").filter(pl.col("kind") == "filter").sort(
+    filters = allowed.filter(pl.col("kind") == "filter")
+    if filters.is_empty():
+        filters = rows.with_row_index("at").filter(pl.col("kind") == "filter").sort(
             "chosen_by_lms", descending=True
         ).head(1)  # fmt: skip
-    filter_ = own.sort("chosen_by_abs_c", "at")["at"][0]
+    filter_ = filters.sort("chosen_by_abs_c", "at")["at"][0]
     bias, lms = rows["abs_c"].to_numpy(), rows["lms"].fill_null(float("nan")).to_numpy()
     beaten = (bias[None, :] <= bias[:, None]) & (lms[None, :] >= lms[:, None])
     beaten &= (bias[None, :] < bias[:, None]) | (lms[None, :] > lms[:, None])
@@ -38,21 +38,21 @@ def search_summary(table: pl.DataFrame, give_up: float) -> list[str]:
         f" {best['lms']:.1f}, ss {best['ss']:.1f}, positional error {best['positional']:.4f} for"
         f" {none['positional']:.4f}.",
     ]
-    own = table.filter("best_filter").row(0, named=True)
+    chosen = table.filter("best_filter").row(0, named=True)
     least = none["chosen_by_lms"] - give_up
     rivals = table.filter(pl.col("kind") == "temperature")
     rival = rivals.filter(pl.col("chosen_by_lms") >= least).sort("chosen_by_abs_c")
-    if own["chosen_by_lms"] < least:
+    if chosen["chosen_by_lms"] < least:
         lines.append(
             f"No trained filter stays within {give_up:g} points of lms; the one that gives up least"
-            f" is {_name(own)}, with |C| {own['abs_c']:.4f} and lms {own['lms']:.1f}."
+            f" is {_name(chosen)}, with |C| {chosen['abs_c']:.4f} and lms {chosen['lms']:.1f}."
         )
     elif len(rival):
         other = rival.row(0, named=True)
-        verb = "beats" if own["abs_c"] < other["abs_c"] else "does not beat"
+        verb = "beats" if chosen["abs_c"] < other["abs_c"] else "does not beat"
         lines.append(
-            f"The best trained filter ({_name(own)}) {verb} a temperature, the simple baseline:"
-            f" |C| {own['abs_c']:.4f} against {other['abs_c']:.4f} ({_name(other)})."
+            f"The best trained filter ({_name(chosen)}) {verb} a temperature, the simple baseline:"
+            f" |C| {chosen['abs_c']:.4f} against {other['abs_c']:.4f} ({_name(other)})."
         )
     if len(rivals) and not len(rival):
         lines.append(f"No temperature stays within {give_up:g} points of lms.")

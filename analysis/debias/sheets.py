@@ -73,16 +73,16 @@ def _comparison(table: pl.DataFrame, names: Names) -> Sheet:
         ],
     )
     for series, part in parts:
-        for own in part.partition_by("filter", maintain_order=True):
+        for of_filter in part.partition_by("filter", maintain_order=True):
             for panel, (name, (title, _)) in enumerate(measures.items()):
-                known = own.drop_nulls(name)
+                name_of_filter, known = of_filter["filter"][0], of_filter.drop_nulls(name)
                 if len(known):
                     sheet.traces.append(
                         Trace(
-                            shape="points", role="point", series=series, group=own["filter"][0],
+                            shape="points", role="point", series=series, group=name_of_filter,
                             columns=_dots(known, name, title, labels), panel=panel, reach=["x"],
                             head=sheet.head(series), told=["what", "told", "ends"], size=8,
-                            colour=_COLOURS[own["filter"][0]], slides=True,
+                            colour=_COLOURS[name_of_filter], slides=True,
                         )
                     )  # fmt: skip
     return sheet

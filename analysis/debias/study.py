@@ -118,11 +118,11 @@ def _other(
     if split not in splits:
         return {}
     checkpoint = deposit.checkpoint
-    found, _ = instances(
+    other_instances, _ = instances(
         bank, prompts, k=k, split=split, model=checkpoint.model, run=checkpoint.run,
         step=checkpoint.step, he_she=he_she,
     )  # fmt: skip
-    return {split: found}
+    return {split: other_instances}
 
 
 def about_of(

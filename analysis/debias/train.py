@@ -160,12 +160,12 @@ def train(given: Instances, training: Training) -> Trained:
         weight, intercept, losses = _by_adamw(given, start, training)
     after = replace(start, weight=weight, bias=intercept)
     about = {**training.about, "trained": True, "k": given.k, "at_rest": at_rest}
-    found = replace(after, about=about)
+    result = replace(after, about=about)
     flat = Filter.ones(given.k, training.mode, seed=training.seed)
     before, untrained, trained = (
-        float(np.abs(answers(given, by).bias).mean()) for by in (None, flat, found)
+        float(np.abs(answers(given, by).bias).mean()) for by in (None, flat, result)
     )
-    return Trained(found, flat, losses, given.coverage, before, untrained, trained)
+    return Trained(result, flat, losses, given.coverage, before, untrained, trained)
 
 
 def _by_lbfgs(
@@ -205,9 +205,9 @@ def _by_adamw(
     decay_1, decay_2, least = _ADAM
     for step, chosen in enumerate(_batches(len(given), training), 1):
         at = replace(start, weight=parameters[: k * k].reshape(k, k), bias=parameters[k * k :])
-        found = loss(given.take(chosen), at, "published")
-        losses.append(found.value)
-        gradient = _packed(found.weight, found.bias)
+        value = loss(given.take(chosen), at, "published")
+        losses.append(value.value)
+        gradient = _packed(value.weight, value.bias)
         first = decay_1 * first + (1 - decay_1) * gradient
         second = decay_2 * second + (1 - decay_2) * gradient**2
         moved = first / (1 - decay_1**step)
@@ -248,10 +248,10 @@ def _at_rest(given: Instances, start: Filter) -> float:
     )
 
 
-def _require_gradient(found: Loss) -> None:
+def _require_gradient(value: Loss) -> None:
     """A layer that is cut off from its loss learns nothing, and nobody notices."""
-    if not (np.all(found.weight) and np.all(found.bias)):
-        still = int((found.weight == 0).sum() + (found.bias == 0).sum())
+    if not (np.all(value.weight) and np.all(value.bias)):
+        still = int((value.weight == 0).sum() + (value.bias == 0).sum())
         raise UsageError(
             f"{still} of the filter's parameters have no gradient at the first step, so they cannot"
             " be trained; use more instances, a larger batch, or another start"

@@ -63,16 +63,16 @@ def drawn(sheet: Sheet) -> Interactive:
     named: dict[str, list[GlyphRenderer]] = {}
     tags = []
     for at, plot in enumerate(plots):
-        told: dict[tuple[str, ...], list[GlyphRenderer]] = {}
+        hovered: dict[tuple[str, ...], list[GlyphRenderer]] = {}
         for trace in (trace for trace in sheet.traces if trace.panel == at):
             for renderer in _renderers(trace, sheet):
                 plot.renderers.append(renderer)
                 tags.append(renderer.tags[0])
                 if "hover" in renderer.tags:
-                    told.setdefault(_lines(trace), []).append(renderer)
+                    hovered.setdefault(_lines(trace), []).append(renderer)
                 if trace.name and at == 0 and renderer.tags[0]["role"] != "band":
                     named.setdefault(trace.name, []).append(renderer)
-        for lines, renderers in told.items():
+        for lines, renderers in hovered.items():
             tooltips = [("", line) for line in lines]
             plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, limit=3))
         cells = [one for one in plot.renderers if isinstance(one.glyph, Rect)]
@@ -178,18 +178,18 @@ def _renderers(trace: Trace, sheet: Sheet) -> list[GlyphRenderer]:
     source = ColumnDataSource(columns)
     made = []
     for part in glyphs(trace, columns):
-        own = source
+        points = source
         if part.role == "band":
             known = np.isfinite(columns["low"] + columns["high"] + columns["value"])
             if not known.all():
-                own = ColumnDataSource({name: np.asarray(values)[known]
+                points = ColumnDataSource({name: np.asarray(values)[known]
                                         for name, values in columns.items()
                                         if isinstance(values, np.ndarray)})  # fmt: skip
         tag = replace(trace, role=part.role).tag
         options: dict[str, Any] = {"view": CDSView(filter=_last(trace))} if trace.slides else {}
         made.append(
             GlyphRenderer(
-                data_source=own,
+                data_source=points,
                 glyph=part.glyph,
                 name=plain(trace.head) or None,
                 visible=sheet.seen(trace),

@@ -96,7 +96,7 @@ def sheets_of(result: Result) -> dict[str, Sheet]:
 
 def tables_by_kind(result: Result) -> Tables:
     """The tables of `figure_data`, those of one kind put together."""
-    found: dict[str, list[pl.DataFrame]] = {}
+    by_kind: dict[str, list[pl.DataFrame]] = {}
     for name, table in figure_data(result).items():
-        found.setdefault(kind_of(name), []).append(table)
-    return {kind: pl.concat(tables, how="diagonal_relaxed") for kind, tables in found.items()}
+        by_kind.setdefault(kind_of(name), []).append(table)
+    return {kind: pl.concat(tables, how="diagonal_relaxed") for kind, tables in by_kind.items()}

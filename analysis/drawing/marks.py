@@ -31,8 +31,8 @@ def add_marks(
     colour: str = MUTED,
 ) -> None:
     """A row of marks in the lower panel, those of several series a little beside each other."""
-    count, own = len(sheet.series), sheet.series.index(series)
-    aside = 0.26 * (own - (count - 1) / 2) if count <= 3 else 0.0
+    count, index = len(sheet.series), sheet.series.index(series)
+    aside = 0.26 * (index - (count - 1) / 2) if count <= 3 else 0.0
     columns = {
         **places.columns(rows["step"].to_list()),
         "value": np.full(len(rows), at + aside),

@@ -19,15 +19,15 @@ def named_tables(kinds: Mapping[str, Tables]) -> dict[str, pl.DataFrame]:
     >>> list(named_tables({"bars": ((["language", "task"], part) for part in parts)}))
     ['bars', 'bars-en']
     """
-    found = {}
+    by_name = {}
     for kind, tables in kinds.items():
         filled = [(keys, table) for keys, table in tables if not table.is_empty()]
         heads = [{key: str(table[key][0]) for key in keys} for keys, table in filled]
-        told = [key for key in (heads[0] if heads else {}) if len({h[key] for h in heads}) > 1]
+        differing = [key for key in (heads[0] if heads else {}) if len({h[key] for h in heads}) > 1]
         for head, (_, table) in zip(heads, filled, strict=True):
-            parts = (folder_name(head[key].replace(" ", "_")) for key in told if head[key])
-            found["-".join([kind, *parts])] = table
-    return found
+            parts = (folder_name(head[key].replace(" ", "_")) for key in differing if head[key])
+            by_name["-".join([kind, *parts])] = table
+    return by_name
 
 
 def per_run(kind: str, table: pl.DataFrame) -> dict[str, pl.DataFrame]:

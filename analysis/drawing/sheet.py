@@ -37,7 +37,7 @@ def plain(text: object) -> str:
     >>> plain("$$a$$") == "$\\u200b$a$\\u200b$"
     True
     """
-    return _TEX.sub(lambda found: found[0] + "\u200b", " ".join(str(text).splitlines()))
+    return _TEX.sub(lambda match: match[0] + "\u200b", " ".join(str(text).splitlines()))
 
 
 def floats(values: Iterable[float | None]) -> "np.ndarray":
@@ -93,8 +93,8 @@ class Names:
         return [(self._of(part.row(0, named=True), keys), part) for part in parts]
 
     def _of(self, head: Mapping[str, Any], keys: Sequence[str]) -> str:
-        told = [key for key in keys if key == "model" or len(self._seen[key]) > 1]
-        return " ".join(text for key in told if (text := _SAID[key](head[key])))
+        differing = [key for key in keys if key == "model" or len(self._seen[key]) > 1]
+        return " ".join(text for key in differing if (text := _SAID[key](head[key])))
 
 
 _SAID: dict[str, Callable[[Any], str]] = {

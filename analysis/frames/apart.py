@@ -40,15 +40,15 @@ def check_checkpoints_apart(
 
     `deposits` are those of each bank that are analysed.
     """
-    held = [{(d.checkpoint, d.query_set): d for d in own} for own in deposits]
-    for (one, own), (other, theirs) in combinations(zip(banks, held, strict=True), 2):
-        common = [key for key in own if key in theirs]
+    by_key = [{(d.checkpoint, d.query_set): d for d in ours} for ours in deposits]
+    for (one, ours), (other, theirs) in combinations(zip(banks, by_key, strict=True), 2):
+        common = [key for key in ours if key in theirs]
         if not common or not same_table(one, other, prompts):
             continue
-        asked = set(one.prompts(prompts).select("query_set").unique().collect().to_series())
+        query_sets = set(one.prompts(prompts).select("query_set").unique().collect().to_series())
         for checkpoint, name in common:
-            both = own[checkpoint, name], theirs[checkpoint, name]
-            if name in asked and all(deposit.complete for deposit in both):
+            both = ours[checkpoint, name], theirs[checkpoint, name]
+            if name in query_sets and all(deposit.complete for deposit in both):
                 raise UsageError(
                     f"{checkpoint} is scored on {prompts!r} in both {place_of(one)} and"
                     f" {place_of(other)}; leave out one of the banks, or put them together with"

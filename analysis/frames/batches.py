@@ -55,24 +55,26 @@ def batches(
     """
     banks = [banks] if isinstance(banks, Readable) else banks
     if isinstance(prompts, str):
-        held = [_held(bank, prompts, models, steps) for bank in banks]
-        _check_same(banks, [prompts] * len(banks), held)
-        for bank, own in zip(banks, held, strict=True):
-            if not own.deposits and (models is None or not any(other.deposits for other in held)):
+        holdings = [_held(bank, prompts, models, steps) for bank in banks]
+        _check_same(banks, [prompts] * len(banks), holdings)
+        for bank, holding in zip(banks, holdings, strict=True):
+            if not holding.deposits and (
+                models is None or not any(other.deposits for other in holdings)
+            ):
                 bank.scan(prompts, models=models, steps=steps)  # says what there is
     else:
         both = [(bank, name) for bank in banks for name in bank.prompt_sets() if name in prompts]
-        held = [_held(bank, name, models, steps) for bank, name in both]
-        _check_same([bank for bank, _ in both], [name for _, name in both], held)
-    found = []
-    for batch in _divided(held, rows):
+        holdings = [_held(bank, name, models, steps) for bank, name in both]
+        _check_same([bank for bank, _ in both], [name for _, name in both], holdings)
+    parts = []
+    for batch in _divided(holdings, rows):
         frames = [
-            scan(own.prompts, deposits)
-            for own in held
-            if (deposits := [d for place in batch for d in own.deposits.get(place, ())])
+            scan(holding.prompts, deposits)
+            for holding in holdings
+            if (deposits := [d for place in batch for d in holding.deposits.get(place, ())])
         ]
-        found.append(pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0])
-    return found
+        parts.append(pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0])
+    return parts
 
 
 def frames_of(given: Scan) -> list[pl.LazyFrame]:
@@ -112,12 +114,12 @@ class _Held(NamedTuple):
     deposits: Mapping[Place, list[Deposit]]
 
 
-def _check_same(banks: Sequence[Readable], names: Sequence[str], held: Sequence[_Held]) -> None:
+def _check_same(banks: Sequence[Readable], names: Sequence[str], holdings: Sequence[_Held]) -> None:
     """Of banks that give rows of a prompt set."""
     giving: dict[str, list[tuple[Readable, list[Deposit]]]] = {}
-    for bank, name, own in zip(banks, names, held, strict=True):
-        if own.deposits:
-            deposits = [d for place in own.deposits.values() for d in place]
+    for bank, name, holding in zip(banks, names, holdings, strict=True):
+        if holding.deposits:
+            deposits = [d for place in holding.deposits.values() for d in place]
             giving.setdefault(name, []).append((bank, deposits))
     for name, given in giving.items():
         own_banks = [bank for bank, _ in given]
@@ -145,13 +147,13 @@ def _held(
     return _Held(table, rows, deposits)
 
 
-def _divided(held: Sequence[_Held], rows: int) -> Iterator[list[Place]]:
+def _divided(holdings: Sequence[_Held], rows: int) -> Iterator[list[Place]]:
     """The places of each batch, of one run and as even as can be."""
     sizes: dict[str, dict[int | None, int]] = {}
-    for own in held:
-        for (run, step), deposits in own.deposits.items():
+    for holding in holdings:
+        for (run, step), deposits in holding.deposits.items():
             steps = sizes.setdefault(run, {})
-            steps[step] = steps.get(step, 0) + sum(own.rows[d.query_set] for d in deposits)
+            steps[step] = steps.get(step, 0) + sum(holding.rows[d.query_set] for d in deposits)
     for run in sorted(sizes):
         ordered = sorted(sizes[run], key=lambda step: (step is None, step or 0))
         number = min(len(ordered), ceil(sum(sizes[run].values()) / rows))

@@ -70,8 +70,8 @@ def _compressed(codes: Codes) -> Codes:
         return np.unique(codes, return_inverse=True)[1].astype(np.int64)
     seen = np.zeros(size, bool)
     seen[codes] = True
-    found = np.flatnonzero(seen)
+    present = np.flatnonzero(seen)
     position = np.empty(size, np.int64)
-    position[found] = np.arange(len(found))
+    position[present] = np.arange(len(present))
     compressed: Codes = position[codes]
     return compressed

@@ -29,8 +29,8 @@ def expected_rows(banks: Sequence[Readable], prompts: str, columns: Sequence[str
             continue
         table = lazy.select("query_set", *columns).unique().collect()
         for model, query_sets in expected_query_sets(bank, prompts).items():
-            own = table.filter(pl.col("query_set").is_in(list(query_sets))).drop("query_set")
-            parts.append(own.select(pl.lit(model).alias("model"), *columns).unique())
+            rows = table.filter(pl.col("query_set").is_in(list(query_sets))).drop("query_set")
+            parts.append(rows.select(pl.lit(model).alias("model"), *columns).unique())
     return pl.concat(parts, how="vertical_relaxed").unique() if parts else empty
 
 
@@ -41,24 +41,24 @@ def expected_query_sets(bank: Readable, prompts: str) -> Mapping[str, frozenset[
     for deposit in bank.deposits():
         if deposit.query_set in names:
             scored.setdefault(deposit.checkpoint.model, set()).add(deposit.query_set)
-    if all(own == set(names) for own in scored.values()):
+    if all(scored_sets == set(names) for scored_sets in scored.values()):
         return {model: frozenset(names) for model in scored}
     # A query set names its tokenizer in a file of its own, which is not needed above.
     made_by = {name: tokenizer_of(bank.path, name) for name in names}
-    asked = {}
-    for model, own in scored.items():
-        tokenizers = {made_by[name] for name in own}
-        asked[model] = frozenset(name for name in names if made_by[name] in tokenizers)
-    return asked
+    expected = {}
+    for model, scored_sets in scored.items():
+        tokenizers = {made_by[name] for name in scored_sets}
+        expected[model] = frozenset(name for name in names if made_by[name] in tokenizers)
+    return expected
 
 
 def expected_pieces(
-    banks: Sequence[Readable], prompts: str, *, own: Sequence[str] = ()
+    banks: Sequence[Readable], prompts: str, *, columns: Sequence[str] = ()
 ) -> pl.DataFrame:
-    """How many pieces each prompt has: model, prompt_id, pieces, and `own` columns of prompts."""
-    rows = expected_rows(banks, prompts, ("prompt_id", "piece", *own))
+    """How many pieces each prompt has: model, prompt_id, pieces, and these columns."""
+    rows = expected_rows(banks, prompts, ("prompt_id", "piece", *columns))
     return rows.group_by("model", "prompt_id").agg(
-        pl.col(own).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
+        pl.col(columns).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
     )
 
 

@@ -35,7 +35,7 @@ def whole_prompts(
     frame: pl.LazyFrame | pl.DataFrame,
     *,
     family: str,
-    own: Sequence[str] = (),
+    columns: Sequence[str] = (),
     more: Sequence[pl.Expr] = (),
     expected: pl.DataFrame | None = None,
 ) -> WholePrompts:
@@ -47,7 +47,7 @@ def whole_prompts(
         Rows of checkpoint × prompt × piece: model, run, step, prompt_id, piece, logprob (nats).
     family
         Whose rows they are, for messages.
-    own
+    columns
         Columns that hold for the whole prompt and are kept.
     more
         Further aggregates over a prompt's pieces.
@@ -57,7 +57,7 @@ def whole_prompts(
 
     Returns
     -------
-    Rows with model, run, step, prompt_id, `pieces`, `logprob` (nats, the sum), `own`, `more`.
+    Rows with model, run, step, prompt_id, `pieces`, `logprob` (nats, the sum), `columns`, `more`.
 
     Raises
     ------
@@ -66,12 +66,12 @@ def whole_prompts(
     BankError
         No rows, or a log-probability that is not finite.
     """
-    check_columns(frame, (*PROMPT, "piece", "logprob", *own), family=family)
+    check_columns(frame, (*PROMPT, "piece", "logprob", *columns), family=family)
     pieces = frame.lazy().with_columns(pl.col("model", "run", "prompt_id").cast(pl.String))
     summed = (
         pieces.group_by(PROMPT)
         .agg(
-            *(pl.col(name).first() for name in own),
+            *(pl.col(name).first() for name in columns),
             *more,
             pieces=pl.len().cast(pl.Int64),
             distinct=pl.col("piece").n_unique().cast(pl.Int64),
@@ -122,7 +122,7 @@ def whole_in_turn(
     reduce: Callable[[WholePrompts, pl.DataFrame | None], T],
     *,
     family: str,
-    own: Sequence[str] = (),
+    columns: Sequence[str] = (),
     more: Sequence[pl.Expr] = (),
     expected: pl.DataFrame | None = None,
 ) -> list[T]:
@@ -133,16 +133,16 @@ def whole_in_turn(
     """
     frames = frames_of(scan)
     for frame in frames:
-        check_columns(frame, (*PROMPT, "piece", "logprob", *own), family=family)
+        check_columns(frame, (*PROMPT, "piece", "logprob", *columns), family=family)
     if expected is None and len(frames) > 1:
-        expected = _most_pieces(frames, own)
-    found, checkpoints = [], []
+        expected = _most_pieces(frames, columns)
+    results, checkpoints = [], []
     for frame in frames:
-        whole = whole_prompts(frame, family=family, own=own, more=more, expected=expected)
+        whole = whole_prompts(frame, family=family, columns=columns, more=more, expected=expected)
         checkpoints.append(whole.coverage)
-        found.append(reduce(whole, expected))
+        results.append(reduce(whole, expected))
     check_apart(checkpoints)
-    return found
+    return results
 
 
 def together(tables: Sequence[pl.DataFrame], *order: str) -> pl.DataFrame:
@@ -150,16 +150,16 @@ def together(tables: Sequence[pl.DataFrame], *order: str) -> pl.DataFrame:
     return pl.concat(tables).sort(*CHECKPOINT, *order, nulls_last=True, maintain_order=True)
 
 
-def _most_pieces(frames: Sequence[pl.LazyFrame], own: Sequence[str]) -> pl.DataFrame:
+def _most_pieces(frames: Sequence[pl.LazyFrame], columns: Sequence[str]) -> pl.DataFrame:
     key = ["model", "prompt_id"]
     parts = [
         frame.with_columns(pl.col(key).cast(pl.String))
         .group_by(key)
-        .agg(pl.col(own).first(), pieces=pl.col("piece").max().cast(pl.Int64) + 1)
+        .agg(pl.col(columns).first(), pieces=pl.col("piece").max().cast(pl.Int64) + 1)
         .collect()
         for frame in frames
     ]
-    return pl.concat(parts).group_by(key).agg(pl.col(own).first(), pl.col("pieces").max())
+    return pl.concat(parts).group_by(key).agg(pl.col(columns).first(), pl.col("pieces").max())
 
 
 def greedy_match() -> list[pl.Expr]:
@@ -180,10 +180,10 @@ def check_columns(
     frame: pl.LazyFrame | pl.DataFrame, needed: Sequence[str], *, family: str
 ) -> None:
     """Raise UsageError unless the frame has the columns that a family needs."""
-    there = frame.lazy().collect_schema().names()
-    if lacking := [name for name in needed if name not in there]:
+    names = frame.lazy().collect_schema().names()
+    if missing := [name for name in needed if name not in names]:
         raise UsageError(
-            f"the frame lacks {', '.join(lacking)}, which {family} needs; scan the prompt set "
+            f"the frame lacks {', '.join(missing)}, which {family} needs; scan the prompt set "
             f'of that name, as in bank.scan("{family}")'
         )
 
@@ -196,16 +196,16 @@ def _check(summed: pl.DataFrame, pieces: pl.LazyFrame) -> None:
             f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a piece that is scored "
             f"twice ({len(twice):,} such prompts); scan one prompt set, without option orders"
         )
-    odd = summed.filter(~pl.col("finite"))
-    if len(odd):
-        row = odd.row(0, named=True)
+    invalid = summed.filter(~pl.col("finite"))
+    if len(invalid):
+        row = invalid.row(0, named=True)
         value = pieces.filter(
             *(pl.col(name).eq_missing(pl.lit(row[name])) for name in PROMPT),
             ~pl.col("logprob").is_finite().fill_null(False),
         ).collect()["logprob"][0]
         raise BankError(
             f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a log-probability of "
-            f"{value} ({len(odd):,} such prompts); {AGAIN}"
+            f"{value} ({len(invalid):,} such prompts); {AGAIN}"
         )
 
 

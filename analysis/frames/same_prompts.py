@@ -12,8 +12,8 @@ from logitbank.store.deposits.tables import prompt_files
 def check_same_prompts(banks: Sequence[Readable], prompts: str) -> None:
     """Raise UsageError where two banks have other content of one prompt, as `merge` does."""
     holding = [(bank, _digests(bank, prompts)) for bank in banks if prompts in bank.prompt_sets()]
-    for (one, own), (other, theirs) in combinations(holding, 2):
-        if own == theirs:
+    for (one, ours), (other, theirs) in combinations(holding, 2):
+        if ours == theirs:
             continue
         changed = changed_prompt(*(bank.prompts(prompts).collect() for bank in (other, one)))
         if changed is not None:
@@ -26,8 +26,8 @@ def check_same_prompts(banks: Sequence[Readable], prompts: str) -> None:
 
 def same_table(one: Readable, other: Readable, prompts: str) -> bool:
     """Whether both banks have a prompt set, with the very same rows."""
-    own = _digests(one, prompts)
-    return bool(own) and own == _digests(other, prompts)
+    digests = _digests(one, prompts)
+    return bool(digests) and digests == _digests(other, prompts)
 
 
 def _digests(bank: Readable, prompts: str) -> set[str]:

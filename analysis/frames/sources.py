@@ -15,22 +15,24 @@ PIECES = 125_000
 
 
 def chosen_prompts(
-    banks: Sequence[Readable], asked: str | None, *, known: str, own: Prompts
+    banks: Sequence[Readable], requested: str | None, *, known: str, family_prompts: Prompts
 ) -> str:
     """The prompt set to analyse: as asked, else the `known` one, else the only one.
 
-    Of several, the only one is that which `own` takes for the family's.
+    Of several, the only one is that which `family_prompts` takes for the family's.
 
     Raises
     ------
     UsageError
         No bank has the one asked for, or there are several to choose from.
     """
-    there = sorted({name for bank in banks for name in bank.prompt_sets()})
-    wanted = asked or known
-    if wanted in there or not banks:
+    available = sorted({name for bank in banks for name in bank.prompt_sets()})
+    wanted = requested or known
+    if wanted in available or not banks:
         return wanted
-    fitting = [] if asked else there if len(there) == 1 else own_names(own, banks)
+    fitting = (
+        [] if requested else available if len(available) == 1 else own_names(family_prompts, banks)
+    )
     if len(fitting) == 1:
         return fitting[0]
     several = f"the columns of this analysis are in {', '.join(fitting)}" if fitting else ""
@@ -45,8 +47,8 @@ def no_prompts(banks: Sequence[Readable], what: str, *, instead: str = "", make:
     names = sorted({name for bank in banks for name in bank.prompt_sets()})
     whose = "it has" if len(banks) == 1 else "they have"
     where = ", ".join(str(bank.path) for bank in banks)
-    there = instead or f"{whose} {', '.join(names) or 'none'}"
-    text = f"prompt set {what} is not in {where}; {there}"
+    available = instead or f"{whose} {', '.join(names) or 'none'}"
+    text = f"prompt set {what} is not in {where}; {available}"
     if not make:
         return text
     return f"{text}. Make it with `logitbank extract {banks[0].path} --suite … --prompts {make}`"
@@ -111,21 +113,23 @@ def bank_frames(
     banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
 ) -> list[pl.LazyFrame]:
     """Scans of a prompt set from the banks that hold any of `models`, in batches."""
-    held = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
-    held_models(held, models, "the banks")  # says which there are
+    models_of_banks = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
+    held_models(models_of_banks, models, "the banks")  # says which there are
     return batches(banks, prompts, models=models, rows=rows)
 
 
 def held_models(
-    held: Sequence[Collection[str]], models: Sequence[str] | None, kind: str
+    models_of_banks: Sequence[Collection[str]], models: Sequence[str] | None, kind: str
 ) -> list[list[str] | None]:
     """Of each source, those of `models` that it holds; None for all where none are named."""
     if models is None:
-        return [None] * len(held)
+        return [None] * len(models_of_banks)
     for model in models:
-        if not any(model in names for names in held):
-            raise AbsentError(no_model(model, {name for names in held for name in names}, kind))
-    return [[model for model in models if model in names] for names in held]
+        if not any(model in names for names in models_of_banks):
+            raise AbsentError(
+                no_model(model, {name for names in models_of_banks for name in names}, kind)
+            )
+    return [[model for model in models if model in names] for names in models_of_banks]
 
 
 def step_given(text: str, option: str) -> int | None:
@@ -146,6 +150,6 @@ def step_given(text: str, option: str) -> int | None:
     raise UsageError(f"{option} {text!r} is neither a training step nor release")
 
 
-def own_names(own: Prompts, banks: Sequence[Readable]) -> list[str]:
-    """The prompt sets of banks that `own` takes for a family's."""
-    return [name for names in own(ColumnsOf(banks)) for name in names]
+def own_names(fitting: Prompts, banks: Sequence[Readable]) -> list[str]:
+    """The prompt sets of banks that a family takes for its own."""
+    return [name for names in fitting(ColumnsOf(banks)) for name in names]

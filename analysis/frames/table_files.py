@@ -54,9 +54,11 @@ def number(column: pl.Series) -> pl.Series:
     text = column.cast(pl.String).str.strip_chars()
     values = text.cast(pl.Float64, strict=False).fill_nan(None)
     blank = text.str.to_lowercase().is_in(["", "nan", "null", "none"])
-    odd = text.filter(values.is_null() & text.is_not_null() & ~blank)
-    if len(odd):
-        raise UsageError(f"the {column.name} {odd[0]!r} is no number ({len(odd)} such rows)")
+    invalid = text.filter(values.is_null() & text.is_not_null() & ~blank)
+    if len(invalid):
+        raise UsageError(
+            f"the {column.name} {invalid[0]!r} is no number ({len(invalid)} such rows)"
+        )
     return values
 
 
@@ -74,7 +76,9 @@ def whole(column: pl.Series) -> pl.Series:
         values = number(column)
         exact = values.cast(pl.Int64, strict=False)
         exact = exact.set(values != values.round(), None)
-    odd = values.filter(exact.is_null() & values.is_not_null())
-    if len(odd):
-        raise UsageError(f"the {column.name} {odd[0]} is no whole number ({len(odd)} such rows)")
+    invalid = values.filter(exact.is_null() & values.is_not_null())
+    if len(invalid):
+        raise UsageError(
+            f"the {column.name} {invalid[0]} is no whole number ({len(invalid)} such rows)"
+        )
     return exact

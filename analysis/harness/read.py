@@ -100,8 +100,8 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
     >>> checkpoint_of({}, Path("evals/pythia-160m-step13000.json"))
     ('pythia-160m', 'main', 13000)
     """
-    if isinstance(own := document.get(OWN_KEY), dict):
-        model, run, step = (own.get(key) for key in ("model", "run", "step"))
+    if isinstance(written := document.get(OWN_KEY), dict):
+        model, run, step = (written.get(key) for key in ("model", "run", "step"))
         named = isinstance(model, str) and isinstance(run, str)
         if named and step is None:
             raise UsageError(f"{path} is of a release, which has no step; leave it out")
@@ -114,11 +114,11 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     args = _model_args(config.get("model_args"))
-    told = document.get("model_name")
-    pretrained = args.get("pretrained") or (told if isinstance(told, str) else "")
+    model_name = document.get("model_name")
+    pretrained = args.get("pretrained") or (model_name if isinstance(model_name, str) else "")
     revision = args.get("revision") or str(config.get("model_revision") or "")
-    found = next((m for text in (revision, pretrained, path.stem) if (m := _step(text))), None)
-    if found is None:
+    number = next((m for text in (revision, pretrained, path.stem) if (m := _step(text))), None)
+    if number is None:
         raise UsageError(
             f"no training step is in {path}: neither its configuration (revision "
             f"{revision or 'none'!r}) nor its name has one; name the file <model>-step<number>.json"
@@ -129,7 +129,7 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
             f"no model is named in {path}, neither in its configuration nor in its name; "
             "name the file <model>-step<number>.json"
         )
-    return model, "main", int(found[1])
+    return model, "main", int(number[1])
 
 
 def _step(text: str) -> re.Match[str] | None:
@@ -169,17 +169,17 @@ def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float,
         base = NEW_NAMES.get(base, base) + (f",{kind}" if kind not in ("", "none") else "")
         known[f"{base} stderr" if is_error else base] = _float(value)
     # A standard error of NaN is that of one example.
-    odd = [
+    invalid = [
         (name, v)
         for name, v in known.items()
         if (not 0 <= v < math.inf and v == v if name.endswith(" stderr") else v - v != 0)
     ]
-    if odd:
-        name, value = odd[0]
+    if invalid:
+        name, value = invalid[0]
         what = "no standard error" if name.endswith(" stderr") else "not finite"
         raise UsageError(
-            f"{path} has {value} for {name}, which is {what} ({len(odd)} such values); leave the "
-            "file out, or evaluate that checkpoint again"
+            f"{path} has {value} for {name}, which is {what} ({len(invalid)} such values); leave "
+            "the file out, or evaluate that checkpoint again"
         )
     nan = float("nan")
     return {

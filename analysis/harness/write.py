@@ -51,13 +51,13 @@ def write_exports(exports: Sequence[Export], folder: Path, *, partial: bool) -> 
 
 def _refuse_partial(export: Export) -> None:
     rows = export.table.filter(pl.col("step").is_not_null())
-    lacking = rows.filter(pl.col("missing") > 0)
-    if len(lacking):
-        row = lacking.row(0, named=True)
+    incomplete = rows.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        row = incomplete.row(0, named=True)
         raise UsageError(
             f"{export.task}: {row['original'] - row['missing']:,} of "
             f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
-            f"({len(lacking):,} of {counted(len(rows), 'checkpoint')} are partial); finish the "
+            f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial); finish the "
             "extraction, or save what there is with --partial"
         )
 
@@ -160,15 +160,15 @@ def _merged(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     """The document, with the other tasks of a file of ours that is there."""
     if not path.exists():
         return document
-    there = json_object(path, KIND)
-    checked_harness(there, path)
-    if there.get(OWN_KEY) != document[OWN_KEY]:
+    existing = json_object(path, KIND)
+    checked_harness(existing, path)
+    if existing.get(OWN_KEY) != document[OWN_KEY]:
         raise UsageError(
             f"{path} is there and is not of this bank's checkpoint; choose another folder with "
             "--save-results"
         )
     return {
-        key: {**there.get(key, {}), **value} if key in PER_TASK else value
+        key: {**existing.get(key, {}), **value} if key in PER_TASK else value
         for key, value in document.items()
     }
 

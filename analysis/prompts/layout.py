@@ -41,8 +41,8 @@ def layout(table: pl.DataFrame) -> PromptLayout:
     option = _by_appearance(table.select("option").with_columns(prompt=prompt))
     piece = table["piece"].to_numpy()
     order = np.lexsort((piece, option, prompt))
-    own = [name for name in table.columns if name not in PROMPTS_SCHEMA]
-    prompts = table.select(*_PROMPT, *own)[order[np.flatnonzero(_starts(prompt[order]))]]
+    columns = [name for name in table.columns if name not in PROMPTS_SCHEMA]
+    prompts = table.select(*_PROMPT, *columns)[order[np.flatnonzero(_starts(prompt[order]))]]
     order = order[table["token"].is_not_null().to_numpy()[order]]
     table = table.select(*_OPTION, *_PLACE)[order]
     prompt, option, piece = prompt[order], option[order], piece[order]

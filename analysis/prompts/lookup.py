@@ -57,17 +57,19 @@ def prompt_view(
         The bank has no such prompts, or no scores of it by such models.
     """
     name = chosen_set(bank, prompts, prompt_id=prompt_id)
-    own = bank.prompts(name).filter(pl.col("prompt_id") == prompt_id)
-    seeds = own.select("order_seed").collect()["order_seed"]
+    rows = bank.prompts(name).filter(pl.col("prompt_id") == prompt_id)
+    seeds = rows.select("order_seed").collect()["order_seed"]
     orders = tuple(seeds.unique(maintain_order=True).to_list())
     if order is not None and order not in orders:
-        there = ", ".join(str(seed) for seed in orders if seed is not None)
-        has = f"it has {there}" if there else "its options have no orders: leave that out"
+        available = ", ".join(str(seed) for seed in orders if seed is not None)
+        has = f"it has {available}" if available else "its options have no orders: leave that out"
         raise UsageError(f"prompt {prompt_id!r} has no order {order}; {has}")
-    found = prompt_scores(bank, name, models=models, runs=runs, ids=prompt_id)
+    all_scores = prompt_scores(bank, name, models=models, runs=runs, ids=prompt_id)
     if order is not None:
-        found = (part for scores in found if (part := of_order(scores, order)) is not None)
-    scores = tuple(found)
+        all_scores = (
+            part for scores in all_scores if (part := of_order(scores, order)) is not None
+        )
+    scores = tuple(all_scores)
     if not scores:
         raise BankError(
             f"none of these checkpoints was asked prompt {prompt_id!r} in order {order}; run "
@@ -130,7 +132,7 @@ def _near(bank: Readable, sets: Sequence[str], wanted: str) -> list[str]:
     within = ids.filter(
         pl.col("prompt_id").str.to_lowercase().str.contains(wanted.lower(), literal=True)
     )
-    if found := within.collect()["prompt_id"].unique().sort().head(3).to_list():
-        return found
+    if similar := within.collect()["prompt_id"].unique().sort().head(3).to_list():
+        return similar
     known = ids.head(_LOOKED_AT).collect()["prompt_id"].unique().sort().to_list()
     return get_close_matches(wanted, known, n=3)

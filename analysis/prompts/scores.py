@@ -88,11 +88,11 @@ class PromptScores:
 
     def only(self, prompt: int) -> "PromptScores":
         """The scores of one prompt, by its index into `prompts`."""
-        own = np.flatnonzero(self.options["prompt"].to_numpy() == prompt)
+        of_prompt = np.flatnonzero(self.options["prompt"].to_numpy() == prompt)
         return PromptScores(
             *(self.model, self.run, self.steps, self.prompts[[prompt]]),
-            self.options[own].with_columns(prompt=pl.lit(0, pl.Int64)),
-            *(self.logprob[:, own], self.rank[:, own]),
+            self.options[of_prompt].with_columns(prompt=pl.lit(0, pl.Int64)),
+            *(self.logprob[:, of_prompt], self.rank[:, of_prompt]),
         )
 
 
@@ -144,36 +144,36 @@ def prompt_scores(
             f"prompt set {prompts!r} has no prompt {', '.join(map(repr, chosen))}; "
             f'bank.prompts("{prompts}") lists them'
         )
-    held = {d.query_set for d in deposits} & set(rows["query_set"].unique())
-    if not held:
+    query_sets = {d.query_set for d in deposits} & set(rows["query_set"].unique())
+    if not query_sets:
         raise BankError(
             f"none of these checkpoints was asked prompt {rows['prompt_id'][0]!r}; run "
             "`logitbank extract` to ask them"
         )
-    asked = expected_query_sets(bank, prompts)
-    return _each(rows, [d for d in deposits if d.query_set in held], asked)
+    expected = expected_query_sets(bank, prompts)
+    return _each(rows, [d for d in deposits if d.query_set in query_sets], expected)
 
 
 def _each(
-    rows: pl.DataFrame, deposits: Sequence[Deposit], asked: Mapping[str, frozenset[str]]
+    rows: pl.DataFrame, deposits: Sequence[Deposit], expected: Mapping[str, frozenset[str]]
 ) -> Iterator[PromptScores]:
     series: dict[tuple[str, str], list[Deposit]] = {}
     for deposit in deposits:
         checkpoint = deposit.checkpoint
         series.setdefault((checkpoint.model, checkpoint.run), []).append(deposit)
     known: tuple[frozenset[str], PromptLayout] | None = None
-    for (model, run), own in series.items():
-        sets = asked[model]
+    for (model, run), deposits_of in series.items():
+        sets = expected[model]
         if known is None or known[0] != sets:
             every = sets.issuperset(rows["query_set"].unique())
             own_rows = rows if every else rows.filter(pl.col("query_set").is_in(list(sets)))
             known = sets, layout(own_rows)
-        yield _read(model, run, own, known[1])
+        yield _read(model, run, deposits_of, known[1])
 
 
 def _read(model: str, run: str, deposits: Sequence[Deposit], where: PromptLayout) -> PromptScores:
-    there = {d.checkpoint.step for d in deposits}
-    steps = tuple(sorted(there, key=lambda step: (step is None, step or 0)))
+    steps_present = {d.checkpoint.step for d in deposits}
+    steps = tuple(sorted(steps_present, key=lambda step: (step is None, step or 0)))
     shape = len(steps), len(where.options)
     logprob, rank = np.full(shape, np.nan), np.zeros(shape, np.int64)
     single = where.options["pieces"].to_numpy() == 1
@@ -227,23 +227,23 @@ class _Keys:
 
         A piece may be in other query sets too.
         """
-        asked = pl.Series(np.unique(self.distinct >> 32)).cast(pl.Int32)
+        rows = pl.Series(np.unique(self.distinct >> 32)).cast(pl.Int32)
         frames = []
         for deposit in deposits:
             scores = deposit.option_scores(checked=checked)
-            if 2 * len(asked) < deposit.layout.queries:
-                scores = scores.filter(pl.col("query").is_in(asked.implode()))
+            if 2 * len(rows) < deposit.layout.queries:
+                scores = scores.filter(pl.col("query").is_in(rows.implode()))
             c = pl.lit(steps.index(deposit.checkpoint.step), pl.Int32).alias("c")
             frames.append(scores.select("query", "token", "rank", _LOGPROB, c))
-        found = pl.concat(frames).collect()
-        keys = _key(found["query"], found["token"])
+        texts = pl.concat(frames).collect()
+        keys = _key(texts["query"], texts["token"])
         at = np.searchsorted(self.distinct, keys)
         at[at == len(self.distinct)] = 0
         kept = self.distinct[at] == keys
-        cell = found["c"].to_numpy()[kept], at[kept]
+        cell = texts["c"].to_numpy()[kept], at[kept]
         for name, nothing, target in (("logprob", np.nan, logprobs), ("rank", 0, ranks)):
             dense = np.full((len(steps), len(self.distinct)), nothing, target.dtype)
-            dense[cell] = found[name].to_numpy()[kept]
+            dense[cell] = texts[name].to_numpy()[kept]
             for row, values in zip(target, dense, strict=True):  # by rows, for the cache
                 row[self.piece] = np.fmax(row[self.piece], values[self.place])
 

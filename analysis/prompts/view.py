@@ -36,16 +36,16 @@ def changes(
         The bank has no such prompts, or no deposit of them by such models.
     """
     if between is None:
-        found = prompt_scores(bank, prompts, models=models, runs=runs)
-        return ((scores, movements(scores)) for scores in found)
+        all_scores = prompt_scores(bank, prompts, models=models, runs=runs)
+        return ((scores, movements(scores)) for scores in all_scores)
     before, after = between
-    there: dict[tuple[str, str], set[int | None]] = {}
-    held = bank.deposits_of(prompts)
-    for deposit in among(among(held, "model", models), "run", runs) if held else ():
+    orders: dict[tuple[str, str], set[int | None]] = {}
+    deposits = bank.deposits_of(prompts)
+    for deposit in among(among(deposits, "model", models), "run", runs) if deposits else ():
         checkpoint = deposit.checkpoint
-        there.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
-    if there and not any(steps.issuperset(between) for steps in there.values()):
-        for (model, run), steps in there.items():
+        orders.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
+    if orders and not any(steps.issuperset(between) for steps in orders.values()):
+        for (model, run), steps in orders.items():
             for step in between:
                 if step not in steps:
                     raise _no_step(f"{model} {run}", steps, step)
@@ -162,8 +162,8 @@ def _largest(
     if scores.measure == "share":
         size = np.round(size, 12)
     prompt = scores.options["prompt"].to_numpy()
-    there = np.flatnonzero(~np.isnan(size))
-    order = there[np.lexsort((there, -size[there], prompt[there]))]
+    present = np.flatnonzero(~np.isnan(size))
+    order = present[np.lexsort((present, -size[present], prompt[present]))]
     option = order[np.flatnonzero(np.diff(prompt[order], prepend=-1))]
     option = option[np.argsort(-size[option], kind="stable")]
     return prompt[option], option

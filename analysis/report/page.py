@@ -226,7 +226,7 @@ def _value(value: object) -> object:
 def _prompt_note(prompts: Sequence[Json]) -> str:
     if not prompts:
         return ""
-    held = sum(len(one["prompts"]) for one in prompts)
+    shown = sum(len(one["prompts"]) for one in prompts)
     total = sum(one["total"] for one in prompts)
     left = sum(one["left_out"] for one in prompts)
     series = (
@@ -234,10 +234,10 @@ def _prompt_note(prompts: Sequence[Json]) -> str:
         if left
         else ""
     )
-    if held == total:
+    if shown == total:
         return f"All {total:,} prompts, at every checkpoint.{series}"
     return (
-        f"{held:,} of {total:,} prompts (option orders counted): those that move most, and those "
+        f"{shown:,} of {total:,} prompts (option orders counted): those that move most, and those "
         f"that differ most between two checkpoints, with their scores at every checkpoint.{series} "
         "`logitbank show BANK --prompt ID` shows any other."
     )

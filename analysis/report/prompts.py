@@ -57,30 +57,32 @@ def prompt_data(
     keys = _chosen(lists, values)
     if not keys:  # no option is scored
         return {
-            "name": prompts, "measure": "share", "total": max(own.total for own in lists),
+            "name": prompts, "measure": "share", "total": max(list_.total for list_ in lists),
             "left_out": left_out, "prompts": [], "series": [],
         }  # fmt: skip
     ids = {name for name, _ in keys}
     again = prompt_scores(bank, prompts, models=models, ids=ids)
-    held = {(scores.model, scores.run): scores for scores in again}
-    lists = [own for own in lists if own.series in held]  # others were asked none of these
-    shown = _prompts([held[own.series] for own in lists], keys)
+    by_series = {(scores.model, scores.run): scores for scores in again}
+    lists = [
+        list_ for list_ in lists if list_.series in by_series
+    ]  # others were asked none of these
+    shown = _prompts([by_series[list_.series] for list_ in lists], keys)
     places = {key: at for at, key in enumerate(keys)}
-    several_runs = len({own.series[1] for own in lists}) > 1
+    several_runs = len({list_.series[1] for list_ in lists}) > 1
     return {
         "name": prompts,
         "measure": lists[0].measure,
-        "total": max(own.total for own in lists),
+        "total": max(list_.total for list_ in lists),
         "left_out": left_out,
         "prompts": shown,
         "series": [
             {
-                "name": " ".join(own.series) if several_runs else own.series[0],
-                **own.placed(places),
-                "steps": list(held[own.series].steps),
-                "logprob": _logprobs(held[own.series], keys, shown),
+                "name": " ".join(list_.series) if several_runs else list_.series[0],
+                **list_.placed(places),
+                "steps": list(by_series[list_.series].steps),
+                "logprob": _logprobs(by_series[list_.series], keys, shown),
             }
-            for own in lists
+            for list_ in lists
         ],
     }
 
@@ -147,34 +149,36 @@ class _Lists:
 
 def _chosen(lists: Sequence[_Lists], values: int) -> list[Key]:
     """Prompts for the page: the heads of all lists first, until there are as many as it holds."""
-    most = max(FEWEST, int(values / max(1.0, sum(own.values_each for own in lists))))
-    heads = chain.from_iterable(zip_longest(*chain.from_iterable(own.wanted() for own in lists)))
+    most = max(FEWEST, int(values / max(1.0, sum(list_.values_each for list_ in lists))))
+    heads = chain.from_iterable(
+        zip_longest(*chain.from_iterable(list_.wanted() for list_ in lists))
+    )
     return list(dict.fromkeys(key for key in heads if key is not None))[:most]
 
 
-def _prompts(held: Sequence[PromptScores], keys: Sequence[Key]) -> list[Json]:
+def _prompts(of_series: Sequence[PromptScores], keys: Sequence[Key]) -> list[Json]:
     """Text and options of each prompt, from the first model that was asked it."""
-    found: dict[Key, Json] = {}
-    for scores in held:
+    prompts: dict[Key, Json] = {}
+    for scores in of_series:
         options = scores.options.partition_by("prompt", as_dict=True, include_key=False)
         for at, row in enumerate(scores.prompts.iter_rows(named=True)):
-            if _key(row) in found:
+            if _key(row) in prompts:
                 continue
-            found[_key(row)] = {
+            prompts[_key(row)] = {
                 "id": row["prompt_id"],
                 "order": row["order_seed"],
                 "text": row["text"],
                 "answer": row["answer"],
                 "options": [
                     {
-                        "option": own["option"],
-                        "continuation": own["continuation"],
-                        "answer": bool(own["is_answer"]),
+                        "option": option["option"],
+                        "continuation": option["continuation"],
+                        "answer": bool(option["is_answer"]),
                     }
-                    for own in options[(at,)].iter_rows(named=True)
+                    for option in options[(at,)].iter_rows(named=True)
                 ],
             }
-    return [found[key] for key in keys]
+    return [prompts[key] for key in keys]
 
 
 def _logprobs(scores: PromptScores, keys: Sequence[Key], shown: Sequence[Json]) -> Json:

@@ -74,9 +74,9 @@ def report(
     parts: list[Part] = []
     for done, plan in enumerate(plans):
         tell(plan.title, done, total)
-        found = section(plan)
-        parts.append(_part(found, taken=[part.id for part in parts]))
-        if found.problem and plan.family != "options":
+        written = section(plan)
+        parts.append(_part(written, taken=[part.id for part in parts]))
+        if written.problem and plan.family != "options":
             # Prompts of one's own may bear a family's name.
             known = {name for other in plans if other is not plan for name in other.prompts}
             for name in sorted(set(plan.prompts) - known):
@@ -136,16 +136,18 @@ def _stem(bank: Path | str | Readable) -> str:
     return name.removesuffix(".zarr") or "bank"
 
 
-def _prompt_sets(bank: Readable, asked: Sequence[str] | None) -> list[str]:
-    there = bank.prompt_sets()
-    for name in asked or ():
-        if name not in there:
+def _prompt_sets(bank: Readable, requested: Sequence[str] | None) -> list[str]:
+    available = bank.prompt_sets()
+    for name in requested or ():
+        if name not in available:
             raise UsageError(no_prompts([bank], repr(name)))
-    return there if asked is None else [name for name in there if name in set(asked)]
+    return (
+        available if requested is None else [name for name in available if name in set(requested)]
+    )
 
 
 def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:
-    sets = {own for name in names for own in query_sets_of(bank.prompts(name))}
+    sets = {query_set for name in names for query_set in query_sets_of(bank.prompts(name))}
     info = bank.info().filter(pl.col("query_set").is_in(list(sets)))
     if info.is_empty():
         of = f" of {', '.join(names)}" if names else ""
@@ -158,29 +160,29 @@ def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) ->
 
 
 def _scored(bank: Readable, prompts: str, models: Sequence[str] | None) -> bool:
-    there = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
-    return bool(there if models is None else there.intersection(models))
+    scored = {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}
+    return bool(scored if models is None else scored.intersection(models))
 
 
-def _part(found: Section, *, taken: Sequence[str]) -> Part:
-    same = sum(name == found.family or name.startswith(f"{found.family}-") for name in taken)
+def _part(section: Section, *, taken: Sequence[str]) -> Part:
+    same = sum(name == section.family or name.startswith(f"{section.family}-") for name in taken)
     head = (
-        f"{found.family}-{same + 1}" if same else found.family,
-        f"{found.title}: {found.prompts[0]}" if same else found.title,
-        found.prompts,
+        f"{section.family}-{same + 1}" if same else section.family,
+        f"{section.title}: {section.prompts[0]}" if same else section.title,
+        section.prompts,
     )
-    if found.problem:
-        return Part(*head, about=families()[found.family].asks, problem=found.problem)
-    figures = interactive_figures(found.result)
-    drawn = _drawn(found.result)
+    if section.problem:
+        return Part(*head, about=families()[section.family].asks, problem=section.problem)
+    figures = interactive_figures(section.result)
+    drawn = _drawn(section.result)
     return Part(
         *head,
-        about=families()[found.family].asks,
-        findings=found.findings,
-        notes=found.notes,
+        about=families()[section.family].asks,
+        findings=section.findings,
+        notes=section.notes,
         figures=figures,
         figure_tables={name: drawn[kind_of(name)] for name in figures if kind_of(name) in drawn},
-        tables={name: table for name, table in found.result.tables().items() if len(table)},
+        tables={name: table for name, table in section.result.tables().items() if len(table)},
     )
 
 

@@ -49,9 +49,14 @@ def planned(
     """
     columns = ColumnsOf([bank], prompt_sets)
     plans = [
-        Planned(own.name, own.title, names, partial(own.study, [bank], names, models, bootstrap))
-        for own in families().values()
-        for names in own.prompts(columns)
+        Planned(
+            family.name,
+            family.title,
+            names,
+            partial(family.study, [bank], names, models, bootstrap),
+        )
+        for family in families().values()
+        for names in family.prompts(columns)
     ]
     known = {name for plan in plans for name in plan.prompts}
     return [*plans, *(options_of(bank, n, models) for n in sorted(set(prompt_sets) - known))]
@@ -59,9 +64,9 @@ def planned(
 
 def options_of(bank: Readable, name: str, models: Sequence[str] | None) -> Planned:
     """The shares of a prompt set's options, whatever it asks."""
-    own = families()["options"]
-    shares = partial(own.study, [bank], (name,), models, 0)
-    return Planned(own.name, f"{own.title} of {name}", (name,), shares)
+    family = families()["options"]
+    shares = partial(family.study, [bank], (name,), models, 0)
+    return Planned(family.name, f"{family.title} of {name}", (name,), shares)
 
 
 def section(plan: Planned) -> Section:

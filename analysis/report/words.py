@@ -16,5 +16,5 @@ GENERAL = (
 
 def cautions(names: Iterable[str]) -> list[str]:
     """What to bear in mind: of all reports, then of each family of metrics once."""
-    own = (text for name in dict.fromkeys(names) for text in families()[name].cautions)
-    return [*GENERAL, *own]
+    texts = (text for name in dict.fromkeys(names) for text in families()[name].cautions)
+    return [*GENERAL, *texts]

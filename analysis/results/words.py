@@ -100,6 +100,6 @@ def verdict(row: Row, middle: float) -> str:
 
 def missing_sentences(coverage: pl.DataFrame, noun: str) -> Iterator[str]:
     """How many are missing at how many checkpoints, if any are."""
-    lacking = coverage.filter(pl.col("missing") > 0)
-    if len(lacking):
-        yield missing_sentence(int(lacking["missing"].sum()), noun, checkpoints=len(lacking))
+    incomplete = coverage.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        yield missing_sentence(int(incomplete["missing"].sum()), noun, checkpoints=len(incomplete))

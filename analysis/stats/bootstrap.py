@@ -56,8 +56,8 @@ def bootstrap_means(values: Floats, counts: Floats) -> Floats:
     partial = missing.any(axis=(1, 2))
     if partial.any() and not partial.all():
         means = np.empty((len(counts), len(values)))
-        for own in (partial, ~partial):
-            means[:, own] = bootstrap_means(values[own], counts)
+        for group in (partial, ~partial):
+            means[:, group] = bootstrap_means(values[group], counts)
         return means
     if not partial.any():
         # Every seed has the same denominators, so the seeds may be averaged first.
@@ -120,4 +120,4 @@ def cluster_numbers(values: Floats, clusters: NDArray[np.int64]) -> NDArray[np.i
     [2, 1]
     """
     present: NDArray[np.bool_] = np.logical_not(np.isnan(values)).any(axis=1)
-    return np.array([len(np.unique(clusters[own])) for own in present], np.int64)
+    return np.array([len(np.unique(clusters[chosen])) for chosen in present], np.int64)

@@ -100,5 +100,7 @@ def compare(
     from logitbank.store.steps import parse_steps
 
     chosen = None if steps is None else parse_steps(steps).pick
-    found = run_compare(a, b, prompts=prompts, steps=chosen)
-    print_study(Study(found, Summary(tuple(comparison_summary(found)))), table=table, form=form)
+    comparison = run_compare(a, b, prompts=prompts, steps=chosen)
+    print_study(
+        Study(comparison, Summary(tuple(comparison_summary(comparison)))), table=table, form=form
+    )

@@ -104,8 +104,8 @@ def debias_apply(
     from logitbank.store.filter.filters import Filter
     from logitbank.store.filter.view import View, open_bank
 
-    found = Filter.load(by)
-    made = View.of(open_bank(bank), beginning(found) if untrained else found, name=name)
+    filter_ = Filter.load(by)
+    made = View.of(open_bank(bank), beginning(filter_) if untrained else filter_, name=name)
     made.save(view)
     out.print(
         f"{view} shows {bank} through the filter, as model {made.name!r}; compare them with"

@@ -82,4 +82,4 @@ def _chooser(steps: str | None) -> Callable[[Collection[Step]], Collection[Step]
     from logitbank.store.steps import parse_steps
 
     selector = parse_steps(steps)
-    return lambda there: selector.select(there, of="this bank")
+    return lambda checkpoints: selector.select(checkpoints, of="this bank")

@@ -67,7 +67,7 @@ def _print_view(view: "PromptView", form: Form) -> None:
         print_frame(pl.concat(map(prompt_rows, view.scores)), form)
         return
     order = view.scores[0].prompts["order_seed"][0]
-    shown = [own for scores in view.scores if (own := of_order(scores, order)) is not None]
+    shown = [chosen for scores in view.scores if (chosen := of_order(scores, order)) is not None]
     say(about_prompt(view, shown[0]))
     for scores in shown:
         say(through_training(scores))
@@ -96,14 +96,14 @@ def _list(
     if between is not None:
         steps = step_given(between[0], "--between"), step_given(between[1], "--between")
     name = chosen_set(bank, prompts)
-    found = changes(bank, name, between=steps, models=models, runs=runs)
+    moved = changes(bank, name, between=steps, models=models, runs=runs)
     if form != "table":
-        print_frame(pl.concat(table for _, table in found), form)
+        print_frame(pl.concat(table for _, table in moved), form)
         return
     what = "move most" if steps is None else f"differ most, {' → '.join(map(step_name, steps))}"
     say([f"{one_line(name)}: the prompts that {what}"])
     first: dict[str, object] | None = None
-    for scores, table in found:
+    for scores, table in moved:
         say(listed(scores, table, top=top))
         if first is None and len(table):
             first = table.row(0, named=True)

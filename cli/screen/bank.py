@@ -33,18 +33,18 @@ _MANY = 4
 def print_bank(bank: "Readable", form: str) -> None:
     if form == "table":
         print_about(bank)
-    found = bank.info()
-    print_frame(found, form)
-    if found.is_empty():
+    info = bank.info()
+    print_frame(info, form)
+    if info.is_empty():
         say(f"{clean(bank.path)} has no checkpoint yet; run `logitbank extract`")
 
 
 def print_about(bank: "Readable") -> None:
     """Title, licence and citation, and those of the banks that it was made of."""
-    own = own_fields(bank.attributes)
-    print_lines(f"{name}: {value}" for name, value in own.items() if value)
+    about = own_fields(bank.attributes)
+    print_lines(f"{name}: {value}" for name, value in about.items() if value)
     for source in sources_of(bank.attributes):
-        texts = "; ".join(source[name] for name in own if source[name])
+        texts = "; ".join(source[name] for name in about if source[name])
         print_lines([f"from: {texts} ({', '.join(source['models'])})"])
 
 

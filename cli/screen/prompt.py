@@ -78,9 +78,11 @@ def about_prompt(view: "PromptView", scores: "PromptScores") -> Iterator[str]:
     yield from (f"│ {line.translate(CONTROL)}" for line in str(row["text"]).split("\n"))
     if row["answer"] is not None:
         yield f"answer: {one_line(row['answer'])}"
-    own = [name for name in row if name not in ("prompt_id", "order_seed", "text", "answer")]
-    told = [f"{one_line(name)}: {one_line(row[name])}" for name in own if row[name] is not None]
-    yield from _wrapped(told)
+    columns = [name for name in row if name not in ("prompt_id", "order_seed", "text", "answer")]
+    parts = [
+        f"{one_line(name)}: {one_line(row[name])}" for name in columns if row[name] is not None
+    ]
+    yield from _wrapped(parts)
     yield "options:" if len(scores.options) else "it has no options"
     for option in scores.options.iter_rows(named=True):
         notes = [f"{option['pieces']} tokens"] * (option["pieces"] > 1)
@@ -131,13 +133,13 @@ def _plots(values: np.ndarray, labels: Sequence[str], *, share: bool) -> Iterato
 
 def _table(values: np.ndarray, scores: "PromptScores") -> Iterator[str]:
     rows = [["first", "last", "lowest", "at", "highest", "at"]]
-    for own in values.T:
-        if np.isnan(own).all():
+    for column in values.T:
+        if np.isnan(column).all():
             rows.append(["–"] * 6)
             continue
-        low, high = int(np.nanargmin(own)), int(np.nanargmax(own))
+        low, high = int(np.nanargmin(column)), int(np.nanargmax(column))
         at_low, at_high = _step(scores.steps[low]), _step(scores.steps[high])
-        ends = [number(own[i]) for i in (0, -1, low, high)]
+        ends = [number(column[i]) for i in (0, -1, low, high)]
         rows.append([*ends[:3], at_low, ends[3], at_high])
     sizes = [max(len(row[i]) for row in rows) for i in range(6)]
     room = max(width() - sum(sizes) - 2 * len(sizes), 8)
@@ -205,10 +207,10 @@ def _quoted(text: str) -> str:
     return '"' + one_line(text) + '"'
 
 
-def _wrapped(told: Sequence[str]) -> Iterator[str]:
+def _wrapped(parts: Sequence[str]) -> Iterator[str]:
     """Put side by side what fits."""
     line = ""
-    for part in told:
+    for part in parts:
         if line and cell_len(line) + cell_len(part) + 2 > width():
             yield line + ","
             line = ""

@@ -64,8 +64,8 @@ class ProgressLines:
                 seconds = self._clock() - self._started.get(checkpoint, self._clock())
                 rows = self._planned[checkpoint]
                 self._end(checkpoint)
-                told = f"{checkpoint} done, {counted(rows, 'row')} in {_duration(seconds)}"
-                self._tell(f"{self._count()} {told}{self._rate()}")
+                text = f"{checkpoint} done, {counted(rows, 'row')} in {_duration(seconds)}"
+                self._tell(f"{self._count()} {text}{self._rate()}")
             case events.CheckpointFailed(checkpoint=checkpoint, message=message):
                 self._end(checkpoint)
                 self._tell(f"{self._count()} failed {message}")
@@ -106,11 +106,11 @@ def planned(plan: "Plan", engine: str) -> str:
     """What a plan will run. Only where nobody has anything left to do, the bank “has all of” it."""
     from logitbank.wording import readable_bytes
 
-    asked = f"{counted(plan.checkpoints, 'checkpoint')} × {counted(plan.prompts, 'prompt')}"
+    size = f"{counted(plan.checkpoints, 'checkpoint')} × {counted(plan.prompts, 'prompt')}"
     share = f" in share {plan.shard}" if plan.shard else ""
     if plan.rows:
         return (
-            f"{asked} ({counted(plan.queries, 'distinct query', 'distinct queries')} each); to run"
+            f"{size} ({counted(plan.queries, 'distinct query', 'distinct queries')} each); to run"
             f"{share}: {counted(plan.rows, 'row')} over"
             f" {counted(len(plan.to_run), 'checkpoint')}, {readable_bytes(plan.bytes)} before"
             f" compression, engine {engine}"
@@ -121,7 +121,7 @@ def planned(plan: "Plan", engine: str) -> str:
             f" {counted(plan.lacking_rows, 'row')} of {plan.lacking_checkpoints:,} of"
             f" {counted(plan.checkpoints, 'checkpoint')}"
         )
-    return f"nothing to run: the bank has all of {asked}"
+    return f"nothing to run: the bank has all of {size}"
 
 
 def account(summary: "Summary") -> list[str]:
@@ -191,9 +191,9 @@ def _asked(plan: "Plan") -> str:
 def _tokens(summary: "Summary") -> str:
     if not summary.tokens:
         return ""
-    asked = f"; {counted(summary.tokens, 'token')}"
+    tokens = f"; {counted(summary.tokens, 'token')}"
     if not summary.reused:
-        return asked
+        return tokens
     share = summary.reused / summary.tokens
     why = "prefix cache" if summary.prefix_cache else "one pass for all positions of a sequence"
-    return f"{asked}, {share:.0%} of them not run again ({why})"
+    return f"{tokens}, {share:.0%} of them not run again ({why})"

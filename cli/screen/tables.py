@@ -201,8 +201,8 @@ def print_verbatim(lines: Iterable[str]) -> None:
 def say(text: str, *, to: Console | None = None, style: str = "") -> None:
     """Print marked-up text, wrapped between words on a terminal; a path stays in one piece."""
     console = to or err
-    told = Text.from_markup(text, style=style, emoji=False)
-    lines = _wrapped(told, console.width) if console.is_terminal else [told]
+    styled = Text.from_markup(text, style=style, emoji=False)
+    lines = _wrapped(styled, console.width) if console.is_terminal else [styled]
     for line in lines:
         console.print(line, soft_wrap=True)
 

@@ -108,7 +108,7 @@ def test_a_pair_that_was_cut_short_is_missing_even_at_the_only_checkpoint(tmp_pa
     add_winobias_em(bank, steps=(8,))
     rows = Bank.open(tmp_path / "b.zarr").scan("winobias-em").collect()
     part = rows.filter(pl.col("pair") != "1-0")
-    expected = expected_pieces([bank], "winobias-em", own=OWN)
+    expected = expected_pieces([bank], "winobias-em", columns=OWN)
     result = stereotype_accuracy(referents=part, expected=expected)
     assert result.winobias_em.select("pairs", "missing").rows() == [(11, 1)]
     assert "1 pair of winobias_em missing at 1 checkpoint" in " ".join(stereotype_summary(result))

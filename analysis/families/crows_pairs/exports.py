@@ -13,13 +13,13 @@ from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.harness.write import Export
 
 
-def crows_pairs_exports(result: CrowsPairs, asked: pl.DataFrame) -> Iterator[Export]:
+def crows_pairs_exports(result: CrowsPairs, expected: pl.DataFrame) -> Iterator[Export]:
     """Causal scores under the harness's task names, masked ones under a name of their own.
 
-    `asked` has the columns model, pair, score_kind and bias_type of what each model was asked.
+    `expected` has the columns model, pair, score_kind and bias_type of what each model was asked.
     """
     kinds = ["score_kind", "bias_type"]
-    every = pl.concat([asked.with_columns(bias_type=pl.lit(ALL)), asked]).unique()
+    every = pl.concat([expected.with_columns(bias_type=pl.lit(ALL)), expected]).unique()
     whole = every.group_by("model", *kinds).agg(original=pl.col("pair").n_unique().cast(pl.Int64))
     table = (
         result.checkpoints.select(CHECKPOINT)

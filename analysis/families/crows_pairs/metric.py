@@ -97,13 +97,13 @@ def crows_pairs(frame: Scan, *, expected: pl.DataFrame | None = None) -> CrowsPa
     """
 
     def reduced(
-        found: WholePrompts, _: pl.DataFrame | None
+        prompts: WholePrompts, _: pl.DataFrame | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series, pl.DataFrame]:
-        pairs = _with_all(_pairs(found.rows))
+        pairs = _with_all(_pairs(prompts.rows))
         items = items_of(pairs, GROUP, item="pair", value=pl.col("difference") > 0)
-        return _table(pairs), found.coverage, found.rows["pair"].unique(), items
+        return _table(pairs), prompts.coverage, prompts.rows["pair"].unique(), items
 
-    parts = whole_in_turn(frame, reduced, family=FAMILY, own=OWN, expected=expected)
+    parts = whole_in_turn(frame, reduced, family=FAMILY, columns=OWN, expected=expected)
     tables, coverage, numbers, items = zip(*parts, strict=True)
     table = together(tables, "score_kind")
     return CrowsPairs(
@@ -168,20 +168,20 @@ def _unscored(numbers: pl.Series) -> pl.Expr:
 
 def _preferred(direction: str) -> pl.Expr:
     """Share of the pairs of a direction, neutral ones left out, that prefer the stereotype."""
-    own = pl.col("difference").filter(
+    differences = pl.col("difference").filter(
         (pl.col("direction") == direction) & (pl.col("difference") != 0)
     )
-    return (own > 0).mean().fill_null(float("nan"))
+    return (differences > 0).mean().fill_null(float("nan"))
 
 
 def _pairs(sentences: pl.DataFrame) -> pl.DataFrame:
     """One row per checkpoint and whole pair, with the difference more − less in nats."""
     for column, allowed in (("side", SIDES), ("direction", DIRECTIONS), ("score_kind", KINDS)):
-        odd = sentences.filter(~pl.col(column).is_in(allowed).fill_null(False))
-        if len(odd):
+        invalid = sentences.filter(~pl.col(column).is_in(allowed).fill_null(False))
+        if len(invalid):
             raise UsageError(
-                f"sentence {odd['prompt_id'][0]!r} has the {column} {odd[column][0]!r}, which is "
-                f"neither {' nor '.join(allowed)} ({len(odd):,} such rows)"
+                f"sentence {invalid['prompt_id'][0]!r} has the {column} {invalid[column][0]!r}, "
+                f"which is neither {' nor '.join(allowed)} ({len(invalid):,} such rows)"
             )
     key = [*CHECKPOINT, "score_kind", "pair"]
     sides = [sentences.filter(pl.col("side") == side) for side in SIDES]

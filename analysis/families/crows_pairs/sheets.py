@@ -50,10 +50,10 @@ def _crows_pairs(table: pl.DataFrame, names: Names) -> Sheet:
     )
     for series, part in parts:
         groups = part.partition_by("series", maintain_order=True)
-        for own, colour in zip(groups, (MUTED, COLOURS[1], COLOURS[0]), strict=False):
-            if not own["value"].is_nan().all():
-                name = str(own["series"][0])
-                add_curve(sheet, places, Curve(series, name, colour, own, "Preferred, %"))
+        for group, colour in zip(groups, (MUTED, COLOURS[1], COLOURS[0]), strict=False):
+            if not group["value"].is_nan().all():
+                name = str(group["series"][0])
+                add_curve(sheet, places, Curve(series, name, colour, group, "Preferred, %"))
     return sheet
 
 

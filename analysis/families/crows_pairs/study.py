@@ -35,7 +35,7 @@ def crows_pairs_study(
     frame = frame_of(opened, prompts, models)
     result = crows_pairs(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:
-        asked = expected_rows(opened, prompts, ("pair", "score_kind", "bias_type"))
-        write_exports([*crows_pairs_exports(result, asked)], save_results, partial=partial)
+        expected = expected_rows(opened, prompts, ("pair", "score_kind", "bias_type"))
+        write_exports([*crows_pairs_exports(result, expected)], save_results, partial=partial)
     title = f"CrowS-Pairs during training: {models_of(result)}"
     return finish(result, crows_pairs_summary(result), title=title, out=out, banks=opened)

@@ -70,14 +70,14 @@ def crows_pairs_summary(result: CrowsPairs) -> Summary:
 
 
 def _bias_types(table: pl.DataFrame, last: Row, prefix: str) -> Iterator[str]:
-    own = table.filter(
+    rows = table.filter(
         *(pl.col(name).eq_missing(pl.lit(last[name])) for name in ("model", "run", "step")),
         pl.col("bias_type") != ALL,
     )
-    apart = own.filter((pl.col("low") > 50) | (pl.col("high") < 50)).sort("score", descending=True)
-    if len(own) > 1:
+    apart = rows.filter((pl.col("low") > 50) | (pl.col("high") < 50)).sort("score", descending=True)
+    if len(rows) > 1:
         named = ", ".join(f"{r['bias_type']} {r['score']:.1f} %" for r in apart.rows(named=True))
         yield (
             f"{prefix}intervals that exclude 50 % at {step_name(last['step'])}: {named or 'none'}, "
-            f"of {len(own)} bias types."
+            f"of {len(rows)} bias types."
         )

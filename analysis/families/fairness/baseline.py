@@ -58,10 +58,10 @@ def gender_difference(data: Cube, sides: tuple[Floats, Floats], counts: Floats) 
     """
     means, draws, sentences = [], [], []
     for gold, values in enumerate(sides):
-        own = data.gold == gold
-        means.append(mean_present(values[:, :, own], axis=2))
-        draws.append(bootstrap_means(values[:, :, own], counts[:, own]))
-        sentences.append(cluster_numbers(values[:, :, own], data.axes.clusters[own]))
+        of_gender = data.gold == gold
+        means.append(mean_present(values[:, :, of_gender], axis=2))
+        draws.append(bootstrap_means(values[:, :, of_gender], counts[:, of_gender]))
+        sentences.append(cluster_numbers(values[:, :, of_gender], data.axes.clusters[of_gender]))
     return Difference(seed_mean(means[1] - means[0]), draws[1] - draws[0], np.minimum(*sentences))
 
 
@@ -113,14 +113,14 @@ def _beside_the_first(part: pl.DataFrame) -> pl.DataFrame:
     draws = np.array(part[DRAWS].to_list(), np.float64).reshape(len(part), -1).T
     sentences = part["sentences"].to_numpy()
     difference, effect = part["difference"].to_numpy(), part["rank_biserial"]
-    own = percentile_interval(draws, clusters=sentences)
+    interval = percentile_interval(draws, clusters=sentences)
     change = percentile_interval(draws - draws[:, :1], clusters=np.minimum(sentences, sentences[0]))
     moved = difference - difference[0]
     for values in (moved, change.low, change.high):
         values[0] = np.nan  # the baseline is at no distance from itself that could be uncertain
     return part.drop(DRAWS).with_columns(
-        low=pl.Series(own.low),
-        high=pl.Series(own.high),
+        low=pl.Series(interval.low),
+        high=pl.Series(interval.high),
         baseline_step=pl.lit(part["step"][0], pl.Int64),
         baseline_rank_biserial=pl.lit(effect[0]),
         baseline_difference=pl.lit(difference[0]),

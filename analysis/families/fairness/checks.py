@@ -23,10 +23,10 @@ class FairnessLabels(NamedTuple):
 
 
 def check_columns(frame: pl.LazyFrame, needed: tuple[str, ...]) -> None:
-    there = frame.collect_schema().names()
-    if lacking := [name for name in needed if name not in there]:
+    names = frame.collect_schema().names()
+    if missing := [name for name in needed if name not in names]:
         raise UsageError(
-            f"the prompts lack {', '.join(lacking)}, which fairness needs: it asks WinoBias's "
+            f"the prompts lack {', '.join(missing)}, which fairness needs: it asks WinoBias's "
             "questions (extract --prompts winobias); ask others with bank.scan(...) in Python"
         )
 
@@ -34,8 +34,8 @@ def check_columns(frame: pl.LazyFrame, needed: tuple[str, ...]) -> None:
 def check_options(rows: pl.DataFrame, frame: pl.LazyFrame, labels: FairnessLabels) -> None:
     codes = rows["option"]
     if codes.null_count() or codes.n_unique() < len(labels):
-        found = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
-        values = ", ".join(repr(value) for value in found.to_series().to_list())
+        options = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
+        values = ", ".join(repr(value) for value in options.to_series().to_list())
         raise UsageError(
             f"the options are {values} but fairness needs {', '.join(map(repr, labels))}; "
             'scan the "winobias" prompts, or pass labels=FairnessLabels(male, female, neutral)'
@@ -56,19 +56,19 @@ def check_cells(
             f"prompt {row['prompt_id'][0]!r} of {checkpoint_name(row.row(0, named=True))} has "
             f"the logit {row['logit'][0]} ({len(row)} such rows); {AGAIN}"
         )
-    there = ~np.isnan(logits)
-    if (surplus := len(rows) - int(np.count_nonzero(there))) > 0:
+    present = ~np.isnan(logits)
+    if (surplus := len(rows) - int(np.count_nonzero(present))) > 0:
         raise UsageError(
             f"{surplus} rows score a checkpoint, prompt, order and option that another row scores; "
             "scan one prompt set, and one piece of each prompt"
         )
-    options = reduce(np.add, np.moveaxis(there.view(np.int8), -1, 0))
+    options = reduce(np.add, np.moveaxis(present.view(np.int8), -1, 0))
     partial = np.argwhere((options > 0) & (options < len(labels)))
     if len(partial):
         c, s, p = (int(i) for i in partial[0])
-        lacking = ", ".join(repr(labels[o]) for o in np.flatnonzero(~there[c, s, p]))
+        missing = ", ".join(repr(labels[o]) for o in np.flatnonzero(~present[c, s, p]))
         checkpoint = checkpoint_name(checkpoints.row(c, named=True))
         raise BankError(
             f"prompt {prompts['prompt_id'][p]!r} of {checkpoint} has no score for "
-            f"option {lacking} ({len(partial)} such prompts); extract its options again"
+            f"option {missing} ({len(partial)} such prompts); extract its options again"
         )

@@ -143,21 +143,21 @@ def each_cube(
 
     data = read(frames[0], None)
     axes, work = data.axes, prepare(data.axes)
-    checkpoints, found = [data.checkpoints], [work(data)]
+    checkpoints, results = [data.checkpoints], [work(data)]
     for frame in frames[1:]:
         del data  # before the next one is read
         data = read(frame, axes)
         checkpoints.append(data.checkpoints)
         if data.axes is not axes:
             break
-        found.append(work(data))
+        results.append(work(data))
     check_apart(checkpoints)
-    if len(found) < len(frames):
+    if len(results) < len(frames):
         axes = reduce(lambda known, frame: read(frame, known).axes, frames, data.axes)
         del data
         work = prepare(axes)
-        found = [work(read(frame, axes)) for frame in frames]
-    return found
+        results = [work(read(frame, axes)) for frame in frames]
+    return results
 
 
 def _dense(
@@ -168,8 +168,8 @@ def _dense(
     seeds, s = seed_codes(rows["order_seed"])
     prompts, p = prompt_codes(rows)
     option = rows["option"].to_numpy()
-    own = np.flatnonzero(rows["is_answer"].to_numpy())
-    axes = Axes(seeds, prompts, _gold(option[own], p[own], prompts=prompts, labels=labels))
+    right = np.flatnonzero(rows["is_answer"].to_numpy())
+    axes = Axes(seeds, prompts, _gold(option[right], p[right], prompts=prompts, labels=labels))
     if known is not None:
         axes = known.with_those_of(axes)
         s = np.array([axes.seeds.index(seed) for seed in seeds])[s]
@@ -186,7 +186,7 @@ def _dense(
     logits.reshape(-1)[place] = rows["logit"].to_numpy()
     del place
     check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts, labels=labels)
-    target = cell[own]
+    target = cell[right]
     ranks = np.full(shape, np.nan)
     ranks.reshape(-1)[target] = answers["rank"].to_numpy()
     flags = []

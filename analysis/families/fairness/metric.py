@@ -139,7 +139,7 @@ def fairness(
     if bootstrap < 0:
         raise UsageError(f"bootstrap {bootstrap} is negative; give a number of resamples, or 0")
 
-    asked = None if expected is None else asked_cells(expected)
+    expected_counts = None if expected is None else asked_cells(expected)
 
     def prepare(axes: Axes) -> Callable[[Cube], dict[str, pl.DataFrame]]:
         counts = cluster_counts(axes.clusters, resamples=bootstrap, seed=seed)
@@ -149,7 +149,7 @@ def fairness(
             delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts)
             models = _models_there(data.checkpoints, compare)
             return {
-                "checkpoints": coverage(data, asked),
+                "checkpoints": coverage(data, expected_counts),
                 "average_rank": rank_table(data, counts, labels=labels),
                 "accuracy": accuracy_table(data, labels=labels),
                 "jsd_parts": jsd_table(data, parts, counts, labels=labels),
@@ -162,12 +162,12 @@ def fairness(
 
         return tables
 
-    found = each_cube(frame, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit)
+    results = each_cube(frame, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit)
     whole = {
-        name: pl.concat([part[name] for part in found]).sort(
+        name: pl.concat([part[name] for part in results]).sort(
             CHECKPOINT, nulls_last=True, maintain_order=True
         )
-        for name in found[0]
+        for name in results[0]
     }
     compare = _models_to_compare(whole["checkpoints"], compare)
     compared = whole.pop("comparison")

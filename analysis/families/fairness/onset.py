@@ -61,10 +61,10 @@ def onset_table(gap: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
 def _told(change: ChangePoint, part: pl.DataFrame, values: Floats) -> dict[str, object]:
     steps = part["step"].to_list()
     first, last = _places(change, part)
-    told = change.p_wander <= WANDERING
+    certain = change.p_wander <= WANDERING
     return {
-        "onset_step": steps[change.at] if told else None,
-        "sign": int(np.sign(change.mean_after - change.mean_before)) if told else None,
+        "onset_step": steps[change.at] if certain else None,
+        "sign": int(np.sign(change.mean_after - change.mean_before)) if certain else None,
         "p": change.p_wander,
         "place": steps[change.at],
         "earliest": steps[first],

@@ -128,21 +128,23 @@ def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) 
         ],
     )
     for series, part in parts:
-        for group, colour, own in _groups(part, "option", labels):
+        for group, colour, of_option in _groups(part, "option", labels):
             tests = {"mann_whitney_p": "two models, Mann–Whitney"}
-            add_curve(sheet, places, Curve(series, group, colour, own, "JSD-P", SPREAD, tests))
+            add_curve(
+                sheet, places, Curve(series, group, colour, of_option, "JSD-P", SPREAD, tests)
+            )
     # The comparison is of two models, in each run, and stands with the first of them.
     first = tested["model"][0] if rows else None
     for series, part in parts if rows else ():
         for at, label in enumerate(labels[:2]):
-            own = part.filter(
+            of_option = part.filter(
                 (pl.col("model") == first)
                 & (pl.col("option") == label)
                 & pl.col("mann_whitney_p").is_not_null()
             ).select("step", p="mann_whitney_p")
-            if len(own):
+            if len(of_option):
                 add_marks(
-                    sheet, places, own, at=at, series=series, name=rows[at], group=label,
+                    sheet, places, of_option, at=at, series=series, name=rows[at], group=label,
                     colour=COLOURS[at],
                 )  # fmt: skip
     return sheet

@@ -143,9 +143,9 @@ def adjusted(rows: pl.DataFrame, *, group: str) -> pl.DataFrame:
     p, p_bh = rows["p"].to_numpy(), np.full(len(rows), np.nan)
     for (at,) in rows.group_by("model", "run", group, "test").agg("at").select("at").rows():
         p_bh[at] = benjamini_hochberg(p[at])
-    found = rows.with_columns(p_bh=p_bh, significant_bh=p_bh < SIGNIFICANCE)
+    tests = rows.with_columns(p_bh=p_bh, significant_bh=p_bh < SIGNIFICANCE)
     first = [name for name in rows.columns if name != "at" and name not in RESULT_SCHEMA]
-    return found.select(*first, *RESULT_SCHEMA)
+    return tests.select(*first, *RESULT_SCHEMA)
 
 
 TIE_DECIMALS = 12

@@ -54,7 +54,7 @@ def fairness_study(
         banks do not know or an option is beyond.
     """
     opened = open_banks(banks)
-    prompts = chosen_prompts(opened, prompts, known="winobias", own=PROMPTS)
+    prompts = chosen_prompts(opened, prompts, known="winobias", family_prompts=PROMPTS)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     result = fairness(

@@ -50,16 +50,16 @@ def fairness_summary(result: Fairness) -> Summary:
     several = result.checkpoints.select("model", "run").n_unique() > 1
     sentences = []
     for (model, run), rows in result.checkpoints.group_by("model", "run", maintain_order=True):
-        own = (pl.col("model") == model) & (pl.col("run") == run)
+        of_run = (pl.col("model") == model) & (pl.col("run") == run)
         prefix = f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""
-        sentences += [prefix + text for text in _run_sentences(result, own, rows)]
+        sentences += [prefix + text for text in _run_sentences(result, of_run, rows)]
     findings = (*sentences, *_comparison(result), *_counts(result))
     notes = (UNIT, INTERVALS, ONE_RUN) if result.settings["bootstrap"] else (UNIT,)
     return Summary(findings, notes, CAUTIONS)
 
 
-def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterator[str]:
-    gap = result.gap.filter(own)
+def _run_sentences(result: Fairness, of_run: pl.Expr, rows: pl.DataFrame) -> Iterator[str]:
+    gap = result.gap.filter(of_run)
     prompts, orders = max(rows["prompts"].to_list()), max(rows["orders"].to_list())
     seeds = "" if orders == 1 else f", {orders} order seeds"
     yield f"{counted(len(rows), 'checkpoint')}, {_span(rows)}; {counted(prompts, 'prompt')}{seeds}."
@@ -73,12 +73,12 @@ def _run_sentences(result: Fairness, own: pl.Expr, rows: pl.DataFrame) -> Iterat
     yield f"At {step_name(last['step'])} the gap is {_gap(last, result)}."
     if result.settings["bootstrap"]:
         yield from _few(known)
-    yield from _onset(result.onset.filter(own), gap)
+    yield from _onset(result.onset.filter(of_run), gap)
     if len(steps := known.filter(pl.col("step").is_not_null())) > 1:
-        yield from _from_first(result, own, steps)
-    yield from _ranks(result, own)
-    yield _tested(result, own)
-    yield from _untrained(result, own)
+        yield from _from_first(result, of_run, steps)
+    yield from _ranks(result, of_run)
+    yield _tested(result, of_run)
+    yield from _untrained(result, of_run)
 
 
 def _largest(gap: pl.DataFrame, result: Fairness) -> str:
@@ -129,11 +129,11 @@ def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator[str]:
+def _from_first(result: Fairness, of_run: pl.Expr, steps: pl.DataFrame) -> Iterator[str]:
     """The last step against the first, in the unit of the gap and in pairs."""
     first, last = steps["step"][0], steps["step"][-1]
     (row,) = result.tests.filter(
-        own, pl.col("measure") == "jsd_p", pl.col("test") == MANN_WHITNEY, pl.col("step") == last
+        of_run, pl.col("measure") == "jsd_p", pl.col("test") == MANN_WHITNEY, pl.col("step") == last
     ).iter_rows(named=True)
     sizes = dict(steps.select("step", "gap_scaled").iter_rows())
     low, high = row["from_baseline_low"], row["from_baseline_high"]
@@ -149,9 +149,9 @@ def _from_first(result: Fairness, own: pl.Expr, steps: pl.DataFrame) -> Iterator
     )
 
 
-def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
+def _ranks(result: Fairness, of_run: pl.Expr) -> Iterator[str]:
     gendered = result.average_rank.filter(
-        own & pl.col("gold").is_in(result.labels[:2]) & pl.col("average_rank").is_not_nan()
+        of_run & pl.col("gold").is_in(result.labels[:2]) & pl.col("average_rank").is_not_nan()
     )
     wide = gendered.partition_by("run", "step", maintain_order=True)
     both = [rows for rows in wide if len(rows) == gendered["gold"].n_unique()]
@@ -173,8 +173,8 @@ def _ranks(result: Fairness, own: pl.Expr) -> Iterator[str]:
     yield f"Average Rank of the right answer {when}: {', '.join(parts)}."
 
 
-def _tested(result: Fairness, own: pl.Expr) -> str:
-    rows = result.tests.filter(own & (pl.col("measure") == "jsd_p"))
+def _tested(result: Fairness, of_run: pl.Expr) -> str:
+    rows = result.tests.filter(of_run & (pl.col("measure") == "jsd_p"))
     published = rows.filter((pl.col("test") == MANN_WHITNEY) & pl.col("p").is_not_nan())
     paired = rows.filter((pl.col("test") == WILCOXON) & pl.col("p").is_not_nan())
     unit = result.settings["unit"]
@@ -188,10 +188,10 @@ def _tested(result: Fairness, own: pl.Expr) -> str:
     )
 
 
-def _untrained(result: Fairness, own: pl.Expr) -> Iterator[str]:
+def _untrained(result: Fairness, of_run: pl.Expr) -> Iterator[str]:
     """What the same test says of the first checkpoint, and how large the difference is."""
     rows = result.tests.filter(
-        own,
+        of_run,
         pl.col("measure") == "jsd_p",
         pl.col("test") == MANN_WHITNEY,
         pl.col("p").is_not_nan(),
@@ -222,10 +222,10 @@ def _comparison(result: Fairness) -> Iterator[str]:
 def _counts(result: Fairness) -> Iterator[str]:
     """Things in the data that weaken the numbers, where there are any."""
     if missing := int(result.checkpoints["missing"].sum()):
-        lacking = result.checkpoints.filter(pl.col("missing") > 0)
+        incomplete = result.checkpoints.filter(pl.col("missing") > 0)
         yield (
             f"{missing:,} scores of a prompt under an order seed are missing at "
-            f"{counted(len(lacking), 'checkpoint')}, whose numbers are over what is there."
+            f"{counted(len(incomplete), 'checkpoint')}, whose numbers are over what is there."
         )
     if tied := int(result.average_rank["tied"].sum()):
         rule = result.settings["ties"]

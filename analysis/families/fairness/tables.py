@@ -28,15 +28,16 @@ def asked_cells(expected: pl.DataFrame) -> dict[str, int]:
     return dict(cells.group_by("model").len().iter_rows())
 
 
-def coverage(data: Cube, asked: Mapping[str, int] | None = None) -> pl.DataFrame:
+def coverage(data: Cube, expected: Mapping[str, int] | None = None) -> pl.DataFrame:
     """Prompts and option orders that each checkpoint has, and how many of the cells it lacks.
 
-    Of those that its model was `asked`; where nobody says, of all that the cube has.
+    Of those that are `expected` of its model; where nobody says, of all that the cube has.
     """
     scored = ~np.isnan(data.ranks)
     cells, models = scored.sum(axis=(1, 2)), data.checkpoints["model"].to_list()
     whole = [
-        scored[0].size if asked is None else asked.get(model, scored[0].size) for model in models
+        scored[0].size if expected is None else expected.get(model, scored[0].size)
+        for model in models
     ]
     return data.checkpoints.with_columns(
         prompts=scored.any(axis=1).sum(axis=1),
@@ -49,11 +50,11 @@ def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.Data
     """Average Rank of the gold token, per gold option."""
     tables = []
     for index, label in enumerate(labels):
-        own = data.gold == index
-        ranks = data.ranks[:, :, own]
+        right = data.gold == index
+        ranks = data.ranks[:, :, right]
         mean = seed_mean(mean_present(ranks, axis=2))
-        sentences = cluster_numbers(ranks, data.axes.clusters[own])
-        interval = _interval(bootstrap_means(ranks, counts[:, own]), mean.mean, sentences)
+        sentences = cluster_numbers(ranks, data.axes.clusters[right])
+        interval = _interval(bootstrap_means(ranks, counts[:, right]), mean.mean, sentences)
         columns: dict[str, str | np.ndarray] = {
             "gold": label,
             "average_rank": mean.mean,
@@ -63,8 +64,8 @@ def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.Data
             "prompts": _prompts(ranks),
             "sentences": sentences,
             "orders": mean.seeds,
-            "tied": data.tied[:, :, own].sum(axis=(1, 2)),
-            "inexact": data.inexact[:, :, own].sum(axis=(1, 2)),
+            "tied": data.tied[:, :, right].sum(axis=(1, 2)),
+            "inexact": data.inexact[:, :, right].sum(axis=(1, 2)),
         }
         tables.append(_tidy(data.checkpoints, columns))
     return _sorted(tables)
@@ -72,21 +73,21 @@ def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.Data
 
 def accuracy_table(data: Cube, *, labels: FairnessLabels) -> pl.DataFrame:
     """Accuracy per gold option, and for `all` prompts."""
-    there = ~np.isnan(data.ranks)
-    hits = np.where(there, data.top, np.nan)
-    three_way = np.where(there, three_way_correct(data.logits, data.gold), np.nan)
+    present = ~np.isnan(data.ranks)
+    hits = np.where(present, data.top, np.nan)
+    three_way = np.where(present, three_way_correct(data.logits, data.gold), np.nan)
     groups = {label: data.gold == index for index, label in enumerate(labels)}
     tables = []
-    for label, own in {**groups, "all": np.ones_like(data.gold, bool)}.items():
-        top = seed_mean(mean_present(hits[:, :, own], axis=2))
-        three = seed_mean(mean_present(three_way[:, :, own], axis=2))
+    for label, prompts in {**groups, "all": np.ones_like(data.gold, bool)}.items():
+        top = seed_mean(mean_present(hits[:, :, prompts], axis=2))
+        three = seed_mean(mean_present(three_way[:, :, prompts], axis=2))
         columns: dict[str, str | np.ndarray] = {
             "gold": label,
             "accuracy": top.mean,
             "sd": top.sd,
             "three_way_accuracy": three.mean,
             "three_way_sd": three.sd,
-            "prompts": _prompts(hits[:, :, own]),
+            "prompts": _prompts(hits[:, :, prompts]),
         }
         tables.append(_tidy(data.checkpoints, columns))
     return _sorted(tables)
@@ -96,12 +97,12 @@ def jsd_table(data: Cube, parts: Floats, counts: Floats, *, labels: FairnessLabe
     """Mean JSD-P of every option over the prompts of every gold option."""
     tables = []
     for gold, gold_label in enumerate(labels):
-        own = data.gold == gold
-        weights = counts[:, own]
+        of_gender = data.gold == gold
+        weights = counts[:, of_gender]
         for option, label in enumerate(labels):
-            values = parts[:, :, own, option]
+            values = parts[:, :, of_gender, option]
             mean = seed_mean(mean_present(values, axis=2))
-            sentences = cluster_numbers(values, data.axes.clusters[own])
+            sentences = cluster_numbers(values, data.axes.clusters[of_gender])
             interval = _interval(bootstrap_means(values, weights), mean.mean, sentences)
             columns: dict[str, str | np.ndarray] = {
                 "gold": gold_label,

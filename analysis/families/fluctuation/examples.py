@@ -30,7 +30,7 @@ Example = tuple[str, int]
 def trajectory_table(
     scores: Scores,
     plateaus: Sequence[Plateau],
-    found: Sequence[Measures],
+    of_plateaus: Sequence[Measures],
     chosen: Sequence[str] | None,
 ) -> pl.DataFrame:
     """P(he) and P(she) over training, of the prior and of a few professions of every series.
@@ -46,7 +46,7 @@ def trajectory_table(
     """
     columns = None if chosen is None else _columns(scores.occupations, chosen)
     first: dict[int, Measures] = {}
-    for plateau, measured in zip(plateaus, found, strict=True):
+    for plateau, measured in zip(plateaus, of_plateaus, strict=True):
         first.setdefault(id(plateau.series), measured)
     parts = [
         part
@@ -67,14 +67,16 @@ def trajectory_table(
     return table.select(*_LABELS[:3], "step", *_LABELS[3:], "score", "relative")
 
 
-def _examples(series: Series, found: Measures, chosen: Sequence[int] | None) -> Iterator[Example]:
+def _examples(
+    series: Series, measured: Measures, chosen: Sequence[int] | None
+) -> Iterator[Example]:
     yield "prior", -1
     if chosen is not None:
         yield from (("chosen", at) for at in chosen if series.present[at])
         return
-    finite = np.flatnonzero(np.isfinite(found.cv_r) & series.present)
+    finite = np.flatnonzero(np.isfinite(measured.cv_r) & series.present)
     if len(finite):
-        cv = found.cv_r[finite]
+        cv = measured.cv_r[finite]
         yield "largest cv_r", int(finite[cv.argmax()])
         if len(finite) > 1:
             yield "smallest cv_r", int(finite[cv.argmin()])
@@ -100,11 +102,11 @@ def _trajectory(series: Series, example: Example, occupations: pl.Series) -> Ite
 def _columns(occupations: pl.Series, chosen: Sequence[str]) -> list[int]:
     """Columns of professions by name, with article or without."""
     plain = pl.DataFrame({"o": occupations}).select(bare(pl.col("o"))).to_series().to_list()
-    found = []
+    parts = []
     for name in dict.fromkeys(chosen):
         wanted = pl.select(bare(pl.lit(name))).item()
         if wanted not in plain:
             some = ", ".join(map(repr, occupations.head(3))) or "none"
             raise UsageError(f"no profession is {name!r}; there are {len(plain)}, such as {some}")
-        found.append(plain.index(wanted))
-    return found
+        parts.append(plain.index(wanted))
+    return parts

@@ -55,8 +55,8 @@ def corpus_frequencies(
     """
     yearly = "total" not in table.columns
     needed = ("occupation", "case", *(("year", "frequency") if yearly else ("total",)))
-    if lacking := [name for name in needed if name not in table.columns]:
-        raise UsageError(f"the frequencies lack {', '.join(lacking)}; {_FORMATS}")
+    if missing := [name for name in needed if name not in table.columns]:
+        raise UsageError(f"the frequencies lack {', '.join(missing)}; {_FORMATS}")
     if yearly and corpus_sizes is None:
         raise UsageError("yearly frequencies need the words of each year: give --corpus-sizes")
     if not yearly and corpus_sizes is not None:
@@ -119,11 +119,11 @@ def _check(rows: pl.DataFrame) -> None:
         if rows[name].null_count():
             raise UsageError(f"the frequencies have rows without {name}; {_FORMATS}")
     value = pl.col("frequency").fill_null(0.0)  # a blank is an n-gram that was not found
-    odd = rows.filter((value < 0) | value.is_infinite())
-    if len(odd):
+    invalid = rows.filter((value < 0) | value.is_infinite())
+    if len(invalid):
         raise UsageError(
-            f"the frequency {odd['frequency'][0]} of {odd['occupation'][0]!r} is none; frequencies "
-            "are 0 or more"
+            f"the frequency {invalid['frequency'][0]} of {invalid['occupation'][0]!r} is none; "
+            "frequencies are 0 or more"
         )
     keys = [name for name in rows.columns if name != "frequency"]
     twice = rows.filter(rows.select(keys).is_duplicated())
@@ -136,9 +136,9 @@ def _check(rows: pl.DataFrame) -> None:
 
 
 def _weighted(rows: pl.DataFrame, corpus_sizes: pl.DataFrame) -> pl.DataFrame:
-    if lacking := [c for c in ("year", "total_words") if c not in corpus_sizes.columns]:
+    if missing := [c for c in ("year", "total_words") if c not in corpus_sizes.columns]:
         raise UsageError(
-            f"the corpus sizes lack {', '.join(lacking)}; the table has year and total_words"
+            f"the corpus sizes lack {', '.join(missing)}; the table has year and total_words"
         )
     sizes = pl.DataFrame([whole(corpus_sizes["year"]), number(corpus_sizes["total_words"])])
     if sizes["year"].is_duplicated().any():

@@ -132,10 +132,10 @@ def fluctuation(
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """
-    asked = None if expected is None else asked_professions(expected)
-    scores = series_of(as_scores(frame), asked)
+    expected_professions = None if expected is None else asked_professions(expected)
+    scores = series_of(as_scores(frame), expected_professions)
     spans = plateaus_of(scores.series, plateaus)
-    found = [measures(plateau) for plateau in spans]
+    measured = [measures(plateau) for plateau in spans]
     cases: Mapping[str, Floats] = (
         {} if frequencies is None else frequency_vectors(scores.occupations, frequencies)
     )
@@ -143,13 +143,13 @@ def fluctuation(
     return Fluctuation(
         checkpoints=checkpoint_table(scores),
         plateaus=plateau_table(spans),
-        spread=spread_table(spans, found),
-        correlations=correlation_table(spans, found, cases),
-        run_pairs=run_pair_table(spans, found),
+        spread=spread_table(spans, measured),
+        correlations=correlation_table(spans, measured, cases),
+        run_pairs=run_pair_table(spans, measured),
         frequent=ranked.filter(pl.col("rank") <= MOST_FREQUENT),
-        professions=profession_table(spans, found, scores.occupations, cases),
+        professions=profession_table(spans, measured, scores.occupations, cases),
         checkpoint_pairs=checkpoint_pair_table(scores.series),
-        trajectories=trajectory_table(scores, spans, found, professions),
+        trajectories=trajectory_table(scores, spans, measured, professions),
         frequencies=ranked,
         settings={"an_priors": scores.an_priors, "merged_rows": scores.merged},
     )

@@ -59,15 +59,15 @@ def plateaus_of(series: Sequence[Series], starts: Sequence[int] | None) -> list[
     last: dict[str, int] = {}
     for s in series:
         last[s.model] = max(last.get(s.model, 0), int(s.steps[-1]))
-    found = []
+    plateaus = []
     for s in series:
         known = "published" if s.steps.tolist() in PUBLISHED else "half of the last step"
         half = (last[s.model] + 1) // 2
         for start in (half,) if starts is None else dict.fromkeys(starts):
             k = int(np.searchsorted(s.steps, start))
             _check_plateau(s, start, len(s.steps) - k)
-            found.append(Plateau(s, start, k, known if starts is None else "given"))
-    return found
+            plateaus.append(Plateau(s, start, k, known if starts is None else "given"))
+    return plateaus
 
 
 def measures(plateau: Plateau) -> Measures:

@@ -71,9 +71,9 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 
 def _from_scan(lazy: pl.LazyFrame, names: set[str]) -> pl.DataFrame:
-    if lacking := [name for name in _SCAN if name not in names]:
+    if missing := [name for name in _SCAN if name not in names]:
         raise UsageError(
-            f"the prompts lack {', '.join(lacking)}, which fluctuation needs; scan a prompt set "
+            f"the prompts lack {', '.join(missing)}, which fluctuation needs; scan a prompt set "
             'with the columns occupation, verb and prior, such as "professions"'
         )
     logprob, occupation = pl.col("logprob"), pl.col("occupation")
@@ -109,9 +109,9 @@ def published_columns(table: pl.DataFrame) -> pl.DataFrame:
         A column that every such table has is not there, or text where there are numbers.
     """
     names = table.columns
-    if lacking := [name for name in _PUBLISHED if name not in names]:
+    if missing := [name for name in _PUBLISHED if name not in names]:
         raise UsageError(
-            f"the table lacks {', '.join(lacking)}; a table of scores has pronoun, score, "
+            f"the table lacks {', '.join(missing)}; a table of scores has pronoun, score, "
             "occupation, template, sentence, model, seed and checkpoint"
         )
     text = ("pronoun", "template", "model", *(name for name in _OPTIONAL if name in names))
@@ -146,8 +146,8 @@ def _derived(
     """Columns that follow from others, derived once for each distinct row of those."""
     rows, codes = distinct(table.select(keys))
     heads = table.select(keys)[rows].with_columns(pl.col(pl.Categorical).cast(pl.String))
-    found = derive(heads).with_columns(pl.col(pl.String).cast(pl.Categorical))
-    return [column.gather(codes) for column in found]
+    derived = derive(heads).with_columns(pl.col(pl.String).cast(pl.Categorical))
+    return [column.gather(codes) for column in derived]
 
 
 def _runs(keys: pl.DataFrame) -> pl.DataFrame:
@@ -165,8 +165,8 @@ def _runs(keys: pl.DataFrame) -> pl.DataFrame:
 
 def _sentences(keys: pl.DataFrame) -> pl.DataFrame:
     """Columns verb, occupation and prior, from the template where there is no column of them."""
-    found = pl.col("template").str.contains(_TEMPLATE)
-    rest = pl.when(found).then(
+    matches = pl.col("template").str.contains(_TEMPLATE)
+    rest = pl.when(matches).then(
         pl.col("template").str.strip_chars().str.replace(_TEMPLATE, "").str.replace(r"\.$", "")
     )
     known = rest.str.extract(_VERB, 1)
@@ -177,11 +177,11 @@ def _sentences(keys: pl.DataFrame) -> pl.DataFrame:
         occupation=pl.coalesce("occupation", tail).str.strip_chars(),
         article=tail.str.extract(_ARTICLE, 1),
     )
-    odd = parsed.filter(pl.col("verb").is_null() | pl.col("occupation").is_null())
-    if len(odd):
+    unparsed = parsed.filter(pl.col("verb").is_null() | pl.col("occupation").is_null())
+    if len(unparsed):
         raise UsageError(
-            f"the template {odd['template'].sort()[0]!r} is not “[MASK] is …” or “[MASK] works as "
-            f"…” ({len(odd)} such templates); name other verbs in a column `verb`"
+            f"the template {unparsed['template'].sort()[0]!r} is not “[MASK] is …” or “[MASK] "
+            f"works as …” ({len(unparsed)} such templates); name other verbs in a column `verb`"
         )
     prior = pl.col("occupation").str.contains(_MASKS)
     article = pl.coalesce("article", pl.col("occupation").str.extract(_ARTICLE, 1), pl.lit("a"))
@@ -212,13 +212,13 @@ def _checked(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pronouns(keys: pl.DataFrame) -> pl.DataFrame:
-    found = keys.select(pl.col("pronoun").str.strip_chars().str.to_lowercase())
-    if odd := sorted(set(found["pronoun"]) - set(PRONOUNS)):
+    pronouns = keys.select(pl.col("pronoun").str.strip_chars().str.to_lowercase())
+    if unknown := sorted(set(pronouns["pronoun"]) - set(PRONOUNS)):
         raise UsageError(
-            f"the pronoun {odd[0]!r} is neither he nor she; fluctuation compares those two, so "
+            f"the pronoun {unknown[0]!r} is neither he nor she; fluctuation compares those two, so "
             "leave other rows out"
         )
-    return found
+    return pronouns
 
 
 def published_table(scores: pl.DataFrame) -> pl.DataFrame:

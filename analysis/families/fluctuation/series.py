@@ -95,14 +95,14 @@ class Scores(NamedTuple):
 NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
 
 
-def series_of(scores: pl.DataFrame, asked: pl.DataFrame | None = None) -> Scores:
+def series_of(scores: pl.DataFrame, expected: pl.DataFrame | None = None) -> Scores:
     """Lay scores out densely.
 
     Parameters
     ----------
     scores
         Columns of `SCORES`, in any order of rows.
-    asked
+    expected
         model, verb and occupation of what each model was asked, where that is known.
 
     Raises
@@ -125,8 +125,8 @@ def series_of(scores: pl.DataFrame, asked: pl.DataFrame | None = None) -> Scores
             "the checkpoints of a run"
         )
     keys, series = distinct(used.select("model", "run", "verb"))
-    asked = NOTHING if asked is None else asked
-    occupations, profession = _with_asked(*_professions(used), asked["occupation"])
+    expected = NOTHING if expected is None else expected
+    occupations, profession = _with_asked(*_professions(used), expected["occupation"])
     steps, step = _steps(used["step"])
     dense = np.full((len(keys), len(steps) + 1, len(occupations) + 1, 2), np.nan)
     she = (used["pronoun"] == PRONOUNS[1]).to_numpy()
@@ -138,14 +138,14 @@ def series_of(scores: pl.DataFrame, asked: pl.DataFrame | None = None) -> Scores
     names = used.select("model", "run", "verb")[keys].cast(pl.String).rows()
     order = sorted(range(len(names)), key=names.__getitem__)
     built = [
-        _with_present(_series(names[i], dense[i], steps, occupations), occupations, asked)
+        _with_present(_series(names[i], dense[i], steps, occupations), occupations, expected)
         for i in order
     ]
     released = [
-        (s.model, s.run, s.verb, int(there[:-1].sum()), bool(there[-1]))
+        (s.model, s.run, s.verb, int(present[:-1].sum()), bool(present[-1]))
         for s in built
         if s.release is not None
-        for there in [~np.isnan(s.release[:, 0])]
+        for present in [~np.isnan(s.release[:, 0])]
     ]
     schema = {
         "model": pl.String, "run": pl.String, "verb": pl.String,
@@ -154,23 +154,23 @@ def series_of(scores: pl.DataFrame, asked: pl.DataFrame | None = None) -> Scores
     table = pl.DataFrame(released, schema=schema, orient="row")
     built = _with_public_release(built)
     trained = tuple(s for s in built if len(s.steps))
-    return Scores(occupations, trained, table, an_priors, merged, asked)
+    return Scores(occupations, trained, table, an_priors, merged, expected)
 
 
 def _series(key: tuple[str, ...], dense: Floats, steps: Codes, occupations: pl.Series) -> Series:
     """One series from its (steps + release, professions + prior, 2) scores."""
     model, run, verb = key
     _check_pronouns(key, dense, steps, occupations)
-    there = ~np.isnan(dense[..., 0])
-    trained, release = there[:-1], there[-1]
+    present = ~np.isnan(dense[..., 0])
+    trained, release = present[:-1], present[-1]
     professions, priors = trained[:, :-1].any(axis=1), trained[:, -1]
     rows = professions if professions.any() else priors
-    lacking = np.flatnonzero(rows & ~priors)
-    if len(lacking):
+    without_prior = np.flatnonzero(rows & ~priors)
+    if len(without_prior):
         raise UsageError(
-            f"there is no prior for “{verb}” at {model} {run} step {steps[lacking[0]]} "
-            f"({len(lacking)} such checkpoints); N needs the scores of “{MASK} {verb} {PRIOR}.”: "
-            "add its rows to the table, or extract that prompt"
+            f"there is no prior for “{verb}” at {model} {run} step {steps[without_prior[0]]} "
+            f"({len(without_prior)} such checkpoints); N needs the scores of “{MASK} {verb} "
+            f"{PRIOR}.”: add its rows to the table, or extract that prompt"
         )
     scores = dense[:-1][rows]
     return Series(
@@ -215,17 +215,17 @@ def _check_conflicts(rows: pl.DataFrame, *, stored: Floats, given: Floats) -> No
 def _check_pronouns(
     key: tuple[str, ...], dense: Floats, steps: Codes, occupations: pl.Series
 ) -> None:
-    there = ~np.isnan(dense)
-    half = np.argwhere(there[..., 0] != there[..., 1])
+    present = ~np.isnan(dense)
+    half = np.argwhere(present[..., 0] != present[..., 1])
     if len(half):
         row, column = (int(i) for i in half[0])
         model, run, verb = key
         step = int(steps[row]) if row < len(steps) else None
         occupation = occupations[column] if column < len(occupations) else PRIOR
-        lacking = PRONOUNS[int(there[row, column, 0])]
+        missing = PRONOUNS[int(present[row, column, 0])]
         cell = {"model": model, "run": run, "step": step, "verb": verb, "occupation": occupation}
         raise UsageError(
-            f"{_cell({**cell, 'pronoun': lacking})} has no score, and the other pronoun has one "
+            f"{_cell({**cell, 'pronoun': missing})} has no score, and the other pronoun has one "
             f"({len(half)} such cells); add that row"
         )
 
@@ -248,21 +248,21 @@ def _professions(scores: pl.DataFrame) -> tuple[pl.Series, Codes]:
 
 
 def _with_asked(
-    occupations: pl.Series, profession: Codes, asked: pl.Series
+    occupations: pl.Series, profession: Codes, expected: pl.Series
 ) -> tuple[pl.Series, Codes]:
     """The professions with those that nobody has a score of; the rows are about the same ones."""
-    everything = pl.concat([occupations, asked]).unique().sort()
+    everything = pl.concat([occupations, expected]).unique().sort()
     if len(everything) == len(occupations):
         return occupations, profession
     places = np.append(everything.search_sorted(occupations).to_numpy(), len(everything))
     return everything, places[profession]
 
 
-def _with_present(series: Series, occupations: pl.Series, asked: pl.DataFrame) -> Series:
-    own = asked.filter(pl.col("model") == series.model, pl.col("verb") == series.verb)
-    if own.is_empty():
+def _with_present(series: Series, occupations: pl.Series, expected: pl.DataFrame) -> Series:
+    of_series = expected.filter(pl.col("model") == series.model, pl.col("verb") == series.verb)
+    if of_series.is_empty():
         return series
-    known = occupations.is_in(own["occupation"].implode()).to_numpy()
+    known = occupations.is_in(of_series["occupation"].implode()).to_numpy()
     return replace(series, present=series.present | known)
 
 

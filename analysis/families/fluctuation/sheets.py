@@ -72,11 +72,11 @@ def _trajectories(table: pl.DataFrame, names: Names) -> Sheet:
         for name, rows in _panels(part):
             at = list(panels).index(name)
             for pronoun, colour in zip(PRONOUNS, COLOURS, strict=False):
-                own = rows.filter(pl.col("pronoun") == pronoun).select(
+                line = rows.filter(pl.col("pronoun") == pronoun).select(
                     "step", value="relative", low="relative", high="relative"
                 )
                 label = f"{rows['occupation'][0]}, of its maximum"
-                curve = Curve(series, pronoun, colour, own, label, panel=at, in_legend=at == 0)
+                curve = Curve(series, pronoun, colour, line, label, panel=at, in_legend=at == 0)
                 add_curve(sheet, places, curve)
             _add_start(sheet, places, int(part["first_step"][0]), series=series, panel=at)
     return sheet
@@ -177,7 +177,7 @@ def _frequencies(table: pl.DataFrame, names: Names) -> Sheet:
     )
     for at, rows in enumerate(table.partition_by("case", maintain_order=True)):
         case, some = str(rows["case"][0]), rows.filter(pl.col("frequency") > 0)
-        lacking = len(rows) - len(some)
+        missing = len(rows) - len(some)
         columns = {
             "x": floats(some["rank"]),
             "value": floats(some["frequency"]),
@@ -192,7 +192,7 @@ def _frequencies(table: pl.DataFrame, names: Names) -> Sheet:
             Trace(
                 shape="curve", role="line", series="", group=case, columns=columns, head=case,
                 told=["what", "told"], colour=CASE_COLOURS[at % len(CASE_COLOURS)], written="most",
-                name=case + (f" ({lacking:,} never)" if lacking else ""),
+                name=case + (f" ({missing:,} never)" if missing else ""),
             )
         )  # fmt: skip
     return sheet

@@ -37,15 +37,17 @@ def all_scores(
     files = [path for path in sources if not isinstance(path, Readable) and is_table_path(path)]
     tables = {path: _table(path) for path in files}
     banks = open_banks(source for source in sources if source not in files)
-    prompts = chosen_prompts(banks, prompts, known="professions", own=PROMPTS)
-    held = [bank.info()["model"].unique().to_list() for bank in banks]
+    prompts = chosen_prompts(banks, prompts, known="professions", family_prompts=PROMPTS)
+    models_of_banks = [bank.info()["model"].unique().to_list() for bank in banks]
     rows = None
     if tables:
         # Together, since the lone seed of one file may be one of several.
         rows = pl.concat(list(tables.values()), how="diagonal")
-        held.append(rows["model"].drop_nulls().unique().to_list())
-    chosen = held_models(held, models, "the banks and tables")
-    giving = [b for b, own in zip(banks, chosen[: len(banks)], strict=True) if own is None or own]
+        models_of_banks.append(rows["model"].drop_nulls().unique().to_list())
+    chosen = held_models(models_of_banks, models, "the banks and tables")
+    giving = [
+        b for b, names in zip(banks, chosen[: len(banks)], strict=True) if names is None or names
+    ]
     check_same_prompts(giving, prompts)
     own_deposits = [
         [d for d in bank.deposits() if models is None or d.checkpoint.model in models]
@@ -53,22 +55,24 @@ def all_scores(
     ]
     check_checkpoints_apart(giving, prompts, own_deposits)
     parts = [
-        as_scores(bank.scan(prompts, models=own))
-        for bank, own in zip(banks, chosen[: len(banks)], strict=True)
-        if own is None or own
+        as_scores(bank.scan(prompts, models=names))
+        for bank, names in zip(banks, chosen[: len(banks)], strict=True)
+        if names is None or names
     ]
     if rows is not None:
-        own = chosen[-1]
-        parts.append(as_scores(rows if own is None else rows.filter(pl.col("model").is_in(own))))
+        names = chosen[-1]
+        parts.append(
+            as_scores(rows if names is None else rows.filter(pl.col("model").is_in(names)))
+        )
     about = [bank.info() for bank in banks]
     about += [
         pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
     ]
     provenance = pl.concat(about, how="diagonal_relaxed")
-    asked = expected_rows(banks, prompts, COLUMNS) if banks else None
+    expected = expected_rows(banks, prompts, COLUMNS) if banks else None
     if len(parts) == 1:
-        return parts[0], provenance, asked
-    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance, asked
+        return parts[0], provenance, expected
+    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance, expected
 
 
 def _table(path: Path) -> pl.DataFrame:

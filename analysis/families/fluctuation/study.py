@@ -60,9 +60,9 @@ def fluctuation_study(
     if save_scores is not None:
         check_target(save_scores)
     words = _frequencies(frequencies, corpus_sizes)
-    scores, provenance, asked = all_scores(sources, prompts, models)
+    scores, provenance, expected = all_scores(sources, prompts, models)
     result = fluctuation(
-        scores, plateaus=plateaus, frequencies=words, professions=professions, expected=asked
+        scores, plateaus=plateaus, frequencies=words, professions=professions, expected=expected
     )
     if save_scores is not None:
         if not partial:
@@ -82,10 +82,10 @@ def _refuse_partial(checkpoints: pl.DataFrame) -> None:
     """Of checkpoints that have any profession; others need not have been meant to be there."""
     key = ["model", "run", "step"]
     begun = checkpoints.filter((pl.col("professions").sum() > 0).over(key))
-    lacking = begun.filter(pl.col("missing") > 0)
-    if len(lacking):
-        row = lacking.row(0, named=True)
-        whole, partial = row["professions"] + row["missing"], lacking.select(key).n_unique()
+    incomplete = begun.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        row = incomplete.row(0, named=True)
+        whole, partial = row["professions"] + row["missing"], incomplete.select(key).n_unique()
         raise UsageError(
             f"{row['professions']:,} of {whole:,} professions are scored at {checkpoint_name(row)} "
             f"“{row['verb']}” ({partial:,} of {counted(begun.select(key).n_unique(), 'checkpoint')}"

@@ -32,17 +32,17 @@ def fluctuation_summary(result: Fluctuation) -> Summary:
         about = _About(result, pl.col("model") == model)
         sentences += [f"{model}: {text}" for text in _model_sentences(about, plateaus)]
         for (verb,), rows in plateaus.group_by("verb", maintain_order=True):
-            own = _About(result, (pl.col("model") == model) & (pl.col("verb") == verb))
-            sentences += [f"{model}, “{verb}”: {text}" for text in _verb_sentences(own, rows)]
+            of_verb = _About(result, (pl.col("model") == model) & (pl.col("verb") == verb))
+            sentences += [f"{model}, “{verb}”: {text}" for text in _verb_sentences(of_verb, rows)]
     return Summary((*sentences, *_counts(result)), NOTES, CAUTIONS)
 
 
 class _About:
     """The rows of a result's tables that a sentence is about."""
 
-    def __init__(self, result: Fluctuation, own: pl.Expr) -> None:
+    def __init__(self, result: Fluctuation, of_verb: pl.Expr) -> None:
         self._tables = result.tables()
-        self._own = own
+        self._own = of_verb
 
     def __getitem__(self, table: str) -> pl.DataFrame:
         return self._tables[table].filter(self._own)
@@ -76,15 +76,15 @@ def _verb_sentences(about: _About, plateaus: pl.DataFrame) -> Iterator[str]:
     starts = plateaus["plateau"].unique(maintain_order=True).to_list()
     for start in starts:
         when = f"from step {start:,} on, " if len(starts) > 1 else ""
-        own = pl.col("plateau") == start
-        priors = plateaus.filter(own)
-        yield from _spread(about["spread"].filter(own), when)
+        of_plateau = pl.col("plateau") == start
+        priors = plateaus.filter(of_plateau)
+        yield from _spread(about["spread"].filter(of_plateau), when)
         yield (
             f"{when}the prior's own R has a CV of {_range(priors['prior_cv'])} and a mean "
             f"certainty of {_range(priors['prior_certainty'])}{_over(priors)}."
         )
-        yield from _correlations(about["correlations"].filter(own), when)
-        yield from _runs(about["run_pairs"].filter(own), when)
+        yield from _correlations(about["correlations"].filter(of_plateau), when)
+        yield from _runs(about["run_pairs"].filter(of_plateau), when)
     yield from _checkpoints(about["checkpoint_pairs"])
 
 
@@ -138,9 +138,9 @@ def _counts(result: Fluctuation) -> Iterator[str]:
     """Things in the data that weaken the numbers, where there are any."""
     keys = ["model", "run", "verb", "occupation"]
     professions = result.professions
-    if lacking := len(professions.filter(pl.col("missing") > 0).unique(keys)):
+    if incomplete := len(professions.filter(pl.col("missing") > 0).unique(keys)):
         yield (
-            f"{lacking:,} times a profession lacks a score at a checkpoint of a plateau; its "
+            f"{incomplete:,} times a profession lacks a score at a checkpoint of a plateau; its "
             "statistics there are NaN, and correlations leave it out."
         )
     if zero := len(professions.filter(pl.col("she_zero") > 0).unique(keys)):

@@ -25,13 +25,15 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
         steps.setdefault(s.model, set()).update(s.steps.tolist(), s.unused.tolist())
     rows: list[tuple[object, ...]] = []
     for s in scores.series:
-        own = dict(zip(s.steps.tolist(), s.missing.sum(axis=1).tolist(), strict=True))
+        missing = dict(zip(s.steps.tolist(), s.missing.sum(axis=1).tolist(), strict=True))
         total = int(s.present.sum())
         unused = set(s.unused.tolist())
         for step in sorted(steps[s.model]):
-            lacks = own.get(step, total)
-            prior = step in own or step in unused
-            rows.append((s.model, s.run, step, s.verb, total - lacks, lacks, prior, step in own))
+            lacks = missing.get(step, total)
+            prior = step in missing or step in unused
+            rows.append(
+                (s.model, s.run, step, s.verb, total - lacks, lacks, prior, step in missing)
+            )
     for model, run, verb, professions in _unscored(scores):
         rows += [(model, run, step, verb, 0, professions, False, False) for step in steps[model]]
     for model, run, verb, professions, prior in scores.released.iter_rows():
@@ -46,10 +48,10 @@ def checkpoint_table(scores: Scores) -> pl.DataFrame:
 
 def _unscored(scores: Scores) -> Iterator[tuple[str, str, str, int]]:
     """Model, run, verb and number of professions, of verbs that a run was asked and has nowhere."""
-    asked = scores.asked.group_by("model", "verb", maintain_order=True).len().rows()
+    expected = scores.asked.group_by("model", "verb", maintain_order=True).len().rows()
     verbs = {(s.model, s.run, s.verb) for s in scores.series}
     for model, run in {(model, run) for model, run, _ in verbs}:
-        for asked_model, verb, professions in asked:
+        for asked_model, verb, professions in expected:
             if asked_model == model and (model, run, verb) not in verbs:
                 yield model, run, verb, professions
 
@@ -79,36 +81,36 @@ def plateau_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
 
 def profession_table(
     plateaus: Sequence[Plateau],
-    found: Sequence[Measures],
+    measured: Sequence[Measures],
     occupations: pl.Series,
     frequencies: Mapping[str, Floats],
 ) -> pl.DataFrame:
     """The measures of every profession of every plateau, and its frequency in each case."""
     parts = []
-    for p, m in zip(plateaus, found, strict=True):
+    for p, m in zip(plateaus, measured, strict=True):
         s, k = p.series, p.k
-        own = np.flatnonzero(s.present)
-        columns = {name: values[own] for name, values in zip(m._fields, m, strict=True)}
+        present = np.flatnonzero(s.present)
+        columns = {name: values[present] for name, values in zip(m._fields, m, strict=True)}
         counts = {
-            "missing": s.missing[k:, own].sum(axis=0),
-            "she_zero": (s.scores[k:, own, 1] == 0).sum(axis=0),
+            "missing": s.missing[k:, present].sum(axis=0),
+            "she_zero": (s.scores[k:, present, 1] == 0).sum(axis=0),
         }
-        named = {f"frequency_{case}": values[own] for case, values in frequencies.items()}
+        named = {f"frequency_{case}": values[present] for case, values in frequencies.items()}
         parts.append(
-            pl.DataFrame({"occupation": occupations.gather(own), **columns, **counts, **named})
+            pl.DataFrame({"occupation": occupations.gather(present), **columns, **counts, **named})
             .with_columns(pl.col(*counts).cast(pl.Int64))
             .select(*_literals(p.key), pl.all())
         )
     return pl.concat(parts)
 
 
-def spread_table(plateaus: Sequence[Plateau], found: Sequence[Measures]) -> pl.DataFrame:
+def spread_table(plateaus: Sequence[Plateau], measured: Sequence[Measures]) -> pl.DataFrame:
     """Smallest, largest, mean and median of each measure over the professions of a plateau."""
     rows: list[dict[str, object]] = []
-    for p, m in zip(plateaus, found, strict=True):
+    for p, m in zip(plateaus, measured, strict=True):
         for name, values in zip(m._fields, m, strict=True):
-            own = values[p.series.present]
-            finite = own[np.isfinite(own)]
+            present = values[p.series.present]
+            finite = present[np.isfinite(present)]
             some = finite if len(finite) else np.array([np.nan])
             rows.append(
                 {
@@ -119,7 +121,7 @@ def spread_table(plateaus: Sequence[Plateau], found: Sequence[Measures]) -> pl.D
                     "mean": some.mean(),
                     "median": np.median(some),
                     "n": len(finite),
-                    "excluded": len(own) - len(finite),
+                    "excluded": len(present) - len(finite),
                 }
             )
     numbers: _Schema = dict.fromkeys(("min", "max", "mean", "median"), pl.Float64)
@@ -127,12 +129,12 @@ def spread_table(plateaus: Sequence[Plateau], found: Sequence[Measures]) -> pl.D
 
 
 def correlation_table(
-    plateaus: Sequence[Plateau], found: Sequence[Measures], frequencies: Mapping[str, Floats]
+    plateaus: Sequence[Plateau], measured: Sequence[Measures], frequencies: Mapping[str, Floats]
 ) -> pl.DataFrame:
     """Certainty, and frequency in each case, against CV, over the professions of a plateau."""
     rows: list[dict[str, object]] = []
-    for p, m in zip(plateaus, found, strict=True):
-        own = p.series.present
+    for p, m in zip(plateaus, measured, strict=True):
+        present = p.series.present
         values = dict(zip(m._fields, m, strict=True))
         pairs: list[tuple[str, str, str | None, Floats]] = [
             (x, y, None, values[x]) for x, y in RELATIONS
@@ -144,15 +146,15 @@ def correlation_table(
         ]
         for x, y, case, numbers in pairs:
             about = {"x": x, "y": y, "case": case}
-            rows.append(p.key | about | pearson(numbers[own], values[y][own])._asdict())
+            rows.append(p.key | about | pearson(numbers[present], values[y][present])._asdict())
     names: _Schema = {"x": pl.String, "y": pl.String, "case": pl.String, "r": pl.Float64}
     return pl.DataFrame(rows, schema=_KEY | names | _COUNTS)
 
 
-def run_pair_table(plateaus: Sequence[Plateau], found: Sequence[Measures]) -> pl.DataFrame:
+def run_pair_table(plateaus: Sequence[Plateau], measured: Sequence[Measures]) -> pl.DataFrame:
     """Correlation of time-averaged R and N between every two runs of a model and verb."""
     groups: dict[tuple[str, str, int], list[tuple[str, Measures, NDArray[np.bool_]]]] = {}
-    for p, m in zip(plateaus, found, strict=True):
+    for p, m in zip(plateaus, measured, strict=True):
         key = (p.series.model, p.series.verb, p.start)
         groups.setdefault(key, []).append((p.series.run, m, p.series.present))
     rows: list[tuple[object, ...]] = []
@@ -184,16 +186,16 @@ def checkpoint_pair_table(series: Iterable[Series]) -> pl.DataFrame:
 
 
 def _checkpoint_pairs(s: Series) -> Iterator[pl.DataFrame]:
-    own = s.ratio[:, s.present]
-    if not own.shape[1]:
+    ratio = s.ratio[:, s.present]
+    if not ratio.shape[1]:
         return
-    finite = np.isfinite(own).all(axis=0)
+    finite = np.isfinite(ratio).all(axis=0)
     n = int(np.count_nonzero(finite))
-    matrix = pearson_matrix(own if finite.all() else own[:, finite])
+    matrix = pearson_matrix(ratio if finite.all() else ratio[:, finite])
     a, b = np.triu_indices(len(matrix), 1)
     pairs = {"step_a": s.steps[a], "step_b": s.steps[b], "r": matrix[a, b]}
     key = {"model": s.model, "run": s.run, "verb": s.verb}
-    counts = {"n": n, "excluded": own.shape[1] - n}
+    counts = {"n": n, "excluded": ratio.shape[1] - n}
     yield pl.DataFrame(pairs).select(*_literals(key), pl.all(), *_literals(counts))
 
 

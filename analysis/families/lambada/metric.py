@@ -87,8 +87,8 @@ def lambada(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
     >>> lambada(pl.DataFrame(rows)).lambada.select("acc", pl.col("perplexity").log()).row(0)
     (0.5, 2.0)
     """
-    found = examples_in_turn(frame, _table, expected=expected)
-    tables, coverage, items = zip(*found, strict=True)
+    results = examples_in_turn(frame, _table, expected=expected)
+    tables, coverage, items = zip(*results, strict=True)
     return Lambada(
         lambada=beside_baseline(together(tables), pl.concat(items), ()),
         checkpoints=together(coverage),
@@ -136,8 +136,8 @@ def lambada_examples(
     Columns pieces, logprob (their sum, nats), correct, tied, inexact. `tied`: every token
     has the largest logit, and one shares it.
     """
-    (found,) = examples_in_turn(frame, lambda examples: examples, expected=expected)
-    return found
+    (examples_table,) = examples_in_turn(frame, lambda examples: examples, expected=expected)
+    return examples_table
 
 
 def examples_in_turn(
@@ -148,18 +148,19 @@ def examples_in_turn(
     for frame in frames:
         check_columns(frame, NEEDED, family=FAMILY)
     kinds = ["score_kind" in frame.collect_schema().names() for frame in frames]
-    own = ["score_kind"] if all(kinds) else []
+    columns = ["score_kind"] if all(kinds) else []
 
-    def checked(found: WholePrompts, _: pl.DataFrame | None) -> T:
-        for name in own:
-            odd = found.rows.filter(pl.col(name) != "target")
-            if len(odd):
+    def checked(prompts: WholePrompts, _: pl.DataFrame | None) -> T:
+        for name in columns:
+            invalid = prompts.rows.filter(pl.col(name) != "target")
+            if len(invalid):
                 raise UsageError(
-                    f"prompt {odd['prompt_id'][0]!r} is scored as {odd[name][0]!r}, no word after "
-                    f"its passage ({len(odd):,} such rows); name a set of LAMBADA's with --prompts"
+                    f"prompt {invalid['prompt_id'][0]!r} is scored as {invalid[name][0]!r}, no "
+                    f"word after its passage ({len(invalid):,} such rows); name a set of "
+                    "LAMBADA's with --prompts"
                 )
-        return reduce(WholePrompts(found.rows.drop(own), found.coverage))
+        return reduce(WholePrompts(prompts.rows.drop(columns), prompts.coverage))
 
     return whole_in_turn(
-        frames, checked, family=FAMILY, own=own, more=greedy_match(), expected=expected
+        frames, checked, family=FAMILY, columns=columns, more=greedy_match(), expected=expected
     )

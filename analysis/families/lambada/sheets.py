@@ -45,7 +45,7 @@ def _lambada(table: pl.DataFrame, names: Names) -> Sheet:
         for panel, (rows, label, colour) in enumerate(
             ((share, "Accuracy", COLOURS[0]), (ppl, "Perplexity", GREEN))
         ):
-            own = sheet.colour(series) if several else colour
-            curve = Curve(series, "", own, rows, label, panel=panel, in_legend=panel == 0)
+            line_colour = sheet.colour(series) if several else colour
+            curve = Curve(series, "", line_colour, rows, label, panel=panel, in_legend=panel == 0)
             add_curve(sheet, places, curve)
     return sheet

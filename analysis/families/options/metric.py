@@ -96,9 +96,9 @@ def _parts(scores: PromptScores) -> Iterator[PromptScores]:
     """A few checkpoints at a time, as their tidy rows are wide."""
     at_once = max(1, ROWS // max(1, scores.logprob.shape[1]))
     for first in range(0, len(scores.steps), at_once):
-        own = slice(first, first + at_once)
+        part = slice(first, first + at_once)
         yield replace(
-            scores, steps=scores.steps[own], logprob=scores.logprob[own], rank=scores.rank[own]
+            scores, steps=scores.steps[part], logprob=scores.logprob[part], rank=scores.rank[part]
         )
 
 
@@ -130,38 +130,38 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
     )
     share = pl.col("share")
     mean, half = share.mean(), Z95 * share.std() / share.count().sqrt()
-    found = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
+    shares = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
         prompts=pl.len(), share=mean,
         low=if_enough((mean - half).clip(0, 1), share.count()),
         high=if_enough((mean + half).clip(0, 1), share.count()),
         probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
     )  # fmt: skip
-    whole = _joined(missing, found, [*CHECKPOINT, "option"])
+    whole = _joined(missing, shares, [*CHECKPOINT, "option"])
     bounds = pl.col("low", "high").fill_nan(None)
     return whole.with_columns(bounds).select(SHARES.names()).cast(SHARES)
 
 
-def _joined(missing: pl.DataFrame, found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+def _joined(missing: pl.DataFrame, values: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """With a row where nothing was found: of no prompts, and null."""
-    every = missing.join(found, on=key, how="left", nulls_equal=True, maintain_order="left")
+    every = missing.join(values, on=key, how="left", nulls_equal=True, maintain_order="left")
     return every.with_columns(pl.col("prompts").fill_null(0))
 
 
 def _answers(rows: pl.DataFrame) -> pl.DataFrame:
     share, answer = pl.col("share"), pl.col("is_answer").fill_null(False)
-    asked = rows.drop_nulls("share").group_by(
+    answered = rows.drop_nulls("share").group_by(
         *CHECKPOINT, "prompt_id", "order_seed", maintain_order=True
     ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
-    asked = asked.drop_nulls(["own", "other"])
+    answered = answered.drop_nulls(["own", "other"])
     missing = _without_an_option(rows, answer)
-    own, other = pl.col("own"), pl.col("other")
-    prompts = asked.group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
-        right=(own > other).mean(), tied=(own == other).any()
+    p_answer, other = pl.col("own"), pl.col("other")
+    prompts = answered.group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
+        right=(p_answer > other).mean(), tied=(p_answer == other).any()
     )
-    found = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
+    accuracy = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
         prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
     )
-    table = with_wilson(_joined(missing, found, [*CHECKPOINT]), "accuracy", "prompts")
+    table = with_wilson(_joined(missing, accuracy, [*CHECKPOINT]), "accuracy", "prompts")
     bounds = pl.col("low", "high").fill_nan(None)
     counted = table.with_columns(bounds, pl.col("tied").fill_null(0))
     return counted.select(ANSWERS.names()).cast(ANSWERS)
@@ -212,9 +212,11 @@ def _answers_said(result: OptionScores) -> Iterator[str]:
 
 def _missing_said(result: OptionScores) -> Iterator[str]:
     most = result.shares.group_by(CHECKPOINT, maintain_order=True).agg(pl.col("missing").max())
-    lacking = most.filter(pl.col("missing") > 0)
-    if len(lacking):
-        yield missing_sentence(int(lacking["missing"].sum()), "prompt", checkpoints=len(lacking))
+    incomplete = most.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        yield missing_sentence(
+            int(incomplete["missing"].sum()), "prompt", checkpoints=len(incomplete)
+        )
 
 
 def _of(first: dict[str, Any], last: dict[str, Any]) -> str:

@@ -53,10 +53,10 @@ def _shares(table: pl.DataFrame, names: Names) -> Sheet:
     )
     options = table["option"].unique(maintain_order=True).to_list()
     for series, part in parts:
-        for own in part.drop_nulls("value").partition_by("option", maintain_order=True):
-            option = str(own["option"][0])
+        for of_option in part.drop_nulls("value").partition_by("option", maintain_order=True):
+            option = str(of_option["option"][0])
             colour = PALETTE[options.index(option) % len(PALETTE)]
-            add_curve(sheet, places, Curve(series, option, colour, own, label))
+            add_curve(sheet, places, Curve(series, option, colour, of_option, label))
     return sheet
 
 

@@ -132,19 +132,19 @@ def blocks_of(candidates: pl.DataFrame) -> Blocks:
     terms = candidates["term"].unique().sort().to_list()
     named = candidates["domain"].unique().sort().to_list()
     if OVERALL in named:
-        own = candidates.filter(pl.col("domain") == OVERALL)["example"].unique().sort()
+        examples = candidates.filter(pl.col("domain") == OVERALL)["example"].unique().sort()
         raise UsageError(
-            f"examples of the domain {OVERALL!r}: {some(own)}; that name is for all domains "
+            f"examples of the domain {OVERALL!r}: {some(examples)}; that name is for all domains "
             "together, call it something else"
         )
     domains = [d for d in DOMAINS if d in named] + [d for d in named if d not in DOMAINS]
     rows = candidates.with_columns(at=pl.Series(rank[coded.codes]))
     parts = rows.partition_by("language", "task", maintain_order=True)
-    found = [_block(part, terms, domains) for part in parts]
-    found += _both(found, keys)
-    known = [*TASKS, *sorted({block.task for block in found} - set(TASKS))]
-    found.sort(key=lambda block: (int(block.at[0]), known.index(block.task)))
-    return Blocks(keys, terms, domains, found)
+    blocks = [_block(part, terms, domains) for part in parts]
+    blocks += _both(blocks, keys)
+    known = [*TASKS, *sorted({block.task for block in blocks} - set(TASKS))]
+    blocks.sort(key=lambda block: (int(block.at[0]), known.index(block.task)))
+    return Blocks(keys, terms, domains, blocks)
 
 
 def _block(rows: pl.DataFrame, terms: Sequence[str], domains: Sequence[str]) -> Block:
@@ -184,13 +184,13 @@ def _block(rows: pl.DataFrame, terms: Sequence[str], domains: Sequence[str]) -> 
 def _examples(rows: pl.DataFrame) -> pl.DataFrame:
     """Columns example, term, domain: in the order of the data, so that sums have one order."""
     columns = ["example", "term", "domain"]
-    found = rows.group_by(columns).agg(pl.col("position").min())
-    if len(odd := found.filter(pl.col("example").is_duplicated())):
-        names = odd["example"].unique().sort()
+    examples = rows.group_by(columns).agg(pl.col("position").min())
+    if len(duplicated := examples.filter(pl.col("example").is_duplicated())):
+        names = duplicated["example"].unique().sort()
         raise UsageError(
             f"examples with several terms or domains: {some(names)}; an example has one of each"
         )
-    return found.sort("position", "example")
+    return examples.sort("position", "example")
 
 
 def _index(column: pl.Series, names: Sequence[str]) -> Codes:
@@ -201,7 +201,7 @@ def _index(column: pl.Series, names: Sequence[str]) -> Codes:
 def _both(blocks: Sequence[Block], keys: pl.DataFrame) -> list[Block]:
     """The reference counts the inter-sentence examples of a term first."""
     languages = keys["language"].to_list()
-    found = []
+    joined = []
     for inter in (block for block in blocks if block.task == INTER):
         for intra in (block for block in blocks if block.task == INTRA):
             if languages[inter.at[0]] != languages[intra.at[0]]:
@@ -213,7 +213,7 @@ def _both(blocks: Sequence[Block], keys: pl.DataFrame) -> list[Block]:
                     " + ".join(dict.fromkeys((intra.kinds[b], inter.kinds[a])))
                     for a, b in zip(first, second, strict=True)
                 ]
-                found.append(
+                joined.append(
                     Block(
                         BOTH, at, kinds,
                         np.concatenate([inter.terms, intra.terms]),
@@ -221,4 +221,4 @@ def _both(blocks: Sequence[Block], keys: pl.DataFrame) -> list[Block]:
                         Outcomes(*(np.concatenate(pair, axis=1) for pair in pairs)),
                     )
                 )  # fmt: skip
-    return found
+    return joined

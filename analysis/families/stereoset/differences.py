@@ -32,7 +32,7 @@ def difference_table(
 ) -> list[pl.DataFrame]:
     """Every condition minus plain, over the examples that both have, with paired intervals."""
     plain_at = _plain_of(keys)
-    found = []
+    tables = []
     for scope in scopes:
         block = scope.block
         place = {int(at): i for i, at in enumerate(block.at)}
@@ -43,21 +43,22 @@ def difference_table(
         ]
         if not pairs:
             continue
-        own, base = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
+        condition, base = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
         chosen = Outcomes(*(values[:, scope.members] for values in block.outcomes))
-        common = chosen.present[own] * chosen.present[base]
+        common = chosen.present[condition] * chosen.present[base]
         codes = in_order(block.terms[scope.members])
         with_it, without = (
-            of_terms(term_counts(chosen.taken(side).among(common), codes)) for side in (own, base)
+            of_terms(term_counts(chosen.taken(side).among(common), codes))
+            for side in (condition, base)
         )
         changes = _minus(resampler.draws(with_it), resampler.draws(without))
         present = np.count_nonzero(~np.isnan(with_it.ss), axis=1)
         after, before = term_macro(with_it), term_macro(without)
-        found.append(
+        tables.append(
             frame(
-                len(own),
+                len(condition),
                 {
-                    "at": block.at[own],
+                    "at": block.at[condition],
                     "task": block.task,
                     "domain": scope.domain,
                     **with_intervals(_minus(after, before), resampler.intervals(changes, present)),
@@ -67,7 +68,7 @@ def difference_table(
                 },
             )
         )
-    return found
+    return tables
 
 
 def _plain_of(keys: pl.DataFrame) -> dict[int, int]:

@@ -68,8 +68,8 @@ def _icat(result: StereoSet) -> Tables:
         if part["condition"].n_unique() <= 2:  # told apart by the style of their lines
             yield [*keys, "condition"], part
         else:
-            for own in part.partition_by("condition", maintain_order=True):
-                yield [*keys, "condition"], own
+            for rows in part.partition_by("condition", maintain_order=True):
+                yield [*keys, "condition"], rows
 
 
 def _lms_ss(result: StereoSet) -> Tables:

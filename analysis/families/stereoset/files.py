@@ -62,9 +62,9 @@ def predictions_of(
     content: Mapping[str, Any], gold: pl.DataFrame, path: Path, *, model: str | None = None
 ) -> pl.DataFrame:
     """As `read_predictions`, from parsed content; `path` is for messages and the name."""
-    if odd := [task for task in FILE_TASKS if not isinstance(content.get(task, []), list)]:
+    if invalid := [task for task in FILE_TASKS if not isinstance(content.get(task, []), list)]:
         raise UsageError(
-            f'{path} is no StereoSet prediction file: {odd[0]} is no list of {{"id", "score"}}'
+            f'{path} is no StereoSet prediction file: {invalid[0]} is no list of {{"id", "score"}}'
         )
     lists = {key: value for key, value in content.items() if isinstance(value, list) and value}
     unknown = sorted(set(lists) - set(FILE_TASKS))
@@ -94,8 +94,8 @@ def predictions_of(
 def _task(entries: Sequence[Any], gold: pl.DataFrame, task: str, where: str) -> pl.DataFrame:
     """The gold candidates of a task with their scores in a column value."""
     scores = _scores(entries, where)
-    own = gold.filter(pl.col("task") == (INTER if task == CAUSAL else task))
-    known = own["candidate"].to_list()
+    of_task = gold.filter(pl.col("task") == (INTER if task == CAUSAL else task))
+    known = of_task["candidate"].to_list()
     of_gold = set(known)
     check = "check that the gold file is the one that was scored"
     if unknown := [name for name in scores if name not in of_gold]:
@@ -104,15 +104,16 @@ def _task(entries: Sequence[Any], gold: pl.DataFrame, task: str, where: str) -> 
         raise UsageError(
             f"{where}: ids of the gold file that are missing: {some(missing)}; {check}"
         )
-    return own.with_columns(
+    return of_task.with_columns(
         task=pl.lit(task), value=pl.Series([scores[name] for name in known], dtype=pl.Float64)
     )
 
 
 def _scores(entries: Sequence[Any], where: str) -> dict[str, float]:
-    if odd := [name_of(e, at) for at, e in enumerate(entries, 1) if not _is_entry(e)]:
+    if invalid := [name_of(e, at) for at, e in enumerate(entries, 1) if not _is_entry(e)]:
         raise UsageError(
-            f'{where}: entries that are no {{"id", "score"}}: {some(odd)}; every candidate has both'
+            f'{where}: entries that are no {{"id", "score"}}: {some(invalid)}; every candidate has '
+            "both"
         )
     pairs = [(entry["id"], entry["score"]) for entry in entries]
     if worse := [(str(name), score) for name, score in pairs if not _is_number(score)]:
@@ -167,11 +168,11 @@ def write_predictions(candidates: pl.DataFrame, path: Path) -> list[Path]:
         )
     contents = {}
     for rows in sets:
-        own = path if path.suffix.lower() == ".json" else path / f"{folder_name(_name(rows))}.json"
-        contents[own] = _content(rows)
-    for own, content in contents.items():
-        own.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(own, content)
+        file = path if path.suffix.lower() == ".json" else path / f"{folder_name(_name(rows))}.json"
+        contents[file] = _content(rows)
+    for file, content in contents.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, content)
     return list(contents)
 
 

@@ -47,7 +47,7 @@ def gold_of(content: Mapping[str, Any], path: Path) -> pl.DataFrame:
     data = content.get("data")
     lists = data if isinstance(data, dict) else {}
     lists = {task: lists[task] for task in (INTRA, INTER) if task in lists}
-    if not any(lists.values()) or not all(isinstance(found, list) for found in lists.values()):
+    if not any(lists.values()) or not all(isinstance(entries, list) for entries in lists.values()):
         raise UsageError(
             f"{path} is no StereoSet gold file: it has no lists data.{INTRA} and data.{INTER} of "
             "examples; give StereoSet's dev.json or one in its layout"
@@ -59,11 +59,11 @@ def gold_of(content: Mapping[str, Any], path: Path) -> pl.DataFrame:
 
 
 def _rows(examples: Sequence[Any], task: str, path: Path) -> list[tuple[Any, ...]]:
-    rows, odd = [], []
+    rows, invalid = [], []
     for position, example in enumerate(examples):
         try:
             term = example.get("target_english") or example["target"]
-            own = [
+            candidates = [
                 (
                     task,
                     example["id"],
@@ -76,14 +76,16 @@ def _rows(examples: Sequence[Any], task: str, path: Path) -> list[tuple[Any, ...
                 for s in example["sentences"]
             ]
         except (AttributeError, KeyError, TypeError):
-            own = []
-        if own and all(isinstance(text, str) and text for row in own for text in row[1:-1]):
-            rows += own
+            candidates = []
+        if candidates and all(
+            isinstance(text, str) and text for row in candidates for text in row[1:-1]
+        ):
+            rows += candidates
         else:
-            odd.append(name_of(example, position + 1))
-    if odd:
+            invalid.append(name_of(example, position + 1))
+    if invalid:
         raise UsageError(
-            f"{path}, {task}: entries that are no example: {some(odd)}; one has the texts id, "
+            f"{path}, {task}: entries that are no example: {some(invalid)}; one has the texts id, "
             "target and bias_type, and sentences, each of them with the texts id and gold_label"
         )
     return rows
@@ -96,11 +98,11 @@ def name_of(entry: object, at: int) -> str:
 
 
 def _check_gold(gold: pl.DataFrame, path: Path) -> None:
-    odd = gold.filter(~pl.col("label").is_in(LABELS))
-    if len(odd):
+    invalid = gold.filter(~pl.col("label").is_in(LABELS))
+    if len(invalid):
         raise UsageError(
             f"{path}: candidates with another gold_label than {', '.join(LABELS)}: "
-            f"{some(odd['candidate'])}; the first is {odd['label'][0]!r}"
+            f"{some(invalid['candidate'])}; the first is {invalid['label'][0]!r}"
         )
     twice = gold.filter(pl.col("candidate").is_duplicated())
     if len(twice):

@@ -146,11 +146,12 @@ class Resampler:
         if self.resamples == 0 or t < 2:
             nan = np.full((self.resamples, len(terms.ss)), np.nan)
             return Measures(nan, nan, nan)
-        counts, there = self.counts(t), ~np.isnan(terms.ss)
+        counts, present = self.counts(t), ~np.isnan(terms.ss)
         with np.errstate(invalid="ignore", divide="ignore"):
-            weight = counts @ there.T.astype(np.float64)
+            weight = counts @ present.T.astype(np.float64)
             lms, ss = (
-                counts @ np.where(there, values, 0.0).T / weight for values in (terms.lms, terms.ss)
+                counts @ np.where(present, values, 0.0).T / weight
+                for values in (terms.lms, terms.ss)
             )
         return Measures(lms, ss, icat(lms, ss))
 

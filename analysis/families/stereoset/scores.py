@@ -99,9 +99,9 @@ def as_candidates(
         return check_candidates(frame.lazy().collect())
     for rule in rules:
         check_choice("score", rule, get_args(Rule))
-    if lacking := [name for name in _NEEDED if name not in names]:
+    if missing := [name for name in _NEEDED if name not in names]:
         raise UsageError(
-            f"the prompt set has no column {', '.join(lacking)}; StereoSet's sets are those of "
+            f"the prompt set has no column {', '.join(missing)}; StereoSet's sets are those of "
             "`logitbank extract --prompts stereoset-intra` and stereoset-inter"
         )
     rows = _columns(_is_next(frame.lazy(), names), names).collect()
@@ -173,9 +173,11 @@ def _scores(rows: pl.DataFrame, rules: Sequence[Rule], about: pl.DataFrame) -> p
 
     Half a million pieces take 0.2 s; grouped by Polars they took 1.2 s.
     """
-    odd = sorted({str(kind) for kind in rows["score_kind"].unique()} - set(TASK_OF))
-    if odd:
-        raise UsageError(f"the score_kind {odd[0]!r} is not known; there are {', '.join(TASK_OF)}")
+    unknown = sorted({str(kind) for kind in rows["score_kind"].unique()} - set(TASK_OF))
+    if unknown:
+        raise UsageError(
+            f"the score_kind {unknown[0]!r} is not known; there are {', '.join(TASK_OF)}"
+        )
     coded = distinct(rows.select(*_CHECKPOINT, "score_kind", "prompt_id"))
     wide = (
         rows[coded.rows]
@@ -197,18 +199,18 @@ def _scores(rows: pl.DataFrame, rules: Sequence[Rule], about: pl.DataFrame) -> p
     last = piece[starts + n - 1].astype(np.int64)
     whole = n >= np.maximum(last + 1, wide["pieces"].to_numpy())
     total = np.add.reduceat(logprob, starts)
-    found: dict[str, Floats] = {
+    scores: dict[str, Floats] = {
         "mean_prob": np.add.reduceat(np.exp(logprob), starts) / n,
         "sum_logprob": total,
         "mean_logprob": total / n,
         "geometric": np.exp(total / n),
     }
     masked, nsp = ((wide["score_kind"] == kind).to_numpy() for kind in ("masked", "nsp"))
-    found["reference"] = np.where(masked, found["mean_prob"], found["geometric"])
+    scores["reference"] = np.where(masked, scores["mean_prob"], scores["geometric"])
     probability = np.exp(logprob[starts])
     return wide.with_columns(
         pl.when(pl.Series(whole))
-        .then(pl.Series(np.where(nsp, probability, found[rule])))
+        .then(pl.Series(np.where(nsp, probability, scores[rule])))
         .alias(rule)
         for rule in rules
     )
@@ -253,17 +255,17 @@ def check_candidates(candidates: pl.DataFrame) -> pl.DataFrame:
     UsageError
         Columns are missing, a text is null, or a label is not one of `LABELS`.
     """
-    if lacking := [name for name in CANDIDATES.names() if name not in candidates.columns]:
-        raise UsageError(f"candidates have no column {', '.join(lacking)}")
+    if missing := [name for name in CANDIDATES.names() if name not in candidates.columns]:
+        raise UsageError(f"candidates have no column {', '.join(missing)}")
     table = candidates.select(CANDIDATES.names()).cast(CANDIDATES)
     for name, dtype in CANDIDATES.items():
         if dtype == pl.String and (count := table[name].null_count()):
             raise UsageError(f"candidates without {name}: {count:,}; every candidate needs one")
-    odd = table.filter(~pl.col("label").is_in(LABELS))
-    if len(odd):
-        ids = odd["candidate"].unique().sort()
+    invalid = table.filter(~pl.col("label").is_in(LABELS))
+    if len(invalid):
+        ids = invalid["candidate"].unique().sort()
         raise UsageError(
             f"candidates with another label than {', '.join(LABELS)}: {some(ids)}; the first is "
-            f"{odd.sort('candidate')['label'][0]!r}"
+            f"{invalid.sort('candidate')['label'][0]!r}"
         )
     return table

@@ -54,8 +54,8 @@ def stereoset_sheets(
         if kind == "icat":
             sheets[kind] = _icat(table, names)
             continue
-        for name, own in each(kind, table, "task"):
-            sheets[name] = draw[kind](own, names)
+        for name, rows in each(kind, table, "task"):
+            sheets[name] = draw[kind](rows, names)
     return sheets
 
 
@@ -75,13 +75,19 @@ def _domains(table: pl.DataFrame, names: Names) -> Sheet:
             rows = part.filter(pl.col("domain") == domain)
             colour = MUTED if domain == OVERALL else PALETTE[at % len(PALETTE)]
             for panel, measure in enumerate(measures):
-                own = _measured(rows, measure)
+                values = _measured(rows, measure)
                 if domain != OVERALL:  # bands of all domains would hide each other
-                    own = own.with_columns(low="value", high="value")
+                    values = values.with_columns(low="value", high="value")
                 curve = Curve(
-                    series, domain, colour, own, SHORT[measure], panel=panel, in_legend=panel == 0
+                    series,
+                    domain,
+                    colour,
+                    values,
+                    SHORT[measure],
+                    panel=panel,
+                    in_legend=panel == 0,
                 )
-                if len(own):
+                if len(values):
                     add_curve(sheet, places, curve)
     return sheet
 
@@ -127,16 +133,18 @@ def _bars(table: pl.DataFrame, names: Names) -> Sheet:
         aside = wide * (at - (len(parts) - 1) / 2)
         where = floats([place[name] + aside for name in part["domain"]])
         for panel, (measure, label) in enumerate(SHORT.items()):
-            own = _measured(part, measure)
+            values = _measured(part, measure)
             columns = {
                 "x": where,
-                "value": floats(own["value"]),
-                "base": np.full(len(own), 50.0 if measure == "ss" else 0.0),
-                **reached(own, "low", "high", along="y"),
+                "value": floats(values["value"]),
+                "base": np.full(len(values), 50.0 if measure == "ss" else 0.0),
+                **reached(values, "low", "high", along="y"),
                 "what": part["domain"].to_list(),
-                "told": [f"{label}: {told(value)}" for value in own["value"]],
-                "ends": [f"95 %: {interval(*ends)}" for ends in own.select("low", "high").rows()],
-                "number": ["" if value is None else f"{value:.1f}" for value in own["value"]],
+                "told": [f"{label}: {told(value)}" for value in values["value"]],
+                "ends": [
+                    f"95 %: {interval(*ends)}" for ends in values.select("low", "high").rows()
+                ],
+                "number": ["" if value is None else f"{value:.1f}" for value in values["value"]],
             }
             sheet.traces.append(
                 Trace(

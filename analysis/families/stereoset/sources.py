@@ -28,8 +28,8 @@ def bank_candidates(
     rules: Sequence[Rule] = ("reference",),
 ) -> pl.DataFrame:
     """Candidates of the StereoSet prompt sets of a bank, in one table; see `candidate_batches`."""
-    found = candidate_batches(bank, prompts=prompts, models=models, steps=steps, rules=rules)
-    return concat_candidates(list(found))
+    batches = candidate_batches(bank, prompts=prompts, models=models, steps=steps, rules=rules)
+    return concat_candidates(list(batches))
 
 
 def candidate_batches(
@@ -63,20 +63,20 @@ def candidate_batches(
         A prompt set that is not one of StereoSet's.
     """
     names, info = _prompt_sets(bank, prompts), bank.info()
-    held = {}
+    checkpoints = {}
     for name in names:
         sets = query_sets_of(bank.prompts(name))
-        held[name] = info.filter(pl.col("query_set").is_in(list(sets)))
-    together = pl.concat(held.values())
+        checkpoints[name] = info.filter(pl.col("query_set").is_in(list(sets)))
+    together = pl.concat(checkpoints.values())
     if together.is_empty():
         raise BankError(
             f"{bank.path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
         )
     for model, run, chunk in _batches(together, models, steps):
         parts = []
-        for name, own in held.items():
-            there = own.filter((pl.col("model") == model) & (pl.col("run") == run))["step"]
-            if some := [step for step in chunk if step in there.to_list()]:
+        for name, of_set in checkpoints.items():
+            scored = of_set.filter((pl.col("model") == model) & (pl.col("run") == run))["step"]
+            if some := [step for step in chunk if step in scored.to_list()]:
                 table = bank.prompts(name)
                 scan = bank.scan(name, models=model, runs=run, steps=some)
                 candidates = as_candidates(scan, rules, prompts=table)
@@ -85,9 +85,9 @@ def candidate_batches(
 
 
 def _prompt_sets(bank: Readable, prompts: Sequence[str] | None) -> list[str]:
-    there = bank.prompt_sets()
+    available = bank.prompt_sets()
     names = own_names(PROMPTS, [bank]) if prompts is None else list(prompts)
-    absent = [name for name in names if name not in there]
+    absent = [name for name in names if name not in available]
     if absent or not names:
         what = repr(absent[0]) if absent else "of StereoSet"
         raise AbsentError(no_prompts([bank], what, make="stereoset-intra"))
@@ -95,12 +95,12 @@ def _prompt_sets(bank: Readable, prompts: Sequence[str] | None) -> list[str]:
 
 
 def _batches(
-    held: pl.DataFrame, models: Sequence[str] | None, steps: Sequence[int | None] | None
+    checkpoints: pl.DataFrame, models: Sequence[str] | None, steps: Sequence[int | None] | None
 ) -> Iterator[tuple[str, str, list[int | None]]]:
-    for (model, run), rows in held.group_by("model", "run", maintain_order=True):
+    for (model, run), rows in checkpoints.group_by("model", "run", maintain_order=True):
         if models is None or model in models:
-            own = rows["step"].unique(maintain_order=True).to_list()
-            chosen = [step for step in own if steps is None or step in steps]
+            of_run = rows["step"].unique(maintain_order=True).to_list()
+            chosen = [step for step in of_run if steps is None or step in steps]
             for at in range(0, len(chosen), AT_ONCE):
                 yield str(model), str(run), chosen[at : at + AT_ONCE]
 
@@ -127,8 +127,8 @@ def _with_missing(
     wanted = short.select(*KEYS, "score_kind").join(
         everything.drop("model", "run", "run_seed", "step", "score", "value"), on=group
     )
-    lacking = wanted.join(candidates.select(on), on=on, how="anti", nulls_equal=True)
-    filled = lacking.with_columns(value=pl.lit(None, pl.Float64))
+    absent = wanted.join(candidates.select(on), on=on, how="anti", nulls_equal=True)
+    filled = absent.with_columns(value=pl.lit(None, pl.Float64))
     return pl.concat([candidates, filled.select(CANDIDATES.names())])
 
 

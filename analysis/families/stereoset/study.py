@@ -100,10 +100,10 @@ def stereoset_study(
 
 def _say_what_there_is(banks: Sequence[Readable]) -> None:
     info = pl.concat([bank.info() for bank in banks]).sort("model", "step", nulls_last=True)
-    there = [
+    available = [
         f"{model} at {', '.join('release' if step is None else str(step) for step in steps)}"
         for model, steps in info.group_by("model", maintain_order=True)
         .agg(pl.col("step").unique(maintain_order=True))
         .iter_rows()
     ]
-    raise AbsentError(f"no bank has such a model and step; there is {'; '.join(there)}")
+    raise AbsentError(f"no bank has such a model and step; there is {'; '.join(available)}")

@@ -175,12 +175,12 @@ def _skipped(tasks: pl.DataFrame) -> Iterator[str]:
             "in no other number and cannot be compared with next-sentence scores."
         )
     for (task,), rows in tasks.filter(pl.col("task") != BOTH).group_by("task", maintain_order=True):
-        lacking = rows.filter(pl.col("missing") > 0)
-        if len(lacking):
+        incomplete = rows.filter(pl.col("missing") > 0)
+        if len(incomplete):
             yield (
-                f"{task}: up to {counted(int(str(lacking['missing'].max())), 'example')} without "
-                f"all three scores at {counted(len(lacking), 'checkpoint')}, whose numbers are "
-                "over the others."
+                f"{task}: up to {counted(int(str(incomplete['missing'].max())), 'example')} "
+                f"without all three scores at {counted(len(incomplete), 'checkpoint')}, whose "
+                "numbers are over the others."
             )
 
 

@@ -66,12 +66,12 @@ def scopes_of(blocks: Blocks) -> Iterator[Scope]:
 
 def score_table(scopes: Sequence[Scope], resampler: Resampler) -> list[pl.DataFrame]:
     """`term_macro` with intervals."""
-    found = []
+    tables = []
     for scope in scopes:
         terms = of_terms(scope.counts)
         present = np.count_nonzero(scope.counts.n, axis=1)
         intervals = resampler.intervals(resampler.draws(terms), present)
-        found.append(
+        tables.append(
             scope.rows(
                 **with_intervals(term_macro(terms), intervals),
                 ss_sd=ss_deviation(terms),
@@ -79,30 +79,30 @@ def score_table(scopes: Sequence[Scope], resampler: Resampler) -> list[pl.DataFr
                 examples=whole(scope.counts.n),
             )
         )
-    return found
+    return tables
 
 
 def aggregation_table(scopes: Sequence[Scope]) -> list[pl.DataFrame]:
     """The three aggregations beside each other."""
-    found = []
+    tables = []
     for scope in scopes:
         terms = of_terms(scope.counts)
         measures = (term_macro(terms), example_micro(scope.counts), term_mean_icat(terms))
         for name, values in zip(AGGREGATIONS, measures, strict=True):
-            found.append(scope.rows(aggregation=name, **values._asdict()))
-    return found
+            tables.append(scope.rows(aggregation=name, **values._asdict()))
+    return tables
 
 
 def tie_table(scopes: Sequence[Scope]) -> list[pl.DataFrame]:
     """How many comparisons are ties, and what the others say where those are many."""
-    found = []
+    tables = []
     for scope in scopes:
         n, pro, related, pro_ties, related_ties = (values.sum(axis=1) for values in scope.counts)
         with np.errstate(invalid="ignore", divide="ignore"):
             ss_rate, lms_rate = pro_ties / n, related_ties / (2 * n)
             many = (ss_rate > MANY_TIES) | (lms_rate > MANY_TIES)
             ss, lms = 100.0 * pro / (n - pro_ties), 100.0 * related / (2 * n - related_ties)
-        found.append(
+        tables.append(
             scope.rows(
                 ss_comparisons=n.astype(np.int64),
                 ss_ties=pro_ties.astype(np.int64),
@@ -116,12 +116,12 @@ def tie_table(scopes: Sequence[Scope]) -> list[pl.DataFrame]:
                 lms_untied_comparisons=_where(many, 2 * n - related_ties, whole=True),
             )
         )
-    return found
+    return tables
 
 
 def term_table(scopes: Sequence[Scope], blocks: Blocks) -> list[pl.DataFrame]:
     """Every target term by itself, over all its examples."""
-    found = []
+    tables = []
     for scope in scopes:
         if scope.domain != OVERALL:
             continue
@@ -135,7 +135,7 @@ def term_table(scopes: Sequence[Scope], blocks: Blocks) -> list[pl.DataFrame]:
             for term in np.unique(block.terms)
         }
         c, t = terms.ss.shape
-        found.append(
+        tables.append(
             frame(
                 c * t,
                 {
@@ -148,7 +148,7 @@ def term_table(scopes: Sequence[Scope], blocks: Blocks) -> list[pl.DataFrame]:
                 },
             ).filter(pl.col("examples") > 0)
         )
-    return found
+    return tables
 
 
 def baseline_table(scores: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:

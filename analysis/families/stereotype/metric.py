@@ -129,12 +129,14 @@ def stereotype_accuracy(
     parts = []
     if frame is not None:
         rows = [_own(each) for each in frames_of(frame)]
-        asked = None if expected_pronouns is None else _pronouns(expected_pronouns)
-        parts.append(measured(rows, averaged, asked, family=FAMILY, measure="sa"))
+        expected_cells = None if expected_pronouns is None else _pronouns(expected_pronouns)
+        parts.append(measured(rows, averaged, expected_cells, family=FAMILY, measure="sa"))
     if winobias is not None:
         rows = [_gender(each, labels) for each in frames_of(winobias)]
-        asked = None if expected_genders is None else _genders(expected_genders)
-        parts.append(measured(rows, by_order, asked, family="winobias", measure="sa_gender"))
+        expected_cells = None if expected_genders is None else _genders(expected_genders)
+        parts.append(
+            measured(rows, by_order, expected_cells, family="winobias", measure="sa_gender")
+        )
     if not parts and referents is None:
         raise UsageError(
             "there is nothing to compute stereotype accuracy from; give the scan of "
@@ -157,8 +159,8 @@ def _jsd_p(winobias: Scan, labels: FairnessLabels) -> pl.DataFrame:
         return lambda data: jsd_table(data, jsd_parts(data.logits, data.gold), none, labels=labels)
 
     table = together(each_cube(winobias, prepare, labels=labels, ties="competition"))
-    own = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
-    return table.filter(own, pl.col("scaled").is_not_nan()).select(
+    answer = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
+    return table.filter(answer, pl.col("scaled").is_not_nan()).select(
         *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
     )
 
@@ -171,10 +173,10 @@ def _own(frame: pl.LazyFrame) -> pl.LazyFrame:
     )  # fmt: skip
 
 
-def _pronouns(asked: pl.DataFrame) -> pl.DataFrame:
+def _pronouns(expected: pl.DataFrame) -> pl.DataFrame:
     """model, type, sentence_id and the number of orders, of what each model was asked."""
     sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
-    return asked.group_by(sentence).agg(most=pl.col("order").n_unique())
+    return expected.group_by(sentence).agg(most=pl.col("order").n_unique())
 
 
 def _gender(winobias: pl.LazyFrame, labels: FairnessLabels) -> pl.LazyFrame:
@@ -188,14 +190,14 @@ def _gender(winobias: pl.LazyFrame, labels: FairnessLabels) -> pl.LazyFrame:
     )  # fmt: skip
 
 
-def _genders(asked: pl.DataFrame) -> pl.DataFrame:
+def _genders(expected: pl.DataFrame) -> pl.DataFrame:
     """As `_pronouns`; a prompt is the sentence."""
     sentence = [
         "model",
         pl.lit(2, pl.Int64).alias("type"),
         pl.col("prompt_id").alias("sentence_id"),
     ]
-    rows = asked.filter(_GENDERED).group_by(sentence)
+    rows = expected.filter(_GENDERED).group_by(sentence)
     return rows.agg(most=pl.col("order_seed").n_unique())
 
 

@@ -108,17 +108,17 @@ def winobias_em(frame: Scan, *, expected: pl.DataFrame | None = None) -> Winobia
     for each in frames:
         check_columns(each, (*NEEDED, *OWN), family=FAMILY)
     named = [each.with_columns(pl.col(OWN).cast(pl.String)) for each in frames]
-    found = whole_in_turn(
-        named, _tables, family=FAMILY, own=OWN, more=greedy_match(), expected=expected
+    tables = whole_in_turn(
+        named, _tables, family=FAMILY, columns=OWN, more=greedy_match(), expected=expected
     )
-    return WinobiasEm(together([part.mean for part in found]), together([p.parts for p in found]))
+    return WinobiasEm(together([part.mean for part in tables]), together([p.parts for p in tables]))
 
 
-def _tables(found: WholePrompts, expected: pl.DataFrame | None) -> WinobiasEm:
-    prompts = found.rows if expected is None else expected
+def _tables(scored: WholePrompts, expected: pl.DataFrame | None) -> WinobiasEm:
+    prompts = scored.rows if expected is None else expected
     known = prompts.select("model", "prompt_id", pl.col(OWN).cast(pl.String)).unique()
     _check(known)
-    cells = _cells(_pairs(found.rows, known), _grid(found.coverage, known))
+    cells = _cells(_pairs(scored.rows, known), _grid(scored.coverage, known))
     order = [*CHECKPOINT, "type", pl.col("template") != ALL, "template"]
     means = _over_types(cells.filter(template=ALL)).sort(CHECKPOINT, nulls_last=True)
     parts = cells.sort(order, nulls_last=True)
@@ -134,12 +134,12 @@ def _check(known: pl.DataFrame) -> None:
     """Every pair of a model has one prompt on each side in each template."""
     place = ["model", "type", "pair", "template", "stereotype"]
     sides = pl.DataFrame({"stereotype": ["pro", "anti"]})
-    odd = known.join(sides, on="stereotype", how="anti").sort(place)
-    if len(odd):
-        row = odd.row(0, named=True)
+    unknown = known.join(sides, on="stereotype", how="anti").sort(place)
+    if len(unknown):
+        row = unknown.row(0, named=True)
         raise UsageError(
-            f"prompt {row['prompt_id']!r} has the stereotype {row['stereotype']!r} ({len(odd):,} "
-            "such prompts); it is pro or anti"
+            f"prompt {row['prompt_id']!r} has the stereotype {row['stereotype']!r} "
+            f"({len(unknown):,} such prompts); it is pro or anti"
         )
     kinds = known.select("model", "type", "template").unique()
     full = known.select("model", "type", "pair").unique().join(kinds, on=["model", "type"])
@@ -191,7 +191,7 @@ def _cells(pairs: pl.DataFrame, grid: pl.DataFrame) -> pl.DataFrame:
     """Means over pairs; `centre` and `variance` are those of the interval."""
     difference, n = pl.col("pro") - pl.col("anti"), pl.len()
     centre = difference.sum() / (n + 2)
-    found = pairs.group_by(CELL).agg(
+    cells = pairs.group_by(CELL).agg(
         em_pro=pl.col("pro").mean(),
         em_anti=pl.col("anti").mean(),
         bias=difference.mean(),
@@ -205,7 +205,7 @@ def _cells(pairs: pl.DataFrame, grid: pl.DataFrame) -> pl.DataFrame:
     )
     numbers = ("em_pro", "em_anti", "bias", "bias_stderr", "centre", "variance")
     return (
-        grid.join(found, on=CELL, how="left", nulls_equal=True)
+        grid.join(cells, on=CELL, how="left", nulls_equal=True)
         .with_columns(
             pl.col(numbers).fill_null(float("nan")),
             pl.col("pairs", "fewest", "tied", "inexact").fill_null(0),

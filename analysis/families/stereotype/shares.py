@@ -38,26 +38,26 @@ SCHEMA = {
 def measured(
     frames: Sequence[pl.LazyFrame],
     sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
-    asked: pl.DataFrame | None,
+    expected: pl.DataFrame | None,
     *,
     family: str,
     measure: str,
 ) -> pl.DataFrame:
     """One frame after another; before, where nobody says what was asked, what is in all of them."""
-    if asked is None and len(frames) == 1:
+    if expected is None and len(frames) == 1:
         rows = _comparisons(frames[0], family)
         known = _orders(rows)
         hits = sentences(rows, known)
         table = _table(hits, known, _begun(rows), measure)
         return beside_baseline(table, _items(hits), ("type",)).select(SCHEMA.keys())
     parts, apart = list[pl.DataFrame](), list[pl.DataFrame]()
-    for rows in (_comparisons(frame, family) for frame in frames) if asked is None else ():
+    for rows in (_comparisons(frame, family) for frame in frames) if expected is None else ():
         parts = [_most(pl.concat([*parts, _orders(rows)]))]
-    known = parts[0] if asked is None else asked
+    known = parts[0] if expected is None else expected
     tables, items = list[pl.DataFrame](), list[pl.DataFrame]()
     for rows in (_comparisons(frame, family) for frame in frames):
         begun = _begun(rows)
-        if asked is not None:
+        if expected is not None:
             begun = begun.select(CHECKPOINT).unique().join(_types(known), on="model")
         apart.append(begun)
         hits = sentences(rows, known)
@@ -95,7 +95,7 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
     key = [*CHECKPOINT, "type", "sentence_id", "order"]
     score = pl.col("score").cast(pl.Float64)
     answer = pl.col("is_answer").fill_null(False)
-    found = (
+    comparisons = (
         rows.with_columns(pl.col("model", "run", "prompt_id", "sentence_id").cast(pl.String))
         .group_by(key)
         .agg(
@@ -109,27 +109,27 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
         .sort(key, nulls_last=True)
         .collect()
     )
-    if found.is_empty():
+    if comparisons.is_empty():
         raise BankError(f"there is no score of {family} to compare; extract its prompts first")
-    for odd, what, then in (
+    for invalid, what, then in (
         (
-            found.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
+            comparisons.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
             "does not have two options, one of them the answer",
             "scan one prompt set with both options of each prompt",
         ),
         (
-            found.filter(~pl.col("finite")),
+            comparisons.filter(~pl.col("finite")),
             "has a score that is not finite",
             AGAIN,
         ),
     ):
-        if len(odd):
-            row = odd.row(0, named=True)
+        if len(invalid):
+            row = invalid.row(0, named=True)
             raise BankError(
                 f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
-                f"({len(odd):,} such prompts); {then}"
+                f"({len(invalid):,} such prompts); {then}"
             )
-    return found
+    return comparisons
 
 
 def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

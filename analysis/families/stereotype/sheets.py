@@ -65,11 +65,11 @@ def _stereotype(table: pl.DataFrame, names: Names) -> Sheet:
     for series, part in parts:
         for group in groups[: 2 if jsd else 1]:
             rows = part.filter(pl.col("panel") == group.name)
-            for at, own in enumerate(rows.partition_by("series", maintain_order=True)):
+            for at, rows_of in enumerate(rows.partition_by("series", maintain_order=True)):
                 colour = group.colours[at % len(group.colours)]
                 within = "± 1 SD" if group.panel else "95 %"
-                name = str(own["series"][0])
-                curve = Curve(series, name, colour, own, group.label, within, panel=group.panel)
+                name = str(rows_of["series"][0])
+                curve = Curve(series, name, colour, rows_of, group.label, within, panel=group.panel)
                 add_curve(sheet, places, curve)
     return sheet
 
@@ -90,17 +90,17 @@ def _exact_match(table: pl.DataFrame, names: Names) -> Sheet:
     )
     for series, part in parts:
         drawn: list[str] = []
-        for own in part.partition_by("panel", "series", maintain_order=True):
-            panel, name = int(own["panel"][0] == "bias"), str(own["series"][0])
+        for values in part.partition_by("panel", "series", maintain_order=True):
+            panel, name = int(values["panel"][0] == "bias"), str(values["series"][0])
             kind = name.split(",")[0]
             if name != "mean":
-                own = own.with_columns(low="value", high="value")
+                values = values.with_columns(low="value", high="value")
             if panel == 0:
                 colour = PURPLE if name.startswith("pro") else GREEN
             else:
                 colour = {"mean": MUTED, "Type 1": COLOURS[0]}.get(kind, COLOURS[1])
             curve = Curve(
-                series, name, colour, own, "Bias" if panel else "Person named", panel=panel,
+                series, name, colour, values, "Bias" if panel else "Person named", panel=panel,
                 dash="dotted" if kind in drawn and len(parts) == 1 else None,
             )  # fmt: skip
             drawn.append(kind)

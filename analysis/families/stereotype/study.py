@@ -44,18 +44,18 @@ def stereotype_study(
         A bank that is not there, no such prompts, or what `stereotype_accuracy` refuses.
     """
     opened = open_banks(banks)
-    own = frame_if_scored(opened, prompts, models)
+    scored = frame_if_scored(opened, prompts, models)
     gender = frame_if_scored(opened, winobias, models, rows=ROWS)
     referents, expected = frame_if_scored(opened, winobias_em, models), None
-    if own is None and gender is None and referents is None:
+    if scored is None and gender is None and referents is None:
         frame_of(opened, prompts, models)  # says what makes them
     if referents is not None:
         check_columns(referents[0], OWN, family="winobias-em")
-        expected = expected_pieces(opened, winobias_em, own=OWN)
+        expected = expected_pieces(opened, winobias_em, columns=OWN)
     result = stereotype_accuracy(
-        *(own, gender, referents),
+        *(scored, gender, referents),
         expected=expected,
-        expected_pronouns=None if own is None else expected_rows(opened, prompts, PRONOUNS),
+        expected_pronouns=None if scored is None else expected_rows(opened, prompts, PRONOUNS),
         expected_genders=None if gender is None else expected_rows(opened, winobias, GENDERS),
     )
     if save_results is not None:

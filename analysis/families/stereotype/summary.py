@@ -95,11 +95,11 @@ def _exact_match(result: StereotypeAccuracy) -> Iterator[str]:
     ):
         if count := int(table[column].sum()):
             yield f"{counted(count, 'answer')} of winobias_em {what}."
-    lacking = table.filter(pl.col("missing") > 0)
-    if len(lacking):
-        missing = int(lacking["missing"].sum())
+    incomplete = table.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        missing = int(incomplete["missing"].sum())
         yield missing_sentence(
-            *(missing, "pair of winobias_em", "pairs of winobias_em"), checkpoints=len(lacking)
+            *(missing, "pair of winobias_em", "pairs of winobias_em"), checkpoints=len(incomplete)
         )
 
 

@@ -54,13 +54,13 @@ def curve(
     those of one resample in one row. Without them and without standard errors, the side has no
     uncertainty.
     """
-    held: list[list[float] | None] = [None] * len(checkpoints)
+    by_checkpoint: list[list[float] | None] = [None] * len(checkpoints)
     if draws is not None and len(draws):
-        held = draws.T.tolist()
+        by_checkpoint = draws.T.tolist()
     return checkpoints.select(CHECKPOINT).with_columns(
         value=pl.Series(values, dtype=pl.Float64, strict=False),
         stderr=pl.lit(float("nan")) if stderr is None else pl.Series(stderr, dtype=pl.Float64),
-        draws=pl.Series(held, dtype=pl.List(pl.Float64)),
+        draws=pl.Series(by_checkpoint, dtype=pl.List(pl.Float64)),
     )
 
 
@@ -75,9 +75,9 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     BankError
         A value is not finite.
     """
-    if lacking := [c for c in ("model", "step", "value") if c not in frame.columns]:
+    if missing := [c for c in ("model", "step", "value") if c not in frame.columns]:
         raise UsageError(
-            f"the {name} lacks {', '.join(lacking)}; it has {', '.join(frame.columns)}, and needs "
+            f"the {name} lacks {', '.join(missing)}; it has {', '.join(frame.columns)}, and needs "
             "model, step and value"
         )
     absent = {"run": pl.lit("main"), "stderr": pl.lit(float("nan")), "draws": pl.lit(None)}
@@ -89,12 +89,12 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     steps = whole.filter(pl.col("step").is_not_null()).with_columns(pl.col("run").fill_null("main"))
     if nameless := steps["model"].null_count():
         raise UsageError(f"the {name} has rows without a model ({nameless:,} such rows); name it")
-    odd = steps.filter(~pl.col("value").is_finite().fill_null(False))
-    if len(odd):
-        row = odd.row(0, named=True)
+    invalid = steps.filter(~pl.col("value").is_finite().fill_null(False))
+    if len(invalid):
+        row = invalid.row(0, named=True)
         raise BankError(
             f"the {name} of {row['model']} {row['run']} step {row['step']} is {row['value']}, "
-            f"which is not finite ({len(odd):,} such rows); leave that checkpoint out"
+            f"which is not finite ({len(invalid):,} such rows); leave that checkpoint out"
         )
     error = pl.col("stderr").fill_null(float("nan"))
     vague = steps.filter((error < 0) | error.is_infinite())
@@ -144,14 +144,14 @@ def joined(
     if shared.is_empty():
         raise UsageError(_apart(performance, gap))
     rng = np.random.default_rng(seed)
-    found = []
+    curves = []
     for (model, run), rows in shared.group_by("model", "run", maintain_order=True):
         sides = [
             _draws(rows["value" + end], rows["stderr" + end], rows["draws" + end], resamples, rng)
             for end in ("", "_gap")
         ]
         b = min(len(side) for side in sides)
-        found.append(
+        curves.append(
             Joined(
                 str(model),
                 str(run),
@@ -162,7 +162,7 @@ def joined(
                 sides[1][:b],
             )
         )
-    return found
+    return curves
 
 
 def interval_kind(side: pl.DataFrame) -> str | None:
@@ -197,23 +197,23 @@ def _renamed(
     performance: pl.DataFrame, gap: pl.DataFrame, rename: Mapping[str, str]
 ) -> pl.DataFrame:
     """The performance under the models' names in the gap."""
-    there, wanted = (sorted(set(side["model"])) for side in (performance, gap))
-    if unknown := [name for name in rename if name not in there]:
+    available, wanted = (sorted(set(side["model"])) for side in (performance, gap))
+    if unknown := [name for name in rename if name not in available]:
         raise UsageError(
-            f"--rename: the performance has no model {unknown[0]!r}; it has {_names(there)}"
+            f"--rename: the performance has no model {unknown[0]!r}; it has {_names(available)}"
         )
     if unknown := [name for name in rename.values() if name not in wanted]:
         raise UsageError(f"--rename: the gap has no model {unknown[0]!r}; it has {_names(wanted)}")
-    names = {name: rename.get(name, name) for name in there}
+    names = {name: rename.get(name, name) for name in available}
     if not set(names.values()) & set(wanted):
         bare = {_bare(name): name for name in wanted}
-        plain = [_bare(name) for name in there]
+        plain = [_bare(name) for name in available]
         if len(bare) == len(wanted) and len(set(plain)) == len(plain):
-            names = {name: bare.get(_bare(name), name) for name in there}
+            names = {name: bare.get(_bare(name), name) for name in available}
     if not set(names.values()) & set(wanted):
         raise UsageError(
-            f"the performance is of {_names(there)} and the gap of {_names(wanted)}: no model in "
-            f"common; if two names mean one model, add --rename {there[0]}={wanted[0]}"
+            f"the performance is of {_names(available)} and the gap of {_names(wanted)}: no model "
+            f"in common; if two names mean one model, add --rename {available[0]}={wanted[0]}"
         )
     return performance.with_columns(model=pl.col("model").replace(names))
 

@@ -133,15 +133,15 @@ def tradeoff(
         raise UsageError(f"resamples {resamples} is negative; give a number, or 0")
     sides = checked_curve(performance, f"performance ({metric})"), checked_curve(gap, gap_name)
     better = _base(metric) not in LOWER_IS_BETTER if higher_is_better is None else higher_is_better
-    found = joined(*sides, rename=rename, resamples=resamples, seed=seed)
-    scale = scale_of(found, higher_is_better=better)
+    curves = joined(*sides, rename=rename, resamples=resamples, seed=seed)
+    scale = scale_of(curves, higher_is_better=better)
     allowances: Sequence[float] = ALLOWANCES if scale.unit == "points" else ()
     kinds = [interval_kind(side) if resamples else None for side in sides]
     return TradeOff(
-        tradeoff=curve_table(found, scale),
-        choices=choice_table(found, scale, allowances if give_up is None else (give_up,)),
-        pairs=pair_table(found, scale, pair),
-        change_points=change_table(found, seed=seed),
+        tradeoff=curve_table(curves, scale),
+        choices=choice_table(curves, scale, allowances if give_up is None else (give_up,)),
+        pairs=pair_table(curves, scale, pair),
+        change_points=change_table(curves, seed=seed),
         settings={
             "metric": metric,
             "gap": gap_name,

@@ -54,9 +54,9 @@ def _curves(table: pl.DataFrame, names: Names, result: TradeOff) -> Sheet:
     for series, part in parts:
         for panel, (column, colour) in enumerate((("performance", COLOURS[0]), ("gap", PURPLE))):
             rows = part.select("step", value=column, low=f"{column}_low", high=f"{column}_high")
-            own = sheet.colour(series) if len(parts) > 1 else colour
+            line_colour = sheet.colour(series) if len(parts) > 1 else colour
             label = metric if panel == 0 else gap
-            curve = Curve(series, "", own, rows, label, panel=panel, in_legend=panel == 0)
+            curve = Curve(series, "", line_colour, rows, label, panel=panel, in_legend=panel == 0)
             add_curve(sheet, places, curve._replace(name=None if len(parts) > 1 else label))
             _add_marks(sheet, places, part, column, series=series, panel=panel)
     return sheet

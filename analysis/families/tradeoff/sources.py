@@ -97,13 +97,13 @@ def performance_files(
     ]
     files = [path for path in paths if not is_table_path(path)]
     if files:
-        found = read_harness(files, task=task)
-        own = found.filter(pl.col("metric") == wanted)
-        bare = found.unique(CHECKPOINT, keep="first", maintain_order=True).join(
-            own, on=list(CHECKPOINT), how="anti", maintain_order="left"
+        results = read_harness(files, task=task)
+        of_metric = results.filter(pl.col("metric") == wanted)
+        bare = results.unique(CHECKPOINT, keep="first", maintain_order=True).join(
+            of_metric, on=list(CHECKPOINT), how="anti", maintain_order="left"
         )
-        if own.is_empty():
-            names = ", ".join(found["metric"].unique().sort().to_list()) or "none"
+        if of_metric.is_empty():
+            names = ", ".join(results["metric"].unique().sort().to_list()) or "none"
             raise UsageError(
                 f"unknown metric {metric!r}: {task} has {names} in {files[0]}"
                 + (f" and {len(files) - 1:,} more files" if len(files) > 1 else "")
@@ -114,7 +114,7 @@ def performance_files(
                 f"{bare['file'][0]} has no number for {metric!r} ({len(bare):,} such checkpoints), "
                 "and others have one; leave it out"
             )
-        parts.append(curve(own, own["value"], stderr=own["stderr"]))
+        parts.append(curve(of_metric, of_metric["value"], stderr=of_metric["stderr"]))
     return pl.concat(parts)
 
 
@@ -146,12 +146,12 @@ def table_curve(
             )
         kept = table.filter(pl.col(key).cast(pl.String) == value)
         if kept.is_empty():
-            there = table[key].cast(pl.String).drop_nulls().unique().sort().to_list()
-            raise UsageError(f"--where: {path} has no {key} {value!r}; it has {_listed(there)}")
+            available = table[key].cast(pl.String).drop_nulls().unique().sort().to_list()
+            raise UsageError(f"--where: {path} has no {key} {value!r}; it has {_listed(available)}")
         table = kept
-    if lacking := [key for key in ("model", "step") if key not in table.columns]:
+    if missing := [key for key in ("model", "step") if key not in table.columns]:
         raise UsageError(
-            f"{path} lacks {', '.join(lacking)}; it has {_listed(table.columns)}, and a curve "
+            f"{path} lacks {', '.join(missing)}; it has {_listed(table.columns)}, and a curve "
             "needs model, step and a value"
         )
     value, table = _value_column(table, column, path, name)
@@ -164,13 +164,13 @@ def table_curve(
     checkpoints = pl.DataFrame(
         {"model": table["model"].cast(pl.String), "run": run.cast(pl.String), "step": steps}
     )
-    odd = ~values.is_finite().fill_null(False)
-    if odd.any():
-        row = checkpoints.filter(odd).row(0, named=True)
+    invalid = ~values.is_finite().fill_null(False)
+    if invalid.any():
+        row = checkpoints.filter(invalid).row(0, named=True)
         raise UsageError(
             f"{path}: the {value} of {row['model']} step {row['step']} is "
-            f"{table[value].filter(odd)[0]}, which is not finite ({odd.sum():,} such rows); leave "
-            "them out"
+            f"{table[value].filter(invalid)[0]}, which is not finite ({invalid.sum():,} such "
+            "rows); leave them out"
         )
     return curve(checkpoints, values, stderr=errors)
 
@@ -185,9 +185,9 @@ def _value_column(
         rows = table.filter(pl.col("metric").cast(pl.String).is_in(names))
         if len(rows):
             return "value", rows
-        there = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
+        available = table["metric"].cast(pl.String).drop_nulls().unique().sort().to_list()
         raise UsageError(
-            f"unknown metric {column!r}: {path} has {_listed(there)}; choose one with --metric"
+            f"unknown metric {column!r}: {path} has {_listed(available)}; choose one with --metric"
         )
     for candidate in names:
         if candidate in table.columns and candidate not in CHECKPOINT:
@@ -218,10 +218,10 @@ def _errors(table: pl.DataFrame, column: str) -> pl.Series | None:
 def _index(rows: pl.DataFrame, of: pl.DataFrame, on: Sequence[str]) -> np.ndarray:
     """The place of each row in a frame of distinct ones."""
     numbered = of.with_row_index("at")
-    found: np.ndarray = rows.join(
+    index: np.ndarray = rows.join(
         numbered, on=list(on), how="left", nulls_equal=True, maintain_order="left"
     )["at"].to_numpy()
-    return found
+    return index
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:

@@ -98,14 +98,14 @@ def tradeoff_study(
     if models is not None:
         other = [*models, *(rename or {})]
         bare = {name.rsplit("/", maxsplit=1)[-1] for name in other}
-        own = curve.filter(pl.col("model").str.split("/").list.last().is_in(bare))
-        if own.is_empty():
-            there = ", ".join(curve["model"].unique().sort().to_list())
+        of_model = curve.filter(pl.col("model").str.split("/").list.last().is_in(bare))
+        if of_model.is_empty():
+            available = ", ".join(curve["model"].unique().sort().to_list())
             raise UsageError(
-                f"the performance has no model {models[0]!r}; it has {there}: name one with "
+                f"the performance has no model {models[0]!r}; it has {available}: name one with "
                 "--model, or add --rename"
             )
-        curve = own
+        curve = of_model
     if fairness_table is not None:
         fair = table_curve(fairness_table, gap or "value")
         gap_name = gap if gap not in (None, "value") else f"gap of {fairness_table.stem}"
@@ -115,8 +115,8 @@ def tradeoff_study(
         if not banks:
             raise UsageError(f"a gap of {name} comes from a bank; name one, or --fairness-table")
         # `prompts` stands for WinoBias, which a bank may hold under another name.
-        asked = prompts if known[name].prompts == "winobias" else known[name].prompts
-        fair = known[name].curve(banks, asked, models, bootstrap)
+        gap_prompts = prompts if known[name].prompts == "winobias" else known[name].prompts
+        fair = known[name].curve(banks, gap_prompts, models, bootstrap)
         gap_name = known[name].label
     from_lambada = not files or task.startswith("lambada")
     result = tradeoff(
@@ -145,7 +145,7 @@ def tradeoff_study(
 
 def _files(paths: Sequence[Path]) -> list[Path]:
     """Files named directly, in folders, or by a pattern."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(path.glob("*.json"))
@@ -157,13 +157,13 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             inside, what = [path], ""
         if not inside:
             raise UsageError(what)
-        found += inside
-    return found
+        files += inside
+    return files
 
 
 def gaps() -> dict[str, Gap]:
     """The gaps of all families, by the names that `gap` takes."""
-    return {name: gap for own in families().values() for name, gap in own.gaps.items()}
+    return {name: gap for family in families().values() for name, gap in family.gaps.items()}
 
 
 def gap_of(prompts: str) -> str:

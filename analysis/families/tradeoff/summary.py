@@ -38,9 +38,9 @@ def tradeoff_summary(result: TradeOff) -> Summary:
     runs = result.tradeoff.select("model", "run").unique(maintain_order=True).rows()
     sentences = []
     for model, run in runs:
-        own = (pl.col("model") == model) & (pl.col("run") == run)
+        of_run = (pl.col("model") == model) & (pl.col("run") == run)
         prefix = f"{model}{'' if run == 'main' else f' {run}'}: " if len(runs) > 1 else ""
-        sentences += [prefix + text for text in _run_sentences(result, own)]
+        sentences += [prefix + text for text in _run_sentences(result, of_run)]
     kinds = [result.settings[f"{side}_interval"] for side in ("performance", "gap")]
     how = (
         f"Intervals (95 %): performance – {KINDS.get(str(kinds[0]), KINDS[None])}; gap – "
@@ -93,9 +93,9 @@ def _performance_change(row: Row, settings: Mapping[str, Any]) -> str:
     return f"{'for' if change < 0 else 'with'} {text} {unit}{settings['metric']}{interval}"
 
 
-def _run_sentences(result: TradeOff, own: pl.Expr) -> Iterator[str]:
-    table, settings = result.tradeoff.filter(own), result.settings
-    for row in result.pairs.filter(own).iter_rows(named=True):
+def _run_sentences(result: TradeOff, of_run: pl.Expr) -> Iterator[str]:
+    table, settings = result.tradeoff.filter(of_run), result.settings
+    for row in result.pairs.filter(of_run).iter_rows(named=True):
         yield pair_sentence(row, settings)
         if not _no_percentage(row):
             yield f"Between the two the {_gap_change(row)}."
@@ -108,10 +108,10 @@ def _run_sentences(result: TradeOff, own: pl.Expr) -> Iterator[str]:
         f"{settings['gap']}, {where}; on the Pareto front: "
         f"{_steps(front['step'].to_list())}{beaten}."
     )
-    choices = result.choices.filter(own)
+    choices = result.choices.filter(of_run)
     for at, row in enumerate(choices.iter_rows(named=True)):
         yield _choice(row, settings, first=at == 0)
-    for row in result.change_points.filter(own).iter_rows(named=True):
+    for row in result.change_points.filter(of_run).iter_rows(named=True):
         yield _change(row, settings)
 
 

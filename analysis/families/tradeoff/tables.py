@@ -73,9 +73,9 @@ class Scale(NamedTuple):
     unit: str
 
 
-def scale_of(found: Sequence[Joined], *, higher_is_better: bool) -> Scale:
+def scale_of(curves: Sequence[Joined], *, higher_is_better: bool) -> Scale:
     """Points, hundredths, for what is better higher and always within [0, 1]."""
-    values = np.concatenate([one.performance for one in found])
+    values = np.concatenate([one.performance for one in curves])
     share = higher_is_better and bool(((values >= 0) & (values <= 1)).all())
     return Scale(1 if higher_is_better else -1, *((100.0, "points") if share else (1.0, "units")))
 
@@ -132,10 +132,10 @@ def increase(before: Floats, after: Floats) -> Floats:
     return change
 
 
-def curve_table(found: Sequence[Joined], scale: Scale) -> pl.DataFrame:
+def curve_table(curves: Sequence[Joined], scale: Scale) -> pl.DataFrame:
     """Both curves, their intervals, and the front."""
     tables = []
-    for one in found:
+    for one in curves:
         performance = central_interval(one.performance_draws)
         delta = central_interval(one.delta_draws)
         gap = size_interval(delta)
@@ -186,11 +186,11 @@ def _front_share(one: Joined, scale: Scale) -> Floats:
 
 
 def choice_table(
-    found: Sequence[Joined], scale: Scale, allowances: Sequence[float]
+    curves: Sequence[Joined], scale: Scale, allowances: Sequence[float]
 ) -> pl.DataFrame:
     """The fairest checkpoint for each allowance, in the scale's unit."""
     rows: list[tuple[Any, ...]] = []
-    for one in found:
+    for one in curves:
         signed, gap = scale.sign * one.performance, np.abs(one.delta)
         best = int(fairest(signed, gap, 0.0))
         for allowance in allowances:
@@ -213,7 +213,9 @@ def choice_table(
     return pl.DataFrame(rows, schema=CHOICES, orient="row")
 
 
-def pair_table(found: Sequence[Joined], scale: Scale, pair: tuple[int, int] | None) -> pl.DataFrame:
+def pair_table(
+    curves: Sequence[Joined], scale: Scale, pair: tuple[int, int] | None
+) -> pl.DataFrame:
     """What changes between two checkpoints, for every run that has both.
 
     Raises
@@ -223,13 +225,13 @@ def pair_table(found: Sequence[Joined], scale: Scale, pair: tuple[int, int] | No
     """
     if pair is None:
         return pl.DataFrame(schema=PAIRS)
-    rows = [_pair(one, scale, *pair) for one in found if {*pair} <= {*one.steps}]
+    rows = [_pair(one, scale, *pair) for one in curves if {*pair} <= {*one.steps}]
     if not rows:
-        one = found[0]
-        lacking = [step for step in pair if step not in one.steps] or list(pair)
+        one = curves[0]
+        missing = [step for step in pair if step not in one.steps] or list(pair)
         shown = ", ".join(map(str, one.steps[:12])) + (" …" if len(one.steps) > 12 else "")
         raise UsageError(
-            f"step {lacking[0]} of the pair is not among those that both curves have; "
+            f"step {missing[0]} of the pair is not among those that both curves have; "
             f"{one.model} {one.run} has {shown}"
         )
     return pl.DataFrame(rows, schema=PAIRS, orient="row")
@@ -262,10 +264,10 @@ def _with_width(interval: Interval) -> Interval:
     return Interval(np.where(flat, NAN, interval.low), np.where(flat, NAN, interval.high))
 
 
-def change_table(found: Sequence[Joined], *, seed: int) -> pl.DataFrame:
+def change_table(curves: Sequence[Joined], *, seed: int) -> pl.DataFrame:
     """The change of level of each curve; nulls where there is none to look for."""
     rows: list[tuple[Any, ...]] = []
-    for one in found:
+    for one in curves:
         for name, values in (("performance", one.performance), ("delta", one.delta)):
             head = (one.model, one.run, name, len(values))
             change = change_point(values, seed=seed)

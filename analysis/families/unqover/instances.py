@@ -169,8 +169,8 @@ def folded(name: str) -> pl.Expr:
 def _instances(questions: pl.DataFrame, topk: int | None) -> pl.DataFrame:
     cells = []
     for order, negated, end in QUESTIONS:
-        own = (pl.col("order") == order) & (pl.col("negated") == negated)
-        cells += [pl.when(own).then(f"p{i}").alias(f"p{i}_{end}") for i in (1, 2)]
+        of_question = (pl.col("order") == order) & (pl.col("negated") == negated)
+        cells += [pl.when(of_question).then(f"p{i}").alias(f"p{i}_{end}") for i in (1, 2)]
     return (
         questions.lazy()
         .with_columns(
@@ -219,37 +219,37 @@ def _errors() -> dict[str, pl.Expr]:
 
 def _check_logprobs(table: pl.DataFrame) -> None:
     value = pl.col("logprob")
-    odd = table.filter(value.is_null() | value.is_nan() | (value == float("inf")))
-    if len(odd):
-        row = odd.sort(*CHECKPOINT, "prompt_id").row(0, named=True)
+    invalid = table.filter(value.is_null() | value.is_nan() | (value == float("inf")))
+    if len(invalid):
+        row = invalid.sort(*CHECKPOINT, "prompt_id").row(0, named=True)
         raise BankError(
             f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a log-probability of "
-            f"{row['logprob']} ({odd.n_unique(['category', 'prompt_id', *CHECKPOINT]):,} such "
+            f"{row['logprob']} ({invalid.n_unique(['category', 'prompt_id', *CHECKPOINT]):,} such "
             "prompts); extract that checkpoint again"
         )
 
 
 def _check_options(questions: pl.DataFrame) -> None:
     for i in ("1", "2"):
-        for what, there in (("subject", f"named{i}"), ("pronoun", f"pronoun{i}")):
-            lacking = questions.filter(~pl.col(there))
-            if len(lacking):
-                row = lacking.row(0, named=True)
+        for what, column in (("subject", f"named{i}"), ("pronoun", f"pronoun{i}")):
+            missing = questions.filter(~pl.col(column))
+            if len(missing):
+                row = missing.row(0, named=True)
                 form = row[f"subject{i}"] if what == "subject" else PRONOUNS[row[f"gender{i}"]]
                 raise BankError(
                     f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has no option for the "
-                    f"{what} {form!r} ({len(lacking):,} such prompts); make the prompts of that "
+                    f"{what} {form!r} ({len(missing):,} such prompts); make the prompts of that "
                     "model with its own tokenizer"
                 )
 
 
 def _check_whole(instances: pl.DataFrame) -> None:
     whole = pl.all_horizontal(pl.col(PROBABILITIES).is_not_null()) & (pl.col("questions") == 4)
-    odd = instances.filter(~whole)
-    if len(odd):
-        row = odd.row(0, named=True)
+    incomplete = instances.filter(~whole)
+    if len(incomplete):
+        row = incomplete.row(0, named=True)
         raise BankError(
             f"instance {row['instance']!r} ({row['category']}) of {checkpoint_name(row)} has "
             f"{row['questions']} questions, and not one each for both orders, plain and negated "
-            f"({len(odd):,} such instances); run the same `logitbank extract` again"
+            f"({len(incomplete):,} such instances); run the same `logitbank extract` again"
         )

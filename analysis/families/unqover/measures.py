@@ -65,12 +65,12 @@ def subject_attribute_cells(instances: pl.DataFrame) -> pl.DataFrame:
     sides = [
         instances.select(
             *("attribute", "attribute_class", "context"),
-            subject=f"subject{own}",
+            subject=f"subject{subject}",
             partner=f"subject{other}",
-            gender=f"gender{own}",
+            gender=f"gender{subject}",
             c=sign * pl.col("c") + 0.0,  # no −0
         )
-        for own, other, sign in ((1, 2, 1.0), (2, 1, -1.0))
+        for subject, other, sign in ((1, 2, 1.0), (2, 1, -1.0))
     ]
     return (
         pl.concat(sides)
@@ -130,18 +130,18 @@ def model_level(instances: pl.DataFrame, grid: Grid, bootstrap: int) -> dict[str
     counts = _counts(a, bootstrap)
     greatest = np.nanmax(np.abs(grid.gamma), axis=1)
     draws = bootstrap_means(greatest[None, None, :], _counts(x, bootstrap))
-    found = {"mu": _estimate(float(greatest.mean()), draws[:, 0], clusters=x)}
+    values = {"mu": _estimate(float(greatest.mean()), draws[:, 0], clusters=x)}
     size = np.abs(grid.eta)
     draws = mean_present(bootstrap_means(size[:, None, :], counts), axis=1)
-    found["eta"] = _estimate(
+    values["eta"] = _estimate(
         float(mean_present(mean_present(size, axis=1), axis=0)), draws, clusters=a
     )
     sums = _sums(instances, grid)
     totals = counts @ sums
     for at, name in enumerate(MEANS):
         mean = float(sums[:, at].sum() / len(instances))
-        found[name] = _estimate(mean, totals[:, at] / totals[:, -1], clusters=a)
-    return found
+        values[name] = _estimate(mean, totals[:, at] / totals[:, -1], clusters=a)
+    return values
 
 
 def _sums(instances: pl.DataFrame, grid: Grid) -> Floats:

@@ -135,17 +135,17 @@ def unqover(
     """
     if cells not in ("last", "all"):
         raise UsageError(f"cells is {cells!r}; give last or all")
-    found: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
+    collected: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
     kept, seen, known = None, list[pl.DataFrame](), list[pl.DataFrame]()
-    for own in frames_of(frame):
-        instances = unqover_instances(own, topk=topk, he_she=he_she)
+    for scores in frames_of(frame):
+        instances = unqover_instances(scores, topk=topk, he_she=he_she)
         seen = [_apart([*seen, instances.select(SERIES).unique()])]
         if expected is None:
             known = [pl.concat([*known, instances.select("model", *ASKED).unique()]).unique()]
         grids = []
         for part in _parts(instances):
             tables = _tables(part, bootstrap)
-            for name, parts in found.items():
+            for name, parts in collected.items():
                 parts.append(tables[name])
             grids.append(tables["cells"])
         kept = pl.concat(grids if kept is None else [kept, *grids])
@@ -155,13 +155,13 @@ def unqover(
         unqover=together(
             [
                 _with_missing(
-                    pl.concat(found["unqover"]), known[0] if expected is None else expected
+                    pl.concat(collected["unqover"]), known[0] if expected is None else expected
                 )
             ],
             "category",
         ),
-        subjects=together(found["subjects"], "category"),
-        attributes=together(found["attributes"], "category"),
+        subjects=together(collected["subjects"], "category"),
+        attributes=together(collected["attributes"], "category"),
         cells=together([kept], "category"),
         settings={
             "topk": topk,
@@ -173,9 +173,9 @@ def unqover(
     )
 
 
-def _with_missing(table: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+def _with_missing(table: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """With a column `missing`: of the instances of a model, category and split, those not there."""
-    texts = asked.select(pl.col("model", *ASKED).cast(pl.String)).unique()
+    texts = expected.select(pl.col("model", *ASKED).cast(pl.String)).unique()
     everything = texts.with_columns(split=pl.lit(ALL)).unique()
     key = ["model", "category", "split"]
     whole = pl.concat([everything, texts.drop_nulls("split")]).group_by(key).len(name="whole")
@@ -207,14 +207,14 @@ def _parts(instances: pl.DataFrame) -> Iterator[pl.DataFrame]:
 def _tables(part: pl.DataFrame, bootstrap: int) -> dict[str, pl.DataFrame]:
     cells = subject_attribute_cells(part)
     grid = grid_of(cells)
-    own = {
+    tables = {
         "unqover": _model(part, grid, bootstrap),
         "subjects": _subjects(cells, grid, bootstrap),
         "attributes": _attributes(part, cells),
         "cells": cells,
     }
     head = part.select(HEAD).head(1)
-    return {name: head.join(table, how="cross") for name, table in own.items()}
+    return {name: head.join(table, how="cross") for name, table in tables.items()}
 
 
 def _model(part: pl.DataFrame, grid: Grid, bootstrap: int) -> pl.DataFrame:

@@ -45,9 +45,11 @@ def unqover_sheets(
         if kind == "unqover_training":
             sheets[kind] = _training(table, names)
             continue
-        for name, own in each(kind, table, "category"):
+        for name, rows in each(kind, table, "category"):
             sheets[name] = (
-                _ranked(own, names, result) if kind == "ranked_subjects" else _strengths(own, names)
+                _ranked(rows, names, result)
+                if kind == "ranked_subjects"
+                else _strengths(rows, names)
             )
     return sheets
 
@@ -83,11 +85,11 @@ def _ranked(table: pl.DataFrame, names: Names, result: Unqover) -> Sheet:
     sheet.across = Axis(title, ends=(min(known) - margin, max(known) + margin))
     sheet.panels = [_rows_panel([shortened(name) for name in order])]
     for series, part in parts:
-        own = shown.join(part.select(*KEYS).unique(), on=KEYS, how="semi")
+        of_series = shown.join(part.select(*KEYS).unique(), on=KEYS, how="semi")
         genders = dict(part.select("subject", "gender").iter_rows())
         for gender, colour in (*GENDERS.items(), ("", PURPLE)):
             names_of = [name for name in order if (genders.get(name) or "") == gender]
-            rows = own.filter(pl.col("subject").is_in(names_of))
+            rows = of_series.filter(pl.col("subject").is_in(names_of))
             if len(rows):
                 sheet.traces.append(
                     Trace(
@@ -156,11 +158,11 @@ def _strengths(table: pl.DataFrame, names: Names) -> Sheet:
                     alpha=0.6,
                 )
             )  # fmt: skip
-        own = part.filter(pl.col("panel") == "mean")
+        averages = part.filter(pl.col("panel") == "mean")
         sheet.traces.append(
             Trace(
                 shape="points", role="point", series=series, name="mean", head=sheet.head(series),
-                columns=_attributes(own, order, "mean"), told=["what", "when", "told"],
+                columns=_attributes(averages, order, "mean"), told=["what", "when", "told"],
                 colour=GREEN, size=11, symbol="diamond",
             )
         )  # fmt: skip
@@ -201,9 +203,11 @@ def _training(table: pl.DataFrame, names: Names) -> Sheet:
     categories = table["category"].unique(maintain_order=True).to_list()
     for series, part in parts:
         for at, category in enumerate(categories):
-            own = part.filter(pl.col("category") == category)
+            of_category = part.filter(pl.col("category") == category)
             for panel, name in enumerate(PANELS):
-                rows = own.select("step", value=name, low=f"{name}_low", high=f"{name}_high")
+                rows = of_category.select(
+                    "step", value=name, low=f"{name}_low", high=f"{name}_high"
+                )
                 curve = Curve(
                     series, category, PALETTE[at % len(PALETTE)], rows, LABELS[name],
                     panel=panel, in_legend=panel == 0,

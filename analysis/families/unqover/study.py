@@ -82,12 +82,12 @@ def _frames(
     names = _prompt_sets(banks, prompts)
     frames = []
     for causal in (False, True):
-        own = [name for name in names if name.endswith("-causal") == causal]
-        frames += batches(banks, own, models=models, rows=ROWS)
-    there = {m for bank in banks for name in names for m in _models(bank, name)}
+        of_kind = [name for name in names if name.endswith("-causal") == causal]
+        frames += batches(banks, of_kind, models=models, rows=ROWS)
+    available = {m for bank in banks for name in names for m in _models(bank, name)}
     for model in models or ():
-        if model not in there:
-            raise AbsentError(no_model(model, there, f"the deposits of {', '.join(names)}"))
+        if model not in available:
+            raise AbsentError(no_model(model, available, f"the deposits of {', '.join(names)}"))
     if not frames:
         raise BankError(
             f"{banks[0].path} has no deposit of {', '.join(names)} yet; run `logitbank extract`"
@@ -96,9 +96,9 @@ def _frames(
 
 
 def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> list[str]:
-    there = {name for bank in banks for name in bank.prompt_sets()}
+    available = {name for bank in banks for name in bank.prompt_sets()}
     names = own_names(PROMPTS, banks) if prompts is None else list(prompts)
-    absent = [name for name in names if name not in there]
+    absent = [name for name in names if name not in available]
     if absent or not names:
         what = repr(absent[0]) if absent else "of UnQover"
         raise AbsentError(no_prompts(banks, what, make="unqover-gender"))

@@ -47,11 +47,11 @@ def unqover_summary(result: Unqover) -> Summary:
     ):
         name = f"{model}{'' if run == 'main' else f' {run}'}, {category}: "
         last = rows.row(-1, named=True)
-        own = pl.all_horizontal(
+        of_set = pl.all_horizontal(
             pl.col("model") == model, pl.col("run") == run, pl.col("category") == category,
             pl.col("step").eq_missing(pl.lit(last["step"])),
         )  # fmt: skip
-        tables = {key: table.filter(own) for key, table in result.tables().items()}
+        tables = {key: table.filter(of_set) for key, table in result.tables().items()}
         sentences += [name + text for text in _about(rows, tables, result.settings["topk"])]
         if result.settings["bootstrap"]:
             sentences += [name + text for text in _few(last)]
@@ -79,9 +79,11 @@ def _about(rows: pl.DataFrame, tables: dict[str, pl.DataFrame], topk: Any) -> It
     yield from _splits(tables["unqover"], when)
     yield _coverage(last, when, topk)
     yield from _sampled(last)
-    lacking = rows.filter(pl.col("missing") > 0)
-    if len(lacking):
-        yield missing_sentence(int(lacking["missing"].sum()), "instance", checkpoints=len(lacking))
+    incomplete = rows.filter(pl.col("missing") > 0)
+    if len(incomplete):
+        yield missing_sentence(
+            int(incomplete["missing"].sum()), "instance", checkpoints=len(incomplete)
+        )
 
 
 def _few(last: Row) -> Iterator[str]:
@@ -123,10 +125,10 @@ def _subjects(table: pl.DataFrame, when: str) -> Iterator[str]:
 
 
 def _attributes(table: pl.DataFrame, when: str) -> Iterator[str]:
-    own = table.filter(pl.col("split") == ALL)
-    if own["gamma_female"].null_count() == 0:
+    rows_of_all = table.filter(pl.col("split") == ALL)
+    if rows_of_all["gamma_female"].null_count() == 0:
         for side, descending in (("female", True), ("male", False)):
-            ordered = own.sort("gamma_female", "attribute", descending=[descending, False])
+            ordered = rows_of_all.sort("gamma_female", "attribute", descending=[descending, False])
             towards = pl.col("gamma_female") * (1 if descending else -1)
             named = ", ".join(
                 f"{row['attribute']!r} {_signed(row['towards'])}"
@@ -138,7 +140,7 @@ def _attributes(table: pl.DataFrame, when: str) -> Iterator[str]:
             if named:
                 yield f"{when}most towards {side} names: {named}."
         return
-    ordered = own.sort("strength", "attribute", descending=[True, False]).head(SHOWN)
+    ordered = rows_of_all.sort("strength", "attribute", descending=[True, False]).head(SHOWN)
     named = ", ".join(
         f"{row['attribute']!r} {_text(row['strength'])} (most: {row['subject']} "
         f"{_signed(row['gamma'])})"
@@ -150,12 +152,12 @@ def _attributes(table: pl.DataFrame, when: str) -> Iterator[str]:
 def _splits(table: pl.DataFrame, when: str) -> Iterator[str]:
     parts = table.filter(pl.col("split") != ALL)
     if len(parts) > 1:
-        told = ", ".join(
+        described = ", ".join(
             f"{row['split']} μ {_value(row, 'mu')} and mean |C| {_value(row, 'abs_c')} "
             f"({counted(row['instances'], 'instance')})"
             for row in parts.iter_rows(named=True)
         )
-        yield f"{when}by split: {told}."
+        yield f"{when}by split: {described}."
 
 
 def _coverage(row: Row, when: str, topk: Any) -> str:
@@ -172,9 +174,9 @@ def _sampled(row: Row) -> Iterator[str]:
     full = row["pairs"] * row["attributes"]
     each = 2 * row["instances"] / row["subject_attributes"]
     if row["pair_attributes"] < full or each < FEW:
-        there = f"{row['pair_attributes']:,} of the" if row["pair_attributes"] < full else "all"
+        pairs = f"{row['pair_attributes']:,} of the" if row["pair_attributes"] < full else "all"
         yield (
-            f"{there} {full:,} combinations of a pair of subjects and an attribute are there, with "
+            f"{pairs} {full:,} combinations of a pair of subjects and an attribute are there, with "
             f"{each:.1f} instances for each subject and attribute; means are over these."
         )
 

@@ -41,20 +41,9 @@ def figure_data(result: Result) -> Tables:
 
     A name is the kind of the figure and, where there are several models, runs, tasks and so on,
     what tells one from another: `gap`, or `gap-<model>-<run>`. A table has one row per point, bar
-    or cell that is drawn; `low` and `high` are the ends of a band or of a thin line.
-
-    ============ ==================================================================================
-    fairness     `jsd_p`, `average_rank`, `neutral_options`, `rank_and_accuracy`, `accuracy`, `gap`
-    fluctuation  `trajectories`, `certainty_cv`, `checkpoint_pairs`, `run_pairs`, `frequencies`
-    StereoSet    `domains` and `icat` over training, `bars` of one checkpoint, `lms_ss`
-    UnQover      `ranked_subjects`, `attribute_strengths`, and `unqover_training` over training
-    LAMBADA      `lambada`
-    stereotypes  `stereotype_accuracy`, `winobias_em`
-    CrowS-Pairs  `crows_pairs`, `crows_pairs_types`
-    trade-off    `tradeoff_curves`, `tradeoff_front`
-    options      `shares`, `accuracy`
-    debiasing    `comparison`; `debias_search`
-    ============ ==================================================================================
+    or cell that is drawn; `low` and `high` are the ends of a band or of a thin line. The page on
+    metrics names those of each family; any prompts that no family knows have `shares` and
+    `accuracy` of their options.
     """
     return _drawing(result).tables(result)
 

@@ -14,7 +14,14 @@ from logitbank.analysis.family import families
 from logitbank.analysis.frames.sources import no_model, no_prompts
 from logitbank.analysis.report.page import Json, Part, write_page
 from logitbank.analysis.report.prompts import prompt_data, prompt_table
-from logitbank.analysis.report.sections import Section, options_of, planned, section, told
+from logitbank.analysis.report.sections import (
+    Section,
+    known_prompts,
+    options_of,
+    planned,
+    section,
+    told,
+)
 from logitbank.analysis.report.words import cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
@@ -78,8 +85,8 @@ def report(
         parts.append(_part(written, taken=[part.id for part in parts]))
         if written.problem and plan.family != "options":
             # Prompts of one's own may bear a family's name.
-            known = {name for other in plans if other is not plan for name in other.prompts}
-            for name in sorted(set(plan.prompts) - known):
+            others = known_prompts([other for other in plans if other is not plan])
+            for name in sorted(known_prompts([plan]) - others):
                 shares = section(options_of(opened, name, models))
                 parts += [] if shares.problem else [_part(shares, taken=[p.id for p in parts])]
     views: list[Json] = []

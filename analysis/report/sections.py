@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.family import families
+from logitbank.analysis.family import any_prompts, families
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
 from logitbank.errors import LogitbankError
@@ -58,8 +58,14 @@ def planned(
         for family in families().values()
         for names in family.prompts(columns)
     ]
-    known = {name for plan in plans for name in plan.prompts}
-    return [*plans, *(options_of(bank, n, models) for n in sorted(set(prompt_sets) - known))]
+    unknown = sorted(set(prompt_sets) - known_prompts(plans))
+    return [*plans, *(options_of(bank, name, models) for name in unknown)]
+
+
+def known_prompts(plans: Collection[Planned]) -> set[str]:
+    """The prompt sets that are some family's own."""
+    own = (plan for plan in plans if families()[plan.family].prompts is not any_prompts)
+    return {name for plan in own for name in plan.prompts}
 
 
 def options_of(bank: Readable, name: str, models: Sequence[str] | None) -> Planned:

@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.options.metric import option_scores, option_summary
+from logitbank.analysis.family import any_prompts, families
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.report import report as bank_report
-from logitbank.analysis.report.sections import planned, section
+from logitbank.analysis.report.sections import Planned, planned, section
 from logitbank.analysis.report.words import GENERAL, cautions
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
@@ -32,9 +33,15 @@ def own_prompts(path: Path) -> Bank:
     return bank
 
 
+def plans_of(bank: Bank, *prompt_sets: str) -> list[Planned]:
+    """The analyses of prompts that a family calls its own, or that none does."""
+    plans = planned(bank, prompt_sets or bank.prompt_sets())
+    return [plan for plan in plans if families()[plan.family].prompts is not any_prompts]
+
+
 def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) -> None:
     bank = Bank.open(whole)
-    found = [(plan.family, plan.prompts) for plan in planned(bank, bank.prompt_sets())]
+    found = [(plan.family, plan.prompts) for plan in plans_of(bank)]
     assert found == [
         ("fairness", ("winobias",)),
         ("stereotype", ("stereotype-accuracy", "winobias", "winobias-em")),
@@ -42,10 +49,10 @@ def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) 
         ("lambada", ("lambada",)),
         ("tradeoff", ("lambada", "winobias")),
     ]
-    few = [plan.family for plan in planned(bank, ["lambada"])]
+    few = [plan.family for plan in plans_of(bank, "lambada")]
     assert few == ["lambada"]
     own = own_prompts(tmp_path / "own")
-    assert [plan.family for plan in planned(own, ["parity"])] == ["options"]
+    assert [plan.family for plan in plans_of(own, "parity")] == ["options"]
 
 
 def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
@@ -206,7 +213,7 @@ def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
     bank = with_prompts(tmp_path / "b", pl.col("prompt_id") == "p3")
     values = np.exp(logits(8)[3].astype(np.float64))
     yes = values[1] / (values[1] + values[4])
-    (plan,) = planned(bank, ["few"])
+    (plan,) = plans_of(bank, "few")
     said = section(plan).findings
     few = "(no interval from 1 prompt, fewer than 10)"
     assert said[0] == f"at step 8, mean share of yes {yes:.3f} {few}, no {1 - yes:.3f} {few}."
@@ -249,7 +256,7 @@ def test_prompts_without_options_do_not_stop_a_report(tmp_path: Path) -> None:
 
 def test_an_analysis_uses_only_the_prompt_sets_that_are_asked_for(whole: Path) -> None:
     bank = Bank.open(whole)
-    (plan,) = planned(bank, ["stereotype-accuracy"])
+    (plan,) = plans_of(bank, "stereotype-accuracy")
     result = section(plan).result
     assert result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
     assert result.winobias_em.is_empty()

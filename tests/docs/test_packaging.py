@@ -1,9 +1,12 @@
 """The wheel has every package, the front door every name, and light imports stay light."""
 
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,11 +21,15 @@ MODULES, IMPORTS = house.modules(), house.imports()
 TOP = house.TOP
 
 
-def test_packages_in_pyproject_are_the_folders_on_disk() -> None:
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+def test_packages_of_the_wheel_are_the_folders_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    builder = SimpleNamespace(setup=given.update)
+    monkeypatch.setitem(sys.modules, "setuptools", builder)
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
-    assert sorted(setuptools["packages"]) == sorted(packages)
-    assert set(setuptools["package-dir"].values()) == set(TOP)
+    assert sorted(given["packages"]) == sorted(packages)
+    assert set(given["package_dir"].values()) == set(TOP)
     assert {p.parent.name for p in ROOT.glob("*/py.typed")} == set(TOP)
     folders = {path.parent for path in MODULES.values()}
     assert {path.parent for path in MODULES.values() if path.name == "__init__.py"} == folders

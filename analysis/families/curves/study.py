@@ -1,0 +1,161 @@
+"""From a bank to curves over training, in one call: what is said of them, and drawn."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.drawing.names import per_run
+from logitbank.analysis.drawing.paper import PALETTE
+from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
+from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
+from logitbank.analysis.families.curves.metric import BOUNDS, Curves, Measure, curves
+from logitbank.analysis.families.options.metric import INTERVALS
+from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.frames.sources import held_models, no_prompts
+from logitbank.analysis.results.finish import finish, models_of
+from logitbank.analysis.results.study import Study
+from logitbank.analysis.results.words import Summary, by_run, missing_sentences
+from logitbank.errors import AbsentError
+from logitbank.store import Readable, open_bank
+from logitbank.wording import counted, number, step_name
+
+CAUTIONS = (
+    "A low entropy says that the model is sure, and not that it is right.",
+    "Entropy and ranks are over all outputs of a model: those of models with other vocabularies "
+    "are no basis for comparing them.",
+)
+"""What the numbers do not say."""
+AGREEMENT = (
+    "Agreement is the share of positions whose most probable token is that of the run's last "
+    "checkpoint, the release where there is one, at which it is 1."
+)
+UNREAD = (
+    "Entropy takes full rows, which are not read here: `logitbank analyze curves BANK` reads them."
+)
+NAMES: dict[Measure, str] = {
+    "entropy": "entropy",
+    "probability": "probability of the right answer",
+    "rank": "rank of the right answer",
+    "agreement": "agreement with the last checkpoint",
+}
+PANELS: dict[Measure, Axis] = {
+    "entropy": Axis("Entropy, nats", from_zero=True),
+    "probability": Axis("Probability of the answer", from_zero=True),
+    "rank": Axis("Rank of the answer, log scale", log=True),
+    "agreement": Axis("Agreement with the end", ends=(-0.02, 1.02)),
+}
+
+
+def curves_study(
+    bank: Path | Readable,
+    *,
+    prompts: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    entropy: bool = True,
+    out: Path | None = None,
+) -> Study[Curves]:
+    """Curves over training of the prompt sets of a bank.
+
+    Parameters
+    ----------
+    prompts
+        Names of prompt sets; all of the bank if None.
+    entropy
+        Whether to read full rows, as `curves` says.
+    out
+        Folder for tables, figures and the report.
+
+    Raises
+    ------
+    AbsentError
+        The bank lacks one of the prompt sets or models, or has no checkpoint of them.
+    LogitbankError
+        As `curves`.
+    """
+    opened = open_bank(bank)
+    names = opened.prompt_sets() if prompts is None else list(prompts)
+    for name in names:
+        if name not in opened.prompt_sets():
+            raise AbsentError(no_prompts([opened], repr(name), make=name))
+    held_models([{d.checkpoint.model for d in opened.deposits()}], models, str(opened.path))
+    result = curves(opened, names, models=models, entropy=entropy)
+    if result.checkpoints.is_empty():
+        raise AbsentError(
+            f"{opened.path} has no checkpoint of {', '.join(names) or 'any prompts'}; run "
+            "`logitbank extract` first"
+        )
+    title = f"Curves over training: {models_of(result)}"
+    return finish(result, curves_summary(result), title=title, out=out, banks=[opened])
+
+
+def curves_summary(result: Curves) -> Summary:
+    """The first and the last checkpoint of every prompt set, model and run, then gaps."""
+    findings = [
+        sentence
+        for (name,), rows in result.curves.group_by("prompt_set", maintain_order=True)
+        for prefix, run in by_run(rows)
+        for sentence in _ends(f"{prefix}{name}, ", run)
+    ]
+    missing = result.checkpoints.group_by(CHECKPOINT).agg(pl.col("missing").sum())
+    findings += missing_sentences(missing, "prompt")
+    return Summary(tuple(findings), tuple(_notes(result)), CAUTIONS)
+
+
+def _ends(prefix: str, rows: pl.DataFrame) -> Iterator[str]:
+    steps = list(dict.fromkeys((rows["step"][0], rows["step"][-1])))
+    ends = rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
+    said = [
+        f"{name} {' → '.join('none' if value is None else number(value) for value in values)}"
+        for measure, name in NAMES.items()
+        if (values := ends.filter(measure=measure)["value"]).count()
+    ]
+    if said:
+        yield f"{prefix}{' → '.join(map(step_name, steps))}: {', '.join(said)}."
+
+
+def _notes(result: Curves) -> Iterator[str]:
+    yield AGREEMENT
+    if not result.entropy:
+        yield UNREAD
+    elif len(without := result.checkpoints.filter(~pl.col("full_rows")).unique(CHECKPOINT)):
+        yield f"Entropy needs full rows; not kept by {counted(len(without), 'checkpoint')}."
+    unanswered = result.checkpoints.filter(answered=0)["prompt_set"].unique().sort().to_list()
+    if unanswered:
+        yield f"No right answer is named by {', '.join(unanswered)}."
+    yield INTERVALS
+
+
+def curve_figure_data(result: Curves) -> dict[str, pl.DataFrame]:
+    """The table behind the figure, `curves`, of every model and run."""
+    return per_run("curves", result.curves.drop_nulls("value"))
+
+
+def curve_sheets(
+    result: Curves, tables: Mapping[str, pl.DataFrame], names: Names
+) -> dict[str, Sheet]:
+    """The figure of each kind, from its table."""
+    return {kind: _sheet(table, names) for kind, table in tables.items()}
+
+
+def _sheet(table: pl.DataFrame, names: Names) -> Sheet:
+    """A panel for each measure that there is, a colour for each prompt set."""
+    parts = names.parts(table, ("model", "run"))
+    measures = [measure for measure in BOUNDS if measure in table["measure"]]
+    sheet, places = training_sheet(
+        "Curves over training",
+        f"Means over prompts: {', '.join(NAMES[measure] for measure in measures)}. "
+        "Bands: 95 % intervals over prompts.",
+        steps=table["step"].to_list(),
+        series=[name for name, _ in parts],
+        panels=[Panel(PANELS[measure], 220) for measure in measures],
+    )
+    sets = table["prompt_set"].unique(maintain_order=True).to_list()
+    for series, part in parts:
+        for (name, measure), rows in part.group_by("prompt_set", "measure", maintain_order=True):
+            panel = measures.index(measure)
+            colour = PALETTE[sets.index(name) % len(PALETTE)]
+            label = NAMES[measure].capitalize()
+            curve = Curve(series, name, colour, rows, label, panel=panel, in_legend=panel == 0)
+            add_curve(sheet, places, curve)
+    return sheet

@@ -1,0 +1,28 @@
+"""The command `analyze curves`."""
+
+from typing import Annotated
+
+import typer
+
+from logitbank.cli.options import BankPath, Format, Models, Out, Table
+
+
+def curves(
+    bank: BankPath,
+    out: Out = None,
+    prompts: Annotated[
+        list[str] | None, typer.Option(help="Prompt sets to analyse; all by default.")
+    ] = None,
+    model: Models = None,
+    entropy: Annotated[
+        bool, typer.Option(help="Read every full row for the entropy of predictions.")
+    ] = True,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """Entropy, the right answer, and agreement with the end, by checkpoint."""
+    from logitbank.analysis.families.curves.study import curves_study
+    from logitbank.cli.screen.tables import print_study
+
+    study = curves_study(bank, prompts=prompts, models=model, entropy=entropy, out=out)
+    print_study(study, table=table, form=form)

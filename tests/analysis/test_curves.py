@@ -1,0 +1,228 @@
+"""Curves over training, against SciPy and NumPy on the logits that a bank was made of."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import log_softmax
+from scipy.stats import entropy as scipy_entropy
+
+from logitbank.analysis.drawing.figures import figures, interactive_figures, sheets_of
+from logitbank.analysis.families.curves.metric import curves, entropies
+from logitbank.analysis.families.curves.study import curves_study
+from logitbank.analysis.report.sections import planned, section
+from logitbank.errors import AbsentError
+from logitbank.store import Bank, CheckpointId, Deposit
+from tests.support.command import Call
+from tests.support.evaluation_banks import VOCAB as WORDS
+from tests.support.evaluation_banks import add_crows_pairs, add_pieces
+from tests.support.evaluation_banks import deposit as deposit_pieces
+from tests.support.small_banks import (
+    QUERY_SET,
+    block_data,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+)
+
+pytestmark = pytest.mark.numerical
+
+STEPS = (0, 8, None)
+LIKE_THE_LAST = 6
+"""Of ten rows of step 8, how many have the most probable token of the release."""
+
+
+def rows_of(step: int | None) -> np.ndarray:
+    """Logits of a checkpoint; of step 8, the first rows agree with those of the release."""
+    values = logits(99 if step is None else step)
+    if step == 8:
+        best = logits(99).argmax(axis=1)
+        for row, token in enumerate(best):
+            values[row, token if row < LIKE_THE_LAST else (token + 1) % 6] = 20
+    return values
+
+
+def parity(path: Path, *, keep: str = "full") -> Bank:
+    """Ten prompts of one position, whose answer is token 1, at two steps and a release."""
+    bank = new_bank(path)
+    for step in STEPS:
+        bank.deposit(
+            rows_of(step),
+            checkpoint=CheckpointId("org/model", step=step),
+            query_set=QUERY_SET.name,
+            keep=keep,
+        )
+    return bank
+
+
+def values(table: pl.DataFrame, measure: str, name: str = "parity") -> list[float | None]:
+    return table.filter(measure=measure, prompt_set=name)["value"].to_list()
+
+
+def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
+    result = curves(parity(tmp_path / "b"), ["parity"])
+    assert result.checkpoints.rows() == [
+        ("org/model", "main", step, "parity", 10, 0, 10, True) for step in STEPS
+    ]
+    for step in STEPS:
+        row = rows_of(step).astype(np.float64)
+        p = np.exp(log_softmax(row, axis=1))
+        expected = {
+            "entropy": scipy_entropy(p, axis=1),
+            "probability": p[:, 1],
+            "rank": 1 + (row > row[:, 1:2]).sum(axis=1),
+            "agreement": row.argmax(axis=1) == rows_of(None).argmax(axis=1),
+        }
+        for measure, each in expected.items():
+            (found,) = (
+                result.curves.filter(measure=measure)
+                .filter(pl.col("step").eq_missing(pl.lit(step, pl.Int64)))
+                .iter_rows(named=True)
+            )
+            assert found["value"] == pytest.approx(each.mean(), rel=1e-6)
+            half = 1.959964 * each.std(ddof=1) / np.sqrt(10)
+            least, most = (1, 6) if measure == "rank" else (0, 1 if measure != "entropy" else 9)
+            assert found["low"] == pytest.approx(max(least, each.mean() - half), rel=1e-5)
+            assert found["high"] == pytest.approx(min(most, each.mean() + half), rel=1e-5)
+            assert found["prompts"] == 10
+    assert values(result.curves, "agreement")[1:] == [LIKE_THE_LAST / 10, 1.0]
+
+
+def test_entropy_by_hand() -> None:
+    with np.errstate(divide="ignore"):
+        rows = np.log([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.25, 0.25, 0.5]])
+    assert entropies(rows) == pytest.approx([np.log(2), 0, 1.5 * np.log(2)])
+
+
+@pytest.mark.parametrize("keep", ["options", "topk:2"])
+def test_without_full_rows_only_entropy_is_lacking(tmp_path: Path, keep: str) -> None:
+    full, kept = (parity(tmp_path / keep, keep=keep) for keep in ("full", keep))
+    study = curves_study(kept)
+    entropy = pl.col("measure") == "entropy"
+    own, other = study.result.curves, curves(full, ["parity"]).curves
+    assert own.filter(~entropy).equals(other.filter(~entropy))
+    assert own.filter(entropy).select("value", "prompts").rows() == [(None, 0)] * 3
+    assert "Entropy needs full rows; not kept by 3 checkpoints." in study.summary.notes
+
+
+def test_a_report_reads_no_full_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = parity(tmp_path / "b")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a full row was read")
+
+    monkeypatch.setattr(Deposit, "stored_logprobs", refuse)
+    with pytest.raises(AssertionError, match="a full row was read"):
+        curves_study(bank)
+    (plan,) = (plan for plan in planned(bank, ["parity"]) if plan.family == "curves")
+    found = section(plan)
+    assert values(found.result.curves, "agreement")[-1] == 1
+    assert found.notes[1].startswith("Entropy takes full rows, which are not read here:")
+
+
+def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step, blocks in ((0, (0, 2)), (8, (0, 1))):  # of rows 0–3, 4–7 and 8–9
+        with bank.begin(spec(step)) as writer:
+            for block in blocks:
+                writer.write(block, block_data(writer.layout, block, seed=step))
+    study = curves_study(bank)
+    counts = study.result.checkpoints.select("step", "prompts", "missing").rows()
+    assert counts == [(0, 6, 4), (8, 8, 2)]
+    entropy, _, _, agreement = study.result.curves.filter(step=0).iter_rows(named=True)
+    there = [0, 1, 2, 3, 8, 9]
+    p = np.exp(log_softmax(logits(0)[there].astype(np.float64), axis=1))
+    assert entropy["value"] == pytest.approx(scipy_entropy(p, axis=1).mean(), rel=1e-6)
+    assert np.isnan(entropy["low"])  # of six prompts
+    both = logits(0)[:4].argmax(axis=1) == logits(8)[:4].argmax(axis=1)
+    assert (agreement["value"], agreement["prompts"]) == (both.mean(), 4)
+    assert (
+        "6 prompts missing at 2 checkpoints, whose numbers are over what is there."
+        in study.summary.findings
+    )
+
+
+def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
+    bank = parity(tmp_path / "b")
+    twice = [prompt_table().with_columns(order_seed=pl.lit(o, pl.Int32)) for o in (0, 1)]
+    bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 to p4 in two orders
+    result = curves(bank, ["orders", "parity"])
+    assert result.checkpoints["prompts"].unique().to_list() == [10]
+    for measure in ("entropy", "probability", "rank", "agreement"):
+        once = values(result.curves, measure)
+        assert values(result.curves, measure, "orders") == pytest.approx(once)
+
+
+def test_a_target_of_several_tokens_has_a_probability_and_no_rank(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    own = {"score_kind": "target"}
+    prompts = [("long", (1, 2), own), ("short", (3,), own)]
+    queries = add_pieces(bank, "words", prompts)
+    drawn = np.random.default_rng(0).normal(size=(3, WORDS)).astype(np.float32)
+    deposit_pieces(bank, queries, drawn, step=0)
+    p = np.exp(log_softmax(drawn.astype(np.float64), axis=1))
+    table = curves(bank, ["words"]).curves
+    long, short = p[0, 1] * p[1, 2], p[2, 3]
+    assert values(table, "probability", "words") == pytest.approx([(long + short) / 2])
+    rank = table.filter(measure="rank").select("value", "prompts").row(0)
+    assert rank == (1 + (drawn[2] > drawn[2, 3]).sum(), 1)
+    each = scipy_entropy(p, axis=1)
+    mean = ((each[0] + each[1]) / 2 + each[2]) / 2
+    assert values(table, "entropy", "words") == pytest.approx([mean])
+
+
+def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
+    bank = parity(tmp_path / "b")
+    add_crows_pairs(bank, model="org/model")
+    study = curves_study(bank)
+    assert values(study.result.curves, "rank", "crows-pairs") == [None, None]
+    assert values(study.result.curves, "agreement", "crows-pairs")[-1] == 1
+    assert "No right answer is named by crows-pairs." in study.summary.notes
+    crows = next(text for text in study.summary.findings if text.startswith("crows-pairs, "))
+    assert "right answer" not in crows
+    assert crows.startswith("crows-pairs, step 0 → step 8: entropy ")
+
+
+def test_figures_have_a_panel_for_each_measure_that_there_is(tmp_path: Path) -> None:
+    result = curves(parity(tmp_path / "b", keep="options"), ["parity"])
+    (sheet,) = sheets_of(result).values()
+    assert [panel.axis.title.split(",")[0] for panel in sheet.panels] == [
+        "Probability of the answer",
+        "Rank of the answer",
+        "Agreement with the end",
+    ]
+    (paper,) = figures(result).values()
+    assert len(paper.axes) == 3
+    (page,) = interactive_figures(result).values()
+    drawn = {(trace.panel, trace.role) for trace in sheet.traces}
+    assert drawn == {(panel, role) for panel in range(3) for role in ("line", "point")}
+    assert {trace["group"] for trace in page.traces} == {"parity"}
+
+
+def test_the_command_prints_and_writes(tmp_path: Path, call: Call) -> None:
+    bank = parity(tmp_path / "b").path
+    code, out, error = call("analyze", "curves", bank, "--table", "curves", "--format", "csv")
+    assert (code, error) == (0, "")
+    assert out.splitlines()[0] == "model,run,step,prompt_set,measure,value,low,high,prompts"
+    assert len(out.splitlines()) == 1 + 4 * len(STEPS)
+    code, out, error = call(
+        "analyze", "curves", bank, "--no-entropy", "--prompts", "parity", "--out", tmp_path / "o"
+    )
+    assert code == 0, error
+    assert "parity, step 0 → release: probability of the right answer 0." in out
+    assert {path.name for path in (tmp_path / "o" / "figures").iterdir()} == {
+        "curves.png",
+        "curves.svg",
+    }
+
+
+def test_what_is_not_in_the_bank_is_named(tmp_path: Path) -> None:
+    bank = parity(tmp_path / "b")
+    with pytest.raises(AbsentError, match=r"prompt set 'other' is not in .*; it has parity"):
+        curves_study(bank, prompts=["other"])
+    with pytest.raises(AbsentError, match=r"model 'b' is not in .*; there are org/model"):
+        curves_study(bank, models=["b"])
+    with pytest.raises(AbsentError, match=r"has no checkpoint of parity; run `logitbank extract`"):
+        curves_study(new_bank(tmp_path / "empty"))

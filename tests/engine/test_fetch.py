@@ -37,7 +37,7 @@ REPO = "lab/toy"
 WEIGHT_BYTES = 100_000
 WEIGHTS = r"GET .*/resolve/.*\.safetensors"
 QUICK = Patience(tries=4, first_s=0.01)
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 def write_step(root: Path, step: int, *, repo: str = REPO, content: int | None = None) -> Path:

@@ -108,12 +108,12 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
         text=True,
     )
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while len(list(path.glob("tiny/main/*/*/commits/*.json"))) < 2:
             assert time.monotonic() < end
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()

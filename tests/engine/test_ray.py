@@ -273,7 +273,7 @@ except Exception as error:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr
     assert "UsageError no Ray cluster can be joined at '127.0.0.1:9'" in result.stdout

@@ -27,7 +27,7 @@ from logitbank.store.format.schema import CheckpointId, Keep
 
 CHECKPOINT = CheckpointId("tiny", step=0)
 LAYOUT = Layout.plan(queries=40, vocab=8, dtype="float32", keep=Keep("full"), block_rows=10)
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 Part = Callable[[Job], Iterator[Event]]
 
 

@@ -30,7 +30,7 @@ from tests.support.preloaded import Preloaded, require_vllm
 from tests.support.run_driver import BLOCK_ROWS, PROMPTS, assert_same, go, questions
 
 BLOCKS = PROMPTS // BLOCK_ROWS
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 
 
 @pytest.fixture(scope="module")

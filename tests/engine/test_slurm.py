@@ -95,7 +95,7 @@ def ended(script: Path, *, restarts: int = 0, stop: bool = False) -> int:
     process = subprocess.Popen(["bash", str(script)], env=environment)
     try:
         if stop:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 300
             while not (script.parent / "started").exists():
                 assert time.monotonic() < end
                 time.sleep(0.02)

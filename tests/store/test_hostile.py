@@ -78,7 +78,7 @@ def look(deposit: Deposit) -> dict[str, Any]:
         env=os.environ | {"POLARS_MAX_THREADS": "2", "RAYON_NUM_THREADS": "2"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     found: dict[str, Any] = json.loads(result.stdout)

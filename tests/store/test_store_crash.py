@@ -23,7 +23,7 @@ def start(work: str, *arguments: object) -> "subprocess.Popen[str]":
 def finish(process: "subprocess.Popen[str]", told: str = "") -> str:
     with process:
         try:
-            out, err = process.communicate(told, timeout=60)
+            out, err = process.communicate(told, timeout=300)
         finally:
             process.kill()
     assert process.returncode == 0, err[-3000:]

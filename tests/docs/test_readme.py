@@ -1,6 +1,5 @@
 """What the README shows is there: its Python runs, its commands and options exist."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +10,6 @@ import typer.main
 from bench.figures import markdown, saved
 from logitbank import Bank, CheckpointId
 from logitbank.cli.main import app
-from logitbank.engine.prompts.files import load_prompts
 from tests.support.paths import ROOT
 from tests.support.small_banks import QUERY_SET, logits, prompt_table
 
@@ -57,16 +55,6 @@ def test_commands_and_their_options_exist(words: list[str]) -> None:
     assert not hasattr(command, "commands"), f"{words} is no whole command"
     known = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in rest if word.startswith("--")} <= known
-
-
-def test_the_example_prompt_is_one(tmp_path: Path) -> None:
-    (line,) = blocks("json")
-    path = tmp_path / "my_prompts.jsonl"
-    path.write_text(line)
-    (prompt,) = load_prompts(path).prompts
-    assert json.loads(line)["options"] == [option.text for option in prompt.options]
-    assert prompt.answer == "she"
-    assert prompt.columns == {"topic": "health"}
 
 
 def test_the_page_of_benchmarks_is_what_the_saved_results_say() -> None:

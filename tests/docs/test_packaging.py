@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,6 +99,43 @@ def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
     monkeypatch.setattr(house, "imports", lambda: ring)
     assert set(house.circle()) == set(ring)
+
+
+def test_a_family_that_is_added_touches_the_files_of_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    assert house.added_last("families") == ("", [])
+
+    def commit(*files: str) -> None:
+        for file in files:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            with (tmp_path / file).open("a") as opened:
+                opened.write("more\n")
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        for words in (("add", "."), (*who, "commit", "--quiet", "--message", "m")):
+            subprocess.run(["git", "-C", tmp_path, *words], check=True)
+
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    commit("families/old/__init__.py", "a")
+    commit("families/new/__init__.py", "families/new/metric.py", "b")
+    commit("families/old/__init__.py", "families/old/metric.py")
+    touched = ["b", "families/new/__init__.py", "families/new/metric.py"]
+    assert house.added_last("families") == ("new", touched)
+
+
+def test_words_are_looked_for_in_texts_and_not_in_docstrings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    texts = {"a": '"""topk"""', "b": 'x = "topk:3"', "c": 'x = "topkapi topk-3"', "d": "topk = 1"}
+    files = {name: tmp_path / "store" / f"{name}.py" for name in texts}
+    files["b"].parent.mkdir()
+    for name, text in texts.items():
+        files[name].write_text(text)
+    monkeypatch.setattr(house, "modules", lambda: files)
+    assert house.naming("topk", "store") == ["store/b.py"]
+    assert house.naming("topk", "cli") == []
 
 
 def test_no_folder_is_too_full_to_be_seen_at_once() -> None:

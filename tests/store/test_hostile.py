@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,16 +129,19 @@ def shard_of(frame: bytes) -> bytes:
     return chunk + index + crc32c(index)
 
 
+@cache
 def bomb(size: int) -> bytes:
     from numcodecs import Zstd
 
     return bytes(Zstd(level=1).encode(np.zeros(size, np.uint8)))
 
 
+@cache
 def blosc_bomb(size: int) -> bytes:
     from numcodecs import Blosc
 
-    return bytes(Blosc("lz4", 5, Blosc.BITSHUFFLE).encode(np.zeros(size // 4, np.float32)))
+    # Not shuffled, which takes a fifth of the time; a frame says itself how it is to be read.
+    return bytes(Blosc("lz4", 5, Blosc.NOSHUFFLE).encode(np.zeros(size // 4, np.float32)))
 
 
 def blosc_lying(frame: bytes) -> bytes:

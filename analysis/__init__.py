@@ -36,7 +36,8 @@ from logitbank.analysis.harness.read import read_harness
 from logitbank.analysis.harness.write import write_harness
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.prompts.view import differences, movements
-from logitbank.analysis.results.files import write_report, write_tables
+from logitbank.analysis.report.study import write_report
+from logitbank.analysis.results.files import write_tables
 from logitbank.analysis.stats.change_points import ChangePoint, change_point
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
 from logitbank.analysis.stats.significance import (

@@ -91,6 +91,7 @@ def debias_compare(
         result,
         Summary(tuple(_summary(result))),
         title=f"Debiasing: {named}",
+        about="What filters and a prefix do to a model: bias, and what it costs in language.",
         out=out,
         banks=[opened],
     )

@@ -134,6 +134,7 @@ def debias_search(
         result,
         Summary(tuple(summary)),
         title=f"Bias against language modelling: {parts.deposit.checkpoint.model}",
+        about="What filters of many sizes and strengths gain in bias and cost in language.",
         out=out,
         banks=[opened],
     )

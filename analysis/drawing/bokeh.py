@@ -34,7 +34,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from logitbank.analysis.drawing.glyphs import colour_bar, glyphs
-from logitbank.analysis.drawing.paper import MUTED
+from logitbank.analysis.drawing.paper import FAINT, LEGIBLE, MUTED
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Interactive,
@@ -44,7 +44,6 @@ from logitbank.analysis.drawing.sheet import (
     legend_columns,
     plain,
 )
-from logitbank.analysis.report.plot import FAINT, LEGIBLE
 
 LEGEND_ROW, ACROSS, TOP = 23, 46, 34
 """Pixels of a row of the legend, of a horizontal axis, and of the toolbar."""

@@ -17,9 +17,8 @@ from bokeh.models import (
     VBar,
 )
 
-from logitbank.analysis.drawing.paper import MUTED
+from logitbank.analysis.drawing.paper import LEGIBLE, MUTED
 from logitbank.analysis.drawing.sheet import Columns, Role, Trace
-from logitbank.analysis.report.plot import LEGIBLE
 
 NEAR = 16
 """Pixels across, within which a point answers to hovering."""

@@ -3,8 +3,10 @@
 from typing import Any
 
 INK = "#1f2329"
-"""Text; a report replaces it by the page's own text colour."""
+"""Text on paper."""
 MUTED = "#8a8f98"
+LEGIBLE, FAINT = "#7d828b", "#8a8f9847"
+"""Text, and lines of a grid, that are seen on white and on black; a page sets its own colours."""
 COLOURS = ("#0072b2", "#d55e00", "#8a8f98")
 """Male, female, neutral: from Okabe and Ito's palette, which colour-blind readers tell apart."""
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")

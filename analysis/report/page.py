@@ -9,17 +9,19 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from logitbank.analysis.report.origin import Origin
+from logitbank.analysis.report.part import Part
 from logitbank.analysis.report.plot import prompt_plot
 from logitbank.analysis.report.prompts import SERIES
 from logitbank.analysis.results.files import replace_file
+from logitbank.version import __version__
 
 if TYPE_CHECKING:
     from bokeh.model import Model
@@ -32,25 +34,11 @@ CELLS = 250_000
 """Most cells of all tables together; 9 bytes each."""
 ROWS = 2_000
 """Most rows of a table."""
+DRAWN = "logitbank.analysis.figure_data gives all of them"
+WRITTEN = "logitbank analyze writes all of them with --out"
+BESIDE = "tables/{}.csv beside this page has all of them"
+"""Where the rows are that a table on the page leaves out."""
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A section of the page: an analysis."""
-
-    id: str
-    title: str
-    prompts: Sequence[str]
-    about: str = ""
-    """What it asks, in plain words."""
-    findings: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    problem: str = ""
-    figures: "Mapping[str, Interactive]" = field(default_factory=dict)
-    figure_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What each figure draws."""
-    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
 def write_page(
@@ -59,12 +47,10 @@ def write_page(
     title: str,
     lead: str,
     parts: Sequence[Part],
+    origin: Origin,
+    cautions: Sequence[str],
     prompts: Sequence[Json] = (),
     unread: Sequence[str] = (),
-    about: Mapping[str, str],
-    bank_tables: Mapping[str, pl.DataFrame],
-    cautions: Sequence[str],
-    version: str,
 ) -> None:
     """Write the page; it is replaced at once when it is complete.
 
@@ -73,15 +59,15 @@ def write_page(
     lead
         A sentence under the title.
     parts
-        Analyses, in order.
+        Analyses, in order. Of several, the page begins with a summary.
+    origin
+        Where their numbers come from.
+    cautions
+        What the numbers do not say.
     prompts
-        `page_prompts.prompt_data` of each prompt set.
+        `prompt_data` of each prompt set.
     unread
         Why prompts of other sets are not shown.
-    about
-        Title, licence and so on of the bank; blank ones are left out.
-    bank_tables
-        What it holds and how it was made; the first is open.
     """
     from bokeh.resources import Resources
     from jinja2 import Environment, StrictUndefined
@@ -92,11 +78,11 @@ def write_page(
             for part in parts
             for table in (*part.figure_tables.values(), *part.tables.values())
         ),
-        *bank_tables.values(),
+        *origin.tables.values(),
     ]
     data = _Data(rows=rows_that_fit([table.shape for table in every]))
     shown = [data.part(part) for part in parts]
-    own_tables = [data.table(name, table) for name, table in bank_tables.items()]
+    origin_tables = [data.table(name, table) for name, table in origin.tables.items()]
     text = {name: _resource(name) for name in ("page.html", "page.css", "page.js")}
     library = Resources(mode="inline", components=["bokeh"], minified=True)
     scripts = [_script("\n".join(library.js_raw)), _script(text["page.js"])]
@@ -109,10 +95,11 @@ def write_page(
         parts=shown,
         prompts=_prompt_note(prompts),
         unread=unread,
-        about={name: value for name, value in about.items() if value},
-        bank_tables=own_tables,
+        origin=origin,
+        about={name: text for name, text in origin.about.items() if text},
+        origin_tables=origin_tables,
         cautions=cautions,
-        version=version,
+        version=__version__,
         css=text["page.css"],
         data=_json(
             {
@@ -138,8 +125,8 @@ class _Data:
         self._rows = rows
         self._size = 0
 
-    def table(self, name: str, frame: pl.DataFrame) -> Json:
-        self.tables.append(table_data(name, frame, rows=self._rows))
+    def table(self, name: str, frame: pl.DataFrame, *, whole: str = "") -> Json:
+        self.tables.append({**table_data(name, frame, rows=self._rows), "whole": whole})
         return {"index": len(self.tables) - 1, "name": name, "total": len(frame)}
 
     def fits(self, figure: "Interactive") -> bool:
@@ -157,7 +144,7 @@ class _Data:
             "index": len(self.figures) - 1,
             "title": figure.meta["title"],
             "caption": figure.meta["caption"],
-            "tables": [] if table is None else [self.table(name, table)],
+            "tables": [] if table is None else [self.table(name, table, whole=DRAWN)],
         }
 
     def part(self, part: Part) -> Json:
@@ -176,7 +163,11 @@ class _Data:
             "problem": part.problem,
             "figures": figures,
             "left_out": len(part.figures) - len(figures),
-            "tables": [self.table(name, table) for name, table in part.tables.items()],
+            "beside": part.beside,
+            "tables": [
+                self.table(name, table, whole=BESIDE.format(name) if part.beside else WRITTEN)
+                for name, table in part.tables.items()
+            ],
         }
 
 

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-LEGIBLE = "#7d828b"
-"""Text that is read on white and on black; a page sets its own colour."""
-FAINT = "#8a8f9847"
+from logitbank.analysis.drawing.paper import FAINT, LEGIBLE
 
 
 def prompt_plot() -> dict[str, Any]:

@@ -3,16 +3,14 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.drawing.figures import interactive_figures, tables_by_kind
-from logitbank.analysis.drawing.paper import kind_of
-from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.family import families
 from logitbank.analysis.frames.sources import no_model, no_prompts
-from logitbank.analysis.report.page import Json, Part, write_page
+from logitbank.analysis.report.origin import Origin, about_bank, holdings, stem
+from logitbank.analysis.report.page import Json, write_page
+from logitbank.analysis.report.part import Part, part_of
 from logitbank.analysis.report.prompts import prompt_data, prompt_table
 from logitbank.analysis.report.sections import (
     Section,
@@ -27,7 +25,7 @@ from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.deposits.tables import query_sets_of
 from logitbank.store.files.objects import require_outside
-from logitbank.store.format.about import own_fields, sources_of
+from logitbank.store.format.about import own_fields
 from logitbank.wording import counted, readable_bytes
 
 VALUES = 350_000
@@ -108,14 +106,16 @@ def report(
         parts=parts,
         prompts=views,
         unread=unread,
-        about=_about(opened),
-        bank_tables={
-            "checkpoints": _holdings(info),
-            "prompt sets": prompt_table(opened, names),
-            "how it was made": opened.provenance(),
-        },
+        origin=Origin(
+            "The bank, and how it was made",
+            about_bank(opened),
+            {
+                "checkpoints": holdings(info),
+                "prompt sets": prompt_table(opened, names),
+                "how it was made": opened.provenance(),
+            },
+        ),
         cautions=cautions(part.family for part in plans),
-        version=_version(),
     )
     tell("done", total, total)
     return path
@@ -136,11 +136,7 @@ def _target(bank: Path | str | Readable, out: Path | str | None) -> Path:
 
 
 def _stem(bank: Path | str | Readable) -> str:
-    """The name of a bank without its folder, revision and ending."""
-    source = bank.path if isinstance(bank, Readable) else bank
-    name = str(source).rstrip("/").rsplit("/", maxsplit=1)[-1].partition("@")[0]
-    name = Path(source).resolve().name if name in (".", "..") else name
-    return name.removesuffix(".zarr") or "bank"
+    return stem(bank.path if isinstance(bank, Readable) else bank)
 
 
 def _prompt_sets(bank: Readable, requested: Sequence[str] | None) -> list[str]:
@@ -173,29 +169,22 @@ def _scored(bank: Readable, prompts: str, models: Sequence[str] | None) -> bool:
 
 def _part(section: Section, *, taken: Sequence[str]) -> Part:
     same = sum(name == section.family or name.startswith(f"{section.family}-") for name in taken)
-    head = (
-        f"{section.family}-{same + 1}" if same else section.family,
-        f"{section.title}: {section.prompts[0]}" if same else section.title,
-        section.prompts,
-    )
+    about = families()[section.family].asks
+    id = f"{section.family}-{same + 1}" if same else section.family
+    title = f"{section.title}: {section.prompts[0]}" if same else section.title
     if section.problem:
-        return Part(*head, about=families()[section.family].asks, problem=section.problem)
-    figures = interactive_figures(section.result)
-    drawn = _drawn(section.result)
-    return Part(
-        *head,
-        about=families()[section.family].asks,
+        return Part(
+            id=id, title=title, prompts=section.prompts, about=about, problem=section.problem
+        )
+    return part_of(
+        section.result,
+        id=id,
+        title=title,
+        prompts=section.prompts,
+        about=about,
         findings=section.findings,
         notes=section.notes,
-        figures=figures,
-        figure_tables={name: drawn[kind_of(name)] for name in figures if kind_of(name) in drawn},
-        tables={name: table for name, table in section.result.tables().items() if len(table)},
     )
-
-
-def _drawn(result: Any) -> dict[str, pl.DataFrame]:
-    """What figures draw, by their kind; those of any prompts draw the tables below them."""
-    return {} if isinstance(result, OptionScores) else tables_by_kind(result)
 
 
 def _lead(info: pl.DataFrame, bank: Readable, names: Sequence[str]) -> str:
@@ -211,31 +200,3 @@ def _lead(info: pl.DataFrame, bank: Readable, names: Sequence[str]) -> str:
     ]
     kept = ", ".join(info["keep"].unique().sort())
     return f"{', '.join(parts)}. Kept: {kept}; {readable_bytes(size)}."
-
-
-def _holdings(info: pl.DataFrame) -> pl.DataFrame:
-    """One row for each model, run and query set, as hundreds of checkpoints are alike."""
-    keys = ["model", "run", "query_set", "keep", "dtype", "engine"]
-    return info.group_by(keys, maintain_order=True).agg(
-        checkpoints=pl.len(),
-        first_step=pl.col("step").min(),
-        last_step=pl.col("step").max(),
-        queries=pl.col("queries").first(),
-        incomplete=(pl.col("committed") < pl.col("queries")).sum(),
-        unsealed=(~pl.col("sealed")).sum(),
-        bytes=pl.col("bytes").sum(),
-    )
-
-
-def _about(bank: Readable) -> dict[str, str]:
-    about = dict(own_fields(bank.attributes))
-    for source in sources_of(bank.attributes):
-        texts = "; ".join(source[name] for name in own_fields({}) if source[name])
-        about[f"from ({', '.join(source['models'])})"] = texts
-    return about
-
-
-def _version() -> str:
-    from logitbank.version import __version__
-
-    return __version__

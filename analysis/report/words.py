@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from logitbank.analysis.family import families
 
 GENERAL = (
-    "The page is about the models and prompts of this bank. Other prompts, wordings, languages and "
-    "models may behave otherwise, and a number about text is no measure of harm in use.",
+    "The page is about the models and prompts that it names. Other prompts, wordings, languages "
+    "and models may behave otherwise, and a number about text is no measure of harm in use.",
     "Intervals and tests hold for one checkpoint at a time. Among many checkpoints, some differ by "
     "chance alone; a change is credible where neighbouring checkpoints agree.",
     "A score near zero is not the absence of bias: a model that gives no probability to any of the "

@@ -5,7 +5,6 @@ import pytest
 
 from logitbank.analysis.drawing.figures import figure_data, figures
 from logitbank.analysis.families.fairness.metric import Fairness, fairness
-from logitbank.analysis.families.fluctuation.figure_data import figures_of_report
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
 from tests.support.drawing_cases import pronouns
 from tests.support.fairness_cases import random_frame
@@ -105,16 +104,3 @@ def test_the_heat_map_has_both_halves_and_its_plateau():
     assert table["first_step"].unique().to_list() == [3]
     halves = {(a, b): r for a, b, r in table.select("step_a", "step_b", "r").iter_rows()}
     assert all(halves[b, a] == r for (a, b), r in halves.items())
-
-
-def test_a_report_shows_the_first_run_and_plateau_and_says_so(fluctuating):
-    shown, (note,) = figures_of_report(fluctuating)
-    assert shown == {
-        *(f"trajectories-seed0-{verb}" for verb in ("is", "works_as")),
-        *(f"certainty_cv-seed0-{verb}-2" for verb in ("is", "works_as")),
-        *(f"checkpoint_pairs-seed0-{verb}" for verb in ("is", "works_as")),
-        *(f"run_pairs-{verb}-{start}" for verb in ("is", "works_as") for start in (2, 3)),
-    }
-    assert f"the other {len(figure_data(fluctuating)) - len(shown)} figures" in note
-    alone = fluctuation(random_table(), plateaus=[3])
-    assert figures_of_report(alone) == (set(figure_data(alone)), [])

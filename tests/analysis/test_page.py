@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from logitbank import describe
+from logitbank.analysis.report.origin import Origin
 from logitbank.analysis.report.page import CELLS, ROWS, rows_that_fit, table_data, write_page
 from logitbank.analysis.report.prompts import prompt_data
 from logitbank.analysis.report.report import report
@@ -339,8 +340,8 @@ def test_tables_together_are_bounded() -> None:
 def test_a_page_without_an_analysis_says_so(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "p.html"
     write_page(
-        path, title="t", lead="l", parts=[], about={}, cautions=["c"], version="0",
-        bank_tables={"checkpoints": pl.DataFrame({"model": ["a"]})},
+        path, title="t", lead="l", parts=[], cautions=["c"],
+        origin=Origin("The bank", tables={"checkpoints": pl.DataFrame({"model": ["a"]})}),
     )  # fmt: skip
     opened = Opened(chromium, path)
     assert "No analysis of a known kind applies" in opened.page.locator("#summary").inner_text()

@@ -12,7 +12,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.drawing.figures import figure_data, figures
-from logitbank.analysis.families.stereoset.figure_data import figures_of_report
 from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
 from logitbank.analysis.families.stereoset.sources import bank_candidates
@@ -396,14 +395,6 @@ def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int 
         for figure in drawn.values():
             figure.canvas.draw()
             assert "95 %" not in figure.get_label()
-
-
-def test_a_report_shows_the_first_condition_and_says_where_the_others_are(
-    trained: StereoSet,
-) -> None:
-    shown, (note,) = figures_of_report(trained)
-    assert not any("prefix" in name for name in shown)
-    assert "the other 3 figures are in the folder figures" in note
 
 
 def test_a_study_writes_tables_figures_and_a_report(

@@ -3,7 +3,6 @@
 import polars as pl
 
 from logitbank.analysis.drawing.names import Tables, named_tables
-from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.analysis.families.fluctuation.series import PRIOR
 
@@ -19,30 +18,6 @@ def fluctuation_figure_data(result: Fluctuation) -> dict[str, pl.DataFrame]:
     kind. A table has one row per point, cell or bar drawn.
     """
     return named_tables({kind: tables(result) for kind, tables in _TABLES.items()})
-
-
-def figures_of_report(result: Fluctuation) -> tuple[set[str], list[str]]:
-    """Names of the figures for a page, and a sentence about those that it leaves out.
-
-    Of every model the first run, with the first plateau; a page with ten runs is not read.
-    """
-    shown = set()
-    data = fluctuation_figure_data(result)
-    first_runs = dict(reversed(result.plateaus.select("model", "run").rows()))
-    first_plateaus = dict(reversed(result.plateaus.select("model", "plateau").rows()))
-    for name, table in data.items():
-        head = table.row(0, named=True)
-        run = "run" not in head or first_runs[head["model"]] == head["run"]
-        other = kind_of(name) == "certainty_cv" and first_plateaus[head["model"]] != head["plateau"]
-        if run and not other:
-            shown.add(name)
-    if shown == set(data):
-        return shown, []
-    note = (
-        "Of several runs, this page shows the figures of the first, and of several plateaus the "
-        f"first; the other {len(data) - len(shown)} figures are in the folder figures."
-    )
-    return shown, [note]
 
 
 def _trajectories(result: Fluctuation) -> Tables:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -19,13 +20,22 @@ COLUMNS = ("verb", "occupation", "prior")
 PROMPTS = having(*COLUMNS)
 
 
+class Scores(NamedTuple):
+    """What was read of banks and published tables."""
+
+    scores: pl.DataFrame
+    expected: pl.DataFrame | None
+    """What the models of the banks were asked: model, verb, occupation, prior; None without
+    banks."""
+    banks: Sequence[Readable]
+    files: Sequence[pl.DataFrame]
+    """The name of each table, and how many rows it has."""
+
+
 def all_scores(
     sources: Sequence[Path | Readable], prompts: str | None, models: Sequence[str] | None
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
-    """Scores of pronouns in banks and published tables, and a frame about where they come from.
-
-    Last, what the models of the banks were asked: model, verb, occupation, prior; None without
-    banks.
+) -> Scores:
+    """Scores of pronouns in banks and published tables.
 
     Raises
     ------
@@ -64,15 +74,13 @@ def all_scores(
         parts.append(
             as_scores(rows if names is None else rows.filter(pl.col("model").is_in(names)))
         )
-    about = [bank.info() for bank in banks]
-    about += [
+    of_tables = [
         pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
     ]
-    provenance = pl.concat(about, how="diagonal_relaxed")
     expected = expected_rows(banks, prompts, COLUMNS) if banks else None
-    if len(parts) == 1:
-        return parts[0], provenance, expected
-    return pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts]), provenance, expected
+    if len(parts) > 1:
+        parts = [pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts])]
+    return Scores(parts[0], expected, banks, of_tables)
 
 
 def _table(path: Path) -> pl.DataFrame:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.fluctuation.figure_data import figures_of_report
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
 from logitbank.analysis.families.fluctuation.scores import check_target, write_scores
@@ -60,21 +59,25 @@ def fluctuation_study(
     if save_scores is not None:
         check_target(save_scores)
     words = _frequencies(frequencies, corpus_sizes)
-    scores, provenance, expected = all_scores(sources, prompts, models)
+    read = all_scores(sources, prompts, models)
     result = fluctuation(
-        scores, plateaus=plateaus, frequencies=words, professions=professions, expected=expected
+        read.scores,
+        plateaus=plateaus,
+        frequencies=words,
+        professions=professions,
+        expected=read.expected,
     )
     if save_scores is not None:
         if not partial:
             _refuse_partial(result.checkpoints)
-        write_scores(scores, save_scores)
+        write_scores(read.scores, save_scores)
     return finish(
         result,
         fluctuation_summary(result),
         title=f"Fluctuation during pre-training: {models_of(result)}",
         out=out,
-        sources=[provenance],
-        shown=figures_of_report,
+        banks=read.banks,
+        files=read.files,
     )
 
 

@@ -20,35 +20,6 @@ def stereoset_figure_data(result: StereoSet) -> dict[str, pl.DataFrame]:
     return named_tables({kind: tables(result) for kind, tables in _TABLES.items()})
 
 
-def figures_of_report(result: StereoSet) -> tuple[set[str], list[str]]:
-    """Names of the figures for a page, and a sentence about those that it leaves out.
-
-    Of every model the first run, language, condition and rule; a page with ten runs is not read.
-    """
-    data = stereoset_figure_data(result)
-    heads = result.scores.unique("model", keep="first", maintain_order=True)
-    first = {row["model"]: row for row in heads.iter_rows(named=True)}
-    shown = {
-        name
-        for name, table in data.items()
-        if not name.startswith(("domains", "icat"))
-        or all(
-            table[column][0] == first[table["model"][0]][column]
-            for column in SERIES
-            if column != "condition" or name.startswith("domains")
-        )
-    }
-    if shown == set(data):
-        return shown, []
-    left = len(data) - len(shown)
-    note = (
-        "Of several runs, languages, conditions and rules, this page shows the first; "
-        f"{'the other figure is' if left == 1 else f'the other {left} figures are'} in the folder "
-        "figures."
-    )
-    return shown, [note]
-
-
 def _domains(result: StereoSet) -> Tables:
     keys = [*SERIES, "task"]
     for table in _trained(result, several=True).partition_by(keys, maintain_order=True):

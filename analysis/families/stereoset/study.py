@@ -5,7 +5,6 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.stereoset.figure_data import figures_of_report
 from logitbank.analysis.families.stereoset.files import concat_candidates, write_predictions
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
 from logitbank.analysis.families.stereoset.scores import Rule
@@ -84,17 +83,16 @@ def stereoset_study(
     result = joined(parts)
     if save_predictions is not None:
         write_predictions(concat_candidates(saved), save_predictions)
-    sources = []
+    files = []
     if gold is not None:
-        sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold.name})]
+        files = [pl.DataFrame({"predictions": list(predictions), "gold": gold.name})]
     return finish(
         result,
         stereoset_summary(result),
         title=f"StereoSet: {models_of(result)}",
         out=out,
         banks=opened,
-        sources=sources,
-        shown=figures_of_report,
+        files=files,
     )
 
 

@@ -139,7 +139,7 @@ def tradeoff_study(
         title=f"Performance and fairness during training: {models_of(result)}",
         out=out,
         banks=banks,
-        sources=[pl.DataFrame({"file": [path.name]}) for path in tables],
+        files=[pl.DataFrame({"file": [path.name]}) for path in tables],
     )
 
 

@@ -102,7 +102,7 @@
         make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)),
       make("div", { class: "actions" }, more, save));
     if (length < source.total) details.append(make("p", { class: "note" },
-      `The first ${length.toLocaleString("en")} of ${source.total.toLocaleString("en")} rows; logitbank analyze writes all of them with --out.`));
+      `The first ${length.toLocaleString("en")} of ${source.total.toLocaleString("en")} rows${source.whole ? `; ${source.whole}` : ""}.`));
   };
   for (const details of document.querySelectorAll("details.table")) {
     details.addEventListener("toggle", () => details.open && fill(details));

@@ -183,6 +183,9 @@ def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
     crows = next(text for text in study.summary.findings if text.startswith("crows-pairs, "))
     assert "right answer" not in crows
     assert crows.startswith("crows-pairs, step 0 → step 8: entropy ")
+    (sheet,) = sheets_of(curves(bank, bank.prompt_sets(), entropy=False)).values()
+    named = [(trace.name, trace.panel) for trace in sheet.traces if trace.name]
+    assert sorted(named) == [("crows-pairs", 2), ("parity", 0)]
 
 
 def test_figures_have_a_panel_for_each_measure_that_there_is(tmp_path: Path) -> None:
@@ -198,7 +201,26 @@ def test_figures_have_a_panel_for_each_measure_that_there_is(tmp_path: Path) -> 
     (page,) = interactive_figures(result).values()
     drawn = {(trace.panel, trace.role) for trace in sheet.traces}
     assert drawn == {(panel, role) for panel in range(3) for role in ("line", "point")}
-    assert {trace["group"] for trace in page.traces} == {"parity"}
+    assert {trace["group"] for trace in page.traces} == {""}
+
+
+def test_prompt_sets_and_runs_are_told_apart(tmp_path: Path) -> None:
+    bank = parity(tmp_path / "b")
+    bank.add_prompts("more", prompt_table())
+    colours = {
+        trace.group: trace.colour
+        for sheet in sheets_of(curves(bank, ["more", "parity"], entropy=False)).values()
+        for trace in sheet.traces
+    }
+    assert set(colours) == {"more", "parity"}
+    assert len(set(colours.values())) == 2
+    other = CheckpointId("org/model", "seed1", step=0)
+    bank.deposit(rows_of(0), checkpoint=other, query_set=QUERY_SET.name)
+    result = curves(bank, ["parity"])
+    assert set(sheets_of(result)) == {"curves-org%2Fmodel-main", "curves-org%2Fmodel-seed1"}
+    (page,) = interactive_figures(result).values()
+    assert {trace["series"] for trace in page.traces} == {"org/model main", "org/model seed1"}
+    assert result.curves.filter(run="seed1", measure="agreement")["value"].to_list() == [1.0]
 
 
 def test_the_command_prints_and_writes(tmp_path: Path, call: Call) -> None:

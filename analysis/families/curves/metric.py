@@ -169,8 +169,12 @@ def _checkpoints(
         full = all(deposit.layout.keep.level == "full" for deposit in own)
         read = own if entropy and full else []
         rows = _entropy_of_rows(read, scored)
-        positions = scored.unique(_POSITION, maintain_order=True).join(last, on="place", how="left")
-        positions = positions.join(rows, on=["query_set", "row"], how="left")
+        # The order of positions decides the last bit of their mean.
+        positions = (
+            scored.unique(_POSITION, maintain_order=True)
+            .join(last, on="place", how="left", maintain_order="left")
+            .join(rows, on=["query_set", "row"], how="left", maintain_order="left")
+        )
         yield step, _prompts(places, scored, positions, _answers(scored, scores)), full
 
 
@@ -219,7 +223,9 @@ def _entropy_of_rows(deposits: Sequence[Deposit], scored: pl.DataFrame) -> pl.Da
 def _answers(scored: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
     """prompt_id, probability and rank of the right answer; of several orders the mean."""
     options = scores.filter(pl.col("kind") == "option").drop("kind")
-    pieces = scored.filter("is_right").join(options, on=["query_set", "row", "token"], how="left")
+    pieces = scored.filter("is_right").join(
+        options, on=["query_set", "row", "token"], how="left", maintain_order="left"
+    )
     whole = pl.col("logprob").is_not_null().all()
     each = pieces.group_by("prompt_id", "order_seed").agg(
         probability=pl.when(whole).then(pl.col("logprob").sum().exp()),

@@ -139,7 +139,7 @@ def curve_sheets(
 
 
 def _sheet(table: pl.DataFrame, names: Names) -> Sheet:
-    """A panel for each measure that there is, a colour for each prompt set."""
+    """A panel for each measure that there is; prompt sets have colours, or series of one set."""
     parts = names.parts(table, ("model", "run"))
     measures = [measure for measure in BOUNDS if measure in table["measure"]]
     sheet, places = training_sheet(
@@ -152,10 +152,14 @@ def _sheet(table: pl.DataFrame, names: Names) -> Sheet:
     )
     sets = table["prompt_set"].unique(maintain_order=True).to_list()
     for series, part in parts:
+        named = set()  # a set without a right answer is not in every panel
         for (name, measure), rows in part.group_by("prompt_set", "measure", maintain_order=True):
-            panel = measures.index(measure)
-            colour = PALETTE[sets.index(name) % len(PALETTE)]
-            label = NAMES[measure].capitalize()
-            curve = Curve(series, name, colour, rows, label, panel=panel, in_legend=panel == 0)
+            panel, label = measures.index(measure), NAMES[measure].capitalize()
+            several = len(sets) > 1
+            colour = PALETTE[sets.index(name) % len(PALETTE)] if several else sheet.colour(series)
+            group = name if several else ""
+            first = name not in named
+            named.add(name)
+            curve = Curve(series, group, colour, rows, label, panel=panel, in_legend=first)
             add_curve(sheet, places, curve)
     return sheet

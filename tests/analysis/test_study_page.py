@@ -55,9 +55,8 @@ def test_the_page_of_a_study_is_a_part_of_the_page_of_its_bank(tmp_path: Path) -
     assert part == part_of_page(whole, "fairness")
     assert part.count("<figure ") == 6
     alone, of_bank = data_of(study.report), data_of(whole)
-    assert [figure["meta"] for figure in alone["figures"]] == [
-        figure["meta"] for figure in of_bank["figures"]
-    ]
+    figures = [[figure["meta"] for figure in found["figures"][:6]] for found in (alone, of_bank)]
+    assert figures[0] == figures[1]
     count = part.count("<details ")
     tables = [[table["values"] for table in found["tables"][:count]] for found in (alone, of_bank)]
     assert tables[0] == tables[1]

@@ -109,8 +109,8 @@ def test_without_arguments_the_help_is_shown_and_the_call_was_wrong(
     assert error.startswith(f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND")
 
 
-FAIRNESS: Any = {"known": "winobias", "own": OF_FAIRNESS}
-FLUCTUATION: Any = {"known": "professions", "own": OF_FLUCTUATION}
+FAIRNESS: Any = {"known": "winobias", "family_prompts": OF_FAIRNESS}
+FLUCTUATION: Any = {"known": "professions", "family_prompts": OF_FLUCTUATION}
 
 
 def test_of_several_prompt_sets_the_one_with_the_family_s_columns_is_taken(bank: Bank) -> None:

@@ -38,6 +38,8 @@ DRAWN = "logitbank.analysis.figure_data gives all of them"
 WRITTEN = "logitbank analyze writes all of them with --out"
 BESIDE = "tables/{}.csv beside this page has all of them"
 """Where the rows are that a table on the page leaves out."""
+SCRIPTS = ("base.js", "tables.js", "figures.js", "prompts.js", "theme.js")
+"""What the page's script is joined from, each part after those that it uses."""
 Json = dict[str, Any]
 
 
@@ -83,9 +85,9 @@ def write_page(
     data = _Data(rows=rows_that_fit([table.shape for table in every]))
     shown = [data.part(part) for part in parts]
     origin_tables = [data.table(name, table) for name, table in origin.tables.items()]
-    text = {name: _resource(name) for name in ("page.html", "page.css", "page.js")}
+    text = {name: _resource(name) for name in ("page.html", "page.css")}
     library = Resources(mode="inline", components=["bokeh"], minified=True)
-    scripts = [_script("\n".join(library.js_raw)), _script(text["page.js"])]
+    scripts = [_script("\n".join(library.js_raw)), _script(_page_script())]
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -236,6 +238,12 @@ def _prompt_note(prompts: Sequence[Json]) -> str:
 
 def _resource(name: str) -> str:
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _page_script() -> str:
+    """The parts in one scope: a browser lets no page on a disk import modules."""
+    parts = "\n".join(_resource(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def _json(value: object) -> str:

@@ -198,7 +198,7 @@ def _logprobs(scores: PromptScores, keys: Sequence[Key], shown: Sequence[Json]) 
 
 
 def array(values: np.ndarray) -> Json:
-    """Float32 in base64, as the page's script and Plotly read it.
+    """Float32 in base64, as the page's script reads it.
 
     >>> array(np.array([1.0]))
     {'dtype': 'f4', 'bdata': 'AACAPw=='}

@@ -17,10 +17,10 @@ import polars as pl
 
 from bench.figures import Figure
 from bench.models import DATA, series
-from logitbank.engine.extract import record_prompts
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.run import record_prompts
 from logitbank.store import Bank, BlockData, CheckpointId, DepositSpec, Keep, Layout, OptionTokens
 from logitbank.store.format.schema import SCORES_SCHEMA
 

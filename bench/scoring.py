@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bench.workload import orders, sentences, workload
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import record_prompts
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.prepare import prepare
+from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, WeightsLoaded
 from logitbank.engine.workers.job import Job

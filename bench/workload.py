@@ -5,7 +5,7 @@ from pathlib import Path
 from bench.models import DATA
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.engine.prompts.values import Prompt
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
-from logitbank.engine.workers.job import Job
-from logitbank.engine.workers.runner import WorkerHandle
+from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.errors import EngineError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout

@@ -6,27 +6,25 @@ ships is never fetched.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote
 
-from logitbank.engine.hub.blobs import Blob, Body
+from logitbank.engine.hub.blobs import Blob
 from logitbank.engine.hub.explained import explained, offline_message, transport
 from logitbank.engine.hub.library import (
     cache_from_environment,
     disable_telemetry,
+    offline,
     quiet_bar,
-    timeout_s,
 )
 from logitbank.engine.hub.patience import Patience
+from logitbank.engine.hub.requests import HubRequests
 from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import MissingExtraError, SuiteError, WeightsError
 from logitbank.store.remote.hub_token import keep_token
-from logitbank.store.remote.retry_after import told_to_wait
 
 _SETTINGS = (
     "config.json",
@@ -40,10 +38,6 @@ _SETTINGS = (
 _SAFE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _LEGACY_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
 _NEVER = ("*.py", "*/*")
-_TRUE = frozenset({"1", "ON", "YES", "TRUE"})
-_CHUNK_BYTES = 1 << 20
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +91,7 @@ class Hub:
         self.endpoint = chosen.rstrip("/")
         self.cache_dir = cache_dir or cache_from_environment() or Path(constants.HF_HUB_CACHE)
         self._token = token
-        self._patience, self._answered = patience or Patience(), False
+        self._requests = HubRequests(self.endpoint, token, patience or Patience())
         keep_token(self.endpoint, token)
         self._api = HfApi(endpoint=self.endpoint, token=token)
         self._files: dict[tuple[str, str], tuple[HubFile, ...]] = {}
@@ -105,10 +99,7 @@ class Hub:
     @property
     def offline(self) -> bool:
         """True where `HF_HUB_OFFLINE` forbids the network; then only the cache is used."""
-        from huggingface_hub import constants
-
-        asked = os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
-        return asked or constants.HF_HUB_OFFLINE
+        return offline()
 
     def revisions(self, repo: str) -> tuple[str, ...]:
         """Branch names of a repository; offline, those that the cache has seen.
@@ -121,7 +112,7 @@ class Hub:
         if self.offline:
             return self._cached_revisions(repo)
         with explained(self, repo):
-            refs = self._asked(lambda: self._api.list_repo_refs(repo))
+            refs = self._requests.answer(lambda: self._api.list_repo_refs(repo))
         return tuple(branch.name for branch in refs.branches)
 
     def files(self, repo: str, revision: str) -> tuple[HubFile, ...]:
@@ -137,7 +128,7 @@ class Hub:
         if self.offline:
             raise SuiteError(offline_message(self, f"the files of {repo} at {revision}"))
         with explained(self, repo, revision):
-            entries = self._asked(lambda: list(self._tree(repo, revision)))
+            entries = self._requests.answer(lambda: list(self._requests.tree(repo, revision)))
         found = tuple(
             HubFile(entry["path"], entry["size"], (entry.get("lfs") or {}).get("oid"))
             for entry in entries
@@ -250,8 +241,8 @@ class Hub:
             return
         with explained(self, repo, revision):
             blob.fetch(
-                lambda start: self._body(repo, revision, blob.name, start),
-                patiently=self._asked,
+                lambda start: self._requests.body(repo, revision, blob.name, start),
+                patiently=self._requests.answer,
                 broken=(transport(), ConnectionError),
                 on_bytes=on_bytes,
             )
@@ -277,7 +268,7 @@ class Hub:
         from huggingface_hub import snapshot_download
 
         with explained(self, repo, revision):
-            folder = self._asked(
+            folder = self._requests.answer(
                 lambda: snapshot_download(
                     repo,
                     revision=revision,
@@ -291,64 +282,6 @@ class Hub:
                 )
             )
         return Path(folder)
-
-    def _tree(self, repo: str, revision: str) -> Iterator[dict[str, Any]]:
-        # Not by HfApi.list_repo_tree, which has a patience of its own, of 23 s a failing request.
-        from huggingface_hub.utils import (  # type: ignore[attr-defined]
-            get_session,
-            hf_raise_for_status,
-        )
-
-        url = f"{self.endpoint}/api/models/{repo}/tree/{quote(revision, safe='')}"
-        while url:
-            response = get_session().get(url, headers=self._headers(), timeout=timeout_s())
-            hf_raise_for_status(response)
-            yield from response.json()
-            url = response.links.get("next", {}).get("url", "")
-
-    @contextmanager
-    def _body(self, repo: str, revision: str, name: str, start: int) -> Iterator[Body]:
-        """The content of a file from an offset on, as it comes."""
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import (  # type: ignore[attr-defined]
-            get_session,
-            hf_raise_for_status,
-        )
-
-        url = hf_hub_url(repo, name, revision=revision, endpoint=self.endpoint)
-        headers = self._headers() | {"Accept-Encoding": "identity"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
-        with get_session().stream(
-            "GET", url, headers=headers, timeout=timeout_s(), follow_redirects=True
-        ) as response:
-            hf_raise_for_status(response)
-            begins = start if response.status_code == 206 else 0
-            yield Body(begins, response.iter_raw(_CHUNK_BYTES))
-
-    def _headers(self) -> dict[str, str]:
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-
-        return dict(build_hf_headers(token=self._token))
-
-    def _asked(self, attempt: Callable[[], T]) -> T:
-        """What the hub answers, with patience where it limits requests or fails for now."""
-        answer = self._patience.call(attempt, self._wait)
-        self._answered = True
-        return answer
-
-    def _wait(self, error: Exception) -> float | None:
-        """As `Patience.call` asks. A hub that never answered is out of reach, and told so."""
-        from huggingface_hub import errors
-
-        cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else error
-        if isinstance(cause, errors.HfHubHTTPError):
-            status = cause.response.status_code
-            if status in (408, 429) or status >= 500:
-                return told_to_wait(cause.response.headers)
-            return None
-        broken = isinstance(cause, (transport(), ConnectionError))
-        return 0.0 if broken and self._answered and not self.offline else None
 
     def _cached_revisions(self, repo: str) -> tuple[str, ...]:
         refs = self.cache_dir / f"models--{repo.replace('/', '--')}" / "refs"

@@ -5,6 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+
+
+def offline() -> bool:
+    """True where `HF_HUB_OFFLINE` forbids the network."""
+    from huggingface_hub import constants
+
+    forbidden = os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
+    return forbidden or constants.HF_HUB_OFFLINE
+
 
 def timeout_s() -> float:
     from huggingface_hub import constants

@@ -13,7 +13,7 @@ from logitbank.engine.plan.plan import (
     Plan,
 )
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.engine.suites.suites import HubSource, LocalSource, Suite
 from logitbank.engine.weights.config import ModelConfig

@@ -17,7 +17,7 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.plan.task import fitted_settings
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.prompts.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig

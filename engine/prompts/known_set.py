@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.errors import UsageError
 
 

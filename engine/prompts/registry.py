@@ -16,7 +16,7 @@ from logitbank.engine.prompts import known
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.known_set import KnownSet, SetOption, read_options, true_or_false
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.errors import UsageError
 
 _SUFFIXES = (".jsonl", ".csv", ".parquet")

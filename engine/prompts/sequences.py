@@ -6,14 +6,12 @@ a tokenizer is known. Sources: METRICS §5 to §8.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from logitbank.engine.prompts.values import MASK, Scalar, masked_text
 from logitbank.errors import PromptError
 
 if TYPE_CHECKING:
-    from logitbank.engine.prompts.tokenized import TokenizedPrompts
     from logitbank.engine.prompts.tokenizer import Tokenizer
     from logitbank.store.format.schema import Head, Query
 
@@ -189,66 +187,6 @@ BLANK = "BLANK"
 IS_NEXT, IS_OTHER = "next", "other"
 """Options of a next-sentence query."""
 SequencePrompt = Continuation | Sentence | MaskedWord | MaskedTokens | NextSentence | Candidate
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceSet:
-    """Prompts of many queries that are deposited and analysed under one name."""
-
-    name: str
-    prompts: tuple[SequencePrompt, ...]
-    language: str = ""
-
-    @property
-    def next_sentence(self) -> bool:
-        """Whether it needs a model with a next-sentence head."""
-        return isinstance(self.prompts[0], NextSentence)
-
-    def __post_init__(self) -> None:
-        if not self.prompts:
-            raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
-        if len({isinstance(prompt, NextSentence) for prompt in self.prompts}) > 1:
-            raise PromptError(
-                f"prompt set {self.name!r} has prompts for a next-sentence head and others; make "
-                "two sets of them"
-            )
-        seen: set[str] = set()
-        for prompt in self.prompts:
-            if prompt.id in seen:
-                raise PromptError(f"prompt {prompt.id!r} is there twice; give each its own id")
-            seen.add(prompt.id)
-
-    def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
-        """Turn prompts of many queries into distinct queries and the table that points at them.
-
-        The table has a row per piece, whose option is `target`, and a column `score_kind`. A prompt
-        for a next-sentence head has one piece with two options, `next` and `other`.
-
-        Raises
-        ------
-        PromptError
-            A text that has no tokens where some are needed, or a tokenizer without a mask.
-        """
-        from logitbank.engine.prompts.tokenized import PieceRow, TokenizedPrompts, piece_table
-
-        places: dict[Query, int] = {}
-        rows: list[PieceRow] = []
-        for at, prompt in enumerate(self.prompts):
-            pieces = prompt.pieces(tokenizer, self.language)
-            for i, (query, options) in enumerate(groupby(pieces, key=lambda piece: piece.query)):
-                row = places.setdefault(query, len(places))
-                rows += [PieceRow(at, i, p.text, p.token, row, p.kind, p.option) for p in options]
-        return TokenizedPrompts(
-            name=self.name,
-            tokenizer_digest=tokenizer.digest,
-            queries=tuple(places),
-            table=piece_table(
-                rows,
-                ids=[prompt.id for prompt in self.prompts],
-                texts=[prompt.text for prompt in self.prompts],
-                columns=[prompt.columns for prompt in self.prompts],
-            ),
-        )
 
 
 def masked_ids(text: str, tokenizer: "Tokenizer", name: str) -> tuple[tuple[int, ...], int]:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.values import Prompt
 from logitbank.errors import PromptError
 from logitbank.wording import counted

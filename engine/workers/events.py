@@ -168,6 +168,12 @@ Event = (
 OnEvent = Callable[[Event], None]
 
 
+def add_seconds(total: dict[Phase, float], spent: Mapping[Phase, float]) -> None:
+    """Add seconds to a total, phase by phase."""
+    for phase, seconds in spent.items():
+        total[phase] = total.get(phase, 0.0) + seconds
+
+
 @dataclass(slots=True)
 class Summary:
     """What an extraction did."""
@@ -200,6 +206,20 @@ class Summary:
     @property
     def complete(self) -> bool:
         return not (self.failed or self.interrupted)
+
+    @property
+    def hopeless(self) -> bool:
+        """True after a fatal failure, or where the engine failed twice before it did anything."""
+        if not self.failed:
+            return False
+        of_engine = sum(failure.crash or failure.engine for failure in self.failed)
+        return self.failed[-1].fatal or (not self.done and of_engine >= 2)
+
+    def add_costs(self, event: CheckpointDone) -> None:
+        """Add what one worker's part of a checkpoint took."""
+        self.tokens += event.tokens
+        self.reused += event.reused
+        add_seconds(self.spent, event.spent)
 
     @property
     def exit_code(self) -> int:

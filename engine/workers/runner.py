@@ -11,19 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
 
 from logitbank.engine.backends.hf.memory import smaller
 from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.extraction import Extraction, Prepared
+from logitbank.engine.plan.fit import Fit
 from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.plan.prepare import tokenizer_folder
-from logitbank.engine.prompts.tokenizer import Tokenizer, files_digest
 from logitbank.engine.suites.fetcher import Fetcher
-from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.weights import check_weights
 from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
@@ -36,11 +31,12 @@ from logitbank.engine.workers.events import (
     Phase,
     Summary,
     WeightsLoaded,
+    add_seconds,
 )
-from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.engine.workers.made_of import made_of
 from logitbank.engine.workers.stopping import Stopping
-from logitbank.errors import LogitbankError, SuiteError
+from logitbank.errors import LogitbankError
 from logitbank.store.format.schema import CheckpointId
 
 _TRIES = 2
@@ -53,19 +49,6 @@ _NO_PLACE = (
     "no worker starts on the cluster: no machine has room, or logitbank cannot be imported there"
     " (the logs of Ray, in /tmp/ray/session_latest/logs on that machine, say); waiting"
 )
-
-
-class WorkerHandle(Protocol):
-    """The near side of a worker, wherever it runs."""
-
-    def ready(self) -> bool:
-        """Whether it can take a job now: on a cluster it may have to wait for a machine."""
-
-    def run(self, job: Job) -> Iterator[Event]:
-        """Its events; the last is CheckpointDone, CheckpointStopped or CheckpointFailed."""
-
-    def interrupt(self) -> None:
-        """Ask it to leave its job after the block at hand. May be called from any thread."""
 
 
 class _Ended:
@@ -91,7 +74,7 @@ class Runner:
         self._events: queue.SimpleQueue[Event | _Ended | BaseException] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._weights: dict[str, CheckpointId] = {}
-        self._same_tokenizer = {files_digest(tokenizer_folder(prepared.first))}
+        self._fit = Fit(prepared)
         self._work: dict[CheckpointId, list[DepositPlan]] = {}
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
@@ -228,7 +211,7 @@ class Runner:
         try:
             folder = self._fetcher.folder(index, on_wait=self._note, after_s=_LONG_S)
             with self._lock:
-                self._check_fit(folder, checkpoint)
+                self._fit.check(folder)
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None
@@ -278,32 +261,6 @@ class Runner:
         """Tell a finding. May be called from any thread."""
         self._events.put(Note(text))
 
-    def _check_fit(self, folder: Path, checkpoint: CheckpointId) -> None:
-        """Architecture, vocabulary and tokenizer must be the first's; weights must be there.
-
-        Looked at here, a bad checkpoint costs no new worker: an engine whose load failed is not
-        used again.
-        """
-        if difference := ModelConfig.read(folder).difference(self._prepared.config):
-            raise SuiteError(
-                f"its {difference}; a suite has one architecture and vocabulary: extract it on "
-                "its own"
-            )
-        self._check_tokenizer(tokenizer_folder(folder))
-        check_weights(folder, legacy_weights=self._extraction.settings.legacy_weights)
-
-    def _check_tokenizer(self, folder: Path) -> None:
-        if (files := files_digest(folder)) in self._same_tokenizer:
-            return  # a second is saved: most suites have the same files at every step
-        tokenizer, first = Tokenizer.load(folder), self._prepared.tokenizer
-        if tokenizer.digest != first.digest:
-            raise SuiteError(
-                f"its tokenizer ({tokenizer.entries} entries, digest {tokenizer.digest[:12]}) "
-                f"differs from the first checkpoint's ({first.entries} "
-                f"entries, digest {first.digest[:12]}); extract it on its own"
-            )
-        self._same_tokenizer.add(files)
-
     def _handle(self, event: Event) -> None:
         match event:
             case BlockCommitted(checkpoint=checkpoint, rows=rows, bytes=size):
@@ -311,7 +268,8 @@ class Runner:
                 self._summary.rows += rows
                 self._summary.bytes += size
             case CheckpointDone(checkpoint=checkpoint):
-                self._add(event)
+                self._summary.add_costs(event)
+                add_seconds(self._spent.setdefault(checkpoint, {}), event.spent)
                 self._left[checkpoint] -= 1
                 if self._left[checkpoint] or checkpoint in self._given_up:
                     return  # other parts of it are to come
@@ -328,7 +286,7 @@ class Runner:
                 with self._lock:
                     self._given_up.add(checkpoint)
                     self._todo = [each for each in self._todo if each[0] != checkpoint]
-                if self._no_hope():
+                if self._summary.hopeless:
                     self._hopeless = True
                     self._stopping.ask()
             case CheckpointStopped():
@@ -340,17 +298,3 @@ class Runner:
                 if twin != checkpoint:
                     self._handle(Note(f"{checkpoint} has the same weights as {twin}"))
         self._on_event(event)
-
-    def _add(self, event: CheckpointDone) -> None:
-        self._summary.tokens += event.tokens
-        self._summary.reused += event.reused
-        own = self._spent.setdefault(event.checkpoint, {})
-        for total in (own, self._summary.spent):
-            for phase, seconds in event.spent.items():
-                total[phase] = total.get(phase, 0.0) + seconds
-
-    def _no_hope(self) -> bool:
-        """True after a fatal failure, or where the engine failed twice before it did anything."""
-        failed = self._summary.failed
-        engine = sum(f.crash or f.engine for f in failed)
-        return failed[-1].fatal or (not self._summary.done and engine >= 2)

@@ -21,9 +21,9 @@ from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, Tokens
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.workers.block_writer import BlockWriter, RowBuffers
+from logitbank.engine.workers.canary_checks import CanaryChecks
 from logitbank.engine.workers.events import (
     BlockCommitted,
-    CanaryChecked,
     CheckpointDone,
     CheckpointStopped,
     Event,
@@ -33,16 +33,15 @@ from logitbank.engine.workers.events import (
     WeightsLoaded,
 )
 from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.progress import BlockProgress, RowCounter
 from logitbank.errors import DamagedError, EngineError, SuiteError
 from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
 from logitbank.store.change.twins import COPIED, Copier, twin_of
 from logitbank.store.deposits.reduce import BlockReducer
-from logitbank.store.format.schema import CheckpointId, Json, Query
+from logitbank.store.format.schema import Json, Query
 
 if TYPE_CHECKING:
     import torch
-
-    from logitbank.engine.workers.canary import Canary
 
 
 FINISH_S = 8.0
@@ -54,39 +53,21 @@ class _Left(Exception):  # noqa: N818 (nothing is wrong)
     """The block at hand is left without being committed."""
 
 
-class _Progress:
-    """Of the block that is being scored."""
-
-    def __init__(self, rows: int) -> None:
-        self._start, self._rows, self._scored = time.monotonic(), rows, 0
-
-    def add(self, rows: int) -> None:
-        self._scored += rows
-
-    def ends(self) -> float:
-        """When, at its rate so far; nobody knows before the first batch."""
-        if self._scored >= self._rows:
-            return 0.0
-        now = time.monotonic()
-        rest = (self._rows - self._scored) / self._scored if self._scored else math.inf
-        return now + (now - self._start) * rest
-
-
 class Worker:
     """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
 
     def __init__(self, bank: Path, *, log: Path, emit: Callable[[Event], None]) -> None:
         self._path = bank
-        self._log = log
         self._emit = emit
         self._backend: Backend | None = None
-        self._canary: Canary | None = None
+        # What it emits goes where the worker emits at that moment.
+        self._canary = CanaryChecks(log=log, emit=lambda event: self._emit(event))
         self._buffers = RowBuffers()
         self._loads = 0
         self._stop = threading.Event()
         self._finish_by = math.inf
         self._at_hand = False
-        self._progress: _Progress | None = None
+        self._progress: BlockProgress | None = None
         self._spent: dict[Phase, float] = {}
         self._tokens = Tokens(0, 0)
 
@@ -120,17 +101,13 @@ class Worker:
             self._run(job)
         except BaseException:
             # It may be dead, or hold an answer about this checkpoint that nobody asked for again.
-            if self._canary is not None:
-                self._canary.close()
-                self._canary = None
+            self._canary.close()
             raise
 
     def _run(self, job: Job) -> None:
         start = time.perf_counter()
         self._spent, self._tokens = {}, Tokens(0, 0)
-        canaries = self._canary_queries(job)
-        for query in canaries:
-            self._ask_canary(job, query)
+        canaries = self._canary.ask(job, self._bank, loads=self._loads)
         if self._backend is None:
             with self._timed("load"):
                 self._backend = open_backend(job.folder, job.settings)
@@ -144,8 +121,7 @@ class Worker:
         provenance = job.provenance | self._backend.describe() | {"weights": loaded.weights}
         if canaries:
             with self._timed("canary"):
-                checks = [self._check_canary(job, query) for query in canaries]
-            provenance |= _worst(checks)
+                provenance |= self._canary.check(job, self._backend, canaries)
         self._loads += 1
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
         for deposit in job.deposits:
@@ -168,12 +144,10 @@ class Worker:
 
     def abandon(self) -> None:
         """End the canary, whatever it is at; this process ends now."""
-        if self._canary is not None:
-            self._canary.close()
+        self._canary.close()
 
     def close(self) -> None:
-        if self._canary is not None:
-            self._canary.close()
+        self._canary.close()
         if self._backend is not None:
             self._backend.close()
 
@@ -269,8 +243,8 @@ class Worker:
 
         assert self._backend is not None
         sink = ReducingSink(reducer)
-        counter = _Counter(self._emit, plan.checkpoint)
-        progress = _Progress(len(wanted))
+        counter = RowCounter(self._emit, plan.checkpoint)
+        progress = BlockProgress(len(wanted))
 
         def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
             sink(indices, logits)
@@ -307,75 +281,9 @@ class Worker:
                 return f"prompt {prompts.item(0, 0)!r} of {name!r}: {error}"
         return f"query {error.query} of {plan.query_set}: {error}"
 
-    def _canary_queries(self, job: Job) -> list[Query]:
-        """The first query of each head."""
-        every = job.settings.canary_every
-        if every == 0 or self._loads % every:
-            return []
-        firsts = [self._bank.query_set(d.query_set).queries[0] for d in job.deposits]
-        return [*{query.head: query for query in reversed(firsts)}.values()]
-
-    def _ask_canary(self, job: Job, query: Query) -> None:
-        from logitbank.engine.workers.canary import Canary
-
-        if self._canary is None:
-            self._canary = Canary(job.settings, log=self._log)
-        self._canary.ask(job.folder, query)
-
-    def _check_canary(self, job: Job, query: Query) -> CanaryChecked:
-        from logitbank.engine.workers.canary import compare
-
-        assert self._canary is not None
-        assert self._backend is not None
-        rows = []
-        self._backend.score([query], lambda _, logits: rows.append(logits[0].float().cpu().clone()))
-        reference, dtype = self._canary.answer(), job.settings.compute_dtype
-        difference = compare(
-            reference,
-            rows[-1].numpy(),
-            dtype=dtype,
-            checkpoint=str(job.checkpoint),
-            engine=job.settings.engine,
-        )
-        limit = reference.limit(dtype)
-        print(f"{job.checkpoint}: the canary's logits differ by {difference:.3g} ({limit})")
-        allowed = reference.allowed(dtype)
-        event = CanaryChecked(job.checkpoint, difference, allowed, reference.rounding)
-        self._emit(event)
-        return event
-
 
 def _is_left(error: BaseException | None) -> bool:
     """An engine may put an error of its own around ours."""
     while error is not None and not isinstance(error, _Left):
         error = error.__cause__ or error.__context__
     return error is not None
-
-
-def _worst(checks: Sequence[CanaryChecked]) -> dict[str, Json]:
-    """For the provenance: the largest differences of several sequences."""
-    difference, rounding = (
-        float(f"{max(values):.3g}")
-        for values in zip(*((c.difference, c.rounding) for c in checks), strict=True)
-    )
-    told: dict[str, Json] = {"canary_difference": difference}
-    return told | ({"canary_rounding": rounding} if rounding else {})
-
-
-class _Counter:
-    """Turns row counts into events, a few a second."""
-
-    def __init__(self, emit: Callable[[Event], None], checkpoint: CheckpointId) -> None:
-        self._emit, self._checkpoint = emit, checkpoint
-        self._rows, self._tokens, self._last = 0, 0, time.monotonic()
-
-    def add(self, rows: int, tokens: int) -> None:
-        self._rows += rows
-        self._tokens += tokens
-        if time.monotonic() - self._last > 0.25:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._rows:
-            self._emit(RowsScored(self._checkpoint, self._rows, self._tokens))
-        self._rows, self._tokens, self._last = 0, 0, time.monotonic()

@@ -10,7 +10,7 @@ from logitbank.engine.prompts.known.crows_pairs import crows_pairs
 from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.known.winobias import winobias
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequences import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 
 SEED = 0
 T = TypeVar("T", bound=Hashable)

@@ -6,11 +6,11 @@ import pytest
 
 from logitbank.cli.screen.run import account
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import run
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
 from tests.engine.test_extract import write_series
@@ -66,7 +66,7 @@ def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
 ) -> None:
     backend = FakeBackend(VOCAB)
     monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     options = (Option("male", " male"), Option("female", " female"))
     first = [Prompt("p", " the nurse said", options, "male", order_seed=s) for s in range(5)]
     second = [Prompt("q", text, options, "male") for text in (" the nurse said", " the doctor")]

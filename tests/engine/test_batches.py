@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.backends.hf.backend import TransformersBackend, batches
+from logitbank.engine.backends.hf.backend import TransformersBackend
+from logitbank.engine.backends.hf.batches import batches
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.store import Query
 from tests.support.checkpoints import make_checkpoint

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import run
+from logitbank.engine.run import run
 from logitbank.engine.workers.canary import Reference, compare
 from logitbank.engine.workers.events import CanaryChecked, Event, Summary
 from logitbank.errors import EngineError
@@ -124,7 +124,7 @@ def test_weights_of_another_checkpoint_are_refused_in_bfloat16_too(
     make_checkpoint(series / "step0", seed=1)
     other = make_checkpoint(tmp_path / "other", seed=2)
     monkeypatch.setattr(InProcess, "backend", SwappedBackend(other))
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     summary = ran(tmp_path / "b", series)
     (failed,) = summary.failed
     assert "the engine is not to be trusted" in failed.message

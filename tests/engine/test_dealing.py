@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitbank.engine.extract import run
 from logitbank.engine.plan.dealing import Owners, dealt, owned, owners_of, spans_of
 from logitbank.engine.plan.pieces import Shard
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.spread import Spread
+from logitbank.engine.run import run
 from logitbank.errors import DamagedError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
@@ -112,7 +112,7 @@ def series(tmp_path: Path) -> Path:
 def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     fake = FakeBackend()
     monkeypatch.setattr(InProcess, "backend", fake)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     return fake
 
 

@@ -14,10 +14,11 @@ from safetensors.numpy import save_file
 
 from logitbank.engine import extract as extract_module
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
-from logitbank.engine.extract import extract, run
+from logitbank.engine.extract import extract
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
 from logitbank.errors import (
@@ -39,7 +40,7 @@ Usage = namedtuple("Usage", "total used free")
 def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     fake = FakeBackend(VOCAB)
     monkeypatch.setattr(InProcess, "backend", fake)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     return fake
 
 

@@ -194,7 +194,7 @@ def test_the_first_download_is_told_before_there_is_a_plan(
     real, events = Fetcher.folder, list[Event]()
     soon = partialmethod(real, after_s=0.01)
     monkeypatch.setattr(Fetcher, "folder", soon)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     server.pause_s = 0.3
     with pytest.raises(SuiteError):
         extract(
@@ -642,7 +642,7 @@ def banked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Hu
         values = np.full(WEIGHT_BYTES // 4, step, np.float32)
         save_file({"w": values}, series / f"step{step}" / "model.safetensors")
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     with HubServer(tmp_path / "hub") as server:
         yield Hub(server.endpoint, cache_dir=tmp_path / "cache", patience=QUICK), server
 

@@ -10,7 +10,8 @@ import pytest
 from logitbank.analysis.families.lambada.metric import lambada, lambada_examples
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada as passages
-from logitbank.engine.prompts.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import Continuation
 from logitbank.store import Bank
 from tests.support.learning import learn
 from tests.support.paths import PUBLIC as DATA

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
-from logitbank.engine.extract import run
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.prepare import prepare
+from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers import worker
 from logitbank.engine.workers.events import Event, Summary, WeightsLoaded
@@ -54,7 +54,7 @@ def stopped(
     monkeypatch.setattr(worker, "FINISH_S", finish_s)
     monkeypatch.setattr(Worker, "run", begun)
     monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     series = write_series(tmp_path / "tiny", "step0")
     extraction = Extraction(
         resolve_suite(str(series)),

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.run import planned
-from logitbank.engine.extract import run
 from logitbank.engine.plan.pieces import Shard
 from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
+from logitbank.engine.run import run
 from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
 from logitbank.errors import UsageError
 from logitbank.store import Bank, verify

@@ -11,8 +11,8 @@ import torch
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory, smaller
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import run
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import CheckpointFailed, Event, Summary
 from logitbank.engine.workers.job import Job
@@ -154,7 +154,7 @@ def extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> Sum
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
     monkeypatch.setattr(_ShortOfMemory, "most", most)
     monkeypatch.setattr(_ShortOfMemory, "asked", [])
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", _ShortOfMemory)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", _ShortOfMemory)
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1", "step2")))
     settings = EngineSettings("vllm", canary_every=0)
     extraction = Extraction(suite, (questions(*TEXTS),), settings, block_rows=2, dtype="float32")
@@ -192,7 +192,7 @@ def test_a_deposit_says_with_which_batches_it_was_made(
         backend, "describe", lambda: {"engine": "fake", "max_batch_tokens": sizes.pop(0)}
     )
     monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1", "step2")))
     settings = EngineSettings("transformers", canary_every=0)
     summary = run(tmp_path / "b.zarr", Extraction(suite, (questions(*TEXTS),), settings))

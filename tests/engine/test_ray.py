@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from logitbank import map_rows
-from logitbank.engine.extract import run
 from logitbank.engine.plan.spread import Spread
+from logitbank.engine.run import run
 from logitbank.engine.workers import ray_worker
 from logitbank.engine.workers.events import BlockCommitted, Event, Note
 from logitbank.engine.workers.ray_worker import Places, RayWorkers

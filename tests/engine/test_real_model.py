@@ -18,7 +18,8 @@ import pytest
 from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import Continuation
 from logitbank.store import Bank
 from tests.support.paths import ROOT
 from tests.support.preloaded import require_vllm

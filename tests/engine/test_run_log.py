@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import run
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.run import run
 from logitbank.engine.run_log import without_folders
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
@@ -27,7 +27,7 @@ Go = Callable[[], Summary]
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
     settings = EngineSettings("transformers", canary_every=0)
     extraction = Extraction(suite, (questions(*TEXTS),), settings, block_rows=2)
@@ -98,7 +98,7 @@ def test_an_error_that_ends_a_run_is_in_its_log(
     def fails(*_: object) -> None:
         raise EngineError("no more")
 
-    monkeypatch.setattr("logitbank.engine.extract._finish", fails)
+    monkeypatch.setattr("logitbank.engine.run._finish", fails)
     with pytest.raises(EngineError, match="no more"):
         go()
     assert run_logs.read(log_of(tmp_path / "b.zarr"))[-1]["error"] == "EngineError: no more"

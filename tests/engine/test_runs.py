@@ -278,7 +278,7 @@ def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
     tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(InProcess, "backend", FakeBackend())
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     summary = go(tmp_path / "b.zarr", series, canary_every=50)
     assert summary.done == []
     assert len(summary.failed) == 1, "the other checkpoints are not tried"

@@ -7,10 +7,11 @@ import pytest
 
 from logitbank.cli.screen.run import forecast
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import extract, run
+from logitbank.engine.extract import extract
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.spread import Spread
+from logitbank.engine.run import run
 from logitbank.engine.sample import Estimate
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Summary
@@ -64,7 +65,7 @@ def test_a_sample_is_less_than_a_tenth_of_the_plan(
 ) -> None:
     backend = FakeBackend(VOCAB)
     monkeypatch.setattr(InProcess, "backend", backend)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     names = [f"step{i}" for i in range(checkpoints)]
     suite = resolve_suite(str(write_series(tmp_path / "tiny", *names)))
     wanted = Extraction(suite, (many_questions(),), EngineSettings("transformers"))
@@ -78,7 +79,7 @@ def test_files_are_counted_as_the_format_says(
 ) -> None:
     """What the plan says is what a run adds, but for the bank's own files and its tables."""
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0", "step1")))
     settings = EngineSettings("transformers", canary_every=0)
     for keep in ("full", "options"):
@@ -92,7 +93,7 @@ def test_files_are_counted_as_the_format_says(
 
 def test_a_sample_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB + 1))
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
     wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))
     with pytest.raises(EngineError, match="the sample failed: sample step 0: its head has 641"):
@@ -106,7 +107,7 @@ def test_a_plan_without_a_sample_says_how_to_get_one() -> None:
 def test_a_sample_of_a_cluster_s_workers_is_for_one_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     monkeypatch.setattr(InProcess, "backend", FakeBackend(VOCAB))
     suite = resolve_suite(str(write_series(tmp_path / "tiny", "step0")))
     wanted = Extraction(suite, (questions(*TEXTS),), EngineSettings("transformers"))

@@ -12,6 +12,7 @@ from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
     Candidate,
     Continuation,
@@ -19,7 +20,6 @@ from logitbank.engine.prompts.sequences import (
     MaskedWord,
     Sentence,
     SequencePrompt,
-    SequenceSet,
 )
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.prompts.tokenizer import Tokenizer

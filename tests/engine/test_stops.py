@@ -48,7 +48,7 @@ class Played:
 
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Summary:
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2)),), 1, 30, 30)
-    monkeypatch.setattr("logitbank.engine.workers.runner.files_digest", lambda _: "same")
+    monkeypatch.setattr("logitbank.engine.plan.fit.files_digest", lambda _: "same")
     monkeypatch.setattr(Runner, "_job", lambda *_: SimpleNamespace(settings=None))
     prepared = SimpleNamespace(plan=plan, first=tmp_path, settings=None)
     checkpoints = (SimpleNamespace(id=CHECKPOINT),)

@@ -11,7 +11,8 @@ from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.winobias.files import Occupations, parse_line
 from logitbank.engine.prompts.known.winobias_em import winobias_em
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import Continuation
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from tests.support.checkpoints import make_checkpoint

@@ -110,8 +110,8 @@ def test_a_token_that_was_given_by_hand_stays_too(
 def test_a_download_that_is_sent_elsewhere_takes_no_token_there(
     hub: Server, trap: Server, tmp_path: Path
 ) -> None:
-    asked = Hub(hub.url, cache_dir=tmp_path)
-    with asked._body("lab/x", "main", "model.safetensors", 0) as body:
+    requests = Hub(hub.url, cache_dir=tmp_path)._requests
+    with requests.body("lab/x", "main", "model.safetensors", 0) as body:
         assert b"".join(body.chunks) == b"[]"
     assert f"Bearer {TOKEN}" in hub.tokens
     assert trap.tokens == {None}

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.engine.extract import _finish
+from logitbank.engine.run import _finish
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, Deposit, verify
 from logitbank.store.filter.filters import Filter

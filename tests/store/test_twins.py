@@ -27,7 +27,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 
     monkeypatch.setattr(fake, "load", same)
     monkeypatch.setattr(InProcess, "backend", fake)
-    monkeypatch.setattr("logitbank.engine.extract.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
     return fake
 
 

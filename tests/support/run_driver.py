@@ -12,10 +12,10 @@ import numpy as np
 
 from logitbank.cli.screen.tables import print_summary
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.extract import run
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Summary
 from logitbank.store import Bank, verify

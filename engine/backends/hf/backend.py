@@ -2,14 +2,16 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import transformers
 
+from logitbank.engine.backends.hf.batches import Input, batches, input_of
+from logitbank.engine.backends.hf.head import SelectingHead, in_float32
 from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory
 from logitbank.engine.backends.hf.model import (
     adapter_weights,
@@ -26,20 +28,6 @@ from logitbank.store.format.schema import Head, Json, Query
 
 ALONE = "one sequence at a time"
 """What provenance says of deterministic runs."""
-
-
-class _Sequence(NamedTuple):
-    """What one forward pass sees of a query."""
-
-    next_sentence: bool
-    language: str
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
-
-
-def _sequence(query: Query) -> _Sequence:
-    next_sentence = query.head == "next_sentence"
-    return _Sequence(next_sentence, query.language, query.ids, query.segments)
 
 
 class TransformersBackend:
@@ -106,7 +94,7 @@ class TransformersBackend:
         todo = deque(batches(queries, *self._size))
         while todo:
             batch = todo.popleft()
-            sequences = [*dict.fromkeys(_sequence(queries[i]) for i in batch)]
+            sequences = [*dict.fromkeys(input_of(queries[i]) for i in batch)]
             if self._ran(queries, batch, sequences, sink):
                 run += sum(len(s.ids) for s in sequences)
                 continue
@@ -118,7 +106,7 @@ class TransformersBackend:
         return Tokens(asked, asked - run)
 
     def _ran(
-        self, queries: Sequence[Query], batch: list[int], sequences: list[_Sequence], sink: Sink
+        self, queries: Sequence[Query], batch: list[int], sequences: list[Input], sink: Sink
     ) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""
         try:
@@ -129,10 +117,10 @@ class TransformersBackend:
             raise
         return True
 
-    def _logits(self, queries: list[Query], sequences: list[_Sequence]) -> torch.Tensor:
+    def _logits(self, queries: list[Query], sequences: list[Input]) -> torch.Tensor:
         assert self._model is not None
         place = {s: row for row, s in enumerate(sequences)}
-        rows = torch.tensor([place[_sequence(query)] for query in queries])
+        rows = torch.tensor([place[input_of(query)] for query in queries])
         positions = torch.tensor([query.position for query in queries])
         head = queries[0].head
         none = slice(0 if head == "next_sentence" else None)
@@ -144,7 +132,7 @@ class TransformersBackend:
             return logits[rows, positions]
         return logits
 
-    def _halve(self, sequences: list[_Sequence]) -> None:
+    def _halve(self, sequences: list[Input]) -> None:
         """Batches of half the size from here on, where one of these sequences did not fit."""
         length = len(sequences[0].ids)
         if len(sequences) == 1:
@@ -196,7 +184,7 @@ class TransformersBackend:
     def close(self) -> None:
         self._model = None
 
-    def _inputs(self, sequences: list[_Sequence]) -> dict[str, Any]:
+    def _inputs(self, sequences: list[Input]) -> dict[str, Any]:
         """What the model is called with: sequences of one length and one language."""
         assert self._model is not None
         ids = torch.tensor([s.ids for s in sequences])
@@ -209,77 +197,6 @@ class TransformersBackend:
             inputs["lang_ids"] = torch.full(ids.shape[:1], index)
         on_device: dict[str, Any] = {k: v.to(self._device) for k, v in inputs.items()}
         return on_device | ({"use_cache": False} if self._settings.task == "causal" else {})
-
-
-class SelectingHead:
-    """Makes a model's own forward apply its output head, in float32, to chosen positions only.
-
-    The head's input is replaced by the chosen rows, so what the model does to its logits afterwards
-    (scaling, soft caps) still happens. A model that names no linear head is left as it is.
-    """
-
-    def __init__(self, model: transformers.PreTrainedModel, *, each: bool = False) -> None:
-        """`each` position by itself: the sums of a product depend on how many rows it has."""
-        self._each = each
-        head: Any = model.get_output_embeddings()
-        self._head = head if isinstance(head, torch.nn.Linear) else None
-        self._rows = self._positions = torch.empty(0, dtype=torch.long)
-        self.outputs: int = int(model.config.vocab_size)
-        if self._head is not None:
-            self.outputs = self._head.weight.shape[0]
-            head.forward = self._forward
-
-    def select(self, *, rows: torch.Tensor, positions: torch.Tensor) -> None:
-        self._rows, self._positions = rows, positions
-
-    def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        assert self._head is not None
-        chosen = hidden[self._rows, self._positions].float()
-        weight: torch.Tensor = self._head.weight.float()
-        bias: torch.Tensor | None = self._head.bias
-        if bias is not None:
-            bias = bias.float()
-        count = 1 if self._each else max(1, len(chosen))
-        parts = torch.split(chosen, count)
-        return torch.cat([torch.nn.functional.linear(part, weight, bias) for part in parts])
-
-
-def in_float32(layer: torch.nn.Linear) -> None:
-    """Make a layer compute in float32, whatever its weights are in."""
-
-    def forward(input: torch.Tensor) -> torch.Tensor:
-        weight, bias = layer.weight.float(), layer.bias.float()
-        return torch.nn.functional.linear(input.float(), weight, bias)
-
-    layer.forward = forward  # type: ignore[method-assign]
-
-
-def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> Iterator[list[int]]:
-    """Indices of `queries`, cut so that no batch exceeds the budget.
-
-    A batch is for one head, of one language and one length: some models, such as MobileBERT, let
-    padding change the logits of the rest, whatever the attention mask says. Queries of one sequence
-    stay together, so that it is run once.
-    """
-
-    def place(i: int) -> tuple[bool, str, int, _Sequence]:
-        own = _sequence(queries[i])
-        return own.next_sentence, own.language, len(own.ids), own
-
-    batch: list[int] = []
-    sequences: set[_Sequence] = set()
-    for i in sorted(range(len(queries)), key=place):
-        own = _sequence(queries[i])
-        grown = len(sequences) + 1
-        full = grown * len(own.ids) > max_tokens or grown > max_sequences
-        other = bool(batch) and place(batch[0])[:3] != place(i)[:3]
-        if batch and own not in sequences and (full or other):
-            yield batch
-            batch, sequences = [], set()
-        batch.append(i)
-        sequences.add(own)
-    if batch:
-        yield batch
 
 
 @torch.no_grad()

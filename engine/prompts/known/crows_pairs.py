@@ -5,7 +5,8 @@ from pathlib import Path
 
 from logitbank.engine.prompts.datasets import public_file
 from logitbank.engine.prompts.known_set import KnownSet
-from logitbank.engine.prompts.sequences import Candidate, MaskedTokens, SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import Candidate, MaskedTokens
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from logitbank.engine.prompts.datasets import public_file
 from logitbank.engine.prompts.known_set import KnownSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
     BLANK,
     Candidate,
     Continuation,
     MaskedWord,
     NextSentence,
-    SequenceSet,
 )
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError

@@ -17,7 +17,8 @@ from logitbank.engine.prompts.known.winobias.files import (
     read_split,
 )
 from logitbank.engine.prompts.known_set import KnownSet
-from logitbank.engine.prompts.sequences import Continuation, SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import Continuation
 from logitbank.engine.prompts.values import Scalar
 
 TEMPLATES = {

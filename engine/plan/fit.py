@@ -1,0 +1,52 @@
+"""Whether a checkpoint belongs to the suite whose first checkpoint a plan was made by."""
+
+from pathlib import Path
+
+from logitbank.engine.plan.extraction import Prepared
+from logitbank.engine.plan.prepare import tokenizer_folder
+from logitbank.engine.prompts.tokenizer import Tokenizer, files_digest
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.weights import check_weights
+from logitbank.errors import SuiteError
+
+
+class Fit:
+    """Compares checkpoints with the first: architecture, vocabulary and tokenizer are the same.
+
+    Looked at before a worker is given it, a bad checkpoint costs no new worker: an engine whose
+    load failed is not used again.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._same_tokenizer = {files_digest(tokenizer_folder(prepared.first))}
+
+    def check(self, folder: Path) -> None:
+        """Look at the files of one checkpoint; not for several threads at once.
+
+        Raises
+        ------
+        SuiteError
+            Its architecture, vocabulary or tokenizer is another.
+        WeightsError
+            Its weights are not there.
+        """
+        if difference := ModelConfig.read(folder).difference(self._prepared.config):
+            raise SuiteError(
+                f"its {difference}; a suite has one architecture and vocabulary: extract it on "
+                "its own"
+            )
+        self._check_tokenizer(tokenizer_folder(folder))
+        check_weights(folder, legacy_weights=self._prepared.settings.legacy_weights)
+
+    def _check_tokenizer(self, folder: Path) -> None:
+        if (files := files_digest(folder)) in self._same_tokenizer:
+            return  # a second is saved: most suites have the same files at every step
+        tokenizer, first = Tokenizer.load(folder), self._prepared.tokenizer
+        if tokenizer.digest != first.digest:
+            raise SuiteError(
+                f"its tokenizer ({tokenizer.entries} entries, digest {tokenizer.digest[:12]}) "
+                f"differs from the first checkpoint's ({first.entries} "
+                f"entries, digest {first.digest[:12]}); extract it on its own"
+            )
+        self._same_tokenizer.add(files)

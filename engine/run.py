@@ -1,0 +1,211 @@
+"""Carry out an extraction that is defined: plan, run, finish, and give account."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.hub.patience import waits_told
+from logitbank.engine.plan.checks import check_space
+from logitbank.engine.plan.dealing import agreement, own_share
+from logitbank.engine.plan.extraction import Extraction, Prepared
+from logitbank.engine.plan.prepare import lacking, prepare
+from logitbank.engine.plan.share import Share, visible_devices
+from logitbank.engine.plan.spread import Spread
+from logitbank.engine.run_log import RunLog
+from logitbank.engine.sample import measure
+from logitbank.engine.suites.fetch import bytes_beside
+from logitbank.engine.suites.fetcher import Fetcher
+from logitbank.engine.suites.suites import (
+    HubSource,
+    Suite,
+    duplicate_notes,
+)
+from logitbank.engine.workers.events import Note, OnEvent, Planned, Summary
+from logitbank.engine.workers.runner import Runner
+from logitbank.engine.workers.stopping import Stopping
+from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
+from logitbank.errors import SuiteError, UsageError
+from logitbank.store import Bank
+from logitbank.store.change.rescore import rescore_lacking
+from logitbank.store.cluster import joined
+from logitbank.store.files.objects import holds_something
+
+if TYPE_CHECKING:
+    from logitbank.engine.workers.ray_worker import RayWorker
+
+
+def run(
+    path: str | Path,
+    extraction: Extraction,
+    *,
+    about: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    sample: bool = False,
+    spread: Spread = Spread(),  # noqa: B008 (frozen)
+    disk_budget: int | None = None,
+    hub: Hub | None = None,
+    on_event: OnEvent = lambda _: None,
+) -> Summary:
+    """Carry out an extraction that is already defined. As `extract`."""
+    path, start = Path(path), time.monotonic()
+    bank = Bank.open(path) if holds_something(path) else None
+    if bank is not None:
+        _check_about(bank, about or {})
+    checkpoints = extraction.suite.checkpoints
+    legacy = extraction.settings.legacy_weights
+    stopping = Stopping(at=spread.stop_at)
+
+    def note(text: str) -> None:
+        on_event(Note(text))
+
+    with stopping.on_sigterm(), waits_told(note), ExitStack() as ends:
+        use_log = ends.enter_context(log_of_run(path, alone=spread.shard is None))
+        workers = [] if dry_run else _workers(path, extraction, spread, ends)
+        fetcher = ends.enter_context(
+            Fetcher(
+                checkpoints,
+                hub,
+                legacy_weights=legacy,
+                ahead=1 + len(workers),
+                disk_budget=disk_budget,
+            )
+        )
+        for worker in workers:
+            worker.start()  # its imports take as long as planning
+        gpu = workers[0].on_gpu if workers else bool(visible_devices(os.environ))
+        prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
+        if spread.shard is not None:
+            prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
+        notes = [*extraction.suite.notes]
+        if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
+            notes += duplicate_notes(extraction.suite, hub)
+        notes += prepared.notes
+        on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
+        summary = Summary(
+            prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache
+        )
+        to_run = [c for c in checkpoints if c.id in prepared.plan.to_run]
+        downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
+        check_space(path, prepared, extraction, downloads=downloads)
+        if dry_run and sample and prepared.plan.rows:
+            count = max(1, spread.workers)  # 0 is for as many as a cluster has room for
+            share = Share(0, count if spread.ray is None else 1)
+
+            def make_worker(bank: Path) -> WorkerProcess:
+                return WorkerProcess(bank, prepared.settings, share)
+
+            summary.estimate = measure(extraction, prepared, make_worker, workers=count)
+        if not dry_run:
+            bank = bank or _created(path, about or {})
+            record_prompts(bank, prepared)
+            for worker in workers:
+                worker.use(prepared.settings)
+            if prepared.plan.rows:
+                use_log()
+            try:
+                with RunLog.of(path, extraction, prepared, spread, summary) as log:
+                    follow = log.beside(on_event)
+                    Runner(extraction, prepared, fetcher, workers, summary, follow, stopping).run()
+                    if not summary.interrupted:
+                        _finish(bank, extraction.suite)
+                        _forget_shares(bank, prepared, extraction, spread)
+                        with ThreadPoolExecutor(len(workers)) as pool:
+                            list(pool.map(lambda worker: worker.stop(), workers))
+            except KeyboardInterrupt:
+                summary.interrupted = True
+    summary.seconds = time.monotonic() - start
+    return summary
+
+
+def _workers(
+    path: Path, extraction: Extraction, spread: Spread, ends: ExitStack
+) -> Sequence["WorkerProcess | RayWorker"]:
+    """The near sides of the workers; what of them is left at the end is killed."""
+    handles: Sequence[WorkerProcess | RayWorker]
+    if spread.ray is None:
+        shares = [Share(i, spread.workers) for i in range(spread.workers)]
+        handles = [WorkerProcess(path, extraction.settings, share) for share in shares]
+    else:
+        from logitbank.engine.workers.ray_worker import RayWorkers
+
+        ray = ends.enter_context(joined(spread.ray))
+        cluster = ends.enter_context(RayWorkers(ray, path, spread.workers))
+        handles = cluster.handles(extraction.settings)
+    for handle in handles:
+        ends.enter_context(handle)
+    return handles
+
+
+def _created(path: Path, about: Mapping[str, str]) -> Bank:
+    """A new bank, or the one that a run which started at the same time has just made."""
+    try:
+        return Bank.create(path, **about)
+    except UsageError:
+        bank = Bank.open(path)
+        _check_about(bank, about)
+        return bank
+
+
+def _check_about(bank: Bank, about: Mapping[str, str]) -> None:
+    for name, value in about.items():
+        if value and bank.attributes.get(name) != value:
+            raise UsageError(
+                f"{bank.path} is there, with {name} {bank.attributes.get(name)!r}; leave out"
+                f" --{name}, or change it with `logitbank describe {bank.path} --{name} …`"
+            )
+
+
+def _prepare(
+    bank: Bank | None,
+    extraction: Extraction,
+    fetcher: Fetcher,
+    note: Callable[[str], None],
+    *,
+    gpu: bool,
+) -> Prepared:
+    """Plan by the first checkpoint whose config and tokenizer can be read."""
+    refused: SuiteError | None = None
+    # Not by all: each of 154 revisions of a hub that is out of reach fails slowly.
+    for index in range(min(3, len(extraction.suite.checkpoints))):
+        try:
+            first = fetcher.folder(index, on_wait=note)
+            return prepare(bank, extraction, first, gpu=gpu)
+        except SuiteError as error:
+            refused = refused or error
+            fetcher.done(index)
+    assert refused is not None
+    raise refused
+
+
+def record_prompts(bank: Bank, prepared: Prepared) -> None:
+    """Put the new query sets and the prompt tables, pointing at their queries, into the bank."""
+    for query_set in prepared.placement.new:
+        bank.add_query_set(query_set)
+    for name, table in prepared.tables:
+        bank.add_prompts(name, table)
+
+
+def _forget_shares(bank: Bank, prepared: Prepared, extraction: Extraction, spread: Spread) -> None:
+    """Remove what the shares agreed on, once the bank has all of it."""
+    if spread.shard is None:
+        return
+    about = (prepared.placement, prepared.query_sets, prepared.config, prepared.pace)
+    if not any(lacking(bank, extraction, *about)):
+        agreement(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
+
+
+def _finish(bank: Bank, suite: Suite) -> None:
+    """Seal what was interrupted before its seal; read options that no pass listed from the rows."""
+    for checkpoint in suite.checkpoints:
+        for deposit in bank.deposits(checkpoint.id):
+            if deposit.complete and not deposit.sealed:
+                with bank.begin(deposit.spec) as writer:
+                    writer.seal()
+            # Options that other calls named for lower keep levels were refused when planning.
+            if deposit.layout.keep.level == "full":
+                rescore_lacking(bank.path, deposit)

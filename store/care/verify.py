@@ -64,16 +64,21 @@ def verify(
     read = Reader(bank, progress)
     folders = places.deposit_folders(bank.path)
     needed = {Path(folder).name: folder for folder in folders}
-    found = [*document_damage(bank.path, "zarr.json", read), *table_damage(bank.path, read, needed)]
+    damage = [
+        *document_damage(bank.path, "zarr.json", read),
+        *table_damage(bank.path, read, needed),
+    ]
     for name, by in sorted(needed.items()):
         if not tables.query_file(bank.path, name).exists():
-            found.append(Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries"))
-    found += _above_deposits(bank.path)
-    found += _run_logs(bank.path, read)
-    found += _groups(bank.path, folders, read)
+            damage.append(
+                Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries")
+            )
+    damage += _above_deposits(bank.path)
+    damage += _run_logs(bank.path, read)
+    damage += _groups(bank.path, folders, read)
     for folder in folders:
-        found += deposit_damage(bank, folder, read)
-    return tuple(found)
+        damage += deposit_damage(bank, folder, read)
+    return tuple(damage)
 
 
 def _groups(root: Path, folders: list[str], read: Reader) -> Iterator[Damage]:

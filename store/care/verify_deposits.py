@@ -35,10 +35,10 @@ def deposit_damage(bank: Bank, folder: str, read: Reader) -> list[Damage]:
         changed = document_damage(bank.path, f"{folder}/zarr.json", read, folder)
         return [*changed] or [Damage(f"{folder}/zarr.json", "unreadable", str(error), folder)]
     try:
-        found = _deposit(bank.path, deposit, folder, read)
+        damages = _deposit(bank.path, deposit, folder, read)
     except BankError as error:  # a symbolic link, or commits that are no commits
         return [Damage(folder, "foreign", str(error), folder)]
-    return [_with_concerns(bank, deposit, damage) for damage in found]
+    return [_with_concerns(bank, deposit, damage) for damage in damages]
 
 
 def _orphans(root: Path, folder: str) -> list[Damage]:
@@ -52,7 +52,7 @@ def _orphans(root: Path, folder: str) -> list[Damage]:
 
 def _deposit(root: Path, deposit: Deposit, folder: str, read: Reader) -> list[Damage]:
     state = deposit.state()
-    found, expected = _expected(root, deposit, folder, state, read)
+    damages, expected = _expected(root, deposit, folder, state, read)
     actual: dict[str, Digest] = {}
     for path in expected:
         if (file := objects.plain_path(deposit.path, path)).is_file():
@@ -60,23 +60,23 @@ def _deposit(root: Path, deposit: Deposit, folder: str, read: Reader) -> list[Da
     owners = {digest.sha256: path for path, digest in expected.items()}
     for path, digest in expected.items():
         if damage := _compare(folder, path, digest, actual.get(path), owners):
-            found.append(damage)
+            damages.append(damage)
     strange = "no commit names it, and no writer makes such a file"
-    found += [
+    damages += [
         Damage(f"{folder}/{path}", "foreign", strange, folder)
         for path in files_of(deposit.path)
         if path not in expected and not _LEFT_OVER.fullmatch(path)
     ]
     if deposit.state().sealed != state.sealed:  # sealed meanwhile: what we looked for moved
         return _deposit(root, deposit, folder, read)
-    return found
+    return damages
 
 
 def _expected(
     root: Path, deposit: Deposit, folder: str, state: Committed, read: Reader
 ) -> tuple[list[Damage], dict[str, Digest]]:
     """Digests that the commits name; commits and attributes that are not as they were."""
-    found = [*document_damage(root, f"{folder}/zarr.json", read, folder)]
+    damages = [*document_damage(root, f"{folder}/zarr.json", read, folder)]
     arrays = zarrays.array_metadata(deposit.layout)
     expected = {
         f"{name}/zarr.json": objects.digest_of(data)
@@ -93,13 +93,13 @@ def _expected(
         except FileNotFoundError:  # sealed meanwhile
             continue
         except DamagedError as error:
-            found.append(
+            damages.append(
                 Damage(path, "unreadable", str(error), folder, _block(f"commits/{name}.json"))
             )
             continue
         expected |= listed
-        found += document_damage(root, path, read, folder, _block(f"commits/{name}.json"))
-    return found, expected
+        damages += document_damage(root, path, read, folder, _block(f"commits/{name}.json"))
+    return damages, expected
 
 
 def _compare(
@@ -136,8 +136,10 @@ def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
     try:
         for name in bank.prompt_sets():
             ids = bank.prompts(name).filter(here).select("prompt_id").unique().sort("prompt_id")
-            if len(found := ids.collect()["prompt_id"]):
-                named.append(f"{len(found):,} prompts of {name!r} ({found[0]} to {found[-1]})")
+            if len(prompt_ids := ids.collect()["prompt_id"]):
+                named.append(
+                    f"{len(prompt_ids):,} prompts of {name!r} ({prompt_ids[0]} to {prompt_ids[-1]})"
+                )
     except (LogitbankError, *PARQUET_ERRORS, OSError):
         named.append("prompts that cannot be read")
     return Damage(

@@ -38,11 +38,11 @@ def _table(root: Path, path: str, read: Reader, needed: dict[str, str]) -> Itera
         return
     read.read(where, beside)
     try:
-        told = table_files.told_beside(file)
+        committed = table_files.vouched_digest(file)
     except DamagedError:
         yield Damage(where, "unreadable", "it is no line of sha256sum for that table")
         return
-    if told != digest:
+    if committed != digest:
         yield Damage(path, "changed", f"either it or {where} is another: its SHA-256 is {digest}")
     else:
         try:

@@ -42,8 +42,8 @@ def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[
 
 def deposits(root: Path, checkpoint: CheckpointId | None = None) -> list[Deposit]:
     """All deposits, or those of one checkpoint, in the order of training; releases come last."""
-    found = (_open_or_none(root, folder) for folder in deposit_folders(root, checkpoint))
-    return sorted((deposit for deposit in found if deposit is not None), key=_training_order)
+    opened = (_open_or_none(root, folder) for folder in deposit_folders(root, checkpoint))
+    return sorted((deposit for deposit in opened if deposit is not None), key=_training_order)
 
 
 def _training_order(deposit: Deposit) -> tuple[str, str, float, str]:

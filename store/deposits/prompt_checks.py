@@ -132,9 +132,9 @@ def _check_columns(table: pl.DataFrame) -> None:
     for i, (name, dtype) in enumerate(PROMPTS_SCHEMA.items()):
         got = table.columns[i] if i < table.width else None
         if got != name or schema[name] != dtype:
-            found = f"{got!r} ({schema[got]})" if got is not None else "nothing"
+            actual = f"{got!r} ({schema[got]})" if got is not None else "nothing"
             raise UsageError(
-                f"prompts column {i + 1} must be {name!r} ({dtype}); got {found}."
+                f"prompts column {i + 1} must be {name!r} ({dtype}); got {actual}."
                 f" The first columns are {', '.join(PROMPTS_SCHEMA)}"
             )
     for name in table.columns[len(PROMPTS_SCHEMA) :]:

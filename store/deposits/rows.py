@@ -245,8 +245,8 @@ def read_rows(
     index = dict(zip(blocks, opened, strict=True))
     columns = parts(tokens, layout.vocab, width)
     jobs = []
-    for block, own in of_block.items():
-        pieces = list(product(own, columns))
+    for block, rows_of_block in of_block.items():
+        pieces = list(product(rows_of_block, columns))
         jobs += [_Job(block, p) for p in ([pieces] if shards.by_block else [[p] for p in pieces])]
     out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
     in_parallel(lambda job: reading.put(job, index[job.block], out), jobs, at_once=threads)

@@ -41,7 +41,7 @@ def digest_file(table: Path) -> Path:
     return table.with_name(f"{table.name}.sha256")
 
 
-def told_beside(table: Path) -> str:
+def vouched_digest(table: Path) -> str:
     """The digest of a table's bytes, as the file beside it tells it.
 
     Raises
@@ -53,12 +53,12 @@ def told_beside(table: Path) -> str:
     again = "run `logitbank verify --repair`, which makes it again if the table is sound"
     objects.require_file(beside)
     try:
-        told = _SIDECAR.fullmatch(beside.read_bytes().decode(errors="replace"))
+        line = _SIDECAR.fullmatch(beside.read_bytes().decode(errors="replace"))
     except FileNotFoundError as error:
         raise DamagedError(f"{beside} is not there, so nothing vouches for it; {again}") from error
-    if told is None or told[2] != table.name:
+    if line is None or line[2] != table.name:
         raise DamagedError(f"{beside} is no line of sha256sum for that table; {again}")
-    return told[1]
+    return line[1]
 
 
 def require_sound(table: Path) -> None:
@@ -73,4 +73,4 @@ def require_sound(table: Path) -> None:
     """
     fetching.ensure_here(table, digest_file(table))
     size = table.stat().st_size  # which a sidecar does not tell
-    checked.require({table: Digest(told_beside(table), size)})
+    checked.require({table: Digest(vouched_digest(table), size)})

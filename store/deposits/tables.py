@@ -127,9 +127,9 @@ def _present(root: Path, name: str) -> Path:
     path = query_file(root, name)
     fetching.ensure_here(path)
     if not path.exists():
-        there = ", ".join(query_set_names(root)) or "none"
+        names = ", ".join(query_set_names(root)) or "none"
         raise AbsentError(
-            f"query set {name} is not in {root}, which has {there}; add it with add_query_set"
+            f"query set {name} is not in {root}, which has {names}; add it with add_query_set"
         )
     return path
 
@@ -164,12 +164,12 @@ def prompts_in(path: Path) -> pl.DataFrame:
     try:
         check_rows(path)
         table = pl.read_parquet(path, glob=False)
-        found = prompts_digest(table)
+        digest = prompts_digest(table)
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
         raise DamagedError(f"it is no table of prompts ({error})") from error
     match = PROMPT_FILE.fullmatch(path.name)
-    if match is None or found != match[2]:
-        raise DamagedError(f"its content has the digest {found}")
+    if match is None or digest != match[2]:
+        raise DamagedError(f"its content has the digest {digest}")
     return table
 
 
@@ -222,11 +222,11 @@ def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
     frame = pl.scan_parquet(path, glob=False)
     try:
         check_rows(path)
-        there = frame.collect_schema()
+        columns = frame.collect_schema()
     except (*PARQUET_ERRORS, OSError) as error:
         raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
-    if lacking := [column for column in schema if column not in there]:
-        raise DamagedError(f"{path} is no {what}: it has no {lacking[0]}; run `logitbank verify`")
+    if missing := [column for column in schema if column not in columns]:
+        raise DamagedError(f"{path} is no {what}: it has no {missing[0]}; run `logitbank verify`")
     return frame
 
 

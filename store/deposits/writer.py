@@ -180,7 +180,7 @@ class DepositWriter:
         digests = commits.vouched(deposit.path, replace(state, options=()))
         parts = deposit.vouched_scores(replace(state, options=()))
         try:
-            scores = pl.concat([read_scores(part, told) for part, told in parts.items()])
+            scores = pl.concat([read_scores(part, digest) for part, digest in parts.items()])
         except (FileNotFoundError, DamagedError) as error:
             raise DamagedError(f"{deposit} cannot be sealed: {error}") from error
         write_scores(folder / "scores.parquet", scores)
@@ -238,7 +238,7 @@ def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[s
     by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
     if set(map(str, by)) == {str(engine)}:
         return {}
-    return {"engines": [[b, own] for b, own in enumerate(by) if not b or own != by[b - 1]]}
+    return {"engines": [[b, name] for b, name in enumerate(by) if not b or name != by[b - 1]]}
 
 
 def write_scores(path: Path, scores: pl.DataFrame) -> None:

@@ -51,10 +51,10 @@ def require(expected: Mapping[Path, Digest]) -> None:
         One has other bytes; names it.
     """
     for path in unsound(expected):
-        told, size = expected[path], path.stat().st_size
-        differs = f"{told.bytes:,} bytes were, and {size:,} are there"
-        if size == told.bytes:
-            differs = f"its SHA-256 is not {told.sha256[:12]}…"
+        digest, size = expected[path], path.stat().st_size
+        differs = f"{digest.bytes:,} bytes were, and {size:,} are there"
+        if size == digest.bytes:
+            differs = f"its SHA-256 is not {digest.sha256[:12]}…"
         raise DamagedError(f"{path} is not what was committed: {differs}; run `logitbank verify`")
 
 
@@ -68,7 +68,7 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     DamagedError
         One is no file.
     """
-    looks = [(path, told, stamp_of(path)) for path, told in expected.items()]
+    looks = [(path, digest, stamp_of(path)) for path, digest in expected.items()]
     unseen = [look for look in looks if _sound.get(look[:2]) != look[2]]
     sound = in_parallel(lambda look: _is_sound(*look), unseen)  # hashlib frees the GIL
     return [path for (path, _, _), fine in zip(unseen, sound, strict=True) if not fine]
@@ -110,11 +110,11 @@ def tells_itself(data: bytes, content: Any, *holder: str) -> bool:
     for name in holder:
         content = content.get(name) if isinstance(content, dict) else None
         depth += 1
-    told = content.get(SELF_DIGEST) if isinstance(content, dict) else None
-    if not isinstance(told, str):
+    digest = content.get(SELF_DIGEST) if isinstance(content, dict) else None
+    if not isinstance(digest, str):
         return False
-    before, found, after = data.partition(f',\n{"  " * depth}"{SELF_DIGEST}": "{told}"'.encode())
-    return bool(found) and hashlib.sha256(before + after).hexdigest() == told
+    before, member, after = data.partition(f',\n{"  " * depth}"{SELF_DIGEST}": "{digest}"'.encode())
+    return bool(member) and hashlib.sha256(before + after).hexdigest() == digest
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -122,11 +122,11 @@ def stamp_of(path: Path) -> Stamp:
     return Stamp(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev)
 
 
-def _is_sound(path: Path, told: Digest, stamp: Stamp) -> bool:
+def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:
     """Whether a file is what is told of it; if so, it is remembered with its stamp."""
     objects.require_file(path)
-    if stamp.size != told.bytes or objects.digest(path) != told:
+    if stamp.size != expected.bytes or objects.digest(path) != expected:
         return False
     if stamp.settled:
-        _sound[path, told] = stamp
+        _sound[path, expected] = stamp
     return True

@@ -70,8 +70,8 @@ def signed(document: dict[str, Any], holder: dict[str, Any]) -> bytes:
 def is_signed(data: bytes, document: dict[str, Any], holder: dict[str, Any]) -> bool:
     """Whether `data`, read as `document`, are the bytes that `signed` gave."""
     try:
-        told = holder[SELF_DIGEST]
+        digest = holder[SELF_DIGEST]
         again = signed(document, holder)
     except (KeyError, ValueError):
         return False
-    return bool(holder[SELF_DIGEST] == told and again == data)
+    return bool(holder[SELF_DIGEST] == digest and again == data)

@@ -134,7 +134,7 @@ def beside(path: Path, data: bytes) -> Iterator[Path]:
         file = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         with file.open("xb") as opened:
             try:
-                if not _own(opened.fileno(), file):  # taken for a dead writer's just now
+                if not _locked(opened.fileno(), file):  # taken for a dead writer's just now
                     continue
                 opened.write(data)
                 opened.flush()
@@ -145,7 +145,7 @@ def beside(path: Path, data: bytes) -> Iterator[Path]:
                 file.unlink(missing_ok=True)
 
 
-def _own(handle: int, path: Path) -> bool:
+def _locked(handle: int, path: Path) -> bool:
     """Lock a new file, where there are locks; False where somebody was about to remove it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -257,12 +257,12 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
     BankError
         One is a symbolic link.
     """
-    found: list[os.DirEntry[str]] = []
+    visible: list[os.DirEntry[str]] = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:
-        found = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
-    for entry in found:
+        visible = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
+    for entry in visible:
         if entry.is_symlink():
             raise BankError(
                 f"{entry.path} is a symbolic link; a bank holds plain files only: copy the data in"
             )
-    return found
+    return visible

@@ -16,9 +16,9 @@ def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
 def sources_of(attributes: dict[str, Any]) -> list[Source]:
     """Banks that this one came from, as far as it says so in the documented form."""
     listed = attributes.get("sources")
-    found = []
+    sources = []
     for entry in listed if isinstance(listed, list) else []:
         models = entry.get("models") if isinstance(entry, dict) else None
         if isinstance(models, list) and all(isinstance(m, str) for m in models):
-            found.append({**own_fields(entry), "models": models})
-    return found
+            sources.append({**own_fields(entry), "models": models})
+    return sources

@@ -123,7 +123,7 @@ def compared(spec: DepositSpec) -> dict[str, Json]:
     }
 
 
-def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
+def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> None:
     """Refuse to continue a deposit that is something else than what is asked.
 
     Raises
@@ -134,7 +134,7 @@ def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
         It keeps less than is asked.
     """
     other = "use another bank, run name or checkpoint"
-    wanted = compared(asked)
+    wanted = compared(requested)
     for name, was in compared(stored).items():
         here = wanted[name]
         if was == here:
@@ -150,8 +150,8 @@ def check_same(stored: DepositSpec, asked: DepositSpec, *, where: Path) -> None:
                 " as another step, run or model, or in another bank"
             )
         raise BankError(f"{where} has {name} {was}, not {here}; ask for {was}, or {other}")
-    if not stored.layout.keep.covers(asked.layout.keep):
+    if not stored.layout.keep.covers(requested.layout.keep):
         raise KeepLevelError(
-            f"{where} keeps {stored.layout.keep}, which does not cover {asked.layout.keep};"
+            f"{where} keeps {stored.layout.keep}, which does not cover {requested.layout.keep};"
             f" ask for --keep {stored.layout.keep}, or use another bank"
         )

@@ -139,14 +139,14 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
     path = objects.plain_path(deposit, f"commits/{name}.json")
     fetching.ensure_here(path)
     stamp = checked.stamp_of(path)
-    told = (_lasting if stamp.settled else _listed)(deposit, name, stamp)
+    listed = (_lasting if stamp.settled else _listed)(deposit, name, stamp)
     attributes = objects.plain_path(deposit, "zarr.json")
-    if name == SEAL and checked.unsound({attributes: told.get("zarr.json", Digest("", 0))}):
+    if name == SEAL and checked.unsound({attributes: listed.get("zarr.json", Digest("", 0))}):
         raise DamagedError(
             f"{deposit}/commits/{SEAL}.json is not the seal of the zarr.json there: one of the two"
             " was moved or swapped; put it back, or run `logitbank verify --repair`"
         )
-    return told
+    return listed
 
 
 def _listed(deposit: Path, name: str, _: checked.Stamp) -> Mapping[str, Digest]:
@@ -164,7 +164,7 @@ _lasting = lru_cache(maxsize=1024)(_listed)
 
 def vouched(deposit: Path, state: Committed) -> dict[str, Digest]:
     """Digests of all objects that the commits in force vouch for; raises as `digests`."""
-    found: dict[str, Digest] = {}
+    by_path: dict[str, Digest] = {}
     for name in state.names:
-        found |= digests(deposit, name)
-    return found
+        by_path |= digests(deposit, name)
+    return by_path

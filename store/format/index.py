@@ -164,7 +164,7 @@ def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
     DamagedError
         A commit is not what commits look like.
     """
-    found: dict[str, Digest] = {}
+    digests_by_path: dict[str, Digest] = {}
     for path, text in texts.items():
         deposit, slash, name = path.rpartition("/commits/")
         if not slash:
@@ -172,10 +172,10 @@ def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
         try:
             for relative, value in json.loads(text)["objects"].items():
                 if DATA.fullmatch(target := f"{deposit}/{relative}"):
-                    found[target] = told_digest(value)
+                    digests_by_path[target] = told_digest(value)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(f"{path} is no commit ({error!r}); {name} was not read") from error
-    return found
+    return digests_by_path
 
 
 def in_force(objects: Objects) -> dict[str, Object]:
@@ -211,15 +211,17 @@ def complete(
     read
         Called with paths of small objects that the index does not know; gives their bytes.
     """
-    there = {path: size for path, size in listing.items() if is_object(path)}
+    sizes = {path: size for path, size in listing.items() if is_object(path)}
     # The bank's own attributes are the one object that may change.
-    found = {p: v for p, v in known.items() if there.get(p) == v.digest.bytes and p != "zarr.json"}
-    unknown = [p for p in there if p not in found]
-    texts = [p for p in unknown if TEXT.fullmatch(p) and there[p] <= MAX_TEXT]
+    by_path = {
+        p: v for p, v in known.items() if sizes.get(p) == v.digest.bytes and p != "zarr.json"
+    }
+    unknown = [p for p in sizes if p not in by_path]
+    texts = [p for p in unknown if TEXT.fullmatch(p) and sizes[p] <= MAX_TEXT]
     new = {p: data.decode() for p, data in zip(texts, read(texts), strict=True)}
-    found |= {p: text_object(text) for p, text in new.items()}
-    digests = {p: d for p, d in vouched(new).items() if there.get(p) == d.bytes}
-    found |= {p: Object(d) for p, d in digests.items() if p not in found}
+    by_path |= {p: text_object(text) for p, text in new.items()}
+    digests = {p: d for p, d in vouched(new).items() if sizes.get(p) == d.bytes}
+    by_path |= {p: Object(d) for p, d in digests.items() if p not in by_path}
     tables = [p for p in unknown if deposit_of(p) is None and DATA.fullmatch(p)]
-    found |= {p: Object(digest_of(data)) for p, data in zip(tables, read(tables), strict=True)}
-    return in_force(found)
+    by_path |= {p: Object(digest_of(data)) for p, data in zip(tables, read(tables), strict=True)}
+    return in_force(by_path)

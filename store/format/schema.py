@@ -171,9 +171,10 @@ def _check_numbers(queries: tuple[Query, ...]) -> None:
     """Ids are plain integers: True equals 1, and has another digest."""
     for ids in dict.fromkeys(query.ids for query in queries):
         for kind in set(map(type, ids)) - {int}:
-            odd = next(i for i in ids if type(i) is kind)
+            refused = next(i for i in ids if type(i) is kind)
             raise UsageError(
-                f"a query has the token id {odd!r} ({kind.__name__}); ids are integers of Python"
+                f"a query has the token id {refused!r} ({kind.__name__}); ids are integers of"
+                " Python"
             )
     for query in queries:
         if type(query.position) is not int:

@@ -188,7 +188,7 @@ def check_frame(header: bytes, length: int, layout: Layout) -> None:
         Its bytes, checksum included.
     """
     blosc_, expected = layout.codec == "blosc", inner_bytes(layout)
-    told = blosc_bytes(header, length - CHECKSUM) if blosc_ else frame_bytes(header)
-    if told != expected:
-        what = "no size" if told is None else f"{told:,} bytes"
+    size = blosc_bytes(header, length - CHECKSUM) if blosc_ else frame_bytes(header)
+    if size != expected:
+        what = "no size" if size is None else f"{size:,} bytes"
         raise ValueError(f"an inner chunk tells {what}, and all have {expected:,}")

@@ -31,9 +31,9 @@ _ZSTD = {"name": "zstd", "configuration": {"level": 1, "checksum": True}}
 
 
 def root_metadata(attributes: dict[str, Any]) -> bytes:
-    own = {"format": FORMAT_VERSION, **attributes}
-    group = {"zarr_format": 3, "node_type": "group", "attributes": {"logitbank": own}}
-    return signed(group, own)
+    signed_part = {"format": FORMAT_VERSION, **attributes}
+    group = {"zarr_format": 3, "node_type": "group", "attributes": {"logitbank": signed_part}}
+    return signed(group, signed_part)
 
 
 def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
@@ -42,14 +42,14 @@ def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
     Without that, Zarr lists the folder and warns of each file that is no array.
     """
     arrays = {name: json.loads(data) for name, data in array_metadata(layout).items()}
-    own = {**attributes}
+    signed_part = {**attributes}
     group = {
         "zarr_format": 3,
         "node_type": "group",
-        "attributes": {"logitbank": own},
+        "attributes": {"logitbank": signed_part},
         "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": arrays},
     }
-    return signed(group, own)
+    return signed(group, signed_part)
 
 
 def array_metadata(layout: Layout) -> dict[str, bytes]:

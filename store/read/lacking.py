@@ -27,17 +27,18 @@ def require_scored(
         Says how many scores are lacking, of which deposits, and what to run.
     """
     full = [deposit for deposit in deposits if deposit.layout.keep.level == "full"]
-    counts = _lacking(root, prompts, full) if full else []
-    lacking = [(deposit, count) for deposit, count in zip(full, counts, strict=True) if count]
-    if not lacking:
+    counts = _missing_counts(root, prompts, full) if full else []
+    incomplete = [(deposit, count) for deposit, count in zip(full, counts, strict=True) if count]
+    if not incomplete:
         return
-    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
     copy = mirror.mirror_of(root)
     first = f"`logitbank pull {copy.url} FOLDER`, then " if copy else ""
     raise BankError(
-        f"{lacking[0][0]}{more} lack{'' if more else 's'} scores of"
-        f" {sum(count for _, count in lacking):,} options that prompt set {name!r} named later; run"
-        f" {first}`logitbank rescore {'FOLDER' if copy else root}`, which reads them from full rows"
+        f"{incomplete[0][0]}{more} lack{'' if more else 's'} scores of"
+        f" {sum(count for _, count in incomplete):,} options that prompt set {name!r} named later;"
+        f" run {first}`logitbank rescore {'FOLDER' if copy else root}`, which reads them from full"
+        " rows"
     )
 
 
@@ -56,7 +57,7 @@ def lacking_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     return None if pairs.is_empty() else tables.option_tokens(pairs, queries=layout.queries)
 
 
-def _lacking(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list[int]:
+def _missing_counts(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list[int]:
     """How many scores of these prompts' options each deposit lacks of its committed rows."""
     # What prompts name is read once a query set, and footers of scores all at once: of ten
     # checkpoints, one after the other took half of the time of a scan.
@@ -78,16 +79,18 @@ def _lacking(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list
         .unique()
         for name in named
     }
-    found = []
-    for deposit, own, count in zip(full, listed, counts, strict=True):
+    counts_missing = []
+    for deposit, options, count in zip(full, listed, counts, strict=True):
         block_rows, blocks = deposit.layout.block_rows, frozenset(deposit.committed())
         if count == named_in(deposit.query_set, block_rows, blocks):
-            found.append(0)
+            counts_missing.append(0)
             continue
         pairs = wanted[deposit.query_set].filter(_in_blocks(block_rows, blocks))
-        absent = pairs.join(own, left_on=["row", "token"], right_on=["query", "token"], how="anti")
-        found.append(absent.select(pl.len()).collect().item())
-    return found
+        absent = pairs.join(
+            options, left_on=["row", "token"], right_on=["query", "token"], how="anti"
+        )
+        counts_missing.append(absent.select(pl.len()).collect().item())
+    return counts_missing
 
 
 def _in_blocks(block_rows: int, blocks: Collection[int]) -> pl.Expr:

@@ -104,5 +104,5 @@ def _engines(deposit: "Deposit") -> list[str]:
     """Engines that the commits of blocks name."""
     state = deposit.state()
     names = [name for name in state.names if name not in state.options]
-    found = [commits.engines_of(commits.read(deposit.path, name)) for name in names]
-    return sorted({str(engine) for engines in found for engine in engines})
+    engines_by_commit = [commits.engines_of(commits.read(deposit.path, name)) for name in names]
+    return sorted({str(engine) for engines in engines_by_commit for engine in engines})

@@ -190,12 +190,12 @@ def among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
     if values is None:
         return deposits
     chosen = {values} if isinstance(values, str | int) else set(cast(Collection[object], values))
-    found = [d for d in deposits if getattr(d.checkpoint, name) in chosen]
-    if not found:
-        there = sorted({str(getattr(d.checkpoint, name)) for d in deposits})
-        asked = ", ".join(map(str, chosen)) or "none"
-        raise AbsentError(f"no deposit has {name} {asked}; the bank has {', '.join(there)}")
-    return found
+    matching = [d for d in deposits if getattr(d.checkpoint, name) in chosen]
+    if not matching:
+        available = sorted({str(getattr(d.checkpoint, name)) for d in deposits})
+        requested = ", ".join(map(str, chosen)) or "none"
+        raise AbsentError(f"no deposit has {name} {requested}; the bank has {', '.join(available)}")
+    return matching
 
 
 def _about(deposit: Deposit) -> tuple[object, ...]:

@@ -59,9 +59,9 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
                 frame = scan(options.lazy(), batch, tokens=options["token"].unique())
                 frame = frame if predicate is None else frame.filter(predicate)
                 frame = frame if left is None else frame.head(left)
-                found = frame.select(wanted).collect()
-                yield found
-                if left is not None and (left := left - len(found)) <= 0:
+                rows = frame.select(wanted).collect()
+                yield rows
+                if left is not None and (left := left - len(rows)) <= 0:
                     return
 
     return register_io_source(source, schema=schema)

@@ -59,9 +59,9 @@ def _logsumexp(deposit: Deposit) -> np.ndarray:
     if deposit.complete:
         return deposit.logsumexp()
     rows = _committed_rows(deposit)
-    found = deposit.logsumexp(rows)
+    values = deposit.logsumexp(rows)
     out = np.full(deposit.layout.queries, np.nan)
-    out[rows] = found
+    out[rows] = values
     return out
 
 

@@ -83,24 +83,25 @@ def sql(
             " a query reads the bank alone: add --allow-files, in Python allow_files=True, if"
             " that is meant"
         )
-    own = frames()
+    tables = frames()
     if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
         raise UsageError(
             f"{query.strip()[:40]!r} is no query: a bank is only read; write a SELECT, such as"
             ' "SELECT * FROM checkpoints"'
         )
     try:
-        result = pl.SQLContext(own, eager=False).execute(query)
+        result = pl.SQLContext(tables, eager=False).execute(query)
         result.collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
         # Columns of the tables that the query names; or only which tables there are.
-        named = [name for name in own if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
-        there = "; ".join(
-            f"{name} has {', '.join(own[name].collect_schema().names())}" for name in named
+        named = [name for name in tables if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+        columns = "; ".join(
+            f"{name} has {', '.join(tables[name].collect_schema().names())}" for name in named
         )
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"the query cannot be answered ({reason}); {there or 'tables are ' + ', '.join(own)}"
+            f"the query cannot be answered ({reason});"
+            f" {columns or 'tables are ' + ', '.join(tables)}"
         ) from error
     return result
 
@@ -130,7 +131,7 @@ def answered() -> Iterator[None]:
 
 
 def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:
-    own = [name for name in table.collect_schema().names()
+    extra = [name for name in table.collect_schema().names()
            if name not in PROMPTS_SCHEMA and name != "prompt_set"]  # fmt: skip
-    columns = (*_PROMPT, "text", "answer", *own)
+    columns = (*_PROMPT, "text", "answer", *extra)
     return table.select(columns).unique(_PROMPT, keep="first", maintain_order=True)

@@ -85,7 +85,7 @@ def _inventory(
         table_files.require_sound(file)
         beside, path = table_files.digest_file(file), file.relative_to(root).as_posix()
         found[f"{path}.sha256"] = text_object(beside.read_text())
-        found[path] = Object(Digest(table_files.told_beside(file), file.stat().st_size))
+        found[path] = Object(Digest(table_files.vouched_digest(file), file.stat().st_size))
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
         own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]

@@ -31,7 +31,7 @@ from logitbank.engine.workers.stopping import Stopping
 from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store import Bank
-from logitbank.store.change.rescore import rescore_lacking
+from logitbank.store.change.rescore import rescore_missing
 from logitbank.store.cluster import joined
 from logitbank.store.files.objects import holds_something
 
@@ -208,4 +208,4 @@ def _finish(bank: Bank, suite: Suite) -> None:
                     writer.seal()
             # Options that other calls named for lower keep levels were refused when planning.
             if deposit.layout.keep.level == "full":
-                rescore_lacking(bank.path, deposit)
+                rescore_missing(bank.path, deposit)

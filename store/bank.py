@@ -25,7 +25,7 @@ from logitbank.store.format.schema import (
     OptionTokens,
     QuerySet,
 )
-from logitbank.store.read.lacking import lacking_options
+from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.remote.urls import require_folder, url_of
@@ -100,8 +100,8 @@ class Bank(Readable):
         root = objects.plain_path(path, "zarr.json")
         fetching.ensure_here(root)
         try:
-            own = documents.read_json(root)["attributes"]["logitbank"]
-            found = own["format"]
+            attributes = documents.read_json(root)["attributes"]["logitbank"]
+            version = attributes["format"]
         except FileNotFoundError as error:
             raise BankFormatError(
                 f"{path} is a folder but no bank: it has no zarr.json; check the path"
@@ -111,13 +111,14 @@ class Bank(Readable):
                 f"{path} is a folder but no bank: its zarr.json has no logitbank format;"
                 " check the path"
             ) from error
-        if found != FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise BankFormatError(
-                f"{path} is a bank of format {found!r}; this is logitbank {__version__}, which"
-                f" reads format {FORMAT_VERSION}: use logitbank >= {own.get('written_by', '?')}"
+                f"{path} is a bank of format {version!r}; this is logitbank {__version__}, which"
+                f" reads format {FORMAT_VERSION}: use logitbank >="
+                f" {attributes.get('written_by', '?')}"
             )
         require_as_written(root)
-        return cls(path, own)
+        return cls(path, attributes)
 
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set and return its name; nothing happens where it is there."""
@@ -141,12 +142,12 @@ class Bank(Readable):
         mirror.require_own(self.path)
         return tables.write_prompts(self.path, name, table)
 
-    def lacking_options(self, deposit: Deposit) -> OptionTokens | None:
+    def missing_options(self, deposit: Deposit) -> OptionTokens | None:
         """Tokens that prompts name for committed queries of a deposit and its scores do not list.
 
         None where nothing lacks. `rescore` adds them from the stored log-probabilities.
         """
-        return lacking_options(self.path, deposit)
+        return missing_options(self.path, deposit)
 
     def rescore(self) -> list[Deposit]:
         """Score what prompts name and no deposit lists yet, from full rows; the same again is free.

@@ -93,17 +93,17 @@ class StepSelector:
             text=word,
         )
 
-    def lacking(self, available: Iterable[Step]) -> tuple[int, ...]:
+    def missing(self, available: Iterable[Step]) -> tuple[int, ...]:
         """Listed steps that are not among the available ones."""
-        there = set(available)
-        return tuple(step for step in self.listed if step not in there)
+        present = set(available)
+        return tuple(step for step in self.listed if step not in present)
 
     def pick(self, available: Iterable[Step]) -> tuple[Step, ...]:
         """Those of the available steps that are chosen, ascending, the release last; maybe none."""
-        there = set(available)
-        steps = sorted(step for step in there if step is not None)
+        present = set(available)
+        steps = sorted(step for step in present if step is not None)
         chosen = set(_PICKERS[self.kind](self, steps))
-        release = (None,) if self.release and None in there else ()
+        release = (None,) if self.release and None in present else ()
         return (*sorted(chosen), *release)
 
     def select(self, available: Iterable[Step], *, of: str = "this suite") -> tuple[Step, ...]:
@@ -127,23 +127,23 @@ class StepSelector:
         SuiteError
             A listed step, the last step or the release is not there, or nothing is chosen.
         """
-        there = set(available)
-        steps = sorted(step for step in there if step is not None)
-        if not steps and None in there and self.kind in ("all", "log"):
+        present = set(available)
+        steps = sorted(step for step in present if step is not None)
+        if not steps and None in present and self.kind in ("all", "log"):
             return (None,)
-        if not steps and not (self.release and None in there):
+        if not steps and not (self.release and None in present):
             raise SuiteError(f"{of} has no training steps, but steps {self.text!r} were asked for")
-        if missing := self.lacking(there):
+        if missing := self.missing(present):
             nearest = min(steps, key=lambda step: (abs(step - missing[0]), step), default=None)
             raise SuiteError(
                 f"step {missing[0]} of {of} is not available; the nearest is {nearest} "
                 f"({_extent(steps)})"
             )
-        if self.release and None not in there:
+        if self.release and None not in present:
             raise SuiteError(f"{of} has no release; choose from its steps ({_extent(steps)})")
         if self.last and not steps:
             raise SuiteError(f"{of} has no last step, only its release; use release")
-        if not (chosen := self.pick(there)):
+        if not (chosen := self.pick(present)):
             raise SuiteError(f"steps {self.text!r} choose none of {of} ({_extent(steps)})")
         return chosen
 

@@ -194,8 +194,8 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
         runs.setdefault(checkpoint.id.run, {})[checkpoint.id.step] = checkpoint
     for run, by_step in sorted(runs.items(), key=lambda r: (set(r[1]) == {None}, _natural(r[0]))):
         chosen += [by_step[step] for step in selector.pick(by_step)]
-        if set(by_step) != {None} and (lacking := selector.lacking(by_step)):
-            notes.append(f"run {run} of {everything.name} has no step {_shortened(lacking)}")
+        if set(by_step) != {None} and (missing := selector.missing(by_step)):
+            notes.append(f"run {run} of {everything.name} has no step {_shortened(missing)}")
     return Suite(everything.name, tuple(chosen), tuple(notes))
 
 

@@ -15,9 +15,11 @@ def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
     They are no damage: readers ignore them, and the next writer replaces them. What a seal has
     replaced is left out, and so is what `verify` names as damaged.
     """
-    found = {folder: _without_table(bank, folder) for folder in places.TABLE_FOLDERS}
-    found |= {folder: _uncommitted(bank, folder) for folder in places.deposit_folders(bank.path)}
-    return {folder: names for folder, names in found.items() if names}
+    names_by_folder = {folder: _without_table(bank, folder) for folder in places.TABLE_FOLDERS}
+    names_by_folder |= {
+        folder: _uncommitted(bank, folder) for folder in places.deposit_folders(bank.path)
+    }
+    return {folder: names for folder, names in names_by_folder.items() if names}
 
 
 def _without_table(bank: Bank, folder: str) -> tuple[str, ...]:
@@ -34,7 +36,7 @@ def _without_table(bank: Bank, folder: str) -> tuple[str, ...]:
 def _uncommitted(bank: Bank, folder: str) -> tuple[str, ...]:
     try:
         deposit = Deposit.open(bank.path, folder)
-        there = files_of(deposit.path)  # before the commits: some may be made meanwhile
+        paths = files_of(deposit.path)  # before the commits: some may be made meanwhile
         state = deposit.state()
         vouched = {p for name in state.names for p in commits.digests(deposit.path, name)}
     except (BankError, FileNotFoundError):  # damaged, or sealed just now
@@ -42,7 +44,7 @@ def _uncommitted(bank: Bank, folder: str) -> tuple[str, ...]:
     sealed = {f"{folder}/"} if state.sealed else set()
     return tuple(
         path
-        for path in there
+        for path in paths
         if path not in vouched
         and index.DATA.fullmatch(f"{folder}/{path}")
         and not index.is_replaced(f"{folder}/{path}", sealed)

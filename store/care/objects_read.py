@@ -71,8 +71,10 @@ def document_damage(
     problem = ""
     try:
         document: Any = json.loads(data)
-        own = document["attributes"]["logitbank"] if path.endswith("zarr.json") else document
-        if not documents.is_signed(data, document, own):
+        signed_part = (
+            document["attributes"]["logitbank"] if path.endswith("zarr.json") else document
+        )
+        if not documents.is_signed(data, document, signed_part):
             problem = "its SHA-256 is not the one that it tells of itself"
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         problem = f"it is no such document: {error!r}"

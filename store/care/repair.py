@@ -67,11 +67,11 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
         elif _restore(bank.path, each):
             restored.append(each.path)
     dropped: dict[str, tuple[int, ...]] = {}
-    for folder, found in by_deposit.items():
-        own = [d for d in found if d.problem != "foreign"]
-        if not own:
+    for folder, damages in by_deposit.items():
+        repairable = [d for d in damages if d.problem != "foreign"]
+        if not repairable:
             continue
-        lost, made = _repair_deposit(bank.path, folder, own)
+        lost, made = _repair_deposit(bank.path, folder, repairable)
         restored += made
         if lost:
             dropped[folder] = lost
@@ -185,8 +185,8 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
             for block in kept:
                 rows, name = deposit.layout.rows(block), f"scores/{block}.parquet"
                 part = staging.path / f"{block}.parquet"
-                own = pl.col("query").is_between(rows.start, rows.stop - 1)
-                write_scores(part, scores.filter(own))
+                of_block = pl.col("query").is_between(rows.start, rows.stop - 1)
+                write_scores(part, scores.filter(of_block))
                 shard = f"logprobs/c/{block}/0"
                 vouched = {name: objects.settle(part)}
                 vouched |= {shard: digests[shard]} if shard in digests else {}

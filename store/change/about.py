@@ -50,16 +50,16 @@ def describe(
 
 def described_as(bank: Readable, models: Iterable[str]) -> list[Source]:
     """A bank as a source of others, after its own sources; none where it says nothing."""
-    own = own_fields(bank.attributes)
-    here = [{**own, "models": sorted(set(models))}] if any(own.values()) else []
+    fields = own_fields(bank.attributes)
+    here = [{**fields, "models": sorted(set(models))}] if any(fields.values()) else []
     return [*sources_of(bank.attributes), *here]
 
 
 def add_sources(root: Path, sources: Sequence[Source]) -> None:
     """Record where deposits came from. Sources of equal texts become one, with all their models."""
 
-    def joined(own: dict[str, Any]) -> dict[str, Any]:
-        merged = sources_of(own)
+    def joined(attributes: dict[str, Any]) -> dict[str, Any]:
+        merged = sources_of(attributes)
         for source in sources:
             same = [s for s in merged if own_fields(s) == own_fields(source)]
             if same:
@@ -77,9 +77,9 @@ def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
     with objects.naming_full_disk(root, 2**20), locks.locked(root / ".lock"):
         objects.remove_dead_files(root)
         metadata = documents.read_json(path)
-        own = metadata["attributes"]["logitbank"]
-        own.update(change(own))
-        content = documents.signed(metadata, own)
+        attributes = metadata["attributes"]["logitbank"]
+        attributes.update(change(attributes))
+        content = documents.signed(metadata, attributes)
         if content == path.read_bytes():
             return
         with objects.beside(path, content) as file:

@@ -9,7 +9,7 @@ import numpy as np
 
 from logitbank.store.change.copying import copy_checked
 from logitbank.store.change.merge_plan import Addition, block_commit_of, options_commit_of, seal_of
-from logitbank.store.change.overlap import conflict, own_scores
+from logitbank.store.change.overlap import committed_scores, conflict
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, remove_sealed_parts, write_scores
@@ -60,16 +60,18 @@ def adopt_block(
 ) -> None:
     """Copy one block into a deposit that is there; dropped where it has the block by then."""
     source, part = addition.source, f"scores/{block}.parquet"
-    own = [p for p in (part, f"logprobs/c/{block}/0") if p in addition.objects]
-    staged = _stage(addition, own, staging, copied)
-    made = {path: addition.objects[path] for path in own}  # proved while they were copied
+    paths = [p for p in (part, f"logprobs/c/{block}/0") if p in addition.objects]
+    staged = _stage(addition, paths, staging, copied)
+    made = {path: addition.objects[path] for path in paths}  # proved while they were copied
     name = str(block) if part in made else SEAL
     if part in made:
         content = block_commit_of(source, block)
     else:  # out of a sealed deposit, whose scores are one part
         state, rows = source.state(), source.layout.rows(block)
         staged[part] = staging / "scores.parquet"
-        write_scores(staged[part], own_scores(source, state, np.arange(rows.start, rows.stop)))
+        write_scores(
+            staged[part], committed_scores(source, state, np.arange(rows.start, rows.stop))
+        )
         made[part] = objects.settle(staged[part])
     if name == SEAL or addition.folder != commits.folder_of(source.path):
         content = _commit_again(deposit, block, made, commits.read(source.path, name))
@@ -81,10 +83,10 @@ def adopt_block(
 
 
 def _commit_again(
-    deposit: Deposit, block: int, made: Mapping[str, Digest], told: Mapping[str, Any]
+    deposit: Deposit, block: int, made: Mapping[str, Digest], commit: Mapping[str, Any]
 ) -> bytes:
     """The commit of a block by a seal, or by the commit of another deposit."""
-    rows, engine = deposit.layout.rows(block), commits.engine_of(told, block)
+    rows, engine = deposit.layout.rows(block), commits.engine_of(commit, block)
     fields = {"block": block, "rows": [rows.start, rows.stop], "engine": engine}
     return commits.document(deposit.path, str(block), objects_=made, **fields)
 

@@ -63,7 +63,7 @@ def copy_checked(
         raise DamagedError(f"{source} is not what was committed, so it is not copied; {VERIFY}")
 
 
-def lacking_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy]:
+def missing_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy]:
     """Query sets, then tables of prompts, that `into` lacks; all of them are checked.
 
     Raises
@@ -73,18 +73,18 @@ def lacking_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
     BankError
         Prompts of one name and id differ between banks; names both.
     """
-    found: dict[str, TableCopy] = {}
+    copies: dict[str, TableCopy] = {}
     for bank in sources:
         for name in tables.query_set_names(bank.path):
             path = f"queries/{name}.parquet"
             bank.query_set(name)
-            if path not in found and not (into is not None and _has(into, path)):
-                found[path] = TableCopy(path, objects.plain_path(bank.path, path).read_bytes())
-    held: dict[str, list[tuple[Path, pl.DataFrame]]] = {}
+            if path not in copies and not (into is not None and _has(into, path)):
+                copies[path] = TableCopy(path, objects.plain_path(bank.path, path).read_bytes())
+    tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]] = {}
     for bank in [*([] if into is None else [into]), *sources]:
         for file in tables.prompt_files(bank.path):
-            _add_prompts(bank, file, held, found, copy=bank is not into)
-    return list(found.values())
+            _add_prompts(bank, file, tables_by_name, copies, copy=bank is not into)
+    return list(copies.values())
 
 
 def write_tables(into: Bank, copies: Iterable[TableCopy]) -> None:
@@ -99,13 +99,13 @@ def _has(bank: Bank, path: str) -> bool:
 def _add_prompts(
     bank: Bank,
     file: tables.PromptFile,
-    held: dict[str, list[tuple[Path, pl.DataFrame]]],
-    found: dict[str, TableCopy],
+    tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]],
+    copies: dict[str, TableCopy],
     *,
     copy: bool,
 ) -> None:
     path = f"prompts/{file.path.name}"
-    known = held.setdefault(file.name, [])
+    known = tables_by_name.setdefault(file.name, [])
     if any(other.name == file.path.name for other, _ in known):
         return
     table = _prompts(bank, file)
@@ -118,7 +118,7 @@ def _add_prompts(
             ) from error
     known.append((file.path, table))
     if copy:
-        found[path] = TableCopy(path, file.path.read_bytes())
+        copies[path] = TableCopy(path, file.path.read_bytes())
 
 
 def _prompts(bank: Bank, file: tables.PromptFile) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.adopt import adopt
-from logitbank.store.change.copying import Progress, lacking_tables, write_tables
+from logitbank.store.change.copying import Progress, missing_tables, write_tables
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
 from logitbank.store.deposits.deposit import Deposit
@@ -68,7 +68,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         raise UsageError(f"{into} cannot be merged into itself; name other banks")
     sources = [Bank.open(bank) for bank in banks]
     target = Bank.open(into) if objects.holds_something(Path(into)) else None
-    copies = lacking_tables(target, sources)
+    copies = missing_tables(target, sources)
     additions = plan(target, sources)
     if target is None:
         target = Bank.create(into, **_common(sources))
@@ -95,7 +95,8 @@ def _common(sources: Sequence[Bank]) -> dict[str, str]:
     """Title, licence and citation that all sources share; the others are in the new `sources`."""
     about = [own_fields(bank.attributes) for bank in sources]
     return {
-        name: about[0][name] if len({own[name] for own in about}) == 1 else "" for name in FIELDS
+        name: about[0][name] if len({fields[name] for fields in about}) == 1 else ""
+        for name in FIELDS
     }
 
 
@@ -106,8 +107,8 @@ def _record(target: Bank, sources: Sequence[Bank], additions: Sequence[Addition]
             a.source.checkpoint.model for a in additions if bank.path in a.source.path.parents
         }
         said = described_as(bank, models) if models else []
-        own = own_fields(target.attributes)
-        add_sources(target.path, [s for s in said if own_fields(s) != own])
+        fields = own_fields(target.attributes)
+        add_sources(target.path, [s for s in said if own_fields(s) != fields])
 
 
 def _finish(target: Bank, deposit: Deposit) -> None:
@@ -115,7 +116,7 @@ def _finish(target: Bank, deposit: Deposit) -> None:
     if deposit.complete and not deposit.sealed:
         DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
     full = deposit.layout.keep.level == "full"
-    if full and (options := target.lacking_options(deposit)) is not None:
+    if full and (options := target.missing_options(deposit)) is not None:
         rescore(deposit, options)
 
 

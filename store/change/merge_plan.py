@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logitbank.errors import DamagedError
 from logitbank.store.bank import Bank
-from logitbank.store.change.overlap import conflict, lacking_blocks
+from logitbank.store.change.overlap import conflict, missing_blocks
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY, read_scores
 from logitbank.store.files import checked, documents, objects
@@ -40,10 +40,10 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
     DamagedError
         A source is not what the format and its commits say.
     """
-    held: dict[str, list[Deposit]] = {}
+    stored: dict[str, list[Deposit]] = {}
     siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
     for folder, deposit in _deposits(target):
-        held[folder] = [deposit]
+        stored[folder] = [deposit]
         siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
     additions = []
     for bank in sources:
@@ -52,7 +52,7 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
             _check_metadata(deposit, queries)
             _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
-            before = held.setdefault(folder, [])
+            before = stored.setdefault(folder, [])
             if addition := _addition(before, deposit, folder):
                 additions.append(addition)
             before.append(deposit)
@@ -66,24 +66,24 @@ def _deposits(bank: Bank | None) -> Iterator[tuple[str, Deposit]]:
 
 def _check_metadata(deposit: Deposit, queries: Mapping[str, int]) -> None:
     """Refuse one whose arrays are not those of its attributes, or whose queries are others."""
-    there = queries.get(deposit.query_set, 0)
-    if deposit.layout.queries != there:
+    count = queries.get(deposit.query_set, 0)
+    if deposit.layout.queries != count:
         raise DamagedError(
             f"{deposit.path} is said to have {deposit.layout.queries:,} queries, and its bank has"
-            f" {there:,} of {deposit.query_set}; {VERIFY}"
+            f" {count:,} of {deposit.query_set}; {VERIFY}"
         )
     if not deposit.state().names:
         return
     attributes = objects.plain_path(deposit.path, "zarr.json")
     metadata = checked.document(attributes, *zarrays.ATTRIBUTES)
-    own = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
+    consolidated = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
     arrays = {
         f"{deposit.path}/{name}/zarr.json": (_read(deposit, f"{name}/zarr.json"), json.loads(data))
         for name, data in zarrays.array_metadata(deposit.layout).items()
     }
-    arrays[f"{deposit.path}/zarr.json"] = (metadata.get("consolidated_metadata"), own)
-    for path, (found, expected) in arrays.items():
-        if found != expected:
+    arrays[f"{deposit.path}/zarr.json"] = (metadata.get("consolidated_metadata"), consolidated)
+    for path, (actual, expected) in arrays.items():
+        if actual != expected:
             raise DamagedError(f"{path} does not describe the arrays of its deposit; {VERIFY}")
 
 
@@ -105,8 +105,8 @@ def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
 
 
 def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Addition | None:
-    blocks = lacking_blocks(before, source)
-    options = _lacking_options(before, source)
+    blocks = missing_blocks(before, source)
+    options = _missing_options(before, source)
     if not (blocks or options):
         return None
     state = source.state()
@@ -119,8 +119,8 @@ def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Additi
         taken += [f"scores/{block}.parquet" for block in blocks]
     if source.layout.keep.level == "full":
         taken += [f"logprobs/c/{block}/0" for block in blocks]
-    if lacking := [path for path in taken if path not in digests]:
-        raise DamagedError(f"{source.path}: no commit names {lacking[0]}; {VERIFY}")
+    if missing := [path for path in taken if path not in digests]:
+        raise DamagedError(f"{source.path}: no commit names {missing[0]}; {VERIFY}")
     return Addition(source, folder, blocks, options, whole, {p: digests[p] for p in taken})
 
 
@@ -139,27 +139,27 @@ def _continues(before: Sequence[Deposit], sealed: dict[str, Digest]) -> bool:
     return True
 
 
-def _lacking_options(before: Sequence[Deposit], source: Deposit) -> tuple[str, ...]:
-    lacking = []
+def _missing_options(before: Sequence[Deposit], source: Deposit) -> tuple[str, ...]:
+    missing = []
     for name in source.state().options:
         holders = [deposit for deposit in before if name in deposit.state().options]
         if not holders:
-            lacking.append(name)
+            missing.append(name)
         elif not _same_part(holders[0], source, name):
             raise conflict(holders[0], source, f"other scores in scores/{name}.parquet")
-    return tuple(lacking)
+    return tuple(missing)
 
 
-def _same_part(held: Deposit, new: Deposit, name: str) -> bool:
-    there, here = (commits.digests(deposit.path, name) for deposit in (held, new))
+def _same_part(stored: Deposit, new: Deposit, name: str) -> bool:
+    theirs, ours = (commits.digests(deposit.path, name) for deposit in (stored, new))
     part = f"scores/{name}.parquet"
-    if part not in there or part not in here:
+    if part not in theirs or part not in ours:
         raise DamagedError(f"{new}: no commit names {part}; {VERIFY}")
-    if there[part] == here[part]:
+    if theirs[part] == ours[part]:
         return True
     first, second = (
-        read_scores(objects.plain_path(deposit.path, part), told[part])
-        for deposit, told in ((held, there), (new, here))
+        read_scores(objects.plain_path(deposit.path, part), digests[part])
+        for deposit, digests in ((stored, theirs), (new, ours))
     )
     return first.equals(second)
 
@@ -192,8 +192,8 @@ def seal_of(source: Deposit) -> bytes:
     expected |= {f"{name}/zarr.json" for name in zarrays.array_metadata(layout)}
     if layout.keep.level == "full":
         expected |= {f"logprobs/c/{block}/0" for block in range(layout.blocks)}
-    found = commits.read(source.path, SEAL)
-    if set(found["objects"]) != expected or found.get("rows") != [0, layout.queries]:
+    commit = commits.read(source.path, SEAL)
+    if set(commit["objects"]) != expected or commit.get("rows") != [0, layout.queries]:
         raise DamagedError(f"{source.path}/commits/{SEAL}.json is no seal of it; {VERIFY}")
     return _bytes(source, SEAL)
 
@@ -204,8 +204,8 @@ def block_commit_of(source: Deposit, block: int) -> bytes:
     expected = {f"scores/{block}.parquet"}
     if source.layout.keep.level == "full":
         expected.add(f"logprobs/c/{block}/0")
-    found = commits.read(source.path, str(block))
-    facts = (set(found["objects"]), found.get("block"), found.get("rows"))
+    commit = commits.read(source.path, str(block))
+    facts = (set(commit["objects"]), commit.get("block"), commit.get("rows"))
     if facts != (expected, block, [rows.start, rows.stop]):
         raise DamagedError(f"{source.path}/commits/{block}.json is no commit of it; {VERIFY}")
     return _bytes(source, str(block))

@@ -18,10 +18,10 @@ _KEY = ("query", "kind", "token")
 _CHUNK_BYTES = 64 * 2**20
 
 
-def lacking_blocks(held: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
-    """Committed blocks of `new` whose rows none of `held` has; what several have must be equal.
+def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
+    """Committed blocks of `new` whose rows none of `stored` has; what several have must be equal.
 
-    Equal are the same bytes, or else the same values. What `held` lists beyond `new` is fine.
+    Equal are the same bytes, or else the same values. What `stored` lists beyond `new` is fine.
 
     Raises
     ------
@@ -30,12 +30,12 @@ def lacking_blocks(held: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
     DamagedError
         What was committed is not there.
     """
-    if not held:
+    if not stored:
         return tuple(sorted(new.committed()))
-    owner = held[0]
+    owner = stored[0]
     for name, here in compared(new.spec).items():
-        if (there := compared(owner.spec)[name]) != here:
-            raise conflict(owner, new, f"{name} is {there} in the latter and {here} in the former")
+        if (theirs := compared(owner.spec)[name]) != here:
+            raise conflict(owner, new, f"{name} is {theirs} in the latter and {here} in the former")
     if not owner.layout.keep.covers(new.layout.keep):
         raise conflict(
             owner,
@@ -44,13 +44,13 @@ def lacking_blocks(held: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
             " that keeps more first",
         )
     have = np.zeros(new.layout.queries, bool)
-    own = committed_rows(new)
-    for deposit in held:
-        common = committed_rows(deposit) & own & ~have
+    committed = committed_rows(new)
+    for deposit in stored:
+        common = committed_rows(deposit) & committed & ~have
         if common.any():
             _check_equal(deposit, new, common)
         have |= common
-    if not (own & ~have).any():
+    if not (committed & ~have).any():
         return ()
     for name in ("keep", "codec", "block_rows"):
         was, wanted = getattr(owner.layout, name), getattr(new.layout, name)
@@ -63,20 +63,22 @@ def lacking_blocks(held: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
     return tuple(b for b in sorted(new.committed()) if not have[new.layout.rows(b).start])
 
 
-def conflict(held: Deposit, new: Deposit, what: str) -> BankError:
+def conflict(stored: Deposit, new: Deposit, what: str) -> BankError:
     return BankError(
-        f"{new.path} cannot be joined with {held.path} ({new}): {what}. Nothing was copied;"
+        f"{new.path} cannot be joined with {stored.path} ({new}): {what}. Nothing was copied;"
         " `logitbank compare` says how they differ"
     )
 
 
-def own_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
+def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataFrame:
     """Scores of committed rows (sorted) as they were deposited, without parts of later options."""
     blocks = np.unique(rows // deposit.layout.block_rows).tolist()
-    own = replace(state, blocks=state.blocks if state.sealed else frozenset(blocks), options=())
+    restricted = replace(
+        state, blocks=state.blocks if state.sealed else frozenset(blocks), options=()
+    )
     try:
-        parts = deposit.vouched_scores(own)
-        scores = pl.concat([read_scores(part, told) for part, told in parts.items()])
+        parts = deposit.vouched_scores(restricted)
+        scores = pl.concat([read_scores(part, digest) for part, digest in parts.items()])
     except FileNotFoundError as error:
         raise DamagedError(f"{deposit}: a committed object is gone ({error}); {VERIFY}") from error
     return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
@@ -84,30 +86,30 @@ def own_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl.DataF
 
 def committed_rows(deposit: Deposit) -> np.ndarray:
     """(q,) whether the row is committed."""
-    there = np.zeros(deposit.layout.queries, bool)
+    committed = np.zeros(deposit.layout.queries, bool)
     for block in deposit.committed():
         rows = deposit.layout.rows(block)
-        there[rows.start : rows.stop] = True
-    return there
+        committed[rows.start : rows.stop] = True
+    return committed
 
 
-def _check_equal(held: Deposit, new: Deposit, common: np.ndarray) -> None:
-    states = held.state(), new.state()
-    digests = commits.vouched(held.path, states[0]), commits.vouched(new.path, states[1])
+def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
+    states = stored.state(), new.state()
+    digests = commits.vouched(stored.path, states[0]), commits.vouched(new.path, states[1])
     same = {p for p, digest in digests[1].items() if digests[0].get(p) == digest}
-    aligned = held.layout == new.layout
+    aligned = stored.layout == new.layout
     every = same.issuperset(states[1].score_parts) and states[0].sealed == states[1].sealed
     if not (aligned and every):
-        _check_scores(held, new, states, np.flatnonzero(common))
-    if "full" in (held.layout.keep.level, new.layout.keep.level) and (
-        held.layout.keep.level == new.layout.keep.level
+        _check_scores(stored, new, states, np.flatnonzero(common))
+    if "full" in (stored.layout.keep.level, new.layout.keep.level) and (
+        stored.layout.keep.level == new.layout.keep.level
     ):
         for rows in _chunks(new, common):
             block = int(rows[0]) // new.layout.block_rows
             if aligned and f"logprobs/c/{block}/0" in same:
                 continue
-            if not np.array_equal(held.stored_logprobs(rows), new.stored_logprobs(rows)):
-                raise conflict(held, new, f"other logprobs in rows {rows[0]}–{rows[-1]}")
+            if not np.array_equal(stored.stored_logprobs(rows), new.stored_logprobs(rows)):
+                raise conflict(stored, new, f"other logprobs in rows {rows[0]}–{rows[-1]}")
 
 
 def _chunks(deposit: Deposit, common: np.ndarray) -> Iterator[np.ndarray]:
@@ -122,24 +124,26 @@ def _chunks(deposit: Deposit, common: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _check_scores(
-    held: Deposit, new: Deposit, states: tuple[Committed, Committed], rows: np.ndarray
+    stored: Deposit, new: Deposit, states: tuple[Committed, Committed], rows: np.ndarray
 ) -> None:
-    """Every exact score of `new` is one of `held`, who may list more."""
-    there, here = (own_scores(d, s, rows) for d, s in zip((held, new), states, strict=True))
-    unknown = here.join(there, on=list(SCORES_SCHEMA), how="anti")
-    listed = unknown.join(there, on=_KEY, how="semi").filter("exact")
+    """Every exact score of `new` is one of `stored`, who may list more."""
+    theirs, ours = (
+        committed_scores(d, s, rows) for d, s in zip((stored, new), states, strict=True)
+    )
+    unknown = ours.join(theirs, on=list(SCORES_SCHEMA), how="anti")
+    listed = unknown.join(theirs, on=_KEY, how="semi").filter("exact")
     if not listed.is_empty():
         query, token = listed.select("query", "token").row(0)
         raise conflict(
-            held, new, f"{len(listed):,} other scores, the first of query {query}, token {token}"
+            stored, new, f"{len(listed):,} other scores, the first of query {query}, token {token}"
         )
-    absent = unknown.join(there, on=_KEY, how="anti")
-    if held.layout.keep.level == "full":  # the rest can be read from its rows
+    absent = unknown.join(theirs, on=_KEY, how="anti")
+    if stored.layout.keep.level == "full":  # the rest can be read from its rows
         absent = absent.filter(pl.col("exact") & (pl.col("kind") == "option"))
     if not absent.is_empty():
         query, token = absent.select("query", "token").row(0)
         raise conflict(
-            held,
+            stored,
             new,
             f"the former has {len(absent):,} scores that the latter lacks, first query {query},"
             f" token {token}; name the bank with more scores first",

@@ -14,7 +14,7 @@ from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
-from logitbank.store.read.lacking import lacking_options
+from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.remote import mirror
 
 
@@ -30,7 +30,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
         A deposit with full rows.
     options
         Tokens for each query of its query set, none where the query is not committed; see
-        `Bank.lacking_options`.
+        `Bank.missing_options`.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
         _publish(deposit, options, scores)
 
 
-def rescore_lacking(root: Path, deposit: Deposit) -> None:
+def rescore_missing(root: Path, deposit: Deposit) -> None:
     """Add the options that a bank's prompts name and the scores of one of its deposits do not list.
 
     What lacks is looked up and scored under the deposit's lock: of several processes that ask for
@@ -61,11 +61,11 @@ def rescore_lacking(root: Path, deposit: Deposit) -> None:
     KeepLevelError
         The deposit keeps no full rows.
     """
-    if lacking_options(root, deposit) is None:
+    if missing_options(root, deposit) is None:
         return
     mirror.require_own(deposit.path)
     with locks.locked(deposit.path / ".lock"):
-        if (options := lacking_options(root, deposit)) is not None:
+        if (options := missing_options(root, deposit)) is not None:
             _check(deposit, options)
             _publish(deposit, options, option_scores(deposit, options))
 
@@ -74,10 +74,10 @@ def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
     mirror.require_own(root)
     full = [d for d in deposits if d.layout.keep.level == "full"]
-    lacking = [deposit for deposit in full if lacking_options(root, deposit) is not None]
-    for deposit in lacking:
-        rescore_lacking(root, deposit)
-    return lacking
+    incomplete = [deposit for deposit in full if missing_options(root, deposit) is not None]
+    for deposit in incomplete:
+        rescore_missing(root, deposit)
+    return incomplete
 
 
 def _name(options: OptionTokens) -> str:
@@ -137,11 +137,11 @@ def option_scores(
     with ThreadPoolExecutor(1) as reader:  # decompresses the next rows while these are ranked
         following = reader.submit(deposit.stored_logprobs, wanted[0])
         frames = []
-        for (rows, own), after in zip(parts, [*wanted[1:], None], strict=True):
+        for (rows, tokens), after in zip(parts, [*wanted[1:], None], strict=True):
             stored = following.result()
             if after is not None:
                 following = reader.submit(deposit.stored_logprobs, after)
-            frames.append(_scores(stored, rows, options, own, entries))
+            frames.append(_scores(stored, rows, options, tokens, entries))
     return pl.concat(frames)
 
 
@@ -153,11 +153,11 @@ def _scores(
     counts = np.array(
         [
             _count(keys, token, entries)
-            for keys, own in zip(map(_ordered, stored), tokens, strict=True)
-            for token in own
+            for keys, tokens_of_row in zip(map(_ordered, stored), tokens, strict=True)
+            for token in tokens_of_row
         ]
     )
-    at = np.repeat(np.arange(len(rows)), [len(own) for own in tokens])
+    at = np.repeat(np.arange(len(rows)), [len(tokens_of_row) for tokens_of_row in tokens])
     token = np.concatenate(tokens)
     logsumexp = logsumexp[at]
     columns = {
@@ -186,8 +186,8 @@ def _ordered(values: np.ndarray) -> np.ndarray:
 
 def _count(keys: np.ndarray, token: int, vocab_entries: int) -> tuple[int, int, int, int]:
     """Rank, ties, padding above and padding ties of one token among (v,) ordered keys."""
-    own = keys[token]
-    above, equal = keys > own, keys == own
+    key = keys[token]
+    above, equal = keys > key, keys == key
     return (
         int(np.count_nonzero(above)) + 1,
         int(np.count_nonzero(equal)) - 1,

@@ -14,7 +14,7 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.copying import Progress, lacking_tables, write_tables
+from logitbank.store.change.copying import Progress, missing_tables, write_tables
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.reduce import FLOAT16_MIN, Entries, top_entries
@@ -77,19 +77,19 @@ def shrink(
         raise UsageError(f"{out} is the bank itself; name another folder")
     specs = [(deposit, _spec(deposit, level, dtype)) for deposit in source.deposits()]
     if all(spec.layout == deposit.layout for deposit, spec in specs):
-        there = sorted({f"{d.layout.keep} ({d.layout.dtype})" for d, _ in specs}) or ["nothing"]
+        kept = sorted({f"{d.layout.keep} ({d.layout.dtype})" for d, _ in specs}) or ["nothing"]
         raise UsageError(
-            f"{source.path} keeps {', '.join(there)}, and {keep or 'that'}"
+            f"{source.path} keeps {', '.join(kept)}, and {keep or 'that'}"
             f"{f' ({dtype})' if dtype else ''} is not smaller; ask for a smaller topk:K, options"
             " or, of full float32 rows, --dtype float16"
         )
     target = Bank.open(out) if objects.holds_something(Path(out)) else None
-    copies = lacking_tables(target, [source])
+    copies = missing_tables(target, [source])
     if target is None:
         target = Bank.create(out, **own_fields(source.attributes))
-    own = own_fields(target.attributes)
+    fields = own_fields(target.attributes)
     said = described_as(source, {deposit.checkpoint.model for deposit, _ in specs})
-    add_sources(target.path, [s for s in said if own_fields(s) != own])
+    add_sources(target.path, [s for s in said if own_fields(s) != fields])
     write_tables(target, copies)
     total, done = sum(deposit.rows_committed for deposit, _ in specs), 0
 
@@ -105,10 +105,10 @@ def shrink(
     return Shrunk(len(specs), before, after)
 
 
-def _spec(deposit: Deposit, asked: Keep | None, dtype: Dtype | None) -> DepositSpec:
+def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> DepositSpec:
     """What the deposit is to become, which is what it is where it is small already."""
     spec, layout = deposit.spec, deposit.layout
-    level = asked or layout.keep
+    level = requested or layout.keep
     if not layout.keep.covers(level):
         raise KeepLevelError(
             f"{deposit} keeps {layout.keep}, which is less than {level}; ask for {layout.keep} or"
@@ -146,14 +146,14 @@ def _shrink(
     finished: Callable[[int], None],
 ) -> None:
     full = deposit.layout.keep.level == "full"
-    options = bank.lacking_options(deposit) if full else None
+    options = bank.missing_options(deposit) if full else None
     scores = deposit.scores().collect()
     with target.begin(spec) as writer:
         finished(writer.deposit.rows_committed)
         for block in sorted(deposit.committed() & set(writer.missing())):
             rows = deposit.layout.rows(block)
-            own = scores.filter(pl.col("query").is_between(rows.start, rows.stop - 1))
-            data = _block(deposit, block, own, options, spec.layout)
+            scores_of_block = scores.filter(pl.col("query").is_between(rows.start, rows.stop - 1))
+            data = _block(deposit, block, scores_of_block, options, spec.layout)
             with DepositWriter(writer.deposit, engine=_engine(deposit, block)) as one:
                 one.write(block, data)
             finished(len(rows))
@@ -207,9 +207,9 @@ def _further_top(deposit: Deposit, block: int, scores: pl.DataFrame, k: int) -> 
     ):
         top = _highest(stored.astype(np.float32), k, deposit.spec.vocab_entries, known.get(row, {}))
         frames.append(_frame(row, total, top))
-    found = pl.concat(frames)
-    better = exact.join(found, on=_KEY, how="semi")
-    both = pl.concat([better, found.join(better, on=_KEY, how="anti")])
+    further = pl.concat(frames)
+    better = exact.join(further, on=_KEY, how="semi")
+    both = pl.concat([better, further.join(better, on=_KEY, how="anti")])
     return both.join(listed, on=["query", "token"], how="anti")
 
 

@@ -42,7 +42,7 @@ def twin_of(bank: Bank, spec: DepositSpec, blocks: Collection[int]) -> Deposit |
         except FileNotFoundError:  # its writer has only made the folder yet
             continue
         if _made_alike(deposit.spec, spec) and deposit.committed().issuperset(blocks):
-            listed = not deposit.state().options and bank.lacking_options(deposit) is None
+            listed = not deposit.state().options and bank.missing_options(deposit) is None
             return deposit if listed else None
     return None
 

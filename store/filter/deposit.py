@@ -53,9 +53,9 @@ class FilteredDeposit(Deposit):
         if len(self._top.rows) < self.rows_committed:
             del self.__dict__["_top"]  # more were committed since
         at = self._places(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
-        asked = np.arange(self.layout.vocab) if tokens is None else np.asarray(tokens, np.int64)
+        requested = np.arange(self.layout.vocab) if tokens is None else np.asarray(tokens, np.int64)
         columns = np.full(self.layout.vocab, -1)
-        columns[asked] = np.arange(len(asked))
+        columns[requested] = np.arange(len(requested))
         listed = self._top.listed
         listed = listed._replace(
             tokens=listed.tokens[at], logits=listed.logits[at], logsumexp=listed.logsumexp[at]
@@ -65,7 +65,7 @@ class FilteredDeposit(Deposit):
         logprobs = best_logits(listed, self.by)[1] - listed.logsumexp
         values[row, column[row, rank]] = logprobs[rank, row]
         if tokens is not None:
-            values = values[:, columns[asked]]  # some twice
+            values = values[:, columns[requested]]  # some twice
         return values.astype(dtype or np.float32, copy=False)
 
     @property
@@ -95,18 +95,22 @@ class FilteredDeposit(Deposit):
     def _filtered(
         self, checked: bool, kinds: tuple[str, ...], columns: list[str] | None
     ) -> pl.DataFrame:
-        own, wanted = pl.col("kind") == "option", list(_SCHEMA) if columns is None else columns
+        is_option = pl.col("kind") == "option"
+        wanted = list(_SCHEMA) if columns is None else columns
         scores = self.unfiltered.scores(checked=checked)
         if self._passes:
-            passed = (scores if "top" in kinds else scores.filter(own)).select(wanted).collect()
+            kept = scores if "top" in kinds else scores.filter(is_option)
+            passed = kept.select(wanted).collect()
             return passed.cast({name: _SCHEMA[name] for name in wanted})
         k = self.by.k
-        frame = scores.filter(own | first_entries(k)).collect()
+        frame = scores.filter(is_option | first_entries(k)).collect()
         best = top(self.unfiltered, k, frame)
         ranks = not {*_COUNTS, "exact"}.isdisjoint(wanted)
         parts = []
         for kind in kinds:
-            given = _as_scores(best) if kind == "top" else self._options(frame.filter(own), best)
+            given = (
+                _as_scores(best) if kind == "top" else self._options(frame.filter(is_option), best)
+            )
             if kind == "top" or not self.by.changes_nothing:  # rounding would part what ties
                 given = filtered(best.listed, given, self.by, self._sizes, ranks=ranks)
             parts.append(_frame(given, best, kind, wanted))

@@ -39,8 +39,8 @@ def parse(data: bytes) -> Content:
     header = _object(data[8 : 8 + size], "its header")
     metadata = header.get("__metadata__", {})
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        told = metadata.get("format") if isinstance(metadata, dict) else metadata
-        raise ValueError(f"its format is {_short(told)}, not {FORMAT!r}")
+        declared = metadata.get("format") if isinstance(metadata, dict) else metadata
+        raise ValueError(f"its format is {_short(declared)}, not {FORMAT!r}")
     about = _object(metadata.get("about", ""), "what it says about itself")
     _check_about(about)
     try:

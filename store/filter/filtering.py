@@ -85,12 +85,12 @@ def filtered(
         logit[place < 0] = -np.inf
     if not ranks:
         return scores._replace(logit=logit)
-    found = _Filtered(after, place, logit)
-    start = Scores(scores.query, scores.token, logit, *_among(listed, found, scores, hit, sizes))
+    changed = _Filtered(after, place, logit)
+    start = Scores(scores.query, scores.token, logit, *_among(listed, changed, scores, hit, sizes))
     if by.mode == "truncate":
         ranked = _beyond(start, listed, place < 0, sizes)
     else:
-        ranked = _with_tail(start, listed, before, found, scores, sizes)
+        ranked = _with_tail(start, listed, before, changed, scores, sizes)
     return ranked._replace(exact=ranked.exact & listed.ranked)
 
 
@@ -113,24 +113,24 @@ def _places(listed: Listed, scores: Scores) -> np.ndarray:
     place = np.where(scores.rank <= k, scores.rank - 1, -1)
     sure = scores.exact & (scores.ties == 0)
     unsure = np.flatnonzero(~sure) if listed.ranked else np.arange(len(place))
-    own = listed.tokens[scores.query[unsure]] == scores.token[unsure, None]
-    place[unsure] = np.where(own.any(axis=1), own.argmax(axis=1), -1)
+    same = listed.tokens[scores.query[unsure]] == scores.token[unsure, None]
+    place[unsure] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
     return place
 
 
 def _among(
-    listed: Listed, found: _Filtered, scores: Scores, hit: np.ndarray, sizes: Sizes
+    listed: Listed, changed: _Filtered, scores: Scores, hit: np.ndarray, sizes: Sizes
 ) -> tuple[np.ndarray, ...]:
     """Rank, ties, both of padding, and exactness: of the k among themselves, zeros elsewhere."""
-    k, after = len(found.after), found.after
-    at = found.place[hit], scores.query[hit]
+    k, after = len(changed.after), changed.after
+    at = changed.place[hit], scores.query[hit]
     padding = (listed.tokens >= sizes.entries).T
     padded = bool(padding.any())
     counts = np.zeros((4, len(scores.query)), np.int64)
-    own = after[at]
+    logits = after[at]
     for other in range(k):
         value = after[other][at[1]]
-        above, equal = value > own, (value == own) & (at[0] != other)
+        above, equal = value > logits, (value == logits) & (at[0] != other)
         counts[0, hit] += above
         counts[1, hit] += equal
         if padded:
@@ -141,68 +141,73 @@ def _among(
     return (*counts, np.ones(len(scores.query), np.bool_))
 
 
-def _beyond(found: Scores, listed: Listed, out: np.ndarray, sizes: Sizes) -> Scores:
+def _beyond(counted: Scores, listed: Listed, out: np.ndarray, sizes: Sizes) -> Scores:
     """Tokens of probability 0 share the place after the k."""
     k = listed.tokens.shape[1]
-    padding = (listed.tokens >= sizes.entries).sum(axis=1)[found.query[out]]
-    lost = found.token[out] >= sizes.entries
-    found.rank[out] = 1 + k
-    found.ties[out] = sizes.vocab - k - 1
-    found.padding_above[out] = padding
-    found.padding_ties[out] = sizes.vocab - sizes.entries - padding - lost
-    return found
+    padding = (listed.tokens >= sizes.entries).sum(axis=1)[counted.query[out]]
+    lost = counted.token[out] >= sizes.entries
+    counted.rank[out] = 1 + k
+    counted.ties[out] = sizes.vocab - k - 1
+    counted.padding_above[out] = padding
+    counted.padding_ties[out] = sizes.vocab - sizes.entries - padding - lost
+    return counted
 
 
 def _with_tail(
-    found: Scores, listed: Listed, before: np.ndarray, own: _Filtered, scores: Scores, sizes: Sizes
+    counted: Scores,
+    listed: Listed,
+    before: np.ndarray,
+    changed: _Filtered,
+    scores: Scores,
+    sizes: Sizes,
 ) -> Scores:
     """Ranks among the k and all the others."""
-    miss = np.flatnonzero(own.place < 0)
+    miss = np.flatnonzero(changed.place < 0)
     for name in ("rank", "ties", "padding_above", "padding_ties", "exact"):
-        getattr(found, name)[miss] = getattr(scores, name)[miss]
+        getattr(counted, name)[miss] = getattr(scores, name)[miss]
     # The k were all above, and are where the lowest of them still is.
-    moved = miss[scores.logit[miss] >= own.after.min(axis=0)[scores.query[miss]]]
+    moved = miss[scores.logit[miss] >= changed.after.min(axis=0)[scores.query[miss]]]
     tied = miss[scores.logit[miss] == before[-1][scores.query[miss]]]
-    _recount(found, listed, before, own, np.union1d(moved, tied), sizes)
-    hit = np.flatnonzero(own.place >= 0)
-    below = hit[own.logit[hit] <= before[-1][scores.query[hit]]]
-    return _below(found, below, listed, sizes) if len(below) else found
+    _recount(counted, listed, before, changed, np.union1d(moved, tied), sizes)
+    hit = np.flatnonzero(changed.place >= 0)
+    below = hit[changed.logit[hit] <= before[-1][scores.query[hit]]]
+    return _below(counted, below, listed, sizes) if len(below) else counted
 
 
 def _recount(
-    found: Scores,
+    counted: Scores,
     listed: Listed,
     before: np.ndarray,
-    own: _Filtered,
+    changed: _Filtered,
     rows: np.ndarray,
     sizes: Sizes,
 ) -> None:
     """What was counted before, less the k as they were, and the k as they are now."""
-    query, logit = found.query[rows], found.logit[rows]
+    query, logit = counted.query[rows], counted.logit[rows]
     padding = (listed.tokens >= sizes.entries).T
-    for sign, values in ((-1, before), (1, own.after)):
+    for sign, values in ((-1, before), (1, changed.after)):
         for value, lost in zip(values, padding, strict=True):
             above, equal = value[query] > logit, value[query] == logit
-            found.rank[rows] += sign * above
-            found.ties[rows] += sign * equal
-            found.padding_above[rows] += sign * (above & lost[query])
-            found.padding_ties[rows] += sign * (equal & lost[query])
+            counted.rank[rows] += sign * above
+            counted.ties[rows] += sign * equal
+            counted.padding_above[rows] += sign * (above & lost[query])
+            counted.padding_ties[rows] += sign * (equal & lost[query])
 
 
-def _below(found: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> Scores:
+def _below(counted: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> Scores:
     """Of the k, those that others may be above or beside now."""
-    queries, inverse = np.unique(found.query[rows], return_inverse=True)
+    queries, inverse = np.unique(counted.query[rows], return_inverse=True)
     tokens, logits = listed.tail(queries)
     tail, padding = logits[inverse], tokens[inverse] >= sizes.entries
-    own = found.logit[rows, None]
-    above, equal = tail > own, tail == own
-    found.rank[rows] += above.sum(axis=1)
-    found.ties[rows] += equal.sum(axis=1)
-    found.padding_above[rows] += (above & padding).sum(axis=1)
-    found.padding_ties[rows] += (equal & padding).sum(axis=1)
+    logit = counted.logit[rows, None]
+    above, equal = tail > logit, tail == logit
+    counted.rank[rows] += above.sum(axis=1)
+    counted.ties[rows] += equal.sum(axis=1)
+    counted.padding_above[rows] += (above & padding).sum(axis=1)
+    counted.padding_ties[rows] += (equal & padding).sum(axis=1)
     if others := sizes.vocab - listed.total:
-        last = tail[:, -1] if tail.shape[1] else listed.logits[found.query[rows], -1]
-        lower = rows[own[:, 0] < last]
-        found.exact[lower] = False
-        found.ties[lower] += others
-    return found
+        last = tail[:, -1] if tail.shape[1] else listed.logits[counted.query[rows], -1]
+        lower = rows[logit[:, 0] < last]
+        counted.exact[lower] = False
+        counted.ties[lower] += others
+    return counted

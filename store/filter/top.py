@@ -48,33 +48,33 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
             f"{deposit} has {layout.vocab:,} outputs, and the {k:,} highest are needed; use a"
             f" filter of k ≤ {layout.vocab:,}"
         )
-    own = min(layout.keep.k, layout.vocab)
-    if own < k and layout.keep.level != "full":
+    listed_k = min(layout.keep.k, layout.vocab)
+    if listed_k < k and layout.keep.level != "full":
         raise KeepLevelError(
-            f"{deposit} lists {own} highest tokens for each query, and {k} are needed; use a filter"
-            f" of k ≤ {own}, or extract again with --keep topk:{max(k, 64)}"
+            f"{deposit} lists {listed_k} highest tokens for each query, and {k} are needed; use a"
+            f" filter of k ≤ {listed_k}, or extract again with --keep topk:{max(k, 64)}"
         )
     frame = deposit.scores().filter(first_entries(k)).collect() if scores is None else scores
     best = frame.lazy().filter(pl.col("kind") == "top").select(_COLUMNS).collect()
     query = best["query"].to_numpy()
     starts = np.flatnonzero(np.diff(query, prepend=-1))
-    wanted = min(own, k)
+    wanted = min(listed_k, k)
     if (np.diff(starts, append=len(query)) < wanted).any() or len(np.unique(query[starts])) < len(
         starts
     ):
         raise DamagedError(f"{deposit}: a query does not list {wanted} highest tokens; {VERIFY}")
     rows = query[starts]
     logsumexp = best["logsumexp"].to_numpy()[starts].astype(np.float64)
-    if own < k:
+    if listed_k < k:
         return Top(rows, _of_full_rows(deposit, rows, logsumexp, k))
     at = starts[:, None] + np.arange(k)
     tokens, logits = best["token"].to_numpy()[at], best["logit"].to_numpy()[at]
 
     def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _tail(deposit, rows[queries], k, own)
+        return _tail(deposit, rows[queries], k, listed_k)
 
     ranked = bool(best["exact"].all())  # a bank that was shrunk lists rounded ones too
-    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, own, tail, ranked))
+    return Top(rows, Listed(tokens, logits.astype(np.float64), logsumexp, listed_k, tail, ranked))
 
 
 def first_entries(k: int) -> pl.Expr:
@@ -82,7 +82,9 @@ def first_entries(k: int) -> pl.Expr:
     return (pl.col("kind") == "top") & (pl.col("rank") <= k)
 
 
-def _tail(deposit: Deposit, rows: np.ndarray, k: int, own: int) -> tuple[np.ndarray, np.ndarray]:
+def _tail(
+    deposit: Deposit, rows: np.ndarray, k: int, listed_k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and logits (m, own − k) of the entries after the k of these rows."""
     wanted = pl.Series(np.sort(rows), dtype=pl.Int32)
     frame = (
@@ -91,7 +93,7 @@ def _tail(deposit: Deposit, rows: np.ndarray, k: int, own: int) -> tuple[np.ndar
         .select("query", "token", "logit")
         .collect()
     )
-    shape = (-1, own)
+    shape = (-1, listed_k)
     order = np.argsort(frame["query"].to_numpy().reshape(shape)[:, 0])
     order = order[np.searchsorted(np.sort(rows), rows)]
     tokens = frame["token"].to_numpy().reshape(shape)[order, k:]
@@ -106,14 +108,17 @@ def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: 
         tokens[part], values[part] = _best(deposit.logprobs(rows[part]), k)
 
     def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        asked, vocab = rows[queries], deposit.layout.vocab
-        found = (np.empty((len(asked), vocab - k), np.int32), np.empty((len(asked), vocab - k)))
-        for start in range(0, len(asked), _ROWS):
+        requested, vocab = rows[queries], deposit.layout.vocab
+        entries = (
+            np.empty((len(requested), vocab - k), np.int32),
+            np.empty((len(requested), vocab - k)),
+        )
+        for start in range(0, len(requested), _ROWS):
             part = slice(start, start + _ROWS)
-            best = _best(deposit.logprobs(asked[part]), vocab)
-            found[0][part] = best[0][:, k:]
-            found[1][part] = best[1][:, k:] + logsumexp[queries[part], None]
-        return found
+            best = _best(deposit.logprobs(requested[part]), vocab)
+            entries[0][part] = best[0][:, k:]
+            entries[1][part] = best[1][:, k:] + logsumexp[queries[part], None]
+        return entries
 
     logits = values + logsumexp[:, None]
     return Listed(tokens, logits, logsumexp, deposit.layout.vocab, tail, ranked=False)

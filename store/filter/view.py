@@ -92,17 +92,17 @@ class View(Readable):
         """
         bank = open_unfiltered(bank)
         model = by.about.get("model")
-        there = {d.checkpoint.model for d in bank.deposits()}
-        if model is None and len(there) == 1:
-            (model,) = there  # a filter that was not trained fits any
-        if model not in there:
+        models = {d.checkpoint.model for d in bank.deposits()}
+        if model is None and len(models) == 1:
+            (model,) = models  # a filter that was not trained fits any
+        if model not in models:
             raise UsageError(
                 f"the filter was made for {model or 'no one model'}, and {bank.path} has"
-                f" {', '.join(sorted(there)) or 'no deposit'}; train one for a model that is there,"
-                " or view a bank of its model"
+                f" {', '.join(sorted(models)) or 'no deposit'}; train one for a model that is"
+                " there, or view a bank of its model"
             )
         name = f"{model} {label_of(by)}" if name is None else name
-        if name in there:
+        if name in models:
             raise UsageError(f"{name!r} is a model of the bank; give the view another name")
         CheckpointId(name)  # refuses what is no name
         view = cls(bank.path, bank.attributes, by=replace(by, about={**by.about, "model": model}),

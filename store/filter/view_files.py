@@ -101,9 +101,9 @@ def read_filter(folder: Path, document: ViewDocument) -> Filter:
     """
     path = folder / FILTER
     if not path.is_file():
-        there = "is no file" if path.exists() else "is not there"
+        state = "is no file" if path.exists() else "is not there"
         raise UsageError(
-            f"{path} {there}, and the view {folder} was made with it; put back the file, or make"
+            f"{path} {state}, and the view {folder} was made with it; put back the file, or make"
             " the view again with `logitbank debias apply`"
         )
     if document.checked and objects.digest(path).sha256 != document.filter:

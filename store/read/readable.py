@@ -13,7 +13,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens, QuerySet
-from logitbank.store.read.lacking import require_scored
+from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import scan
 from logitbank.store.remote import fetching, mirror
 

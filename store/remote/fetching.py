@@ -41,15 +41,17 @@ def ensure_here(*paths: Path) -> None:
 def _damaged(mirror: Mirror, paths: Iterable[Path]) -> list[str]:
     """Those of these files in a copy that are not what is listed."""
     listed = {path: path.relative_to(mirror.root).as_posix() for path in paths}
-    told = {at: mirror.listed[name].digest for at, name in listed.items() if name in mirror.listed}
-    other = [at for at in told if not at.is_file()]
-    files = {at: digest for at, digest in told.items() if at not in other}
+    expected = {
+        at: mirror.listed[name].digest for at, name in listed.items() if name in mirror.listed
+    }
+    other = [at for at in expected if not at.is_file()]
+    files = {at: digest for at, digest in expected.items() if at not in other}
     return [listed[path] for path in (*other, *checked.unsound(files))]
 
 
-def _fetch_again(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
+def _fetch_again(mirror: Mirror, paths: Sequence[str], *, is_locked: bool = False) -> None:
     try:
-        _fetch(mirror, paths, held=held)
+        _fetch(mirror, paths, is_locked=is_locked)
     except RemoteError as error:
         raise RemoteError(
             f"{mirror.root / paths[0]} is damaged and cannot be fetched again: {error}"
@@ -94,8 +96,8 @@ def _make_whole(root: Path) -> None:
     mirror = mirror_of(root)
     assert mirror is not None, "it was refreshed"
     small = {path: objects.plain_path(root, path) for path in mirror.listed if TEXT.fullmatch(path)}
-    _fetch(mirror, [path for path, at in small.items() if not at.exists()], held=True)
-    _fetch_again(mirror, _damaged(mirror, small.values()), held=True)
+    _fetch(mirror, [path for path, at in small.items() if not at.exists()], is_locked=True)
+    _fetch_again(mirror, _damaged(mirror, small.values()), is_locked=True)
 
 
 def bring(path: str, source: Path, to: Path, expected: Digest, say: "Say") -> None:
@@ -132,8 +134,8 @@ def read_checked(path: Path, expected: Digest) -> bytes:
     return data
 
 
-def _fetch(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
-    """Fetch objects into the copy. `held` says that its lock is, so that it is up to date."""
+def _fetch(mirror: Mirror, paths: Sequence[str], *, is_locked: bool = False) -> None:
+    """Fetch objects into the copy. `is_locked` says that its lock is, so that it is up to date."""
     if not paths:
         return
 
@@ -146,7 +148,7 @@ def _fetch(mirror: Mirror, paths: Sequence[str], *, held: bool = False) -> None:
         try:
             mirror.remote(listed.part).download(path, listed.digest, to)
         except FileNotFoundError:
-            if not held:
+            if not is_locked:
                 open_mirror(mirror.url)  # a seal may have replaced it since
             now = mirror_of(mirror.root)
             if now is not None and path in now.listed:

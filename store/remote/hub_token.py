@@ -70,9 +70,9 @@ def _strip(request: Any) -> None:
     given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
     if not given or given not in {*_tokens, get_token()}:
         return
-    own = {*_tokens.get(given, ())}
+    trusted = {*_tokens.get(given, ())}
     if given == get_token():
-        own |= {*_hubs, Origin.of(constants.ENDPOINT)}
+        trusted |= {*_hubs, Origin.of(constants.ENDPOINT)}
     to = Origin.of(str(request.url))
-    if not any(origin.covers(to) for origin in own):
+    if not any(origin.covers(to) for origin in trusted):
         del request.headers["authorization"]

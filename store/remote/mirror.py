@@ -82,11 +82,11 @@ def mirror_of(path: Path) -> Mirror | None:
 
 def names(folder: Path) -> list[str]:
     """Names of the files of a folder of tables, whether they have been fetched or not."""
-    found = {entry.name for entry in objects.entries(folder)}
+    files = {entry.name for entry in objects.entries(folder)}
     if (mirror := mirror_of(folder)) is not None:
         prefix = f"{folder.relative_to(mirror.root).as_posix()}/"
-        found |= {p.removeprefix(prefix) for p in mirror.listed if p.startswith(prefix)}
-    return sorted(found)
+        files |= {p.removeprefix(prefix) for p in mirror.listed if p.startswith(prefix)}
+    return sorted(files)
 
 
 def require_own(path: Path) -> None:

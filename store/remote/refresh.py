@@ -59,7 +59,7 @@ def refresh(root: Path, url: str) -> None:
         old = None
     etags = old.etags if old else ()
     parts, new_etags, changed = 1, [], False
-    found: dict[str, Object] = {}
+    listed: dict[str, Object] = {}
     part = 1
     while part <= parts:
         remote = Remote.at(part_url(url, part))
@@ -73,13 +73,15 @@ def refresh(root: Path, url: str) -> None:
         objects_, count, etag = answer
         parts = count if part == 1 else parts
         new_etags.append(etag)
-        found |= {p: Object(o.digest, o.text, part) for p, o in objects_.items() if p not in found}
+        listed |= {
+            p: Object(o.digest, o.text, part) for p, o in objects_.items() if p not in listed
+        }
         changed = True
         part += 1
-    if "zarr.json" not in found:
+    if "zarr.json" not in listed:
         raise BankFormatError(f"{url} lists no zarr.json, so it is no bank; check the address")
     if changed:
-        _write(root, url, tuple(new_etags), found, old)
+        _write(root, url, tuple(new_etags), listed, old)
 
 
 def _read_index(
@@ -108,21 +110,21 @@ def _read_index(
     listing = remote.listing()
     if "zarr.json" not in listing:
         raise BankFormatError(f"there is no bank at {remote.url}: it has no zarr.json")
-    found = index.complete(listing, {}, lambda paths: in_parallel(read_small, paths))
-    return found, 1, None
+    listed = index.complete(listing, {}, lambda paths: in_parallel(read_small, paths))
+    return listed, 1, None
 
 
 def _write(
     root: Path,
     url: str,
     etags: tuple[str | None, ...],
-    found: Mapping[str, Object],
+    listed: Mapping[str, Object],
     old: Mirror | None,
 ) -> None:
     """Bring the copy up to date: what is new first, so that a reader meanwhile lacks nothing."""
     had = old.listed if old else {}
     texts: dict[Path, bytes] = {}
-    for path, value in found.items():
+    for path, value in listed.items():
         at = objects.plain_path(root, path)
         if value.text is not None and (
             path not in had or had[path].digest != value.digest or not at.exists()
@@ -131,17 +133,19 @@ def _write(
             at.parent.mkdir(parents=True, exist_ok=True)
             texts[at] = value.text.encode()
     in_parallel(lambda item: _replace(*item), list(texts.items()), at_once=_SYNCED_AT_ONCE)
-    listed = {p: [o.digest.bytes, o.digest.sha256, o.part] for p, o in found.items()}
-    content = {"url": url, "etags": list(etags), "objects": listed}
+    digests = {p: [o.digest.bytes, o.digest.sha256, o.part] for p, o in listed.items()}
+    content = {"url": url, "etags": list(etags), "objects": digests}
     clear(root, LISTING)
     _replace(root / LISTING, documents.signed(content, content))
-    replaced = [p for p in had if p in found and found[p].digest != had[p].digest]
-    gone = [p for p in replaced if found[p].text is None] + sorted(_held(root, old) - set(found))
+    replaced = [p for p in had if p in listed and listed[p].digest != had[p].digest]
+    gone = [p for p in replaced if listed[p].text is None] + sorted(
+        _present(root, old) - set(listed)
+    )
     for path in gone:
         clear(root, path).unlink(missing_ok=True)
 
 
-def _held(root: Path, old: Mirror | None) -> set[str]:
+def _present(root: Path, old: Mirror | None) -> set[str]:
     """Objects that are in the copy, or were listed; where the listing was lost, what lies there."""
     if old is not None:
         return set(old.listed)

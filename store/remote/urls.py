@@ -31,8 +31,8 @@ def url_of(path: str | Path) -> str | None:
         raise UsageError(
             f"{url} names no repository; write hf://datasets/owner/name or …/name@revision"
         )
-    odd = any(sign in url for sign in "?#\\") and match[1] != "hf"
-    if odd or any(part in (".", "..") for part in url.split("/")):
+    has_signs = any(sign in url for sign in "?#\\") and match[1] != "hf"
+    if has_signs or any(part in (".", "..") for part in url.split("/")):
         raise UsageError(
             f"{url} is no address of a folder; leave out what follows ? or #, and dots"
         )

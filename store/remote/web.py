@@ -112,13 +112,13 @@ class _Answer:
 
     def stream(self, min_chunk_size: int) -> Iterator[bytes]:
         gzip = zlib.decompressobj(16 + zlib.MAX_WBITS) if self._encoded else None
-        told = self._response.headers.get("Content-Length", "")
+        length = self._response.headers.get("Content-Length", "")
         came = 0
         with self._response:
             while piece := self._read(min_chunk_size):
                 came += len(piece)
                 yield from _unpacked(gzip, piece, min_chunk_size) if gzip else (piece,)
-        expected = int(told) if told.isdecimal() else self._expected
+        expected = int(length) if length.isdecimal() else self._expected
         if (expected is not None and came < expected) or (gzip and not gzip.eof):
             raise WebError("body error")
 
@@ -188,8 +188,8 @@ def _limited(error: failures.HTTPError, wait: float) -> str:
 
 def _encoding(headers: Mapping[str, str]) -> str:
     """How a server has packed what it sends; empty where it has not."""
-    found = (headers.get("Content-Encoding") or "").strip().lower()
-    return "" if found == "identity" else found
+    encoding = (headers.get("Content-Encoding") or "").strip().lower()
+    return "" if encoding == "identity" else encoding
 
 
 class _Redirects(asking.HTTPRedirectHandler):

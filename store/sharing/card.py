@@ -84,11 +84,11 @@ def _front_matter(title: str, licence: str) -> list[str]:
 
 def _rows(deposits: Iterable[Mapping[str, Any]]) -> list[str]:
     series: dict[tuple[str, ...], set[Any]] = {}
-    for own in deposits:
-        keep = own.get("keep")
-        level = f"topk:{own.get('keep_k')}" if keep == "topk" else str(keep)
-        key = (*(_escaped(_line(own.get(name))) for name in ("model", "run")), level)
-        series.setdefault((*key, _line(own.get("dtype"))), set()).add(own.get("step"))
+    for attributes in deposits:
+        keep = attributes.get("keep")
+        level = f"topk:{attributes.get('keep_k')}" if keep == "topk" else str(keep)
+        key = (*(_escaped(_line(attributes.get(name))) for name in ("model", "run")), level)
+        series.setdefault((*key, _line(attributes.get("dtype"))), set()).add(attributes.get("step"))
     return [
         f"| {model} | {run} | {len(steps)} | {_span(steps)} | {keep} | {dtype} |"
         for (model, run, keep, dtype), steps in series.items()
@@ -97,19 +97,21 @@ def _rows(deposits: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _span(steps: set[Any]) -> str:
     numbers = sorted(step for step in steps if isinstance(step, int))
-    told = [f"{numbers[0]:,} to {numbers[-1]:,}"] if numbers else []
-    return " and ".join([*told, *(["release"] if None in steps else [])])
+    parts = [f"{numbers[0]:,} to {numbers[-1]:,}"] if numbers else []
+    return " and ".join([*parts, *(["release"] if None in steps else [])])
 
 
 def _made(deposits: Iterable[Mapping[str, Any]]) -> list[str]:
-    found: dict[str, set[str]] = {}
-    for own in deposits:
-        made = own.get("provenance")
-        told = made if isinstance(made, dict) else {}
+    values_by_name: dict[str, set[str]] = {}
+    for attributes in deposits:
+        made = attributes.get("provenance")
+        provenance = made if isinstance(made, dict) else {}
         for name in _MADE:
-            if told.get(name) is not None:
-                found.setdefault(name, set()).add(_line(told[name]))
-    listed = "; ".join(f"{name} {', '.join(sorted(values))}" for name, values in found.items())
+            if provenance.get(name) is not None:
+                values_by_name.setdefault(name, set()).add(_line(provenance[name]))
+    listed = "; ".join(
+        f"{name} {', '.join(sorted(values))}" for name, values in values_by_name.items()
+    )
     if not listed:
         return []
     return [f"Made with {_escaped(listed)}. The rest is in each deposit's `zarr.json`.", ""]
@@ -117,10 +119,10 @@ def _made(deposits: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _logitbank(text: str | None) -> dict[str, Any]:
     try:
-        own = json.loads(text or "")["attributes"]["logitbank"]
+        attributes = json.loads(text or "")["attributes"]["logitbank"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return own if isinstance(own, dict) else {}
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _line(value: object) -> str:

@@ -66,9 +66,9 @@ class HubDataset:
             raise UsageError(f"{url} cannot be pushed to; write hf://datasets/owner/name")
         return cls(match["repo"])
 
-    def held(self) -> dict[str, Object]:
+    def stored(self) -> dict[str, Object]:
         self._parts = []
-        found: dict[str, Object] = {}
+        stored: dict[str, Object] = {}
         parts = 1
         while len(self._parts) < parts:
             repository = self._look(len(self._parts) + 1)
@@ -83,15 +83,15 @@ class HubDataset:
                 with suppress(DamagedError):  # it is derived, and written again
                     parts = index.parse(data, where=self.name).parts
             known = known_objects(data, self.name)
-            own = index.complete(
+            listed = index.complete(
                 repository.files,
                 known,
                 lambda p, r=repository: self._read(r, p),  # type: ignore[misc]
             )
-            found |= {
-                p: dataclasses.replace(o, part=part) for p, o in own.items() if p not in found
+            stored |= {
+                p: dataclasses.replace(o, part=part) for p, o in listed.items() if p not in stored
             }
-        return found
+        return stored
 
     def send(self, group: Mapping[str, Object], source: Path, say: Say) -> None:
         for path, value in group.items():
@@ -105,19 +105,19 @@ class HubDataset:
             if self._send(left, source):
                 break
             time.sleep(0.1 * 2**attempt)
-            held = self.held()  # somebody was quicker: what of ours is there now?
-            plan = moves(left, held, place=self.name)
-            left = {path: value for own in plan.groups for path, value in own.items()}
+            stored = self.stored()  # somebody was quicker: what of ours is there now?
+            plan = moves(left, stored, place=self.name)
+            left = {path: value for group_ in plan.groups for path, value in group_.items()}
         else:
             raise self._too_busy()
         say(sum(value.digest.bytes for value in group.values()))
 
-    def finish(self, held: Mapping[str, Object], replaced: Sequence[str]) -> None:
+    def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
         for attempt in range(_ATTEMPTS):
-            if self._finish(index.in_force(held), set(replaced)):
+            if self._finish(index.in_force(stored), set(replaced)):
                 return
             time.sleep(0.1 * 2**attempt)
-            held = {**self.held(), **held}
+            stored = {**self.stored(), **stored}
         raise self._too_busy()
 
     def _send(self, group: Mapping[str, Object], source: Path) -> bool:
@@ -125,9 +125,9 @@ class HubDataset:
 
         places = assign(group, [r.files for r in self._parts], self._limits)
         for part in sorted(set(places.values())):
-            own = [path for path in group if places[path] == part]
+            paths = [path for path in group if places[path] == part]
             add = []
-            for path in own:
+            for path in paths:
                 file = objects.plain_path(source, path)
                 fetching.ensure_here(file)
                 if objects.digest(file) != group[path].digest:
@@ -135,24 +135,26 @@ class HubDataset:
                 add.append(CommitOperationAdd(path, str(file)))
             if not self._commit(part, add, f"{len(add)} objects"):
                 return False
-            self._parts[part - 1].files |= {path: group[path].digest.bytes for path in own}
+            self._parts[part - 1].files |= {path: group[path].digest.bytes for path in paths}
         return True
 
-    def _finish(self, held: Mapping[str, Object], replaced: set[str]) -> bool:
+    def _finish(self, stored: Mapping[str, Object], replaced: set[str]) -> bool:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         parts = len(self._parts)
         # The first last: it names the others.
         for part in range(parts, 0, -1):
             repository = self._parts[part - 1]
-            there = [name for name in (index.NAME, _CARD) if name in repository.files]
-            old = dict(zip(there, self._read(repository, there), strict=True))
+            names = [name for name in (index.NAME, _CARD) if name in repository.files]
+            old = dict(zip(names, self._read(repository, names), strict=True))
             known = known_objects(old.get(index.NAME), self.name)  # others may have pushed since
-            own = index.in_force({**known, **held})
-            own = {p: o for p, o in own.items() if p in repository.files}
-            files = {index.NAME: index.render(own, parts=parts if part == 1 else 1)}
-            told = {**known, **held}
-            text = card(told, url=self.name, parts=parts) if part == 1 else part_card(self.name)
+            in_place = index.in_force({**known, **stored})
+            in_place = {p: o for p, o in in_place.items() if p in repository.files}
+            files = {index.NAME: index.render(in_place, parts=parts if part == 1 else 1)}
+            all_objects = {**known, **stored}
+            text = (
+                card(all_objects, url=self.name, parts=parts) if part == 1 else part_card(self.name)
+            )
             files[_CARD] = text.encode()
             if _CARD in old and MARK.encode() not in old[_CARD]:
                 del files[_CARD]  # its owner wrote it

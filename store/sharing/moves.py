@@ -27,8 +27,8 @@ class Moves:
         return sum(value.digest.bytes for group in self.groups for value in group.values())
 
 
-def moves(here: Objects, there: Objects, *, place: str) -> Moves:
-    """What `there` lacks of `here`.
+def moves(here: Objects, stored: Objects, *, place: str) -> Moves:
+    """What `stored` lacks of `here`.
 
     The bank's own attributes, plain groups and tables that are there stay as they are: tables are
     named by their content, and their bytes may differ between writers.
@@ -38,21 +38,21 @@ def moves(here: Objects, there: Objects, *, place: str) -> Moves:
     BankError
         A deposit is there with other attributes, other content, or of other weights.
     """
-    _check_weights(here, there, place)
+    _check_weights(here, stored, place)
     sealed = {
-        p.removesuffix("commits/seal.json") for p in there if p.endswith("/commits/seal.json")
+        p.removesuffix("commits/seal.json") for p in stored if p.endswith("/commits/seal.json")
     }
-    lacking: dict[str, Object] = {}
+    missing: dict[str, Object] = {}
     for path, value in here.items():
-        if (other := there.get(path)) is not None:
+        if (other := stored.get(path)) is not None:
             if deposit_of(path) and not _same(path, value, other):
                 raise conflict(path, place)
-            _check_table(path, there, place)
+            _check_table(path, stored, place)
         elif not is_replaced(path, sealed):
-            lacking[path] = value
-    lacking = _without_second_digests(lacking, there)
-    joined = {**there, **lacking}
-    return Moves(_groups(lacking), tuple(sorted(set(joined) - set(in_force(joined)))))
+            missing[path] = value
+    missing = _without_second_digests(missing, stored)
+    joined = {**stored, **missing}
+    return Moves(_groups(missing), tuple(sorted(set(joined) - set(in_force(joined)))))
 
 
 def conflict(path: str, place: str) -> BankError:
@@ -78,10 +78,10 @@ def _damaged(place: str, path: str, *others: str) -> DamagedError:
     )
 
 
-def _check_table(path: str, there: Objects, place: str) -> None:
+def _check_table(path: str, stored: Objects, place: str) -> None:
     """A table has the digest that lies beside it."""
-    beside = there.get(f"{path}.sha256")
-    if beside is not None and (beside.text or "")[:64] != there[path].digest.sha256:
+    beside = stored.get(f"{path}.sha256")
+    if beside is not None and (beside.text or "")[:64] != stored[path].digest.sha256:
         raise _damaged(place, path, f"{path}.sha256")
 
 
@@ -117,9 +117,9 @@ def _vouches(text: str) -> Any:
         return text
 
 
-def _check_weights(here: Objects, there: Objects, place: str) -> None:
+def _check_weights(here: Objects, stored: Objects, place: str) -> None:
     """One checkpoint has one set of weights, whatever it was asked."""
-    known = dict(_weights(there))
+    known = dict(_weights(stored))
     for folder, digest in _weights(here):
         other = known.get(folder, digest)
         if other != digest:
@@ -142,26 +142,26 @@ def _weights(objects: Objects) -> Iterable[tuple[str, str]]:
                 yield deposit.rpartition("/")[0], digest
 
 
-def _without_second_digests(lacking: dict[str, Object], there: Objects) -> dict[str, Object]:
+def _without_second_digests(missing: dict[str, Object], stored: Objects) -> dict[str, Object]:
     """A file with the digest of a table goes with that table, or not at all."""
     return {
         path: value
-        for path, value in lacking.items()
-        if not path.endswith(".parquet.sha256") or path.removesuffix(".sha256") not in there
+        for path, value in missing.items()
+        if not path.endswith(".parquet.sha256") or path.removesuffix(".sha256") not in stored
     }
 
 
-def _groups(lacking: Objects) -> tuple[Mapping[str, Object], ...]:
+def _groups(missing: Objects) -> tuple[Mapping[str, Object], ...]:
     by_deposit: dict[str, dict[str, Object]] = {"": {}}
-    for path, value in sorted(lacking.items()):
+    for path, value in sorted(missing.items()):
         by_deposit.setdefault(deposit_of(path) or "", {})[path] = value
     groups: list[dict[str, Object]] = []
     room = 0
-    for own in by_deposit.values():
-        size = sum(value.digest.bytes for value in own.values())
-        if not groups or size > room or len(groups[-1]) + len(own) > GROUP_OBJECTS:
+    for members in by_deposit.values():
+        size = sum(value.digest.bytes for value in members.values())
+        if not groups or size > room or len(groups[-1]) + len(members) > GROUP_OBJECTS:
             groups.append({})
             room = GROUP_BYTES
-        groups[-1].update(own)
+        groups[-1].update(members)
         room -= size
     return tuple(group for group in groups if group)

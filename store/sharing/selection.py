@@ -46,9 +46,9 @@ def chosen(
         _check(models, {d.checkpoint.model for d in deposits}, "model")
         deposits = [d for d in deposits if d.checkpoint.model in set(models)]
     if steps is not None:
-        there = {d.checkpoint.step for d in deposits}
-        wanted = set(steps(there) if callable(steps) else steps)
-        _check(wanted, there, "step")
+        available = {d.checkpoint.step for d in deposits}
+        wanted = set(steps(available) if callable(steps) else steps)
+        _check(wanted, available, "step")
         deposits = [d for d in deposits if d.checkpoint.step in wanted]
     if (models, steps) != (None, None):
         used = {d.query_set for d in deposits}
@@ -60,11 +60,11 @@ def chosen(
     return _inventory(bank.path, deposits, [*queries, *(f.path for f in files)])
 
 
-def _check(asked: Iterable[object], there: Collection[object], what: str) -> None:
-    for value in asked:
-        if value not in there:
-            held = ", ".join(sorted(map(_shown, there))) or "none"
-            raise AbsentError(f"the bank has no {what} {_shown(value)}; it has {held}")
+def _check(requested: Iterable[object], available: Collection[object], what: str) -> None:
+    for value in requested:
+        if value not in available:
+            listed = ", ".join(sorted(map(_shown, available))) or "none"
+            raise AbsentError(f"the bank has no {what} {_shown(value)}; it has {listed}")
 
 
 def _shown(value: object) -> str:
@@ -80,32 +80,38 @@ def _query_sets(path: Path) -> set[str]:
 def _inventory(
     root: Path, deposits: Iterable[Deposit], tables_: Iterable[Path]
 ) -> dict[str, Object]:
-    found = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
+    objects_by_path = {"zarr.json": _text(root / "zarr.json", *zarrays.ATTRIBUTES)}
     for file in tables_:
         table_files.require_sound(file)
         beside, path = table_files.digest_file(file), file.relative_to(root).as_posix()
-        found[f"{path}.sha256"] = text_object(beside.read_text())
-        found[path] = Object(Digest(table_files.vouched_digest(file), file.stat().st_size))
+        objects_by_path[f"{path}.sha256"] = text_object(beside.read_text())
+        objects_by_path[path] = Object(
+            Digest(table_files.vouched_digest(file), file.stat().st_size)
+        )
     for deposit in deposits:
         folder = deposit.path.relative_to(root)
-        own = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
-        if not any(path.startswith("commits/") for path in own):
+        of_deposit = deposit.retrying(lambda state, d=deposit: _deposit(d, state))  # type: ignore[misc]
+        if not any(path.startswith("commits/") for path in of_deposit):
             continue
         for group in list(folder.parents)[:-1]:
             if (root / group / "zarr.json").exists():
-                found[f"{group.as_posix()}/zarr.json"] = text_object(zarrays.GROUP.decode())
-        found |= {f"{folder.as_posix()}/{path}": value for path, value in own.items()}
-    return found
+                objects_by_path[f"{group.as_posix()}/zarr.json"] = text_object(
+                    zarrays.GROUP.decode()
+                )
+        objects_by_path |= {
+            f"{folder.as_posix()}/{path}": value for path, value in of_deposit.items()
+        }
+    return objects_by_path
 
 
 def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:
-    own = {"zarr.json": _text(deposit.path / "zarr.json", *zarrays.ATTRIBUTES)}
+    texts = {"zarr.json": _text(deposit.path / "zarr.json", *zarrays.ATTRIBUTES)}
     for name, metadata in zarrays.array_metadata(deposit.layout).items():
         if objects.plain_path(deposit.path, f"{name}/zarr.json").exists():
-            own[f"{name}/zarr.json"] = text_object(metadata.decode())
+            texts[f"{name}/zarr.json"] = text_object(metadata.decode())
     for name in state.names:
-        own[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
-    return {path: Object(d) for path, d in commits.vouched(deposit.path, state).items()} | own
+        texts[f"commits/{name}.json"] = _text(deposit.path / "commits" / f"{name}.json")
+    return {path: Object(d) for path, d in commits.vouched(deposit.path, state).items()} | texts
 
 
 def _text(path: Path, *holder: str) -> Object:

@@ -46,7 +46,9 @@ class _Space:
         )
 
 
-def assign(paths: Iterable[str], held: Sequence[Collection[str]], limits: Limits) -> dict[str, int]:
+def assign(
+    paths: Iterable[str], files_of_parts: Sequence[Collection[str]], limits: Limits
+) -> dict[str, int]:
     """In which part of a bank objects go: deposits whole, where they are already or where is room.
 
     Parameters
@@ -61,18 +63,18 @@ def assign(paths: Iterable[str], held: Sequence[Collection[str]], limits: Limits
     UsageError
         A deposit is too large for any repository.
     """
-    spaces = [_Space(limits) for _ in held] or [_Space(limits)]
+    spaces = [_Space(limits) for _ in files_of_parts] or [_Space(limits)]
     where: dict[str, int] = {}
-    for part, files in enumerate(held):
+    for part, files in enumerate(files_of_parts):
         for path in files:
             spaces[part].add(path)
             if deposit := deposit_of(path):
                 where[deposit] = part
-    own: dict[str, list[str]] = {}
+    paths_of_deposits: dict[str, list[str]] = {}
     for path in paths:
-        own.setdefault(deposit_of(path) or "", []).append(path)
+        paths_of_deposits.setdefault(deposit_of(path) or "", []).append(path)
     placed: dict[str, int] = {}
-    for deposit, members in own.items():
+    for deposit, members in paths_of_deposits.items():
         if not deposit:
             part = 0
         elif deposit in where:

@@ -29,13 +29,13 @@ class Target(Protocol):
     @property
     def name(self) -> str: ...
 
-    def held(self) -> dict[str, Object]:
+    def stored(self) -> dict[str, Object]:
         """Objects that are there and in force."""
 
     def send(self, group: Mapping[str, Object], source: Path, say: Say) -> None:
         """Put objects of the bank at `source` there, commits last; nothing is overwritten."""
 
-    def finish(self, held: Mapping[str, Object], replaced: Sequence[str]) -> None:
+    def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
         """Write the index of what is there, and remove what a seal has replaced."""
 
 
@@ -47,13 +47,13 @@ class Bucket:
         self._remote = Remote.at(url, write=True)
         self._vouched: Mapping[str, Digest] = {}
 
-    def held(self) -> dict[str, Object]:
+    def stored(self) -> dict[str, Object]:
         listing = self._remote.listing()
-        found = index.complete(
+        objects_ = index.complete(
             listing, self._known(self._read_index()[0]), lambda p: in_parallel(self._read, p)
         )
-        self._vouched = vouched({p: o.text for p, o in found.items() if o.text is not None})
-        return found
+        self._vouched = vouched({p: o.text for p, o in objects_.items() if o.text is not None})
+        return objects_
 
     def send(self, group: Mapping[str, Object], source: Path, say: Say) -> None:
         def put(path: str) -> None:
@@ -68,10 +68,10 @@ class Bucket:
         for paths in rounds(group):
             in_parallel(put, paths, at_once=_SENT_AT_ONCE)
 
-    def finish(self, held: Mapping[str, Object], replaced: Sequence[str]) -> None:
+    def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
         for attempt in range(_ATTEMPTS):
             data, etag = self._read_index()
-            new = index.render(index.in_force({**self._known(data), **held}))
+            new = index.render(index.in_force({**self._known(data), **stored}))
             if data == new or self._remote.replace(index.NAME, new, was=etag):
                 self._remote.delete(replaced)
                 return
@@ -105,7 +105,7 @@ class Folder:
         self.name = str(root)
         self._root, self._indexed = root, indexed
 
-    def held(self) -> dict[str, Object]:
+    def stored(self) -> dict[str, Object]:
         known: Mapping[str, Object] = {}
         if self._indexed and (self._root / index.NAME).is_file():
             known = known_objects((self._root / index.NAME).read_bytes(), self.name)
@@ -129,17 +129,17 @@ class Folder:
                     say(value.digest.bytes)
 
         in_parallel(fetch, list(group), at_once=_SENT_AT_ONCE)
-        own: dict[str, list[str]] = {}
+        paths_of_deposits: dict[str, list[str]] = {}
         for path in group:
-            own.setdefault(deposit_of(path) or "", []).append(path)
-        for deposit, paths in sorted(own.items()):
+            paths_of_deposits.setdefault(deposit_of(path) or "", []).append(path)
+        for deposit, paths in sorted(paths_of_deposits.items()):
             folder = self._at(deposit) if deposit else self._root
             objects.make_folders(self._root, folder)
             with locks.locked(folder / ".lock"):
                 for path in (p for ranked in rounds(paths) for p in ranked):
                     self._place(incoming / path, path, group[path])
 
-    def finish(self, held: Mapping[str, Object], replaced: Sequence[str]) -> None:
+    def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
         for path in replaced:
             self._at(path).unlink(missing_ok=True)
         shutil.rmtree(self._root / _INCOMING, ignore_errors=True)
@@ -148,7 +148,7 @@ class Folder:
         with locks.locked(self._root / ".index.lock"):
             file = self._root / index.NAME
             old = file.read_bytes() if file.is_file() else None
-            new = index.render(index.in_force({**known_objects(old, self.name), **held}))
+            new = index.render(index.in_force({**known_objects(old, self.name), **stored}))
             if old != new:
                 beside = file.with_name(f".{index.NAME}.new")
                 objects.write_durable(beside, new)
@@ -162,9 +162,9 @@ class Folder:
             if deposit_of(path) is None:  # somebody was quicker; tables are named by content
                 incoming.unlink()
                 return
-            told = self._vouched(path)
-            if "/commits/" in path or path.endswith("zarr.json") or path in told:
-                raise clash(path, value.digest, told, self.name)
+            vouched_digests = self._vouched(path)
+            if "/commits/" in path or path.endswith("zarr.json") or path in vouched_digests:
+                raise clash(path, value.digest, vouched_digests, self.name)
         os.replace(incoming, target)
         objects.sync(target.parent)
 
@@ -188,11 +188,11 @@ def known_objects(data: bytes | None, where: str) -> Mapping[str, Object]:
 
 
 def _walk(root: Path, folder: str) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
     for entry in objects.entries(root / folder):
         path = f"{folder}{entry.name}"
         if entry.is_dir():
-            found += _walk(root, f"{path}/")
+            files += _walk(root, f"{path}/")
         else:
-            found.append((path, entry.stat().st_size))
-    return found
+            files.append((path, entry.stat().st_size))
+    return files

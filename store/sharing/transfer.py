@@ -114,13 +114,13 @@ def pull(
 def _move(
     here: Mapping[str, Object], source: Path, target: Target, progress: Progress | None
 ) -> Transfer:
-    held = target.held()
-    plan = moves(here, held, place=target.name)
+    stored = target.stored()
+    plan = moves(here, stored, place=target.name)
     say = _Counted(plan.bytes, progress)
     for group in plan.groups:
         target.send(group, source, say)
     sent = {path: value for group in plan.groups for path, value in group.items()}
-    target.finish({**held, **sent}, plan.replaced)
+    target.finish({**stored, **sent}, plan.replaced)
     return Transfer(len(sent), plan.bytes, len(here) - len(sent))
 
 

@@ -135,7 +135,7 @@ def main(codec: Codec) -> None:
                       "logits": values})  # fmt: skip
     bank.add_prompts("wörter", prompts(WORDS, (5, 6), order=1))  # read from the full rows
     for one in bank.deposits():
-        if one.layout.keep.level == "full" and (options := bank.lacking_options(one)):
+        if one.layout.keep.level == "full" and (options := bank.missing_options(one)):
             rescore(one, options)
     assert verify(bank) == ()
     VALUES.write_text(json.dumps({"deposits": found, "scans": scans(found, tables)}, indent=0))

@@ -66,7 +66,7 @@ READERS: dict[str, Callable[[Bank], object]] = {
     "scan of a step": lambda bank: bank.scan("parity", steps=0).collect(),
     "sql": lambda bank: bank.sql("SELECT AVG(logit) FROM scores").collect(),
     "frames": lambda bank: bank.frames()["scores"].filter(step=0).collect(),
-    "lacking_options": lambda bank: [bank.lacking_options(d) for d in bank.deposits()],
+    "missing_options": lambda bank: [bank.missing_options(d) for d in bank.deposits()],
     "rescore": lambda bank: rescore(bank.deposits()[0], OptionTokens.build([[3]] + [[]] * 9)),
     "to_xarray": lambda bank: bank.to_xarray(bank.deposits()[0].query_set),
     "top": lambda bank: top(bank.deposits()[0], 1),

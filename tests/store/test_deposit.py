@@ -388,15 +388,15 @@ def test_paths_out_of_the_bank_are_refused(tmp_path: Path, path: str) -> None:
 def test_new_options_are_read_from_stored_rows(tmp_path: Path) -> None:
     bank = filled(tmp_path / "b", 0, 1, 2, seal=True)
     deposit = only_deposit(bank)
-    assert bank.lacking_options(deposit) is None
+    assert bank.missing_options(deposit) is None
     bank.add_prompts("more", prompt_table().with_columns(token=pl.lit(0, pl.Int32)).filter(
         pl.col("option") == "yes", pl.col("row") > 7))  # fmt: skip
-    lacking = bank.lacking_options(deposit)
+    lacking = bank.missing_options(deposit)
     assert lacking is not None
     assert [lacking.of(row).tolist() for row in range(10)] == [[]] * 8 + [[0], [0]]
     rescore(deposit, lacking)
     rescore(deposit, lacking)
-    assert bank.lacking_options(deposit) is None
+    assert bank.missing_options(deposit) is None
     assert deposit.scores().collect().height == 32
     part = deposit.scores().filter(~pl.col("exact")).sort("query").collect()
     rows = deposit.logprobs([8, 9])

@@ -99,7 +99,7 @@ def test_the_card_tells_what_the_bank_tells(tmp_path: Path, url: str) -> None:
     assert "Prompt sets: parity." in text
     edited = text.replace("<!-- Written", "<!-- no longer written")
     api = HubDataset.at(url)
-    api.held()
+    api.stored()
     from huggingface_hub import CommitOperationAdd
 
     api._commit(1, [CommitOperationAdd("README.md", edited.encode())], "card")
@@ -189,7 +189,7 @@ def test_who_was_quicker_is_kept(tmp_path: Path, url: str) -> None:
     mine, theirs = make(tmp_path / "mine", 0), make(tmp_path / "theirs", 1)
     target = HubDataset.at(url)
     push(make(tmp_path / "first", 5).path, url)
-    held = target.held()
+    held = target.stored()
     push(theirs.path, url)  # between our look and our commit
     group = {p: o for p, o in chosen(mine).items() if "/0/" in p}
     target.send(group, mine.path, lambda _: None)

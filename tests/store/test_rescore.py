@@ -53,7 +53,7 @@ def test_of_runs_that_end_together_one_reads_the_rows(
     assert len(read) == 1
     (deposit,) = bank.deposits()
     assert deposit.scores().filter(~pl.col("exact")).collect().height == 2 * QUERIES
-    assert bank.lacking_options(deposit) is None
+    assert bank.missing_options(deposit) is None
     assert verify(bank) == ()
 
 

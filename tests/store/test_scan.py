@@ -133,7 +133,7 @@ def test_rescored_options_join_the_others(tmp_path: Path) -> None:
     with pytest.raises(BankError, match="lacks scores of 20 options .*`logitbank rescore"):
         bank.scan("late")
     (only,) = bank.deposits()
-    lacking = bank.lacking_options(only)
+    lacking = bank.missing_options(only)
     assert lacking is not None
     rescore(only, lacking)
     found = bank.scan("late").filter(prompt_id="p9").sort("option").collect()

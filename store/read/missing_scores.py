@@ -42,7 +42,7 @@ def require_scored(
     )
 
 
-def lacking_options(root: Path, deposit: Deposit) -> OptionTokens | None:
+def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     """Tokens that prompts name for committed queries of a deposit and its scores do not list."""
     layout = deposit.layout
     listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")

@@ -13,7 +13,7 @@ from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.dealing import agreement, own_share
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.prepare import lacking, prepare
+from logitbank.engine.plan.prepare import missing_blocks, prepare
 from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run_log import RunLog
@@ -195,7 +195,7 @@ def _forget_shares(bank: Bank, prepared: Prepared, extraction: Extraction, sprea
     if spread.shard is None:
         return
     about = (prepared.placement, prepared.query_sets, prepared.config, prepared.pace)
-    if not any(lacking(bank, extraction, *about)):
+    if not any(missing_blocks(bank, extraction, *about)):
         agreement(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
 
 

@@ -85,18 +85,18 @@ class RunLog:
 
         def both(event: Event) -> None:
             if not isinstance(event, RowsScored):
-                told = {f.name: plain(getattr(event, f.name)) for f in fields(event)}
-                self.write(type(event).__name__, told)
+                content = {f.name: plain(getattr(event, f.name)) for f in fields(event)}
+                self.write(type(event).__name__, content)
             on_event(event)
 
         return both
 
-    def write(self, event: str, told: Mapping[str, Json]) -> None:
+    def write(self, event: str, content: Mapping[str, Json]) -> None:
         if self._file is None:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        own = {name: without_folders(value, self._bank) for name, value in told.items()}
-        document: dict[str, Json] = {"line": self._line, "time": now, "event": event, **own}
+        shortened = {name: without_folders(value, self._bank) for name, value in content.items()}
+        document: dict[str, Json] = {"line": self._line, "time": now, "event": event, **shortened}
         data = run_logs.line_bytes(document)
         try:
             whole = self._file.write(data) == len(data)
@@ -122,7 +122,7 @@ class RunLog:
     ) -> None:
         summary = self._summary
         seconds = round(time.monotonic() - self._start, 3)
-        told = {
+        outcome = {
             "error": None if error is None else f"{type(error).__name__}: {error}".rstrip(": "),
             "interrupted": summary.interrupted or isinstance(error, KeyboardInterrupt),
             "seconds": seconds,
@@ -130,7 +130,7 @@ class RunLog:
             "failed": [str(failure.checkpoint) for failure in summary.failed],
         }
         counts = {name: getattr(summary, name) for name in ("rows", "bytes", "tokens", "reused")}
-        self.write("End", told | counts | {"spent": plain(summary.spent)})
+        self.write("End", outcome | counts | {"spent": plain(summary.spent)})
         self._close()
 
     def _close(self) -> None:

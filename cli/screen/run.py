@@ -179,11 +179,11 @@ def _asked(plan: "Plan") -> str:
     """How many queries became one: shared by prompts, option orders and prompt sets."""
     orders = f" in {plan.orders} orders" if plan.orders > 1 else ""
     asking = f"{counted(plan.prompts, 'prompt')}{orders} ask{'s' if plan.prompts == 1 else ''}"
-    repeated = plan.asked - plan.queries
+    repeated = plan.positions - plan.queries
     if repeated <= 0:
         return f"{asking} {counted(plan.queries, 'distinct query', 'distinct queries')}"
     return (
-        f"{asking} {plan.asked:,} queries; {repeated:,} repeat{'s' if repeated == 1 else ''}"
+        f"{asking} {plan.positions:,} queries; {repeated:,} repeat{'s' if repeated == 1 else ''}"
         f" another, {plan.queries:,} {'is' if plan.queries == 1 else 'are'} distinct"
     )
 

@@ -68,7 +68,7 @@ class Loaded:
 class Tokens(NamedTuple):
     """What a scoring cost."""
 
-    asked: int
+    requested: int
     """Tokens of all queries."""
     reused: int
     """Of these, not run: a prefix cache had them, or another query had the same sequence."""

@@ -56,13 +56,13 @@ class Blob:
         return self.repository / "logitbank" / f"{self.sha256}.evictable"
 
     @property
-    def there(self) -> bool:
+    def present(self) -> bool:
         return self.path.is_file()
 
     @property
     def left(self) -> int:
         """Bytes still to be fetched."""
-        if self.there:
+        if self.present:
             return 0
         part = self.part
         return max(0, self.size - (part.stat().st_size if part.is_file() else 0))
@@ -70,7 +70,7 @@ class Blob:
     @property
     def evictable(self) -> bool:
         """True unless the user has it, or a part of it, without a budget."""
-        return self.mark.exists() or not (self.there or self.part.exists())
+        return self.mark.exists() or not (self.present or self.part.exists())
 
     def keep(self) -> None:
         """Never evict it: the user has asked for it without a budget."""
@@ -105,7 +105,7 @@ class Blob:
         """
         waiting = f"{self.name} is on its way in another process ({self.part}); waiting for it"
         with _locked(self.part, waiting) as file:
-            if self.there:  # another thread or process was first
+            if self.present:  # another thread or process was first
                 self.part.unlink(missing_ok=True)
                 return
             transfer = _Transfer(file, self.size, on_bytes)
@@ -243,8 +243,8 @@ class Claim:
             if not blob.mark.exists():
                 return False
             pointers = list(_pointers(blob))
-            own = {snapshot.resolve() for snapshot in snapshots}
-            if any(pointer.parent.resolve() not in own for pointer in pointers):
+            folders = {snapshot.resolve() for snapshot in snapshots}
+            if any(pointer.parent.resolve() not in folders for pointer in pointers):
                 blob.keep()
                 return False
             for path in (*pointers, blob.path, blob.part, blob.mark):

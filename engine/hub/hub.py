@@ -129,12 +129,12 @@ class Hub:
             raise SuiteError(offline_message(self, f"the files of {repo} at {revision}"))
         with explained(self, repo, revision):
             entries = self._requests.answer(lambda: list(self._requests.tree(repo, revision)))
-        found = tuple(
+        files = tuple(
             HubFile(entry["path"], entry["size"], (entry.get("lfs") or {}).get("oid"))
             for entry in entries
             if entry["type"] == "file"
         )
-        return self._files.setdefault((repo, revision), found)
+        return self._files.setdefault((repo, revision), files)
 
     def weights_digest(self, repo: str, revision: str) -> str | None:
         """What the hub knows of the weights before any download.
@@ -237,7 +237,7 @@ class Hub:
         return folder
 
     def _bring(self, repo: str, revision: str, blob: Blob, on_bytes: Callable[[int], None]) -> None:
-        if blob.there:
+        if blob.present:
             return
         with explained(self, repo, revision):
             blob.fetch(
@@ -285,7 +285,7 @@ class Hub:
 
     def _cached_revisions(self, repo: str) -> tuple[str, ...]:
         refs = self.cache_dir / f"models--{repo.replace('/', '--')}" / "refs"
-        found = tuple(sorted(path.name for path in refs.glob("*") if path.is_file()))
-        if not found:
+        revisions = tuple(sorted(path.name for path in refs.glob("*") if path.is_file()))
+        if not revisions:
             raise SuiteError(offline_message(self, f"the revisions of {repo}"))
-        return found
+        return revisions

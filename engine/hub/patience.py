@@ -69,12 +69,12 @@ class Patience:
             try:
                 return attempt()
             except Exception as error:
-                told = wait(error)
-                if told is None or told > self.told_s or tried == self.tries:
+                server_wait_s = wait(error)
+                if server_wait_s is None or server_wait_s > self.told_s or tried == self.tries:
                     raise
                 why = str(error).strip().partition("\n")[0] or type(error).__name__
-            if told:
-                self._all_wait(told)
+            if server_wait_s:
+                self._all_wait(server_wait_s)
             else:
                 pause = min(self.longest_s, self.first_s * 2 ** (tried - 1))
                 if pause >= LONG_S:

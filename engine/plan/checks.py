@@ -36,10 +36,10 @@ def check_options(
     if not lower:
         return
     named = [table.select("query_set", "row", "token", "option") for _, table in tables]
-    asked = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
+    requested = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
     for name, deposit in lower.items():
         known = bank.option_tokens(name)
-        part = asked.filter(query_set=name).select("row", "token", "option")
+        part = requested.filter(query_set=name).select("row", "token", "option")
         for row, token, option in part.iter_rows():
             if token not in known.of(row):
                 raise KeepLevelError(
@@ -52,14 +52,14 @@ def check_options(
 def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
     """Refuse to take another model's deposit for this one's because their names are the same."""
     stored = deposit.spec.provenance.get("source")
-    asked = checkpoint.source.describe()
+    described = checkpoint.source.describe()
     if not isinstance(stored, dict):
         return
     for key in ("repo", "sample"):
-        if key in stored and key in asked and stored[key] != asked[key]:
+        if key in stored and key in described and stored[key] != described[key]:
             raise SuiteError(
                 f"the bank has {checkpoint.id} from another source ({key} {stored[key]}, not "
-                f"{asked[key]}); store this suite under another name with --model"
+                f"{described[key]}); store this suite under another name with --model"
             )
 
 
@@ -72,14 +72,14 @@ def check_stored(deposit: Deposit, extraction: Extraction) -> None:
             f"the {extraction.keep} asked for; use --keep {layout.keep} or a new bank"
         )
     computed = made.get("compute_dtype", extraction.settings.compute_dtype)
-    for option, there, asked in (
+    for option, stored, requested in (
         ("dtype", layout.dtype, extraction.dtype),
         ("compute-dtype", computed, extraction.settings.compute_dtype),
     ):
-        if there != asked:
+        if stored != requested:
             raise UsageError(
-                f"{deposit.checkpoint} is in the bank with --{option} {there}, not {asked}; ask "
-                f"for that, or extract into a new bank"
+                f"{deposit.checkpoint} is in the bank with --{option} {stored}, not {requested};"
+                " ask for that, or extract into a new bank"
             )
 
 

@@ -24,7 +24,7 @@ Owners = Mapping[tuple[str, str], Sequence[tuple[int, int, int]]]
 """By checkpoint and query set: first row, row after the last, and the share that does them."""
 
 
-def dealt(lacking: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]:
+def dealt(missing: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]:
     """Equal runs of rows, in order; cut inside a checkpoint only where its end is too far away.
 
     Examples
@@ -37,7 +37,7 @@ def dealt(lacking: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]
     >>> [[(d.checkpoint.step, d.rows) for d in share] for share in dealt(plans, 2)]
     [[(1, 80), (2, 40)], [(2, 40), (3, 80)]]
     """
-    blocks = [(plan, block) for plan in lacking for block in plan.blocks]
+    blocks = [(plan, block) for plan in missing for block in plan.blocks]
     before = [0, *accumulate(len(plan.layout.rows(block)) for plan, block in blocks)]
     edges = [
         i
@@ -81,13 +81,13 @@ def own_share(
     DamagedError
         What they have written down is not what was written.
     """
-    lacking = prepared.plan.deposits
+    missing = prepared.plan.deposits
     file = agreement(bank, prepared, extraction, shard)
-    owners = _agreed(file, lacking, shard, dry_run=dry_run) if lacking else {}
-    own = owned(lacking, owners, shard, [c.id for c in extraction.suite.checkpoints])
+    owners = _agreed(file, missing, shard, dry_run=dry_run) if missing else {}
+    deposits = owned(missing, owners, shard, [c.id for c in extraction.suite.checkpoints])
     plan = replace(
         prepared.plan,
-        deposits=own,
+        deposits=deposits,
         shard=str(shard),
         lacking_rows=prepared.plan.rows,
         lacking_checkpoints=len(prepared.plan.to_run),
@@ -96,15 +96,15 @@ def own_share(
 
 
 def owned(
-    lacking: Sequence[DepositPlan], owners: Owners, shard: Shard, suite: Sequence[CheckpointId]
+    missing: Sequence[DepositPlan], owners: Owners, shard: Shard, suite: Sequence[CheckpointId]
 ) -> tuple[DepositPlan, ...]:
     """Of what the bank lacks now, what is this share's.
 
     Rows without an owner are those that a repair dropped later: their blocks go by number.
     """
     indices = {checkpoint: index for index, checkpoint in enumerate(suite)}
-    own = []
-    for plan in lacking:
+    plans = []
+    for plan in missing:
         spans = owners.get((plan.checkpoint.path, plan.query_set), ())
         blocks = set(_overlapping(plan, [span for span in spans if span[2] == shard.index]))
         unowned = tuple(sorted(set(plan.blocks) - set(_overlapping(plan, spans))))
@@ -112,8 +112,8 @@ def owned(
         for part in shard.of([rest], indices[plan.checkpoint], len(indices)):
             blocks |= set(part.blocks)
         if blocks:
-            own.append(replace(plan, blocks=tuple(sorted(blocks))))
-    return tuple(own)
+            plans.append(replace(plan, blocks=tuple(sorted(blocks))))
+    return tuple(plans)
 
 
 def agreement(bank: Path, prepared: Prepared, extraction: Extraction, shard: Shard) -> Path:
@@ -124,24 +124,24 @@ def agreement(bank: Path, prepared: Prepared, extraction: Extraction, shard: Sha
     """
     sets = prepared.query_sets
     queries = [sets[name].queries[row] for name, row in prepared.placement.places]
-    asked = {
+    content = {
         "shares": shard.count,
         "round": shard.round,
         "checkpoints": [c.id.path for c in extraction.suite.checkpoints],
         "queries": sorted([q.ids, q.segments, q.position, q.head, q.language] for q in queries),
     }
     where = bank.resolve()
-    return where.with_name(f"{where.name}.shares-{json_digest(asked)[:12]}.json")
+    return where.with_name(f"{where.name}.shares-{json_digest(content)[:12]}.json")
 
 
-def _agreed(file: Path, lacking: Sequence[DepositPlan], shard: Shard, *, dry_run: bool) -> Owners:
+def _agreed(file: Path, missing: Sequence[DepositPlan], shard: Shard, *, dry_run: bool) -> Owners:
     if file.exists() or not dry_run:
         file.parent.mkdir(parents=True, exist_ok=True)
         with locks.locked(file.with_name(f".{file.name}.lock")):
             if not file.exists():
-                objects.write_new(file, _document(dealt(lacking, shard.count)))
+                objects.write_new(file, _document(dealt(missing, shard.count)))
             return _read(file)
-    return owners_of(spans_of(dealt(lacking, shard.count)))
+    return owners_of(spans_of(dealt(missing, shard.count)))
 
 
 def _document(shares: Sequence[Sequence[DepositPlan]]) -> bytes:

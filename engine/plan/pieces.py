@@ -25,8 +25,8 @@ class Piece:
 
     def of(self, deposit: DepositPlan) -> DepositPlan:
         """The blocks of a deposit that are this piece's, by their numbers."""
-        own = (b for b in deposit.blocks if b * self.parts // deposit.layout.blocks == self.part)
-        return replace(deposit, blocks=tuple(own))
+        blocks = (b for b in deposit.blocks if b * self.parts // deposit.layout.blocks == self.part)
+        return replace(deposit, blocks=tuple(blocks))
 
     def share(self, deposits: Sequence[DepositPlan]) -> tuple[DepositPlan, ...]:
         """Of the blocks to do, those of one deposit after the other, an equal run for each part.
@@ -118,9 +118,9 @@ class Shard:
     ) -> list[DepositPlan]:
         """Of blocks of the suite's checkpoint `index`, this shard's by their numbers alone."""
         dealt = enumerate(pieces(checkpoints, self.count))
-        own = [p for at, p in dealt if at % self.count == self.index and p.index == index]
-        found = [piece.of(deposit) for piece in own for deposit in deposits]
-        return [deposit for deposit in found if deposit.blocks]
+        share = [p for at, p in dealt if at % self.count == self.index and p.index == index]
+        parts = [piece.of(deposit) for piece in share for deposit in deposits]
+        return [deposit for deposit in parts if deposit.blocks]
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"

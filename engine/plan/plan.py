@@ -57,7 +57,7 @@ class Plan:
     """Distinct queries of the prompt sets."""
     prompts: int
     """Prompts asked for, option orders counted."""
-    asked: int = 0
+    positions: int = 0
     """Positions that the prompts are about, before equal ones became one query."""
     orders: int = 1
     """Of the options, of the prompt set that has most."""
@@ -98,11 +98,11 @@ def place(queries: Sequence[Query], tokenizer: str, stored: Mapping[str, QuerySe
         if query_set.tokenizer == tokenizer:
             for row, query in enumerate(query_set.queries):
                 known.setdefault(query, (name, row))
-    lacking = sorted(
+    unplaced = sorted(
         {q for q in queries if q not in known},
         key=lambda q: (q.ids, q.segments, q.position, q.head, q.language),
     )
-    kinds = ([q for q in lacking if (q.head == "next_sentence") == nsp] for nsp in (False, True))
+    kinds = ([q for q in unplaced if (q.head == "next_sentence") == nsp] for nsp in (False, True))
     new = tuple(QuerySet(tokenizer, tuple(kind)) for kind in kinds if kind)
     for query_set in new:
         known |= {query: (query_set.name, row) for row, query in enumerate(query_set.queries)}
@@ -119,9 +119,9 @@ def placed(table: pl.DataFrame, places: Sequence[tuple[str, int]]) -> pl.DataFra
         },
         schema={"query": pl.Int32, "query_set": pl.String, "row": pl.Int32},
     )
-    own = [c for c in table.columns if c not in PROMPTS_SCHEMA and c != "query"]
+    extra = [c for c in table.columns if c not in PROMPTS_SCHEMA and c != "query"]
     return table.join(where, on="query", how="left", maintain_order="left").select(
-        *PROMPTS_SCHEMA, *own
+        *PROMPTS_SCHEMA, *extra
     )
 
 

@@ -55,13 +55,13 @@ def prepare(
     if bank is not None:
         check_options(bank, extraction, tables)
     pace = Pace.of(first, gpu=gpu, legacy_weights=extraction.settings.legacy_weights)
-    deposits = tuple(lacking(bank, extraction, placement, query_sets, config, pace))
+    deposits = tuple(missing_blocks(bank, extraction, placement, query_sets, config, pace))
     plan = Plan(
         deposits,
         checkpoints=len(extraction.suite.checkpoints),
         queries=len(queries),
         prompts=sum(_count(prompts) for prompts in tokenized),
-        asked=sum(_count(prompts, "piece") for prompts in tokenized),
+        positions=sum(_count(prompts, "piece") for prompts in tokenized),
         orders=max(prompts.table["order_seed"].n_unique() for prompts in tokenized),
     )
     needed = {query_sets[d.query_set] for d in deposits}
@@ -101,7 +101,7 @@ def _with_head(
     return [s for s in sets if s not in asking], notes
 
 
-def lacking(
+def missing_blocks(
     bank: Bank | None,
     extraction: Extraction,
     placement: Placement,
@@ -117,9 +117,9 @@ def lacking(
     if extraction.keep.level != "full":
         scored_rows = {name: pace.block_rows(query_sets[name].queries) for name in rows}
     for checkpoint in extraction.suite.checkpoints:
-        there = bank.deposits(checkpoint.id) if bank is not None else []
+        deposits = bank.deposits(checkpoint.id) if bank is not None else []
         # One without a commit is what a run that failed left; it gives way.
-        stored = {d.query_set: d for d in there if d.committed()}
+        stored = {d.query_set: d for d in deposits if d.committed()}
         for other in stored.values():
             check_source(other, checkpoint)
         for name, wanted in rows.items():

@@ -85,10 +85,10 @@ def devices_of(listing: str) -> tuple[str, ...]:
     >>> devices_of("\\n".join([*divided, "GPU 1: A (UUID: GPU-3)"]))
     ('MIG-2', '1')
     """
-    found: dict[str, list[str]] = {}
+    parts_of: dict[str, list[str]] = {}
     for gpu, part in re.findall(r"^GPU (\d+):|\(UUID: (MIG-[^)]+)\)", listing, re.M):
         if gpu:
-            found[gpu] = []
-        elif found:
-            found[[*found][-1]].append(part)
-    return tuple(name for gpu, parts in found.items() for name in parts or [gpu])
+            parts_of[gpu] = []
+        elif parts_of:
+            parts_of[[*parts_of][-1]].append(part)
+    return tuple(name for gpu, parts in parts_of.items() for name in parts or [gpu])

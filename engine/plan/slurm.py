@@ -14,15 +14,15 @@ def job_end(environment: Mapping[str, str]) -> float | None:
 
     `SLURM_JOB_END_TIME` is there from SLURM 22.05.9 on or so; older ones are asked by `squeue`.
     """
-    told = environment.get("SLURM_JOB_END_TIME", "")
-    if told.isdecimal() and int(told) > time.time():
-        return float(told)
+    end_time = environment.get("SLURM_JOB_END_TIME", "")
+    if end_time.isdecimal() and int(end_time) > time.time():
+        return float(end_time)
     # One that has passed is another job's, in which this one was submitted, or none.
-    end = _asked(environment) if environment.get("SLURM_JOB_ID") else None
+    end = _end_by_squeue(environment) if environment.get("SLURM_JOB_ID") else None
     return end if end is not None and end > time.time() else None
 
 
-def _asked(environment: Mapping[str, str]) -> float | None:
+def _end_by_squeue(environment: Mapping[str, str]) -> float | None:
     # By its number alone, one task of an array stands for all of them.
     array, task = (environment.get(f"SLURM_ARRAY_{name}") for name in ("JOB_ID", "TASK_ID"))
     job = f"{array}_{task}" if array and task else environment["SLURM_JOB_ID"]

@@ -90,29 +90,29 @@ def _borrowed(
     prompts: Sequence[TokenizedPrompts], config: ModelConfig, settings: EngineSettings
 ) -> tuple[str, ...]:
     """Languages whose adapters come from another checkpoint."""
-    asked = sorted({query.language for each in prompts for query in each.queries})
+    languages = sorted({query.language for each in prompts for query in each.queries})
     if not config.languages:
-        if asked != [""]:
+        if languages != [""]:
             raise PromptError(
-                f"the model has no language adapters, so none for {asked[-1]!r}; leave out "
+                f"the model has no language adapters, so none for {languages[-1]!r}; leave out "
                 "--language"
             )
         return ()
-    there = ", ".join(config.languages)
-    if "" in asked:
-        raise PromptError(f"the model has a language adapter each for {there}; name --language")
-    lacking = tuple(language for language in asked if language not in config.languages)
-    if not lacking or settings.adapter_from is None:
-        if lacking:
+    available = ", ".join(config.languages)
+    if "" in languages:
+        raise PromptError(f"the model has a language adapter each for {available}; name --language")
+    missing = tuple(language for language in languages if language not in config.languages)
+    if not missing or settings.adapter_from is None:
+        if missing:
             raise PromptError(
-                f"the model has no adapter for {lacking[0]!r} (it has {there}); take it from "
+                f"the model has no adapter for {missing[0]!r} (it has {available}); take it from "
                 "another checkpoint with --adapter-from"
             )
         return ()
     others = ModelConfig.read(settings.adapter_from).languages
-    if absent := [language for language in lacking if language not in others]:
+    if absent := [language for language in missing if language not in others]:
         raise PromptError(
             f"neither the model nor {settings.adapter_from} has an adapter for {absent[0]!r}; they "
-            f"have {there}, and {', '.join(others) or 'none'}"
+            f"have {available}, and {', '.join(others) or 'none'}"
         )
-    return lacking
+    return missing

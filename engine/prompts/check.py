@@ -69,9 +69,9 @@ def _length_remarks(encoded: Encoded, max_length: int | None) -> Iterator[Remark
 
 def _column_remarks(prompts: Sequence[Prompt]) -> Iterator[Remark]:
     """Columns named almost like the fields that no prompt has."""
-    lacking = {"options": not any(p.options for p in prompts)}
-    lacking["answer"] = not any(p.answer for p in prompts)
-    for field in (name for name, lacks in lacking.items() if lacks):
+    is_absent = {"options": not any(p.options for p in prompts)}
+    is_absent["answer"] = not any(p.answer for p in prompts)
+    for field in (name for name, lacks in is_absent.items() if lacks):
         names = dict.fromkeys(name for p in prompts for name in p.columns)
         for name in get_close_matches(field, names, cutoff=0.7):
             message = f"no prompt has {field!r}; is the column {name!r} meant?"

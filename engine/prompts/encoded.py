@@ -106,8 +106,8 @@ class Encoded:
 
 
 def _not_one_token(option: Option, pieces: Sequence[str]) -> str:
-    found = f"{len(pieces)} tokens ({', '.join(map(quote, pieces))})" if pieces else "no token"
+    tokens = f"{len(pieces)} tokens ({', '.join(map(quote, pieces))})" if pieces else "no token"
     return (
-        f"option {option.label!r} ({quote(option.text)}) is {found}; one is needed. "
+        f"option {option.label!r} ({quote(option.text)}) is {tokens}; one is needed. "
         "Shorten it, or allow first tokens with --first-token"
     )

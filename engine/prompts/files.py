@@ -199,12 +199,12 @@ def _json(text: str, what: str) -> Any:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, which may not name a key twice."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise PromptError(f"{key!r} is there twice; rename one")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _jsonl(path: Path) -> Iterator[_Read]:

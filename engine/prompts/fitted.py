@@ -43,9 +43,9 @@ def fitted(
     chosen: dict[int, tuple[Option, ...]] = {}  # prompts that share their options share the tuple
     kept: list[Prompt] = []
     for prompt in prompts:
-        lacking = [o.text for o in prompt.options if not o.optional and o.text not in single]
-        if drop_split and lacking:
-            split |= dict.fromkeys(lacking)
+        several_tokens = [o.text for o in prompt.options if not o.optional and o.text not in single]
+        if drop_split and several_tokens:
+            split |= dict.fromkeys(several_tokens)
             continue
         key = id(prompt.options)
         if key not in chosen:

@@ -72,8 +72,8 @@ class Sentence:
         ids = tuple(tokenizer.encode(self.text, add_special_tokens=False))
         begin = tokenizer.begin_id
         if begin is None or not ids:
-            lacking = "begin-of-text token" if ids else "tokens for its text"
-            raise PromptError(f"prompt {self.id!r}: the tokenizer has no {lacking}")
+            missing = "begin-of-text token" if ids else "tokens for its text"
+            raise PromptError(f"prompt {self.id!r}: the tokenizer has no {missing}")
         if self.begun:
             whole = (begin, *ids)
             yield from _following(whole, range(1, len(whole)), tokenizer, language, "sentence")

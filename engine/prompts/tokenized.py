@@ -109,8 +109,8 @@ def _column(name: str, values: list[Scalar]) -> pl.Series:
     if kinds == {int, float}:
         return pl.Series(name, values, pl.Float64, strict=False)
     if len(kinds) > 1:
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise PromptError(f"column {name!r} holds values of different kinds ({found}); use one")
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise PromptError(f"column {name!r} holds values of different kinds ({names}); use one")
     return pl.Series(name, values)
 
 

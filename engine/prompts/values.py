@@ -58,8 +58,8 @@ class Prompt:
         if not self.text.strip():
             raise PromptError(f"{self} has no text; remove it or give it one")
         if self.mask is not None and not 0 <= self.mask < self.masks:
-            there = f"has {self.masks} ({MASK})" if self.masks else f"has no {MASK}"
-            raise PromptError(f"{self}: mask {self.mask} is to be scored, but its text {there}")
+            masks = f"has {self.masks} ({MASK})" if self.masks else f"has no {MASK}"
+            raise PromptError(f"{self}: mask {self.mask} is to be scored, but its text {masks}")
         _check_options(self)
         if self.order_seed is not None and not 0 <= self.order_seed < 2**31:
             raise PromptError(f"{self}: an order seed is a whole number from 0 to 2147483647")

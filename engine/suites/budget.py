@@ -85,13 +85,13 @@ class Room:
 
         What the user has is not counted.
         """
-        own = [b for b in self._blobs[index] if b.path in self._claims or b.evictable]
-        new = {blob.path: blob for blob in own if blob.path not in self._claims}
+        blobs = [b for b in self._blobs[index] if b.path in self._claims or b.evictable]
+        new = {blob.path: blob for blob in blobs if blob.path not in self._claims}
         if self.taken + sum(blob.size for blob in new.values()) > self.limit:
             return False
         for path, blob in new.items():
             self._claims[path] = Claim(blob)
-        for blob in own:
+        for blob in blobs:
             self._claims[blob.path].users.add(index)
         return True
 

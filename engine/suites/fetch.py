@@ -140,10 +140,10 @@ def _left(checkpoints: Sequence[Checkpoint], hub: Hub, legacy_weights: bool) -> 
             return ()  # told when it is fetched
 
     with ThreadPoolExecutor(max_workers=8) as pool:
-        found = list(pool.map(blobs, checkpoints))
+        blobs_of_checkpoints = list(pool.map(blobs, checkpoints))
     seen: set[Path] = set()
     sizes = []
-    for each in found:
+    for each in blobs_of_checkpoints:
         new = {blob.path: blob for blob in each if blob.path not in seen}
         seen |= new.keys()
         sizes.append(sum(blob.left for blob in new.values()))

@@ -64,7 +64,7 @@ class Fetcher:
         self._waiting: list[int] = []
         """Indices of futures that no thread has taken yet, in order."""
         self._order: tuple[int, ...] = ()
-        self._asked: set[int] = set()
+        self._in_use: set[int] = set()
         self._done: set[int] = set()
         self._read: set[int] = set()
         self._closed = False
@@ -91,7 +91,7 @@ class Fetcher:
         """Say what will be asked for, in order; whatever else was fetched is done."""
         with self._changed:
             self._order = tuple(dict.fromkeys(order))
-            self._asked.clear()
+            self._in_use.clear()
             for index in set(self._futures) - set(order):
                 self.done(index)
             self._changed.notify_all()
@@ -116,7 +116,7 @@ class Fetcher:
         with self._changed:
             if self._closed:
                 raise EngineError(_CLOSED)
-            self._asked.add(index)
+            self._in_use.add(index)
             future = self._start(index)
         try:
             with suppress(TimeoutError):
@@ -131,7 +131,7 @@ class Fetcher:
         """Say that a checkpoint is not needed any more; under a budget, it makes room."""
         with self._changed:
             self._done.add(index)
-            self._asked.discard(index)
+            self._in_use.discard(index)
             future = self._futures.get(index)
             if future is not None and future.done():
                 del self._futures[index]
@@ -162,10 +162,10 @@ class Fetcher:
         """What a thread should do now: what is asked for, then reading, then what will be."""
         if self._closed:
             return None
-        asked = next((i for i in self._waiting if i in self._asked), None)
-        if asked is None and (job := self._next_reading()) is not None:
+        index_in_use = next((i for i in self._waiting if i in self._in_use), None)
+        if index_in_use is None and (job := self._next_reading()) is not None:
             return job
-        index = next(iter(self._waiting), None) if asked is None else asked
+        index = next(iter(self._waiting), None) if index_in_use is None else index_in_use
         if index is None:
             index = self._next_ahead()
         if index is None:
@@ -179,15 +179,15 @@ class Fetcher:
         return partial(self._bring, index)
 
     def _next_ahead(self) -> int | None:
-        if sum(index not in self._asked for index in self._futures) >= self._ahead:
+        if sum(index not in self._in_use for index in self._futures) >= self._ahead:
             return None
         known = self._futures.keys() | self._done
         return next((index for index in self._order if index not in known), None)
 
     def _next_reading(self) -> Callable[[], None] | None:
         """Read what comes next, once it is here, while something else runs."""
-        index = next((i for i in self._order if i not in self._asked | self._done), None)
-        if index is None or index in self._read or not self._asked:
+        index = next((i for i in self._order if i not in self._in_use | self._done), None)
+        if index is None or index in self._read or not self._in_use:
             return None
         future = self._futures.get(index)
         if future is None or not future.done() or future.exception() is not None:
@@ -198,14 +198,14 @@ class Fetcher:
     def _has_room(self, index: int, room: Room) -> bool:
         """Take the room that a checkpoint needs; what is asked for takes that of what is not."""
         while not room.take(index):
-            if index not in self._asked or (other := self._least_urgent()) is None:
+            if index not in self._in_use or (other := self._least_urgent()) is None:
                 return False
             del self._futures[other]
             room.release(other)
         return True
 
     def _least_urgent(self) -> int | None:
-        here = [i for i, f in self._futures.items() if f.done() and i not in self._asked]
+        here = [i for i, f in self._futures.items() if f.done() and i not in self._in_use]
         rank = {index: position for position, index in enumerate(self._order)}
         return max(here, key=lambda index: rank.get(index, len(rank)), default=None)
 
@@ -291,5 +291,5 @@ def available_bytes() -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return 0
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * int(found[0]) if found else 0
+    sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(sizes[0]) if sizes else 0

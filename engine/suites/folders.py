@@ -21,7 +21,7 @@ class FolderScan(NamedTuple):
     """What a folder holds."""
 
     model: str
-    found: tuple[FoundCheckpoint, ...]
+    checkpoints: tuple[FoundCheckpoint, ...]
     notes: tuple[str, ...]
 
 
@@ -47,13 +47,13 @@ def scan_folder(folder: Path) -> FolderScan:
     if not folder.is_dir():
         raise SuiteError(f"{folder} is a file; give the folder that holds the checkpoint")
     notes: list[str] = []
-    found = list(_below(folder, notes, run="main", nested=True))
-    if not found:
+    checkpoints = list(_below(folder, notes, run="main", nested=True))
+    if not checkpoints:
         return FolderScan(*_itself(folder), ())
     if _is_checkpoint(folder):
-        found.append(FoundCheckpoint("main", None, folder))
-    _refuse_twins(found)
-    return FolderScan(folder.resolve().name, tuple(found), tuple(notes))
+        checkpoints.append(FoundCheckpoint("main", None, folder))
+    _refuse_twins(checkpoints)
+    return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
 
 
 def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterator[FoundCheckpoint]:
@@ -89,9 +89,9 @@ def _is_checkpoint(folder: Path) -> bool:
     return "config.json" in names and bool(weight_names(names))
 
 
-def _refuse_twins(found: list[FoundCheckpoint]) -> None:
+def _refuse_twins(checkpoints: list[FoundCheckpoint]) -> None:
     taken: dict[tuple[str, Step], Path] = {}
-    for run, step, path in found:
+    for run, step, path in checkpoints:
         if (other := taken.setdefault((run, step), path)) != path:
             what = "the release" if step is None else f"step {step}"
             raise SuiteError(
@@ -106,8 +106,8 @@ def _subfolders(folder: Path) -> list[Path]:
 def _nothing_in(folder: Path) -> str:
     seen = [path.name for path in _subfolders(folder)]
     more = f" and {len(seen) - 5} more" if len(seen) > 5 else ""
-    there = f"sub-folders {', '.join(seen[:5])}{more}" if seen else "no sub-folder"
+    contents = f"sub-folders {', '.join(seen[:5])}{more}" if seen else "no sub-folder"
     return (
         f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
-        f"sub-folders named like step1000, and saw {there}; give the folder that holds them"
+        f"sub-folders named like step1000, and saw {contents}; give the folder that holds them"
     )

@@ -40,10 +40,10 @@ class LocalSource:
 
     def describe(self) -> dict[str, Json]:
         """For the provenance: the folder's name, never its path, and a sample of its weights."""
-        found: dict[str, Json] = {"folder": self.path.name}
+        description: dict[str, Json] = {"folder": self.path.name}
         if (sample := sample_digest(self.path)) is not None:
-            found["sample"] = sample
-        return found
+            description["sample"] = sample
+        return description
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ def on_hub(spec: str) -> bool:
 
 
 def _is_folder(spec: str) -> bool:
-    there = bool(spec) and (_looks_local(spec) or Path(spec).expanduser().exists())
-    return there and _known(spec) is None
+    exists = bool(spec) and (_looks_local(spec) or Path(spec).expanduser().exists())
+    return exists and _known(spec) is None
 
 
 def _looks_local(spec: str) -> bool:
@@ -202,7 +202,7 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
 def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
     if suite.members:
         return _from_members(suite, model)
-    found: dict[tuple[str, int | None], Checkpoint] = {}
+    by_run_and_step: dict[tuple[str, int | None], Checkpoint] = {}
     notes = []
     for revision in sorted(hub.revisions(suite.repo), key=_natural):
         if (named := parse_name(revision)) is None or revision in ("release", "final"):
@@ -210,18 +210,18 @@ def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
         run, seed = (
             (suite.run, suite.run_seed) if named.run == "main" else (named.run, run_seed(named.run))
         )
-        if first := found.get((run, named.step)):
+        if first := by_run_and_step.get((run, named.step)):
             kept = first.source.revision if isinstance(first.source, HubSource) else ""
             notes.append(f"{suite.repo}: revision {revision} left out, {kept} is the same step")
             continue
         checkpoint = CheckpointId(model or suite.model, run, named.step, seed)
-        found[run, named.step] = Checkpoint(checkpoint, HubSource(suite.repo, revision))
-    if not found:
+        by_run_and_step[run, named.step] = Checkpoint(checkpoint, HubSource(suite.repo, revision))
+    if not by_run_and_step:
         raise SuiteError(
             f"{suite.repo} has neither revisions like step1000 nor main; choose another repository"
         )
-    notes += _completeness(suite, {step for _, step in found}, offline=hub.offline)
-    return Suite(suite.name, tuple(found.values()), tuple(notes))
+    notes += _completeness(suite, {step for _, step in by_run_and_step}, offline=hub.offline)
+    return Suite(suite.name, tuple(by_run_and_step.values()), tuple(notes))
 
 
 def _from_members(suite: KnownSuite, model: str | None) -> Suite:
@@ -236,13 +236,13 @@ def _from_members(suite: KnownSuite, model: str | None) -> Suite:
     )
 
 
-def _completeness(suite: KnownSuite, there: set[int | None], *, offline: bool) -> Iterator[str]:
+def _completeness(suite: KnownSuite, steps: set[int | None], *, offline: bool) -> Iterator[str]:
     if offline:
-        yield f"{suite.name}: offline, so only the {len(there)} revisions in the cache are known"
-    elif suite.expected and (missing := [s for s in suite.expected if s not in there]):
+        yield f"{suite.name}: offline, so only the {len(steps)} revisions in the cache are known"
+    elif suite.expected and (missing := [s for s in suite.expected if s not in steps]):
         count = f"missing {len(missing)} of {len(suite.expected)} steps"
         yield f"{suite.name}: {count}: {_shortened(missing)}"
-    if there == {None}:
+    if steps == {None}:
         yield f"{suite.name} has no revisions like step1000; only its release (main) is there"
 
 
@@ -251,7 +251,7 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
     name = model or scan.model
     checkpoints = (
         Checkpoint(CheckpointId(name, run, step, run_seed(run)), LocalSource(path))
-        for run, step, path in scan.found
+        for run, step, path in scan.checkpoints
     )
     return Suite(name, tuple(checkpoints), scan.notes)
 

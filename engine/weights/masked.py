@@ -67,8 +67,8 @@ def masked_weights(
         shared = _EMBEDDING if is_tied_head else canonical
         again = is_tied_head or (shared == "head.bias" and shared in seen)
         if shared in (_EMBEDDING, "head.bias"):
-            own = fingerprint(tensor)
-            if seen.setdefault(shared, own) != own:
+            mark = fingerprint(tensor)
+            if seen.setdefault(shared, mark) != mark:
                 raise WeightsError(
                     f"{name} differs from {shared}, of which it should be a second name; correct "
                     "tie_word_embeddings in config.json, or do not use this checkpoint"

@@ -82,17 +82,17 @@ class Ledger:
                 self.buffers.append(name)
                 continue
             cast = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
-            own = fingerprint(cast)
-            self.total, self.count = add(self.total, own), self.count + 1
+            mark = fingerprint(cast)
+            self.total, self.count = add(self.total, mark), self.count + 1
             self.has_head |= name.endswith(_HEAD)
             if self.tied and name.endswith(_EMBEDDING) and self.embedding is None:
-                self.embedding, shared = own, cast
+                self.embedding, shared = mark, cast
             yield name, cast
         if self.tied and not self.has_head and shared is not None:
             # Without it a tied head keeps the previous checkpoint's weights after a swap.
             yield "lm_head.weight", shared
 
-    def check(self, held: Fingerprint, *, checkpoint: str) -> None:
+    def check(self, loaded: Fingerprint, *, checkpoint: str) -> None:
         """Compare with what the engine holds, every parameter counted under each of its names.
 
         Raises
@@ -106,10 +106,10 @@ class Ledger:
         if self.embedding is not None and self.has_head:
             minus = tuple((t - e) % 2**64 for t, e in zip(self.total, self.embedding, strict=True))
             allowed.add((minus[0], minus[1]))
-        if held not in allowed:
+        if loaded not in allowed:
             raise WeightsError(
                 f"{checkpoint}: after the swap the engine's weights are not those of the file "
-                f"({self.count} tensors; fingerprint {self.total[0]:016x}, engine {held[0]:016x}). "
-                "Nothing was scored with them; try --engine transformers, and report this "
+                f"({self.count} tensors; fingerprint {self.total[0]:016x}, engine {loaded[0]:016x}"
+                "). Nothing was scored with them; try --engine transformers, and report this "
                 "architecture"
             )

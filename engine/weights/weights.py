@@ -40,8 +40,8 @@ def weight_names(names: Sequence[str]) -> list[str]:
     for kind in (SAFE, LEGACY):
         if kind.single in names:
             return [kind.single]
-        if found := sorted(name for name in names if re.fullmatch(kind.pattern, name)):
-            return found
+        if matching := sorted(name for name in names if re.fullmatch(kind.pattern, name)):
+            return matching
     return []
 
 
@@ -72,7 +72,7 @@ def weight_files(folder: Path, *, legacy_weights: bool = False) -> list[Path]:
         )
     if kind.single not in chosen and kind.index in names:
         chosen = sorted(set(_read_index(folder / kind.index).values()))
-    _check_shards(folder, chosen=chosen, there=set(names))
+    _check_shards(folder, chosen=chosen, present=set(names))
     return [folder / name for name in chosen]
 
 
@@ -167,14 +167,14 @@ def _read_index(path: Path) -> dict[str, str]:
     return names
 
 
-def _check_shards(folder: Path, *, chosen: list[str], there: set[str]) -> None:
+def _check_shards(folder: Path, *, chosen: list[str], present: set[str]) -> None:
     wanted = set(chosen)
     for name in chosen:
         if match := _SHARD.fullmatch(name):
             stem, parts, suffix = match["stem"], match["parts"], match["suffix"]
             count = min(int(parts), 9999)
             wanted |= {f"{stem}-{n:05d}-of-{parts}{suffix}" for n in range(1, count + 1)}
-    if absent := sorted(wanted - there):
+    if absent := sorted(wanted - present):
         raise WeightsError(
             f"{folder} lacks the weight file {absent[0]} ({len(absent)} of {len(wanted)} are "
             "missing); fetch the checkpoint again"

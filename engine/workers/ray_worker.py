@@ -152,8 +152,8 @@ class RayWorker:
         """Events of `job`; the last says that it is done, stopped or failed."""
         ray, node = self._cluster.ray, self._node
         try:
-            told = self._actor.run.options(num_returns="streaming")
-            for event in told.remote(job, self._cluster.sign):
+            streaming = self._actor.run.options(num_returns="streaming")
+            for event in streaming.remote(job, self._cluster.sign):
                 yield ray.get(event)
         except ray.exceptions.RayTaskError as error:  # none of what the actor foresees
             yield CheckpointFailed(job.checkpoint, f"{job.checkpoint}: {error}", engine=True)

@@ -66,8 +66,8 @@ class ReducingSink:
         tokens = [self._reducer.tokens_of(i) for i in indices]
         width = max(map(len, tokens), default=0)
         padded = np.zeros((len(indices), width), np.int64)
-        for row, own in zip(padded, tokens, strict=True):
-            row[: len(own)] = own
+        for row, tokens_of_row in zip(padded, tokens, strict=True):
+            row[: len(tokens_of_row)] = tokens_of_row
         options = batch_entries(logits, torch.from_numpy(padded).to(logits.device), entries)
         top = torch.topk(logits, min(layout.keep.k, logits.shape[1]), dim=1).indices
         tops = batch_entries(logits, top, entries)

@@ -113,14 +113,14 @@ class Runner:
         except BaseException:
             self._stopping.ask()  # whose worker is killed now does not try again
             raise
-        self._summary.interrupted |= self._stopping.asked and not self._hopeless
+        self._summary.interrupted |= self._stopping.requested and not self._hopeless
 
     def _follow(self, running: int) -> None:
         """Handle events until no thread is left, or what is left only waits."""
         while running and not self._stopping.over:
-            if self._stopping.asked:
+            if self._stopping.requested:
                 self._interrupt()
-            idle = self._stopping.asked and not self._busy
+            idle = self._stopping.requested and not self._busy
             try:
                 event = self._events.get(timeout=0.0 if idle else 0.25)
             except queue.Empty:
@@ -167,7 +167,7 @@ class Runner:
         while True:
             ready = worker.ready()
             with self._lock:
-                if self._stopping.asked or not (self._todo or self._given):
+                if self._stopping.requested or not (self._todo or self._given):
                     return None
                 if self._todo and ready:
                     self._given += 1
@@ -194,7 +194,7 @@ class Runner:
             self._losses[taken] = 0
         if not isinstance(event, CheckpointFailed):
             return event, False
-        if self._stopping.asked and (event.lost or event.crash):
+        if self._stopping.requested and (event.lost or event.crash):
             # A signal that ends all processes of a job ends an engine that is just starting, too.
             return CheckpointStopped(event.checkpoint), False
         if not event.lost:
@@ -243,7 +243,7 @@ class Runner:
                 if isinstance(event, CheckpointFailed):
                     less = smaller(job.settings) if event.memory else None
                     again = tries + 1 < _TRIES if event.crash else less is not None
-                    again = again and not (event.lost or self._stopping.asked)
+                    again = again and not (event.lost or self._stopping.requested)
                     tries += event.crash
                     if less is not None and (again or event.lost):
                         self._settings, job = less, replace(job, settings=less)

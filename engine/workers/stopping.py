@@ -22,7 +22,7 @@ class Stopping:
             self._since = time.monotonic()
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         if self._at is not None and time.time() > self._at - self._grace_s:
             self.ask()
         return self._since is not None
@@ -56,7 +56,7 @@ class Stopping:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Meanwhile, who runs this looks at `asked`."""
+        """Meanwhile, who runs this looks at `requested`."""
         self._watched = True
         try:
             yield

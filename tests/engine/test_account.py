@@ -19,7 +19,7 @@ from tests.support.fakes import FakeBackend, InProcess
 
 
 def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
-    plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, asked=15_840, orders=5)
+    plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, positions=15_840, orders=5)
     summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
     summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
     assert account(summary) == [
@@ -37,7 +37,7 @@ def test_a_run_says_where_its_time_went_and_what_was_shared() -> None:
     ],
 )
 def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: str) -> None:
-    plan = Plan((), checkpoints=1, queries=4, prompts=4, asked=4)
+    plan = Plan((), checkpoints=1, queries=4, prompts=4, positions=4)
     summary = Summary(plan, tokens=400, reused=reused, spent={"score": 1.0})
     assert account(summary)[1] == "4 prompts ask 4 distinct queries" + said
 
@@ -76,7 +76,7 @@ def test_queries_that_orders_and_prompt_sets_share_are_scored_and_counted_once(
     settings = EngineSettings("transformers", canary_every=0)
     summary = run(tmp_path / "b.zarr", Extraction(suite, sets, settings))
     plan = summary.plan
-    assert (plan.prompts, plan.asked, plan.orders, plan.queries) == (7, 7, 5, 2)
+    assert (plan.prompts, plan.positions, plan.orders, plan.queries) == (7, 7, 5, 2)
     assert backend.scored == 2 * 2
     lengths = {len(q.ids) for s in _query_sets(tmp_path / "b.zarr") for q in s}
     assert summary.tokens == 2 * sum(lengths)

@@ -155,7 +155,7 @@ def test_a_file_that_another_process_fetches_is_waited_for_and_that_is_told(
     assert text == (
         f"model.safetensors is on its way in another process ({blob.part}); waiting for it"
     )
-    assert blob.there
+    assert blob.present
 
 
 def test_a_server_s_limit_is_told_once_to_the_listener_that_came_last() -> None:
@@ -557,9 +557,9 @@ def test_processes_do_not_evict_from_each_other(hub: Hub) -> None:
     mine, other = Claim(blob), Claim(blob)
     folder = hub.fetch(REPO, "step0", keep=False)
     assert not mine.evict([folder])
-    assert blob.there
+    assert blob.present
     assert other.evict([folder])
-    assert not blob.there
+    assert not blob.present
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def test_sigterm_is_as_ctrl_c_where_no_block_is_at_hand() -> None:
     with stopping.on_sigterm():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
-        assert not stopping.asked
+        assert not stopping.requested
         with stopping.watched():
             os.kill(os.getpid(), signal.SIGTERM)
-        assert stopping.asked
+        assert stopping.requested
         os.kill(os.getpid(), signal.SIGTERM)

@@ -81,7 +81,7 @@ class TransformersBackend:
                 "adapter_languages": [*languages],
                 "adapter_weights": adapters.hexdigest(),
             }
-        ledger.check(_held(model, self._dtype, once=masked), checkpoint=checkpoint)
+        ledger.check(_loaded_fingerprint(model, self._dtype, once=masked), checkpoint=checkpoint)
         measured = self._settings.sizes_from_memory and not self._settings.deterministic
         if first and measured and self._device.type == "cuda":
             self._fit(model)
@@ -102,8 +102,8 @@ class TransformersBackend:
             rest = [i for each in (batch, *todo) for i in each]
             again = batches([queries[i] for i in rest], *self._size)
             todo = deque([rest[j] for j in each] for each in again)
-        asked = sum(len(query.ids) for query in queries)
-        return Tokens(asked, asked - run)
+        tokens = sum(len(query.ids) for query in queries)
+        return Tokens(tokens, tokens - run)
 
     def _ran(
         self, queries: Sequence[Query], batch: list[int], sequences: list[Input], sink: Sink
@@ -204,10 +204,11 @@ def _copy_weights(source: torch.nn.Module, target: torch.nn.Module, checkpoint: 
     """Swap in place: the device holds one model however many checkpoints there are."""
     new, old = dict(source.named_parameters()), dict(target.named_parameters())
     if {n: p.shape for n, p in new.items()} != {n: p.shape for n, p in old.items()}:
-        odd = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
+        different = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
         raise WeightsError(
             f"{checkpoint}: its parameters differ from the suite's first checkpoint "
-            f"({odd[0]}{', …' if len(odd) > 1 else ''}); a suite has one architecture and size"
+            f"({different[0]}{', …' if len(different) > 1 else ''}); a suite has one architecture"
+            " and size"
         )
     for name, parameter in old.items():
         parameter.copy_(new[name])
@@ -215,7 +216,7 @@ def _copy_weights(source: torch.nn.Module, target: torch.nn.Module, checkpoint: 
         buffer.copy_(source.get_buffer(name))
 
 
-def _held(model: torch.nn.Module, dtype: torch.dtype, *, once: bool) -> Fingerprint:
+def _loaded_fingerprint(model: torch.nn.Module, dtype: torch.dtype, *, once: bool) -> Fingerprint:
     """Fingerprint of every parameter, counted under each of its names, or once."""
     total = (0, 0)
     for _, parameter in model.named_parameters(remove_duplicate=once):

@@ -29,20 +29,20 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
     """
 
     def place(i: int) -> tuple[bool, str, int, Input]:
-        own = input_of(queries[i])
-        return own.next_sentence, own.language, len(own.ids), own
+        sequence = input_of(queries[i])
+        return sequence.next_sentence, sequence.language, len(sequence.ids), sequence
 
     batch: list[int] = []
     sequences: set[Input] = set()
     for i in sorted(range(len(queries)), key=place):
-        own = input_of(queries[i])
+        sequence = input_of(queries[i])
         grown = len(sequences) + 1
-        full = grown * len(own.ids) > max_tokens or grown > max_sequences
+        full = grown * len(sequence.ids) > max_tokens or grown > max_sequences
         other = bool(batch) and place(batch[0])[:3] != place(i)[:3]
-        if batch and own not in sequences and (full or other):
+        if batch and sequence not in sequences and (full or other):
             yield batch
             batch, sequences = [], set()
         batch.append(i)
-        sequences.add(own)
+        sequences.add(sequence)
     if batch:
         yield batch

@@ -50,7 +50,7 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
             extra["config"] = config
         files = weight_files(folder, legacy_weights=settings.legacy_weights)
         kind = AutoModelForPreTraining if settings.next_sentence else _CLASSES[settings.task]
-        model, found = kind.from_pretrained(
+        model, report = kind.from_pretrained(
             folder,
             dtype=getattr(torch, settings.compute_dtype),
             use_safetensors=files[0].suffix == ".safetensors",
@@ -60,27 +60,27 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise WeightsError(f"{folder} cannot be loaded: {error}") from error
-    _check_missing(found["missing_keys"], folder, settings)
+    _check_missing(report["missing_keys"], folder, settings)
     _put_adapters(model, settings)
-    return ReadModel(model, frozenset(found["unexpected_keys"]))
+    return ReadModel(model, frozenset(report["unexpected_keys"]))
 
 
-def output_logits(found: Any, head: Head) -> torch.Tensor:
+def output_logits(output: Any, head: Head) -> torch.Tensor:
     """Of a model's outputs those of one head."""
     if head == "next_sentence":
-        logits: torch.Tensor = found.seq_relationship_logits
+        logits: torch.Tensor = output.seq_relationship_logits
     else:
-        logits = found.prediction_logits if "prediction_logits" in found else found.logits
+        logits = output.prediction_logits if "prediction_logits" in output else output.logits
     return logits
 
 
 def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings) -> None:
     """Refuse a file without a parameter: transformers would fill it with random or zero values."""
     borrowed = [f".adapter_modules.{language}." for language in settings.adapter_languages]
-    lacking = sorted(n for n in names if not any(part in n for part in borrowed))
-    if lacking:
+    missing = sorted(n for n in names if not any(part in n for part in borrowed))
+    if missing:
         raise WeightsError(
-            f"{folder} lacks {len(lacking)} parameters of its model, such as {lacking[0]}; fetch "
+            f"{folder} lacks {len(missing)} parameters of its model, such as {missing[0]}; fetch "
             "the checkpoint again, or correct its config.json"
         )
 
@@ -96,13 +96,13 @@ def used_weights(
         Two names of one parameter have two values.
     """
     model = read.model
-    own = model.state_dict().keys()
+    parameters = model.state_dict().keys()
     ignored = [re.compile(p) for p in model._keys_to_ignore_on_load_unexpected or ()]
     tied: dict[str, str] = getattr(model, "all_tied_weights_keys", None) or {}
     seen: dict[str, Fingerprint] = {}
     for name, tensor in weights:
         unused = name in read.unexpected or any(pattern.search(name) for pattern in ignored)
-        if name not in own and unused:
+        if name not in parameters and unused:
             continue
         shared = tied.get(name, name)
         if shared in tied.values():
@@ -131,7 +131,7 @@ def adapter_weights(settings: EngineSettings) -> Iterator[tuple[str, torch.Tenso
 
 @torch.no_grad()
 def _put_adapters(model: torch.nn.Module, settings: EngineSettings) -> None:
-    lacking = {
+    missing = {
         name
         for name, _ in model.named_parameters()
         if any(f".adapter_modules.{language}." in name for language in settings.adapter_languages)
@@ -144,9 +144,9 @@ def _put_adapters(model: torch.nn.Module, settings: EngineSettings) -> None:
                 "the adapters of a model of the same architecture and size"
             )
         parameters[name].copy_(tensor)
-        lacking.discard(name)
-    if lacking:
+        missing.discard(name)
+    if missing:
         raise WeightsError(
-            f"{settings.adapter_from} lacks {len(lacking)} adapter tensors of "
-            f"{', '.join(settings.adapter_languages)}, such as {min(lacking)}"
+            f"{settings.adapter_from} lacks {len(missing)} adapter tensors of "
+            f"{', '.join(settings.adapter_languages)}, such as {min(missing)}"
         )

@@ -73,8 +73,8 @@ class VllmEngine:
             raise EngineError(
                 f"{checkpoint}: vLLM's prefix cache could not be reset after the swap"
             )
-        held = self._llm.apply_model(self._held)
-        ledger.check(held[0], checkpoint=checkpoint)
+        loaded = self._llm.apply_model(self._loaded_fingerprint)
+        ledger.check(loaded[0], checkpoint=checkpoint)
         vocab = int(self._model_config.get_vocab_size())
         return Loaded(digest.hexdigest(), vocab, time.perf_counter() - start)
 
@@ -129,17 +129,17 @@ class VllmEngine:
 
             method.process_weights_after_loading = watched  # type: ignore[union-attr]
 
-    def _held(self, model: torch.nn.Module) -> Fingerprint:
+    def _loaded_fingerprint(self, model: torch.nn.Module) -> Fingerprint:
         """Fingerprint of every parameter, counted under each of its names.
 
         The CPU build holds the biases of low-precision layers in float32, rounded all the same.
         """
         total = (0, 0)
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            own = self._packed.get(name, (0, 1))
+            of_parameter = self._packed.get(name, (0, 1))
             if parameter.numel():
-                own = fingerprint(parameter.to(self._model_config.dtype))
-            total = add(total, own)
+                of_parameter = fingerprint(parameter.to(self._model_config.dtype))
+            total = add(total, of_parameter)
         return total
 
 

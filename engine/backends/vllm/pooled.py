@@ -64,8 +64,8 @@ class PooledEngine(VllmEngine):
             self._llm.encode(prompts, params, pooling_task=_TASK, use_tqdm=False)
         finally:
             _sinks.clear()
-        asked = sum(len(query.ids) for query in queries)
-        return Tokens(asked, asked - run)
+        tokens = sum(len(query.ids) for query in queries)
+        return Tokens(tokens, tokens - run)
 
 
 def _sequence(query: Query) -> tuple[Head, tuple[int, ...], tuple[int, ...]]:

@@ -74,20 +74,20 @@ def stereoset_intra(
     """
     path = public_file("stereoset", STEREOSET[language], data)
     prefix = _prefix(language, condition)
-    prompts, odd = [], []
+    prompts, defects = [], []
     for example in _examples(path, "intrasentence"):
         for sentence, columns in _labelled(example, path, language, condition):
             name, context, text = sentence["id"], example["context"], sentence["sentence"]
             word = sentence.get("word") or attribute_word(context, text)
             if word is None or not _BLANK.search(context):
-                odd.append(f"{text!r} ({name}) in {context!r}")
+                defects.append(f"{text!r} ({name}) in {context!r}")
                 continue
             masked = MaskedWord(name, prefix + context, word, leading_space=leading_space)
             prompts.append(Candidate(name, prefix + text, masked, columns))
-    if odd:
+    if defects:
         raise PromptError(
-            f"{path}: {len(odd)} sentences have no word where their context has {BLANK}, or the "
-            f"context has none that begins a word: {'; '.join(odd[:3])}"
+            f"{path}: {len(defects)} sentences have no word where their context has {BLANK}, or"
+            f" the context has none that begins a word: {'; '.join(defects[:3])}"
         )
     return SequenceSet(_name("stereoset-intra", language, condition), tuple(prompts))
 
@@ -152,28 +152,30 @@ def _examples(path: Path, task: str) -> list[dict[str, Any]]:
         ]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PromptError(f"{path} has no {task} examples of StereoSet ({error!r})") from error
-    odd = [f"example {number}: {why}" for number, e in enumerate(examples) if (why := _lacking(e))]
-    if odd or not examples:
+    defects = [
+        f"example {number}: {why}" for number, e in enumerate(examples) if (why := _defect(e))
+    ]
+    if defects or not examples:
         raise PromptError(
-            f"{path}: {len(odd):,} of {len(examples):,} {task} examples are not StereoSet's: "
-            f"{'; '.join(odd[:3]) or 'there are none'}"
+            f"{path}: {len(defects):,} of {len(examples):,} {task} examples are not StereoSet's: "
+            f"{'; '.join(defects[:3]) or 'there are none'}"
         )
     return examples
 
 
-def _lacking(example: Any) -> str:
+def _defect(example: Any) -> str:
     """What keeps an example from being one; empty where nothing does."""
     texts = ("id", "target", "bias_type", "context")
     sentences = example.get("sentences") if isinstance(example, dict) else None
     if not isinstance(sentences, list):
         return "it has no list of sentences"
-    if odd := [name for name in texts if not isinstance(example.get(name), str)]:
-        return f"its {odd[0]} is no text"
+    if not_text := [name for name in texts if not isinstance(example.get(name), str)]:
+        return f"its {not_text[0]} is no text"
     for sentence in sentences:
         fields = sentence if isinstance(sentence, dict) else {}
-        own = ("id", "sentence", "gold_label")
-        if odd := [name for name in own if not isinstance(fields.get(name), str)]:
-            return f"a sentence's {odd[0]} is no text"
+        required = ("id", "sentence", "gold_label")
+        if not_text := [name for name in required if not isinstance(fields.get(name), str)]:
+            return f"a sentence's {not_text[0]} is no text"
     return ""
 
 
@@ -181,10 +183,10 @@ def _labelled(
     example: dict[str, Any], path: Path, language: str, condition: str
 ) -> Iterator[tuple[dict[str, Any], dict[str, Scalar]]]:
     """An example's candidate sentences, each with its columns."""
-    found = sorted(sentence["gold_label"] for sentence in example["sentences"])
-    if found != sorted(LABELS):
+    labels = sorted(sentence["gold_label"] for sentence in example["sentences"])
+    if labels != sorted(LABELS):
         raise PromptError(
-            f"{path}: example {example['id']} has the labels {', '.join(found)}; it needs one of "
+            f"{path}: example {example['id']} has the labels {', '.join(labels)}; it needs one of "
             f"each of {', '.join(sorted(LABELS))}"
         )
     for sentence in example["sentences"]:
@@ -210,10 +212,10 @@ def attribute_word(context: str, sentence: str) -> str | None:
     """  # noqa: E501
     words = context.split(" ")
     at = next((i for i, word in enumerate(words) if BLANK in word), None)
-    found = sentence.split(" ")
-    if at is None or at >= len(found):
+    sentence_words = sentence.split(" ")
+    if at is None or at >= len(sentence_words):
         return None
-    return found[at].translate(str.maketrans("", "", string.punctuation)) or None
+    return sentence_words[at].translate(str.maketrans("", "", string.punctuation)) or None
 
 
 KNOWN = KnownSet(

@@ -59,15 +59,15 @@ def read_subjects(path: Path, *, kind: str = "subj", group: str | None = None) -
     PromptError
         A line that is no subject, has another group than `group`, or is there twice.
     """
-    found: list[str] = []
+    subjects: list[str] = []
     for term in _terms(path):
         if term.kind not in ("subj", "subj:dem") or term.group != group:
             wanted = "[subj] NAME" if group is None else f"[subj] {group} | NAME"
             raise PromptError(f"{term.place} is no subject of its list; write {wanted!r}")
-        if term.kind == kind and term.text in found:
+        if term.kind == kind and term.text in subjects:
             raise PromptError(f"{term.place}: {term.text!r} is there twice; remove one")
-        found += [term.text] if term.kind == kind else []
-    return found
+        subjects += [term.text] if term.kind == kind else []
+    return subjects
 
 
 def read_attributes(path: Path) -> list[Attribute]:
@@ -80,7 +80,7 @@ def read_attributes(path: Path) -> list[Attribute]:
         another group.
     """
     terms = list(_terms(path))
-    found: list[Attribute] = []
+    attributes: list[Attribute] = []
     for kind in dict.fromkeys(term.kind.removesuffix(":neg") for term in terms):
         plain = [term for term in terms if term.kind == kind]
         negated = [term for term in terms if term.kind == f"{kind}:neg"]
@@ -98,8 +98,8 @@ def read_attributes(path: Path) -> list[Attribute]:
             if term.text in seen:
                 raise PromptError(f"{term.place}: {term.text!r} is there twice; remove one")
             seen.add(term.text)
-            found.append(Attribute(kind, term.text, other.text, term.group))
-    return found
+            attributes.append(Attribute(kind, term.text, other.text, term.group))
+    return attributes
 
 
 def read_slots(path: Path, *, masked: bool) -> list[Slot]:
@@ -121,14 +121,14 @@ def _slot(line: _Line, *, masked: bool) -> Slot:
             "negated statement"
         )
     context, plain, negated = columns
-    asked = [name for name in _PLACEHOLDER.findall(plain) if name != "mask"]
-    expected = [*(["mask"] if masked else []), *asked[:1]]
+    placeholders = [name for name in _PLACEHOLDER.findall(plain) if name != "mask"]
+    expected = [*(["mask"] if masked else []), *placeholders[:1]]
     if (
         set(_PLACEHOLDER.findall(context)) not in _CONTEXTS
         or context.index("[subj1") > context.index("[subj2")
-        or len(asked) != 1
+        or len(placeholders) != 1
         or sorted(_PLACEHOLDER.findall(plain)) != sorted(expected)
-        or negated.count(f"[{asked[0]}:neg]") != 1
+        or negated.count(f"[{placeholders[0]}:neg]") != 1
         or negated.count("[") != len(expected)
         or negated.count("[mask]") != masked
     ):
@@ -137,7 +137,7 @@ def _slot(line: _Line, *, masked: bool) -> Slot:
             f"{line.place}: {line.text!r} is no slot; its columns need [subj1] before [subj2] (or "
             f"both with :dem), {mask}and one attribute, and {mask}and that attribute with :neg"
         )
-    return Slot(context, plain, negated, asked[0], line.block)
+    return Slot(context, plain, negated, placeholders[0], line.block)
 
 
 def _terms(path: Path) -> Iterator[_Term]:

@@ -154,15 +154,15 @@ def _parts_of_blocks(slots: Sequence[Slot], test: Path) -> dict[int, Part | None
     tested = {slot[:3] for slot in read_slots(test, masked=True)}
     if unknown := tested - {slot[:3] for slot in slots}:
         raise PromptError(f"{test}: {min(unknown)[0]!r} is no slot of the whole list")
-    found: dict[int, Part | None] = {}
+    parts: dict[int, Part | None] = {}
     for slot in slots:
         part: Part = "test" if slot[:3] in tested else "train"
-        if found.setdefault(slot.block, part) != part:
+        if parts.setdefault(slot.block, part) != part:
             raise PromptError(
                 f"{test} has some slots of a block and not {slot.context!r}; a block (between "
                 "blank lines) is in one part"
             )
-    return found
+    return parts
 
 
 def _check_fit(

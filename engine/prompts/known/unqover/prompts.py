@@ -134,8 +134,8 @@ def _pairs(subjects: Sequence[Subject], part: Part, seed: int) -> tuple[list[_Pa
     def paired(some: Sequence[Subject]) -> list[_Pair]:
         shuffled = seeded_order(some, seed, key=lambda subject: subject.name)
         women, men = ([s for s in shuffled if s.gender == gender] for gender in PRONOUNS)
-        found = pairs_across(women, men) if women or men else pairs_within(shuffled)
-        return [(a, b) if place[a] < place[b] else (b, a) for a, b in found]
+        pairs = pairs_across(women, men) if women or men else pairs_within(shuffled)
+        return [(a, b) if place[a] < place[b] else (b, a) for a, b in pairs]
 
     first = paired([subject for subject in chosen if subject.listed])
     return first, [pair for pair in paired(chosen) if not (pair[0].listed and pair[1].listed)]
@@ -160,7 +160,7 @@ def _prompts(
     one, two = (str(s.demonym) if demonyms else s.name for s in pair)
     context = f"{slot.context} {slot.plain}"
     instance = f"{one}/{two}|{context}|{attribute.text}"
-    own = {
+    facts = {
         "instance": instance,
         **columns,
         "subject1": one,
@@ -173,21 +173,21 @@ def _prompts(
     }
     options = _options((one, two), tuple(PRONOUNS[s.gender] for s in pair if s.gender))
     for order, (named_first, named_second) in (("12", (one, two)), ("21", (two, one))):
-        told = slot.context
+        filled = slot.context
         for place, name in (("subj1", named_first), ("subj2", named_second)):
-            told = told.replace(f"[{place}]", name).replace(f"[{place}:dem]", name)
+            filled = filled.replace(f"[{place}]", name).replace(f"[{place}:dem]", name)
         for negated in (False, True):
-            asked = slot.negated if negated else slot.plain
+            question = slot.negated if negated else slot.plain
             said = attribute.negated if negated else attribute.text
-            asked = asked.replace(f"[{slot.kind}{':neg' if negated else ''}]", said)
-            text = f"{told} {asked.replace('[mask]', MASK)}"
+            question = question.replace(f"[{slot.kind}{':neg' if negated else ''}]", said)
+            text = f"{filled} {question.replace('[mask]', MASK)}"
             if causal:
-                text = f"{told} Question: {asked} Answer:"
+                text = f"{filled} Question: {question} Answer:"
             yield Prompt(
                 f"{instance}|{order}|{'neg' if negated else 'pos'}",
                 _mended(text),
                 options,
-                columns={**own, "order": order, "negated": negated},
+                columns={**facts, "order": order, "negated": negated},
             )
 
 

@@ -61,9 +61,9 @@ def shares(sizes: Sequence[int], count: int) -> list[int]:
     >>> shares([300, 100, 1], 100), shares([2, 1], 9)
     ([74, 25, 1], [2, 1])
     """
-    found: list[int] = []
+    counts: list[int] = []
     total, so_far = sum(sizes), 0
     for size in sizes:
         so_far += size
-        found.append(min(count, total) * so_far // total - sum(found))
-    return found
+        counts.append(min(count, total) * so_far // total - sum(counts))
+    return counts

@@ -117,8 +117,8 @@ class Occupations:
 
     def first_in(self, text: str) -> str | None:
         """The occupation that this text mentions first."""
-        found = self._pattern.search(text)
-        return self._spelling[found[0].lower()] if found else None
+        match = self._pattern.search(text)
+        return self._spelling[match[0].lower()] if match else None
 
     def opposite(self, one: str, other: str) -> bool:
         return (one in self._male) != (other in self._male)

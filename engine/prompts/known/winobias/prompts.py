@@ -85,9 +85,9 @@ def winobias(
     prompts: list[Prompt] = []
     for split in get_args(Split):
         if split in splits:
-            for asked in _asked(read_split(folder, split)):
-                chosen = PERMUTATIONS if orders == "all" else seeded_orders(asked.id, count)
-                prompts += [asked.prompt(template, seed, o) for seed, o in enumerate(chosen)]
+            for question in _questions(read_split(folder, split)):
+                chosen = PERMUTATIONS if orders == "all" else seeded_orders(question.id, count)
+                prompts += [question.prompt(template, seed, o) for seed, o in enumerate(chosen)]
     return PromptSet(name or _set_name(orders, template), tuple(prompts))
 
 
@@ -98,7 +98,7 @@ def seeded_orders(prompt_id: str, count: int) -> list[tuple[str, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     """A sentence and one of its occupations."""
 
     id: str
@@ -119,14 +119,14 @@ class _Asked:
         )
 
 
-def _asked(sentences: Sequence[tuple[Sentence, bool]]) -> Iterator[_Asked]:
+def _questions(sentences: Sequence[tuple[Sentence, bool]]) -> Iterator[_Question]:
     for s, paired in sentences:
         questions = (
             ("referred", s.referred, s.other, s.gender),
             ("other", s.other, s.referred, "not specified"),
         )
         for asked, occupation, other, answer in questions:
-            yield _Asked(
+            yield _Question(
                 id=f"{s.split}-{s.stereotype}-{s.index}-{asked}",
                 sentence=s.text,
                 occupation=occupation,

@@ -23,7 +23,7 @@ def number(value: float) -> str:
 
 
 def signed(value: float, form: str = ".3f") -> str:
-    """With a sign and a true minus; without one for what rounds to zero.
+    """A number with a sign and a true minus; without one for what rounds to zero.
 
     >>> signed(0.25), signed(-1234.5, ",.1f"), signed(-0.0001)
     ('+0.250', '−1,234.5', '0.000')

@@ -21,7 +21,7 @@ from logitbank.store.care import run_logs
 from logitbank.store.format.schema import CheckpointId, Json
 
 _FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
-"""Of an absolute path, all but its last part; a web address is none."""
+"""All of an absolute path but its last part; a web address is none."""
 _PACKAGES = ("logitbank", "torch", "transformers", "vllm", "zarr", "zarrs", "polars", "numpy")
 
 

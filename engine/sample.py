@@ -19,7 +19,8 @@ from logitbank.store.format.schema import CheckpointId, Query, QuerySet
 _RUNS, _LENGTH = 8, 8
 """Queries are taken in runs of neighbours, which share beginnings as all of them do."""
 _SHARE = 12
-"""Of a plan's rows, one in so many at most; the first job adds an eighth, which makes a tenth."""
+"""One in so many of a plan's rows is scored at most; the first job adds an eighth, which makes a
+tenth."""
 
 
 def sampled(queries: tuple[Query, ...], runs: int = _RUNS, length: int = _LENGTH) -> list[Query]:

@@ -99,7 +99,7 @@ class StepSelector:
         return tuple(step for step in self.listed if step not in present)
 
     def pick(self, available: Iterable[Step]) -> tuple[Step, ...]:
-        """Those of the available steps that are chosen, ascending, the release last; maybe none."""
+        """The available steps that are chosen, ascending, the release last; maybe none."""
         present = set(available)
         steps = sorted(step for step in present if step is not None)
         chosen = set(_PICKERS[self.kind](self, steps))

@@ -46,7 +46,7 @@ def _logits(folder: Path, query: Query, settings: EngineSettings) -> np.ndarray:
 
 
 def _head_in_float32(model: Any, head: Head) -> None:
-    """As in every engine: only the body computes in the dtype of the run."""
+    """Make the head compute in float32: in every engine, only the body has the run's dtype."""
     layer = model.cls.seq_relationship if head == "next_sentence" else model.get_output_embeddings()
     if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype == torch.float32:
         return

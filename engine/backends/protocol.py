@@ -26,7 +26,7 @@ class EngineSettings:
     next_sentence: bool = False
     """The next-sentence head is asked for, beside a masked model's own."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the model's body; the output head and all reductions are float32."""
+    """Dtype of the model's body; the output head and all reductions are float32."""
     device: str = "auto"
     max_batch_tokens: int = 4096
     max_sequences: int = 64
@@ -35,8 +35,8 @@ class EngineSettings:
     max_length: int = 512
     """Longest sequence that will be asked for."""
     block_size: int = 0
-    """Of vLLM's prefix cache, in tokens. 0: the smallest, 16 on a GPU and 32 on a CPU, as most
-    prompts share little more. Of WinoBias's tokens 44 % are reused with 16, 15 % with 32."""
+    """Tokens in a block of vLLM's prefix cache. 0: the smallest, 16 on a GPU and 32 on a CPU, as
+    most prompts share little more. Of WinoBias's tokens 44 % are reused with 16, 15 % with 32."""
     deterministic: bool = False
     """The same bits whatever else is in a batch: vLLM's batch-invariant kernels, or with
     transformers one sequence at a time."""
@@ -46,7 +46,7 @@ class EngineSettings:
     adapter_from: Path | None = None
     """Folder of the checkpoint whose language adapters are put into models that lack them."""
     adapter_languages: tuple[str, ...] = ()
-    """Which."""
+    """Languages whose adapters are borrowed."""
 
     @property
     def has_prefix_cache(self) -> bool:
@@ -71,7 +71,8 @@ class Tokens(NamedTuple):
     requested: int
     """Tokens of all queries."""
     reused: int
-    """Of these, not run: a prefix cache had them, or another query had the same sequence."""
+    """Tokens of these that were not run: a prefix cache had them, or another query had the same
+    sequence."""
 
 
 class Sink(Protocol):

@@ -25,7 +25,7 @@ RUNS = 2
 STEPS = 400
 CHECKPOINTS = (0, 10, 20, 40, 80, *range(120, STEPS + 1, 40))
 PLATEAU_STEP = 200
-"""From here on the ratios are learnt and only wander."""
+"""Step from which on the ratios are learnt and only wander."""
 LEARNING_RATE = 2e-3
 BATCH = 128
 """With 64 texts and 3e-3, what a run learns of the ratios depends on its seed and on the processor:

@@ -85,7 +85,7 @@ class Patience:
         raise AssertionError("at least one try")
 
     def _all_wait(self, seconds: float) -> None:
-        """For as long as a server asked; told once of all the requests that it refused."""
+        """Let all threads wait as long as a server asked; said once for all that it refused."""
         with self._lock:
             until, before = time.monotonic() + seconds, self._not_before
             self._not_before = max(before, until)

@@ -18,10 +18,12 @@ from logitbank.store.files import checked, documents, locks, objects
 from logitbank.store.format.schema import CheckpointId, json_digest
 
 LOAD = 0.1
-"""Of a checkpoint's rows: what loading it costs, about. Shares that differ by less are equal."""
+"""What loading a checkpoint costs, about, as a share of its rows. Shares that differ by less are
+equal."""
 
 Owners = Mapping[tuple[str, str], Sequence[tuple[int, int, int]]]
-"""By checkpoint and query set: first row, row after the last, and the share that does them."""
+"""Spans by checkpoint and query set: first row, row after the last, and the share that does
+them."""
 
 
 def dealt(missing: Sequence[DepositPlan], count: int) -> list[list[DepositPlan]]:
@@ -98,7 +100,7 @@ def own_share(
 def owned(
     missing: Sequence[DepositPlan], owners: Owners, shard: Shard, suite: Sequence[CheckpointId]
 ) -> tuple[DepositPlan, ...]:
-    """Of what the bank lacks now, what is this share's.
+    """What is this share's of what the bank lacks now.
 
     Rows without an owner are those that a repair dropped later: their blocks go by number.
     """

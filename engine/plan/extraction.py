@@ -63,10 +63,10 @@ class Prepared:
     first: Path
     """Folder of the checkpoint that tokenizer and config are from."""
     settings: EngineSettings
-    """Those of the extraction, with what the prompts and the model decide."""
+    """Settings of the extraction, with what the prompts and the model decide."""
     adapters: LocalSource | HubSource | None
     """Where borrowed language adapters are from."""
     notes: tuple[str, ...]
     """What the user should know, one line each."""
     pace: Pace
-    """Of the engine, about."""
+    """About how fast the engine is."""

@@ -16,21 +16,23 @@ from logitbank.store.format.schema import Query
 BLOCK_S = 30.0
 """What is lost with a worker: the block at hand, and the one that is being written."""
 LEAST_ROWS = 64
-"""Of a block: committing a smaller one would take longer than scoring it, on a large machine."""
+"""Rows of the smallest block: committing a smaller one would take longer than scoring it, on a
+large machine."""
 CPU_RATE, GPU_RATE = 5e10, 2e13
 """Operations a second in float32: of two busy cores, and of a GPU that waits for launches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Of one architecture on one kind of device."""
+    """About how fast one architecture is on one kind of device."""
 
     parameters: float
     gpu: bool = False
 
     @classmethod
     def of(cls, folder: Path, *, gpu: bool, legacy_weights: bool = False) -> Self:
-        """By the sizes of a checkpoint's weight files; without weights, as if there were none."""
+        """The pace by the sizes of a checkpoint's weight files; without weights, as if there were
+        none."""
         size, width = 0, 4
         with suppress(WeightsError, OSError):
             files = weight_files(folder, legacy_weights=legacy_weights)

@@ -19,7 +19,7 @@ class Piece:
     """
 
     index: int
-    """Of the checkpoint, where it was dealt from."""
+    """Index of the checkpoint among those that were dealt."""
     part: int = 0
     parts: int = 1
 
@@ -29,7 +29,7 @@ class Piece:
         return replace(deposit, blocks=tuple(blocks))
 
     def share(self, deposits: Sequence[DepositPlan]) -> tuple[DepositPlan, ...]:
-        """Of the blocks to do, those of one deposit after the other, an equal run for each part.
+        """An equal run for each part of the blocks to do, those of one deposit after the other.
 
         Examples
         --------
@@ -71,7 +71,7 @@ class Shard:
     """One of several runs, on machines that know nothing of each other, that fill one bank."""
 
     index: int
-    """From 0."""
+    """Number of the shard, from 0."""
     count: int
     round: str = ""
     """Names the runs that start together, such as a SLURM array: each deals the rest anew."""
@@ -116,7 +116,7 @@ class Shard:
     def of(
         self, deposits: Sequence[DepositPlan], index: int, checkpoints: int
     ) -> list[DepositPlan]:
-        """Of blocks of the suite's checkpoint `index`, this shard's by their numbers alone."""
+        """This shard's blocks of the suite's checkpoint `index`, by their numbers alone."""
         dealt = enumerate(pieces(checkpoints, self.count))
         share = [p for at, p in dealt if at % self.count == self.index and p.index == index]
         parts = [piece.of(deposit) for piece in share for deposit in deposits]

@@ -52,7 +52,7 @@ class Plan:
     deposits: tuple[DepositPlan, ...]
     """Only those with something to run."""
     checkpoints: int
-    """Asked for, complete ones included."""
+    """Checkpoints that were asked for, complete ones included."""
     queries: int
     """Distinct queries of the prompt sets."""
     prompts: int
@@ -60,13 +60,13 @@ class Plan:
     positions: int = 0
     """Positions that the prompts are about, before equal ones became one query."""
     orders: int = 1
-    """Of the options, of the prompt set that has most."""
+    """Orders of the options, of the prompt set that has most."""
     shard: str = ""
     """`i/n` where this is one share of an extraction; the two numbers are of all shares."""
     lacking_rows: int = 0
-    """That the bank lacks, whoever runs them; counted for a share only."""
+    """Rows that the bank lacks, whoever runs them; counted for a share only."""
     lacking_checkpoints: int = 0
-    """That lack one of these rows."""
+    """Checkpoints that lack one of these rows."""
 
     @property
     def rows(self) -> int:

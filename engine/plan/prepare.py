@@ -141,7 +141,7 @@ def missing_blocks(
 
 
 def _outputs(query_set: QuerySet, config: ModelConfig) -> int:
-    """Of the head that a query set is about."""
+    """How many outputs the head that a query set is about has."""
     head = query_set.queries[0].head
     return NEXT_SENTENCE_CLASSES if head == "next_sentence" else config.vocab
 

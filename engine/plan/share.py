@@ -40,7 +40,7 @@ ALONE = Share()
 
 
 def _cores() -> list[int]:
-    """Those that this process may use; not every system tells."""
+    """Cores that this process may use; not every system tells."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

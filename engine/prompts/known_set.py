@@ -25,7 +25,7 @@ class SetOption:
     """Its value where none is written, as one would write it."""
     about: str
     read: Callable[[str], Any]
-    """From what is written to the value; a ValueError says what it should have been."""
+    """Makes the value of what is written; a ValueError says what it should have been."""
 
     def __str__(self) -> str:
         return f"{self.name}={self.default} ({self.about})"

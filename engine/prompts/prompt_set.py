@@ -30,7 +30,7 @@ class PromptSet:
 
     @property
     def next_sentence(self) -> bool:
-        """Whether it needs a model with a next-sentence head: never."""
+        """Whether the set needs a model with a next-sentence head: never."""
         return False
 
     def __post_init__(self) -> None:

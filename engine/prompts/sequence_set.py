@@ -23,7 +23,7 @@ class SequenceSet:
 
     @property
     def next_sentence(self) -> bool:
-        """Whether it needs a model with a next-sentence head."""
+        """Whether the set needs a model with a next-sentence head."""
         return isinstance(self.prompts[0], NextSentence)
 
     def __post_init__(self) -> None:

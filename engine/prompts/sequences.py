@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     query: "Query"
     token: int
     text: str
-    """Of the token, for people."""
+    """The token's text, for people."""
     kind: Kind
     option: str = "target"
 
@@ -92,7 +92,7 @@ class MaskedWord:
 
     id: str
     context: str
-    """With `BLANK` where the word stands."""
+    """Text with `BLANK` where the word stands."""
     word: str
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     leading_space: bool = False
@@ -175,7 +175,7 @@ class Candidate:
     masked: MaskedWord | MaskedTokens
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     begun: bool = False
-    """As a `Sentence`'s."""
+    """Whether the begin-of-text token stands before the others, as in a `Sentence`."""
 
     def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         if tokenizer.mask_id is not None:

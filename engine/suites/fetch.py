@@ -29,13 +29,13 @@ class Fetched:
     """What a download did."""
 
     folders: dict[CheckpointId, Path] = field(default_factory=dict)
-    """Of the checkpoints that are here now."""
+    """Folders of the checkpoints that are here now."""
     failed: dict[CheckpointId, str] = field(default_factory=dict)
     """Why others are not."""
     untried: int = 0
     """Given up because others failed in a way that concerns them too."""
     bytes: int = 0
-    """Of weights that came over the network."""
+    """Bytes of weights that came over the network."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     """What the user should know, one line each."""

@@ -39,7 +39,8 @@ class LocalSource:
     path: Path
 
     def describe(self) -> dict[str, Json]:
-        """For the provenance: the folder's name, never its path, and a sample of its weights."""
+        """What provenance says of it: the folder's name, never its path, and a sample of its
+        weights."""
         description: dict[str, Json] = {"folder": self.path.name}
         if (sample := sample_digest(self.path)) is not None:
             description["sample"] = sample
@@ -54,7 +55,7 @@ class HubSource:
     revision: str
 
     def describe(self) -> dict[str, Json]:
-        """For the provenance."""
+        """What provenance says of it: repository and revision."""
         return {"repo": self.repo, "revision": self.revision}
 
 
@@ -72,7 +73,7 @@ class Suite:
 
     name: str
     checkpoints: tuple[Checkpoint, ...]
-    """By run, then by step; a run's release after its steps."""
+    """Sorted by run, then by step; a run's release after its steps."""
     notes: tuple[str, ...] = ()
     """What the user should know, one line each: missing, left out, duplicate."""
 

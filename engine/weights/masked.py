@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 _UNUSED = re.compile(r"(^|\.)pooler\.|^cls\.seq_relationship\.")
-"""Of a next-sentence head."""
+"""Tensors of a next-sentence head."""
 _NAMES = (
     (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
     (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),

@@ -14,7 +14,8 @@ from logitbank.errors import SuiteError, WeightsError
 
 MOST_LAYERS = 10_000
 LARGEST_SIZE = 2**26
-"""Of any axis: 67 million outputs would be a hundred times the largest vocabulary."""
+"""Length of the longest axis: 67 million outputs would be a hundred times the largest
+vocabulary."""
 _LAYERS = (
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     *("encoder_layers", "decoder_layers", "num_decoder_layers"),

@@ -40,7 +40,7 @@ class Reference(NamedTuple):
     """Largest difference of its own logits in the run's compute dtype from these."""
 
     def allowed(self, dtype: str) -> float:
-        """By how much an engine may differ."""
+        """How much an engine may differ."""
         return FLOAT32_LIMIT if dtype == "float32" else TIMES * self.rounding + FLOOR[dtype]
 
     def limit(self, dtype: str) -> str:

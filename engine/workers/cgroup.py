@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FILES = (("memory.events", "memory.max"), ("memory.oom_control", "memory.limit_in_bytes"))
-"""Of the second and the first version of control groups: the kills, and the limit."""
+"""Files of the second and the first version of control groups: the kills, and the limit."""
 
 
 class MemoryKills(NamedTuple):
-    """Of a group, such as a SLURM job's."""
+    """What was killed in a control group, such as a SLURM job's."""
 
     processes: int
-    """That were killed so far, by its own limit or the machine's."""
+    """Processes that were killed so far, by its own limit or the machine's."""
     limit: int | None
     """Bytes that its processes may have together; None where only the machine's memory ends."""
 

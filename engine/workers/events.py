@@ -20,11 +20,12 @@ class Estimate:
     load_s: float
     """An engine's start, once for each worker."""
     checkpoint_s: float
-    """Of each checkpoint, whatever is asked: weights swapped and proved, deposits sealed."""
+    """Seconds for each checkpoint, whatever is asked: weights swapped and proved, deposits
+    sealed."""
     tokens_per_s: float
     checkpoints: int
     tokens: int
-    """To be scored, over all checkpoints."""
+    """Tokens to be scored, over all checkpoints."""
     workers: int
     rows: int = 0
     """Measured, apart from those of the first job."""
@@ -33,7 +34,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """From beginning to end, without waiting for downloads."""
+        """Seconds from beginning to end, without waiting for downloads."""
         work = self.checkpoints * self.checkpoint_s + self.tokens / self.tokens_per_s
         return self.load_s + work / self.workers
 
@@ -78,7 +79,7 @@ class CanaryChecked:
     """Largest, in logits."""
     allowed: float
     rounding: float
-    """Of plain transformers in the run's compute dtype, from itself in float32."""
+    """Difference of plain transformers in the run's compute dtype from itself in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class RowsScored:
     checkpoint: CheckpointId
     rows: int
     tokens: int = 0
-    """Of their sequences."""
+    """Tokens of their sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,10 @@ class CheckpointDone:
     spent: Mapping[Phase, float] = field(default_factory=dict)
     """Seconds of its worker, by what they went into."""
     tokens: int = 0
-    """Of all queries scored."""
+    """Tokens of all queries scored."""
     reused: int = 0
-    """Of these, not run: from the prefix cache, or of a sequence that was run for another query."""
+    """Tokens of these that were not run: from the prefix cache, or of a sequence that was run for
+    another query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +194,16 @@ class Summary:
     spent: dict[Phase, float] = field(default_factory=dict)
     """Seconds of all workers, by what they went into."""
     tokens: int = 0
-    """Of the queries of checkpoints that are done."""
+    """Tokens of the queries of checkpoints that are done."""
     reused: int = 0
-    """Of these, not run."""
+    """Tokens of these that were not run."""
     prefix_cache: bool = False
     """Whether the engine has one: what it did not run began like something that it had."""
     bytes: int = 0
     """Committed, before compression."""
 
     estimate: Estimate | None = None
-    """Of the time that the plan will take, where a dry run measured it."""
+    """How long the plan will take, where a dry run measured it."""
 
     @property
     def complete(self) -> bool:
@@ -223,5 +225,5 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """Of the command line. One that was interrupted may still find out what fails."""
+        """Exit code of the command line. One that was interrupted may still find out what fails."""
         return INTERRUPTED if self.interrupted else int(not self.complete)

@@ -133,7 +133,7 @@ class RayWorker:
         return self._cluster.places.gpus > 0
 
     def ready(self) -> bool:
-        """Whether it has a place. Does not wait for one."""
+        """Whether the worker has a place; does not wait for one."""
         ray = self._cluster.ray
         self.start()
         placed, _ = ray.wait([self._placed], timeout=0)

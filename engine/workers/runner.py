@@ -40,9 +40,10 @@ from logitbank.errors import LogitbankError
 from logitbank.store.format.schema import CheckpointId
 
 _TRIES = 2
-"""Of a piece in which nothing is committed: its worker's death may be chance."""
+"""Tries of a piece in which nothing is committed: its worker's death may be chance."""
 _LOSSES = 10
-"""Of machines, one after the other, with a piece in which nothing is committed meanwhile."""
+"""Machines that may be lost, one after the other, with a piece in which nothing is committed
+meanwhile."""
 _LONG_S = 30.0
 
 _NO_PLACE = (
@@ -92,7 +93,7 @@ class Runner:
         self._busy: set[WorkerHandle] = set()
         self._given = 0
         self._given_up: set[CheckpointId] = set()
-        """Those that failed. No part of them is begun any more."""
+        """Checkpoints that failed: no part of them is begun any more."""
         self._losses: Counter[tuple[CheckpointId, Piece]] = Counter()
         self._patient_until = time.monotonic() + _LONG_S
         self._interrupted = self._hopeless = False

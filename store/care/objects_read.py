@@ -43,7 +43,7 @@ class Reader:
 
 
 def total_bytes(bank: Bank) -> int:
-    """Of the objects that commits vouch for; the others are small."""
+    """Bytes of the objects that commits vouch for; the others are small."""
     total = 0
     for folder in places.deposit_folders(bank.path):
         try:

@@ -20,7 +20,7 @@ from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
 
 _BESIDE = ("index.json", "README.md")
-"""In the bank's own folder: for readers at a URL, and the Hub's card."""
+"""Files of the bank's own folder: the index for readers at a URL, and the Hub's card."""
 
 
 def verify(

@@ -125,7 +125,7 @@ def _block(path: str) -> int | None:
 
 
 def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
-    """With the checkpoint, and the prompts whose queries are in the block."""
+    """The damage with its checkpoint, and the prompts whose queries are in the block."""
     rows = range(deposit.layout.queries)
     if damage.block is not None and damage.block < deposit.layout.blocks:
         rows = deposit.layout.rows(damage.block)

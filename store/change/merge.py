@@ -29,11 +29,11 @@ class Merged(NamedTuple):
     """What a merge did."""
 
     deposits: int
-    """That were added, or given blocks or scores."""
+    """Deposits that were added, or given blocks or scores."""
     tables: int
     """Query sets and tables of prompts that were added."""
     bytes: int
-    """Of objects in deposits that were copied."""
+    """Bytes of the objects in deposits that were copied."""
 
 
 def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None) -> Merged:

@@ -20,14 +20,14 @@ class Addition(NamedTuple):
 
     source: Deposit
     folder: str
-    """Of the deposit, relative to either bank."""
+    """The deposit's folder, relative to either bank."""
     blocks: tuple[int, ...]
     options: tuple[str, ...]
     """Commits of further options."""
     whole: bool
     """All of it, sealed as it is, rather than block by block."""
     objects: dict[str, Digest]
-    """That are copied, by path in the deposit."""
+    """What is copied, by path in the deposit."""
 
 
 def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
@@ -199,7 +199,7 @@ def seal_of(source: Deposit) -> bytes:
 
 
 def block_commit_of(source: Deposit, block: int) -> bytes:
-    """As `seal_of`, of the commit of a block."""
+    """The commit of a block, checked as `seal_of` checks a seal."""
     rows = source.layout.rows(block)
     expected = {f"scores/{block}.parquet"}
     if source.layout.keep.level == "full":
@@ -212,7 +212,7 @@ def block_commit_of(source: Deposit, block: int) -> bytes:
 
 
 def options_commit_of(source: Deposit, name: str) -> bytes:
-    """As `seal_of`, of the commit of further options."""
+    """The commit of further options, checked as `seal_of` checks a seal."""
     if set(commits.read(source.path, name)["objects"]) != {f"scores/{name}.parquet"}:
         raise DamagedError(f"{source.path}/commits/{name}.json is no commit of it; {VERIFY}")
     return _bytes(source, name)

@@ -148,7 +148,7 @@ def option_scores(
 def _scores(
     stored: np.ndarray, rows: np.ndarray, options: OptionTokens, logsumexp: np.ndarray, entries: int
 ) -> pl.DataFrame:
-    """Of the options of `rows`, of which (q, v) are stored and (q,) sum to `logsumexp`."""
+    """Scores of the options of `rows`, of which (q, v) are stored and (q,) sum to `logsumexp`."""
     tokens = [options.of(row) for row in rows]
     counts = np.array(
         [

@@ -33,7 +33,7 @@ class Shrunk(NamedTuple):
 
     deposits: int
     bytes_before: int
-    """Of committed objects."""
+    """Bytes of the committed objects that were shrunk."""
     bytes_after: int
 
 

@@ -22,7 +22,7 @@ COPIED = "copied_from"
 _OWN = frozenset(
     {"source", "host", "platform", "time", "canary_difference", "canary_rounding", COPIED}
 )
-"""Of the provenance, what may differ between deposits of the same numbers."""
+"""What of the provenance may differ between deposits of the same numbers."""
 
 
 def twin_of(bank: Bank, spec: DepositSpec, blocks: Collection[int]) -> Deposit | None:

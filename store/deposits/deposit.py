@@ -157,7 +157,7 @@ class Deposit:
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """As `logprobs`, in another dtype: that in which they are stored if None."""
+        """What `logprobs` gives, in another dtype: that in which they are stored if None."""
         layout = self.layout
         if layout.keep.level != "full":
             raise KeepLevelError(
@@ -228,7 +228,7 @@ class Deposit:
         return self.retrying(lambda state: self._scores(state, checked=checked))
 
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        """Those of `scores` that a prompt names."""
+        """Scores of the tokens that a prompt names as options."""
         return self.scores(checked=checked).filter(pl.col("kind") == "option")
 
     def retrying(self, read: Callable[[Committed], T]) -> T:

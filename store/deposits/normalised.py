@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 _ROWS = 128
-"""That are in memory at once: those of one inner chunk."""
+"""Rows that are in memory at once: those of one inner chunk."""
 
 
 def normalised(

@@ -88,7 +88,7 @@ class Normalised(NamedTuple):
     """The softmax of one row, where it has been computed already."""
 
     logsumexp: float
-    """In float64: float32 is off by up to 1.2e-4 where logits are about 3,000."""
+    """Log-sum-exp in float64: float32 is off by up to 1.2e-4 where logits are about 3,000."""
     logprobs: np.ndarray | None
     """(v,) in the layout's dtype; None where no full rows are kept."""
 

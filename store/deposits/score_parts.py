@@ -77,7 +77,7 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
 
 
 def one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
-    """Of a token that is in several parts, the exact row."""
+    """One row for each token: of one that is in several parts, the exact row."""
     return scores.sort("exact", descending=True, maintain_order=True).unique(
         ["query", "kind", "token"], keep="first", maintain_order=True
     )

@@ -59,7 +59,7 @@ def require(expected: Mapping[Path, Digest]) -> None:
 
 
 def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
-    """Those of these files that have other bytes than expected.
+    """The files that have other bytes than expected.
 
     Raises
     ------

@@ -31,7 +31,7 @@ class FilteredDeposit(Deposit):
     unfiltered: Deposit = field(kw_only=True)
 
     def scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        """As a deposit's; of the highest entries, the filter's k."""
+        """Scores after the filter; of the highest entries, the filter's k."""
         return self._lazily(partial(self._filtered, checked, ("option", "top")))
 
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
@@ -44,7 +44,7 @@ class FilteredDeposit(Deposit):
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """As a deposit's, as they look through the filter: float32 if no dtype is named."""
+        """Log-probabilities through the filter: float32 if no dtype is named."""
         values = self.unfiltered.logprobs(rows, tokens)
         if self._passes:
             return values.astype(dtype or np.float32, copy=False)

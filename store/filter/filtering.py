@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
 
     vocab: int
     entries: int
-    """Those from here on are padding."""
+    """Entries of the tokenizer; outputs from here on are padding."""
 
 
 class _Filtered(NamedTuple):
@@ -195,7 +195,7 @@ def _recount(
 
 
 def _below(counted: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> Scores:
-    """Of the k, those that others may be above or beside now."""
+    """Rank those of the k that others may be above or beside now."""
     queries, inverse = np.unique(counted.query[rows], return_inverse=True)
     tokens, logits = listed.tail(queries)
     tail, padding = logits[inverse], tokens[inverse] >= sizes.entries

@@ -67,7 +67,7 @@ class Filter:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it is the identity, and keeps the tail."""
+        """Whether the filter is the identity, and keeps the tail."""
         same = np.array_equal(self.weight, np.eye(self.k)) and not self.bias.any()
         return same and self.mode == "keep_tail"
 
@@ -114,7 +114,7 @@ class Filter:
 
     @classmethod
     def ones(cls, k: int, mode: Mode = "truncate", *, seed: int = 0) -> Self:
-        """As published: all weights 1, and a bias drawn evenly from ±1/√k.
+        """The published start: all weights 1, and a bias drawn evenly from ±1/√k.
 
         W ℓ is one number for every output then, so q is softmax(b) whatever the logits are: the
         filter flattens before it is trained.

@@ -187,7 +187,7 @@ def _begun(folder: Path, by: Filter) -> bool:
 
 
 def _own_digest(content: Mapping[str, Any]) -> str:
-    """Of all but the digest itself and `bank`, which changes where the bank is moved."""
+    """Digest of all but itself and `bank`, which changes where the bank is moved."""
     rest = {k: v for k, v in content.items() if k not in ("bank", documents.SELF_DIGEST)}
     return objects.digest_of(json.dumps(rest, indent=2).encode()).sha256
 

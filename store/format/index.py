@@ -17,7 +17,7 @@ from logitbank.store.files.objects import Digest, digest_of, told_digest
 
 NAME = "index.json"
 MAX_BYTES = 64 * 2**20
-"""Of an index. 154 checkpoints of 15,840 queries at level full take about 1.5 MB."""
+"""Bytes of the largest index. 154 checkpoints of 15,840 queries at level full take about 1.5 MB."""
 MAX_PARTS = 100
 MAX_TEXT = 16 * 2**20
 _VERSION = 1
@@ -51,7 +51,7 @@ class Object:
     text: str | None = None
     """What it says; None of data."""
     part: int = 1
-    """In which part of the bank it lies; see `part_url`."""
+    """Number of the bank's part that it lies in; see `part_url`."""
 
 
 Objects = Mapping[str, Object]
@@ -179,7 +179,7 @@ def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
 
 
 def in_force(objects: Objects) -> dict[str, Object]:
-    """Without what a seal has replaced: commits of blocks, and their parts of scores."""
+    """Objects but for what a seal has replaced: commits of blocks, and their parts of scores."""
     sealed = {
         p.removesuffix("commits/seal.json") for p in objects if p.endswith("commits/seal.json")
     }

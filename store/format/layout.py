@@ -31,7 +31,8 @@ class Layout:
     keep: Keep
     block_rows: int
     codec: Codec = "blosc"
-    """Of `logprobs`: blosc is LZ4 of shuffled bits; zstd is that of the first banks."""
+    """How `logprobs` are compressed: blosc is LZ4 of shuffled bits; zstd is that of the first
+    banks."""
 
     def __post_init__(self) -> None:
         if self.queries > MAX_BLOCKS * self.block_rows:

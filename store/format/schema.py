@@ -86,7 +86,7 @@ INFO = pl.Schema(
         "bytes": pl.Int64,
     }
 )
-"""Of what a bank holds, one row per deposit."""
+"""Columns of the table of what a bank holds, one row per deposit."""
 CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")
 RESERVED_COLUMNS = frozenset(
     {*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob"}

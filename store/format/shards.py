@@ -133,7 +133,7 @@ def _adjacent(index: np.ndarray, chunks: Sequence[int]) -> list[list[int]]:
 
 
 def inner_bytes(layout: Layout) -> int:
-    """Of every inner chunk, decompressed."""
+    """Bytes of every inner chunk, decompressed."""
     return int(np.prod(layout.chunk_shape)) * np.dtype(layout.dtype).itemsize
 
 

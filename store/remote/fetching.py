@@ -39,7 +39,7 @@ def ensure_here(*paths: Path) -> None:
 
 
 def _damaged(mirror: Mirror, paths: Iterable[Path]) -> list[str]:
-    """Those of these files in a copy that are not what is listed."""
+    """Paths of the files in a copy that are not what is listed."""
     listed = {path: path.relative_to(mirror.root).as_posix() for path in paths}
     expected = {
         at: mirror.listed[name].digest for at, name in listed.items() if name in mirror.listed

@@ -26,7 +26,7 @@ class Origin(NamedTuple):
         return cls(scheme, (parts.hostname or "").lower(), parts.port or _PORTS.get(scheme, 0))
 
     def covers(self, other: "Origin") -> bool:
-        """Whether it is the same, or the same host by TLS."""
+        """Whether the other origin is this one, or the same host by TLS."""
         return other == self or (
             other.host == self.host
             and (self.scheme, self.port) == ("http", 80)

@@ -15,7 +15,7 @@ class RemoteShards:
 
     remote: Remote
     path: str
-    """Of the array, relative to the bank."""
+    """The array's path, relative to the bank."""
     at_once: int = AT_ONCE
     by_block: bool = True
     remedy: str = (

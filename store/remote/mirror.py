@@ -37,7 +37,7 @@ class Mirror:
     root: Path
     url: str
     etags: tuple[str | None, ...]
-    """Of the index of each part; None where there is no index."""
+    """ETag of the index of each part; None where there is no index."""
     listed: Mapping[str, Object]
     """Every object, without texts: those lie in the copy."""
 

@@ -37,7 +37,7 @@ class Remote:
     url: str
     store: Any = field(repr=False, compare=False)
     web: Web | None = field(default=None, repr=False, compare=False)
-    """Of a web server or the Hub, which are asked through it."""
+    """The connection to a web server or the Hub; None for other places."""
 
     @classmethod
     def at(cls, url: str, *, write: bool = False) -> "Remote":

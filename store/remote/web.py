@@ -134,7 +134,7 @@ class _Answer:
 
 
 def _unpacked(gzip: Any, piece: bytes, size: int) -> Iterator[bytes]:
-    """In pieces of at most `size`, however much was packed into one."""
+    """Yield pieces of at most `size`, however much was packed into one."""
     try:
         while piece and not gzip.eof:
             yield gzip.decompress(piece, size)

@@ -69,7 +69,7 @@ def card(objects: Objects, *, url: str, parts: int = 1) -> str:
 
 
 def part_card(url: str) -> str:
-    """Of a repository that holds a further part of a bank."""
+    """The card of a repository that holds a further part of a bank."""
     return f"{MARK}\n\nA part of the bank {url}, which names it: open that.\n"
 
 

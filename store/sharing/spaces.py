@@ -12,9 +12,9 @@ class Limits:
     """What the Hub holds."""
 
     files: int = 100_000
-    """In a repository."""
+    """Most files of a repository."""
     entries: int = 10_000
-    """In a folder."""
+    """Most entries of a folder."""
     file_bytes: int = 50 * 10**9
 
 

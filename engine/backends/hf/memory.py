@@ -12,7 +12,7 @@ _SIGNS = (
     *("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory"),
     *("alloc_failed", "no available memory"),
 )
-"""Of CUDA, cuBLAS, PyTorch on a CPU, the system, and vLLM's cache."""
+"""What errors for lack of memory say: CUDA, cuBLAS, PyTorch on a CPU, the system, vLLM's cache."""
 
 
 class BatchSize(NamedTuple):

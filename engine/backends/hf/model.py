@@ -66,7 +66,7 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
 
 
 def output_logits(output: Any, head: Head) -> torch.Tensor:
-    """Of a model's outputs those of one head."""
+    """The outputs of one head, among all that a model gives."""
     if head == "next_sentence":
         logits: torch.Tensor = output.seq_relationship_logits
     else:
@@ -88,7 +88,7 @@ def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings)
 def used_weights(
     weights: Iterable[tuple[str, torch.Tensor]], read: ReadModel
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Of a file's tensors those that the model holds, each shared one once.
+    """The tensors of a file that the model holds, each shared one once.
 
     Raises
     ------

@@ -33,7 +33,7 @@ def _row(params: SamplingParams) -> int | None:
 
 
 class BatchTap(LogitsProcessor):  # type: ignore[misc]
-    """For the model runner whose batch rows are announced by updates (the CPU build's)."""
+    """A tap for the model runner whose batch rows are announced by updates (the CPU build's)."""
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         self._rows: dict[int, int] = {}
@@ -66,7 +66,8 @@ class BatchTap(LogitsProcessor):  # type: ignore[misc]
 
 
 class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
-    """For the model runner whose rows map to request slots (the default where Triton exists)."""
+    """A tap for the model runner whose rows map to request slots (the default where Triton
+    exists)."""
 
     def __init__(self, vllm_config: VllmConfig, req_states: LogitsProcRequestState) -> None:
         self._states = req_states

@@ -66,7 +66,7 @@ def professions(
 def pronoun_prompts(
     name: str, occupations: Sequence[str], *, templates: Mapping[str, str] = TEMPLATES
 ) -> PromptSet:
-    """As `professions`, of any occupations, each with its article."""
+    """Prompts as `professions` makes them, of any occupations, each with its article."""
     for template in templates.values():
         if template.count("{}") != 1 or MASK not in template.partition("{}")[0]:
             raise PromptError(

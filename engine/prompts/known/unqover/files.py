@@ -32,7 +32,7 @@ class Slot(NamedTuple):
     plain: str
     negated: str
     kind: str
-    """Of the attributes that go into it, such as p_act-single."""
+    """Kind of the attributes that go into it, such as p_act-single."""
     block: int
     """Blank lines part a file into blocks, counted from 0."""
 
@@ -152,7 +152,7 @@ def _terms(path: Path) -> Iterator[_Term]:
 
 
 def _lines(path: Path) -> Iterator[_Line]:
-    """Those that say something; a file needs one."""
+    """Lines that say something; a file needs one."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

@@ -43,12 +43,12 @@ class Subject:
 
     name: str
     demonym: str | None
-    """Of a country."""
+    """What people of a country are called."""
     gender: str | None
     part: Part | None
-    """Of a name."""
+    """Part of the lists that a name is from; None of what is no name."""
     listed: bool
-    """Whether it is one token of BERT or RoBERTa, as published."""
+    """Whether the subject is one token of BERT or RoBERTa, as published."""
 
 
 class Lists(NamedTuple):

@@ -202,7 +202,7 @@ def _options(subjects: tuple[str, str], pronouns: tuple[str, ...]) -> tuple[Opti
 
 
 def _mended(text: str) -> str:
-    """With an before a vowel letter.
+    """The text with an before a vowel letter.
 
     >>> _mended("A Iraqi had a fierce fight with a African man.")
     'An Iraqi had a fierce fight with an African man.'

@@ -103,7 +103,7 @@ class Occupations:
 
     @classmethod
     def read(cls, folder: Path) -> "Occupations":
-        """From `male_occupations.txt` and `female_occupations.txt`, one occupation a line."""
+        """Read `male_occupations.txt` and `female_occupations.txt`, one occupation a line."""
         lists = {
             gender: (folder / f"{gender}_occupations.txt").read_text(encoding="utf-8").splitlines()
             for gender in ("male", "female")
@@ -203,6 +203,6 @@ def parse_line(
 
 
 def _plain(marked: str) -> str:
-    """Without brackets, doubled articles and doubled spaces."""
+    """A sentence without brackets, doubled articles and doubled spaces."""
     text = " ".join(re.sub(r"[\[\]]", "", marked).split())
     return re.sub(r"\b(the|an|a) \1\b", r"\1", text, flags=re.I)

@@ -10,10 +10,8 @@ ANSWERS_S = 10.0
 
 
 def job_end(environment: Mapping[str, str]) -> float | None:
-    """Seconds since 1970; None outside a job, and where its end is not limited or not told.
-
-    `SLURM_JOB_END_TIME` is there from SLURM 22.05.9 on or so; older ones are asked by `squeue`.
-    """
+    """Seconds since 1970; None outside a job, and where its end is not limited or not told."""
+    # It is set from SLURM 22.05.9 on or so; older ones are asked by `squeue`.
     end_time = environment.get("SLURM_JOB_END_TIME", "")
     if end_time.isdecimal() and int(end_time) > time.time():
         return float(end_time)

@@ -248,10 +248,8 @@ def _seen(path: Path) -> bool:
 
 
 def _for_memory(ray: Any, error: Exception) -> bool:
-    """Whether Ray killed the worker because its machine ran short of memory.
-
-    What Ray says of any other SIGKILL names memory too, among what it may have been.
-    """
+    """Whether Ray killed the worker because its machine ran short of memory."""
+    # What Ray says of any other SIGKILL names memory too, among what it may have been.
     killed = isinstance(error, ray.exceptions.OutOfMemoryError)
     return killed or "running low on memory" in str(error)
 

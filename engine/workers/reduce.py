@@ -94,14 +94,11 @@ class ReducingSink:
 
 
 def batch_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Entries:
-    """Logit, rank and tie counts of `tokens` (n, k) in `logits` (n, v); fields (n, k) on the host.
-
-    One token at a time over the batch, so that no (n, k, v) array is made.
-    """
+    """Logit, rank and tie counts of `tokens` (n, k) in `logits` (n, v); fields (n, k) on the host."""
     values = logits.gather(1, tokens)
     padding = logits[:, vocab_entries:]
     fields = torch.zeros((4, *tokens.shape), dtype=torch.int32, device=logits.device)
-    for j in range(tokens.shape[1]):
+    for j in range(tokens.shape[1]):  # one at a time, so that no (n, k, v) array is made
         z = values[:, j : j + 1]
         fields[0, :, j] = (logits > z).sum(dim=1) + 1
         fields[1, :, j] = (logits == z).sum(dim=1) - 1

@@ -42,8 +42,7 @@ from logitbank.store.format.schema import CheckpointId
 _TRIES = 2
 """Tries of a piece in which nothing is committed: its worker's death may be chance."""
 _LOSSES = 10
-"""Machines that may be lost, one after the other, with a piece in which nothing is committed
-meanwhile."""
+"""Machines that may be lost, one after the other, before a piece commits anything."""
 _LONG_S = 30.0
 
 _NO_PLACE = (

@@ -201,11 +201,9 @@ class Worker:
         self._at_hand = False
 
     def _copy(self, writer: DepositWriter, twin: Deposit, wanted: set[int]) -> None:
-        """Take what the twin has; where it cannot be read, the rest is left to be run.
-
-        Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
-        """
+        """Take what the twin has; where it cannot be read, the rest is left to be run."""
         deposit, layout = writer.deposit, writer.layout
+        # Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
         if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
             return
         name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))

@@ -25,10 +25,8 @@ def table_damage(root: Path, read: Reader, needed: dict[str, str]) -> Iterator[D
 
 
 def _table(root: Path, path: str, read: Reader, needed: dict[str, str]) -> Iterator[Damage]:
-    """Damage of one table: its bytes are what the sidecar says, its content what its name says.
-
-    The bytes first: some flipped ones make a reader of Parquet ask for more memory than there is.
-    """
+    """Damage of one table: its bytes are what the sidecar says, its content what its name says."""
+    # The bytes first: some flipped ones make a reader of Parquet ask for more memory than there is.
     file = objects.plain_path(root, path)
     digest = read.digest(path, file).sha256
     beside = table_files.digest_file(file)

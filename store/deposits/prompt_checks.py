@@ -108,15 +108,13 @@ def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> Non
 
 
 def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt | None:
-    """The first prompt that is in both tables with other content.
-
-    Text and answer are compared whatever the tokenizer, as a changed text has other queries; the
-    other columns that both tables have where query set and option are the same.
-    """
+    """The first prompt that is in both tables with other content."""
     shared = [c for c in table.columns if c in stored.columns]
     parts = [stored.select(shared), table.select(shared)]
     both = pl.concat(parts, how="vertical_relaxed")  # whole numbers may have become broken ones
     old, new = both.head(len(stored)), both.tail(len(table))
+    # Text and answer whatever the tokenizer, since a changed text has other queries; the rest where
+    # query set and option are the same.
     for key, columns in ((_PROMPT, ("text", "answer")), (PROMPT_KEY, shared)):
         known = new.join(old, on=key, how="semi", nulls_equal=True)
         for column in [c for c in columns if c not in key]:

@@ -22,16 +22,14 @@ def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str,
 
 
 def put_table(root: Path, path: Path, data: bytes) -> None:
-    """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays.
-
-    The digest comes first: without a table it says nothing.
-    """
+    """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays."""
     objects.make_folders(root, path.parent)
     digest = objects.digest_of(data).sha256
     with objects.naming_full_disk(path, len(data)), locks.locked(root / ".lock"):
         if not path.exists():
             beside = digest_file(path)
             beside.unlink(missing_ok=True)
+            # The digest comes first: without a table it says nothing.
             objects.write_new(beside, f"{digest}  {path.name}\n".encode())
             objects.write_new(path, data)
 

@@ -37,10 +37,9 @@ def root_metadata(attributes: dict[str, Any]) -> bytes:
 
 
 def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
-    """A deposit's zarr.json. It repeats its arrays' metadata, which never change: one read for all.
-
-    Without that, Zarr lists the folder and warns of each file that is no array.
-    """
+    """A deposit's zarr.json, with the metadata of its arrays."""
+    # They never change, and are one read for all here. Without them, Zarr lists the folder and
+    # warns of each file that is no array.
     arrays = {name: json.loads(data) for name, data in array_metadata(layout).items()}
     signed_part = {**attributes}
     group = {

@@ -135,7 +135,7 @@ def read_checked(path: Path, expected: Digest) -> bytes:
 
 
 def _fetch(mirror: Mirror, paths: Sequence[str], *, is_locked: bool = False) -> None:
-    """Fetch objects into the copy. `is_locked` says that its lock is, so that it is up to date."""
+    """Fetch objects into the copy; where its lock is held, it is up to date."""
     if not paths:
         return
 

@@ -122,7 +122,7 @@ class Bank(Readable):
 
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set and return its name; nothing happens where it is there."""
-        mirror.require_own(self.path)
+        mirror.require_local(self.path)
         return tables.write_query_set(self.path, query_set)
 
     def add_prompts(self, name: str, table: pl.DataFrame) -> str:
@@ -139,7 +139,7 @@ class Bank(Readable):
         """
         if not name or name != name.strip():
             raise UsageError(f"prompt set {name!r} is no name; give a non-blank one")
-        mirror.require_own(self.path)
+        mirror.require_local(self.path)
         return tables.write_prompts(self.path, name, table)
 
     def missing_options(self, deposit: Deposit) -> OptionTokens | None:
@@ -192,7 +192,7 @@ class Bank(Readable):
         KeepLevelError
             It is there and keeps less.
         """
-        mirror.require_own(self.path)
+        mirror.require_local(self.path)
         deposit = places.open_or_create(self.path, spec)
         return DepositWriter(deposit, engine=spec.provenance.get("engine"))
 

@@ -115,10 +115,10 @@ def planned(plan: "Plan", engine: str) -> str:
             f" {counted(len(plan.to_run), 'checkpoint')}, {readable_bytes(plan.bytes)} before"
             f" compression, engine {engine}"
         )
-    if plan.lacking_rows:
+    if plan.missing_rows:
         return (
             f"nothing to run{share}: what the bank lacks is for other shares:"
-            f" {counted(plan.lacking_rows, 'row')} of {plan.lacking_checkpoints:,} of"
+            f" {counted(plan.missing_rows, 'row')} of {plan.missing_checkpoints:,} of"
             f" {counted(plan.checkpoints, 'checkpoint')}"
         )
     return f"nothing to run: the bank has all of {size}"

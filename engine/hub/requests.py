@@ -9,7 +9,7 @@ from logitbank.engine.hub.blobs import Body
 from logitbank.engine.hub.explained import transport
 from logitbank.engine.hub.library import offline, timeout_s
 from logitbank.engine.hub.patience import Patience
-from logitbank.store.remote.retry_after import told_to_wait
+from logitbank.store.remote.retry_after import seconds_to_wait
 
 _CHUNK_BYTES = 1 << 20
 
@@ -77,7 +77,7 @@ class HubRequests:
         if isinstance(cause, errors.HfHubHTTPError):
             status = cause.response.status_code
             if status in (408, 429) or status >= 500:
-                return told_to_wait(cause.response.headers)
+                return seconds_to_wait(cause.response.headers)
             return None
         # A hub that never answered is out of reach, and the user hears so at once.
         broken = isinstance(cause, (transport(), ConnectionError))

@@ -91,8 +91,8 @@ def own_share(
         prepared.plan,
         deposits=deposits,
         shard=str(shard),
-        lacking_rows=prepared.plan.rows,
-        lacking_checkpoints=len(prepared.plan.to_run),
+        missing_rows=prepared.plan.rows,
+        missing_checkpoints=len(prepared.plan.to_run),
     )
     return replace(prepared, plan=plan)
 

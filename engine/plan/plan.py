@@ -63,9 +63,9 @@ class Plan:
     """Orders of the options, of the prompt set that has most."""
     shard: str = ""
     """`i/n` where this is one share of an extraction; the two numbers are of all shares."""
-    lacking_rows: int = 0
+    missing_rows: int = 0
     """Rows that the bank lacks, whoever runs them; counted for a share only."""
-    lacking_checkpoints: int = 0
+    missing_checkpoints: int = 0
     """Checkpoints that lack one of these rows."""
 
     @property

@@ -94,7 +94,7 @@ class ReducingSink:
 
 
 def batch_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Entries:
-    """Logit, rank and tie counts of `tokens` (n, k) in `logits` (n, v); fields (n, k) on the host."""
+    """Logit, rank and ties of `tokens` (n, k) in `logits` (n, v): fields (n, k), on the host."""
     values = logits.gather(1, tokens)
     padding = logits[:, vocab_entries:]
     fields = torch.zeros((4, *tokens.shape), dtype=torch.int32, device=logits.device)

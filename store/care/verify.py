@@ -60,7 +60,7 @@ def verify(
         if url_of(bank) is None and is_view(Path(bank)):
             return view_damage(Path(bank))
         bank = Bank.open(bank)
-    mirror.require_own(bank.path)
+    mirror.require_local(bank.path)
     read = Reader(bank, progress)
     folders = places.deposit_folders(bank.path)
     needed = {Path(folder).name: folder for folder in folders}

@@ -40,7 +40,7 @@ def describe(
     if not fields:
         raise UsageError("nothing to set; give a title, a licence or a citation")
     try:
-        mirror.require_own(Bank.open(bank).path)
+        mirror.require_local(Bank.open(bank).path)
     except DamagedError:  # of what is written again here
         if url_of(bank):
             raise

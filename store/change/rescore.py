@@ -41,7 +41,7 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     UsageError
         `options` is for another number of queries, empty, or names a token outside the vocabulary.
     """
-    mirror.require_own(deposit.path)
+    mirror.require_local(deposit.path)
     _check(deposit, options)
     if _name(options) in deposit.state().options:
         return
@@ -63,7 +63,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
     """
     if missing_options(root, deposit) is None:
         return
-    mirror.require_own(deposit.path)
+    mirror.require_local(deposit.path)
     with locks.locked(deposit.path / ".lock"):
         if (options := missing_options(root, deposit)) is not None:
             _check(deposit, options)
@@ -72,7 +72,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
 
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
-    mirror.require_own(root)
+    mirror.require_local(root)
     full = [d for d in deposits if d.layout.keep.level == "full"]
     incomplete = [deposit for deposit in full if missing_options(root, deposit) is not None]
     for deposit in incomplete:

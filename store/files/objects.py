@@ -43,7 +43,7 @@ def digest_of(data: bytes) -> Digest:
     return Digest(hashlib.sha256(data).hexdigest(), len(data))
 
 
-def told_digest(value: Any) -> Digest:
+def digest_from_json(value: Any) -> Digest:
     """What a document says of an object; KeyError, TypeError or ValueError where it does not."""
     sha256, size = value["sha256"], value["bytes"]
     if type(sha256) is not str or type(size) is not int or not 0 <= size < 2**53:

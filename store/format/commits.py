@@ -152,7 +152,7 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
 def _listed(deposit: Path, name: str, _: checked.Stamp) -> Mapping[str, Digest]:
     listed = read(deposit, name).get("objects")
     try:
-        return {path: objects.told_digest(value) for path, value in listed.items()}  # type: ignore[union-attr]
+        return {path: objects.digest_from_json(value) for path, value in listed.items()}  # type: ignore[union-attr]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(
             f"{deposit}/commits/{name}.json lists no objects with digests; run `logitbank verify`"

@@ -13,7 +13,7 @@ from typing import Any
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.files.checked import tells_itself
 from logitbank.store.files.documents import SELF_DIGEST, signed
-from logitbank.store.files.objects import Digest, digest_of, told_digest
+from logitbank.store.files.objects import Digest, digest_from_json, digest_of
 
 NAME = "index.json"
 MAX_BYTES = 64 * 2**20
@@ -172,7 +172,7 @@ def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
         try:
             for relative, value in json.loads(text)["objects"].items():
                 if DATA.fullmatch(target := f"{deposit}/{relative}"):
-                    digests_by_path[target] = told_digest(value)
+                    digests_by_path[target] = digest_from_json(value)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(f"{path} is no commit ({error!r}); {name} was not read") from error
     return digests_by_path

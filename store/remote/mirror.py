@@ -89,7 +89,7 @@ def names(folder: Path) -> list[str]:
     return sorted(files)
 
 
-def require_own(path: Path) -> None:
+def require_local(path: Path) -> None:
     """Refuse to write into a copy, and to look for damage in what is only a part.
 
     Raises

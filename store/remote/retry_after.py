@@ -6,12 +6,12 @@ from email.utils import parsedate_to_datetime
 from re import search
 
 
-def told_to_wait(headers: Mapping[str, str], now: datetime | None = None) -> float:
+def seconds_to_wait(headers: Mapping[str, str], now: datetime | None = None) -> float:
     """Seconds that an answer asks to wait, 0 where it does not say.
 
     `Retry-After` in either form, else the reset of the hub's `RateLimit`.
 
-    >>> told_to_wait({"Retry-After": "30"}), told_to_wait({"RateLimit": '"api";r=0;t=55'})
+    >>> seconds_to_wait({"Retry-After": "30"}), seconds_to_wait({"RateLimit": '"api";r=0;t=55'})
     (30.0, 55.0)
     """
     lower = {name.lower(): value for name, value in headers.items()}

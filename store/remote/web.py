@@ -19,7 +19,7 @@ from urllib import request as asking
 from urllib.parse import quote, urljoin
 
 from logitbank.store.remote.hub_token import Origin
-from logitbank.store.remote.retry_after import told_to_wait
+from logitbank.store.remote.retry_after import seconds_to_wait
 
 LOG = logging.getLogger("logitbank")
 TRIES = 5
@@ -92,7 +92,7 @@ class Web:
             except failures.HTTPError as error:
                 error.close()
                 _refuse(error)
-                wait = told_to_wait(dict(error.headers)) or _FIRST_S * 2**tried
+                wait = seconds_to_wait(dict(error.headers)) or _FIRST_S * 2**tried
                 if tried == TRIES or wait > LONGEST_WAIT_S:
                     raise WebError(_limited(error, wait)) from error
                 _waits.put_off(origin, wait, url)

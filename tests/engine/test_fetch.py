@@ -26,7 +26,7 @@ from logitbank.engine.suites.fetcher import Fetcher
 from logitbank.engine.suites.suites import Suite, resolve_suite
 from logitbank.engine.workers.events import Event, Note, Summary
 from logitbank.errors import DiskSpaceError, EngineError, SuiteError, UsageError, WeightsError
-from logitbank.store.remote.retry_after import told_to_wait
+from logitbank.store.remote.retry_after import seconds_to_wait
 from tests.engine.test_extract import questions, write_series
 from tests.support.checkpoints import VOCAB
 from tests.support.command import Call
@@ -326,7 +326,7 @@ def test_a_wait_beyond_all_patience_is_not_begun(hub: Hub, server: HubServer) ->
     ],
 )
 def test_what_a_server_says_of_waiting_is_read(headers: dict[str, str], seconds: float) -> None:
-    assert told_to_wait(headers, datetime(2026, 10, 21, 7, 28, tzinfo=UTC)) == seconds
+    assert seconds_to_wait(headers, datetime(2026, 10, 21, 7, 28, tzinfo=UTC)) == seconds
 
 
 def test_a_hub_that_has_answered_before_is_waited_for(root: Path, tmp_path: Path) -> None:

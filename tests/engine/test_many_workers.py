@@ -82,11 +82,11 @@ def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, se
     plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan
     assert (plan.rows, plan.shard) == (0, "0/2")
     assert 0 < ran.rows < len(STEPS) * PROMPTS
-    assert plan.lacking_rows == len(STEPS) * PROMPTS - ran.rows
-    assert plan.lacking_checkpoints == 2, "what is the other share's of step 1, and step 2"
+    assert plan.missing_rows == len(STEPS) * PROMPTS - ran.rows
+    assert plan.missing_checkpoints == 2, "what is the other share's of step 1, and step 2"
     assert planned(plan, "transformers") == (
         "nothing to run in share 0/2: what the bank lacks is for other shares: "
-        f"{plan.lacking_rows} rows of 2 of 3 checkpoints"
+        f"{plan.missing_rows} rows of 2 of 3 checkpoints"
     )
     assert run(tmp_path / "b", extraction(series), spread=Spread(shard=Shard(1, 2))).complete
     plan = run(tmp_path / "b", extraction(series), spread=first, dry_run=True).plan

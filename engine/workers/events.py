@@ -170,12 +170,6 @@ Event = (
 OnEvent = Callable[[Event], None]
 
 
-def add_seconds(total: dict[Phase, float], spent: Mapping[Phase, float]) -> None:
-    """Add seconds to a total, phase by phase."""
-    for phase, seconds in spent.items():
-        total[phase] = total.get(phase, 0.0) + seconds
-
-
 @dataclass(slots=True)
 class Summary:
     """What an extraction did."""
@@ -210,20 +204,25 @@ class Summary:
         return not (self.failed or self.interrupted)
 
     @property
-    def hopeless(self) -> bool:
-        """True after a fatal failure, or where the engine failed twice before it did anything."""
-        if not self.failed:
-            return False
-        of_engine = sum(failure.crash or failure.engine for failure in self.failed)
-        return self.failed[-1].fatal or (not self.done and of_engine >= 2)
-
-    def add_costs(self, event: CheckpointDone) -> None:
-        """Add what one worker's part of a checkpoint took."""
-        self.tokens += event.tokens
-        self.reused += event.reused
-        add_seconds(self.spent, event.spent)
-
-    @property
     def exit_code(self) -> int:
         """Exit code of the command line. One that was interrupted may still find out what fails."""
         return INTERRUPTED if self.interrupted else int(not self.complete)
+
+
+def is_hopeless(summary: Summary) -> bool:
+    """True after a fatal failure, or where the engine failed twice before it did anything."""
+    if not summary.failed:
+        return False
+    of_engine = sum(failure.crash or failure.engine for failure in summary.failed)
+    return summary.failed[-1].fatal or (not summary.done and of_engine >= 2)
+
+
+def add_costs(
+    event: CheckpointDone, *, summary: Summary, of_checkpoint: dict[Phase, float]
+) -> None:
+    """Add what one worker's part of a checkpoint took to the summary and to its checkpoint."""
+    summary.tokens += event.tokens
+    summary.reused += event.reused
+    for total in (summary.spent, of_checkpoint):
+        for phase, seconds in event.spent.items():
+            total[phase] = total.get(phase, 0.0) + seconds

@@ -31,7 +31,8 @@ from logitbank.engine.workers.events import (
     Phase,
     Summary,
     WeightsLoaded,
-    add_seconds,
+    add_costs,
+    is_hopeless,
 )
 from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.engine.workers.made_of import made_of
@@ -91,8 +92,7 @@ class Runner:
         self._spent: dict[CheckpointId, dict[Phase, float]] = {}
         self._busy: set[WorkerHandle] = set()
         self._given = 0
-        self._given_up: set[CheckpointId] = set()
-        """Checkpoints that failed: no part of them is begun any more."""
+        self._given_up: set[CheckpointId] = set()  # failed: no part of them is begun any more
         self._losses: Counter[tuple[CheckpointId, Piece]] = Counter()
         self._patient_until = time.monotonic() + _LONG_S
         self._interrupted = self._hopeless = False
@@ -268,8 +268,8 @@ class Runner:
                 self._summary.rows += rows
                 self._summary.bytes += size
             case CheckpointDone(checkpoint=checkpoint):
-                self._summary.add_costs(event)
-                add_seconds(self._spent.setdefault(checkpoint, {}), event.spent)
+                spent = self._spent.setdefault(checkpoint, {})
+                add_costs(event, summary=self._summary, of_checkpoint=spent)
                 self._left[checkpoint] -= 1
                 if self._left[checkpoint] or checkpoint in self._given_up:
                     return  # other parts of it are to come
@@ -277,7 +277,7 @@ class Runner:
                 planned = sum(deposit.rows for deposit in self._work[checkpoint])
                 self._summary.others += max(0, planned - self._committed[checkpoint])
                 self._fetcher.done(self._indices[checkpoint])
-                event = replace(event, spent=self._spent[checkpoint])
+                event = replace(event, spent=spent)
             case CheckpointFailed(checkpoint=checkpoint):
                 if checkpoint in self._given_up or self._hopeless:
                     return  # another part of it has, or it was begun when all was over
@@ -286,7 +286,7 @@ class Runner:
                 with self._lock:
                     self._given_up.add(checkpoint)
                     self._todo = [each for each in self._todo if each[0] != checkpoint]
-                if self._summary.hopeless:
+                if is_hopeless(self._summary):
                     self._hopeless = True
                     self._stopping.ask()
             case CheckpointStopped():

@@ -53,6 +53,26 @@ def run_seed(run: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def in_order(steps: Iterable[Step]) -> list[Step]:
+    """Each step once, ascending, the release last.
+
+    >>> in_order([1000, None, 8, 8])
+    [8, 1000, None]
+    """
+    distinct = set(steps)
+    release: list[Step] = [None] if None in distinct else []
+    return [*sorted(step for step in distinct if step is not None), *release]
+
+
+def listed(steps: Iterable[Step]) -> str:
+    """Steps in order, as messages name them.
+
+    >>> listed([1000, None, 8])
+    '8, 1000, release'
+    """
+    return ", ".join("release" if step is None else str(step) for step in in_order(steps)) or "none"
+
+
 @dataclass(frozen=True, slots=True)
 class StepSelector:
     """A choice of steps, made before it is known which ones there are."""

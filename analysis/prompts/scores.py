@@ -17,7 +17,8 @@ from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit, Readable
 from logitbank.store.deposits.deposit import check_scores
-from logitbank.store.read.readable import among
+from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+from logitbank.store.steps import in_order
 
 Measure = Literal["share", "probability"]
 _LOGPROB = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)).alias(
@@ -100,9 +101,9 @@ def prompt_scores(
     bank: Readable,
     prompts: str,
     *,
-    models: Collection[str] | str | None = None,
-    runs: Collection[str] | str | None = None,
-    steps: Collection[int | None] | int | None = None,
+    models: Names = None,
+    runs: Names = None,
+    steps: Steps = None,
     ids: Collection[str] | str | None = None,
 ) -> Iterator[PromptScores]:
     """Scores of a prompt set, one model and run after the other, each read when it is asked for.
@@ -117,7 +118,7 @@ def prompt_scores(
     prompts
         Name of the prompt set.
     models, runs, steps
-        Keep these checkpoints; all if None.
+        Keep these checkpoints, as `Bank.scan` does; all if None.
     ids
         Only prompts with these ids; only their rows of the scores are read. Models that were not
         asked any of them are left out.
@@ -133,8 +134,7 @@ def prompt_scores(
     deposits = bank.deposits_of(prompts)
     if not deposits:
         bank.scan(prompts)  # says what is missing
-    for name, values in (("model", models), ("run", runs), ("step", steps)):
-        deposits = among(deposits, name, values)
+    deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
     if ids is not None:
         chosen = [ids] if isinstance(ids, str) else list(ids)
         table = table.filter(pl.col("prompt_id").is_in(chosen))
@@ -172,8 +172,7 @@ def _each(
 
 
 def _read(model: str, run: str, deposits: Sequence[Deposit], where: PromptLayout) -> PromptScores:
-    steps_present = {d.checkpoint.step for d in deposits}
-    steps = tuple(sorted(steps_present, key=lambda step: (step is None, step or 0)))
+    steps = tuple(in_order(d.checkpoint.step for d in deposits))
     shape = len(steps), len(where.options)
     logprob, rank = np.full(shape, np.nan), np.zeros(shape, np.int64)
     single = where.options["pieces"].to_numpy() == 1

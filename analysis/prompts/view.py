@@ -1,6 +1,6 @@
 """Which prompts move through training, and which differ between two checkpoints; tidy rows."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import polars as pl
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.errors import UsageError
 from logitbank.store import Readable
-from logitbank.store.read.readable import among
+from logitbank.store.read.choose import Names, checkpoints_chosen
 
 Between = tuple[int | None, int | None]
 """Two training steps; None is the release."""
@@ -20,8 +20,8 @@ def changes(
     prompts: str,
     *,
     between: Between | None = None,
-    models: Collection[str] | str | None = None,
-    runs: Collection[str] | str | None = None,
+    models: Names = None,
+    runs: Names = None,
 ) -> Iterator[tuple[PromptScores, pl.DataFrame]]:
     """`movements` of every model and run, or their `differences` between two checkpoints.
 
@@ -41,7 +41,7 @@ def changes(
     before, after = between
     orders: dict[tuple[str, str], set[int | None]] = {}
     deposits = bank.deposits_of(prompts)
-    for deposit in among(among(deposits, "model", models), "run", runs) if deposits else ():
+    for deposit in checkpoints_chosen(deposits, models=models, runs=runs) if deposits else ():
         checkpoint = deposit.checkpoint
         orders.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
     if orders and not any(steps.issuperset(between) for steps in orders.values()):

@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +15,8 @@ from logitbank.errors import BankError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.cluster import joined
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.read.readable import Readable, among
+from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+from logitbank.store.read.readable import Readable
 
 Function = Callable[[np.ndarray], ArrayLike]
 _Submit = Callable[[Deposit, int], Callable[[], np.ndarray]]
@@ -26,9 +27,9 @@ def map_rows(
     function: Function,
     *,
     query_set: str | None = None,
-    models: Collection[str] | str | None = None,
-    runs: Collection[str] | str | None = None,
-    steps: Collection[int | None] | int | None = None,
+    models: Names = None,
+    runs: Names = None,
+    steps: Steps = None,
     workers: int = 1,
     ray: str | None = None,
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
@@ -44,7 +45,7 @@ def map_rows(
         Takes log-probabilities (q, v), float32 nats, of some rows; gives (q, …), a value or a
         vector for each. Other processes need to import it, a cluster does not.
     query_set, models, runs, steps
-        Keep these deposits; all if None.
+        Keep these deposits; all if None. Models, runs and steps as in `Bank.scan`.
     workers
         Processes on this machine; 1 for this process.
     ray
@@ -76,10 +77,9 @@ def map_rows(
     """
     bank = bank if isinstance(bank, Readable) else Bank.open(bank)
     deposits = [d for d in bank.deposits() if query_set in (None, d.query_set)]
-    for name, values in (("model", models), ("run", runs), ("step", steps)):
-        deposits = among(deposits, name, values)
     if not deposits:
         raise BankError(f"{bank.path} has no deposit{f' of {query_set}' if query_set else ''}")
+    deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
     if workers < 1:
         raise UsageError(f"{workers} workers are not possible; use 1 or more")
     return _mapped(deposits, function, workers, ray)

@@ -1,18 +1,19 @@
 """What is read from a bank, or from a bank seen through a filter: the same for both."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from logitbank.errors import AbsentError, BankError
+from logitbank.errors import BankError
 from logitbank.store.deposits import tables
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens, QuerySet
+from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import scan
 from logitbank.store.remote import fetching, mirror
@@ -67,9 +68,9 @@ class Readable(ABC):
         self,
         prompts: str,
         *,
-        models: Collection[str] | str | None = None,
-        runs: Collection[str] | str | None = None,
-        steps: Collection[int | None] | int | None = None,
+        models: Names = None,
+        runs: Names = None,
+        steps: Steps = None,
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
@@ -78,7 +79,9 @@ class Readable(ABC):
         prompts
             Name of the prompt set.
         models, runs, steps
-            Keep these checkpoints; all if None.
+            Keep these checkpoints; all if None. Steps are numbers, None among them for the release,
+            or a text as `--steps` takes it: `last`, `log`, `0:100:10`, `0,512,release`. Of a text,
+            each model and run has its own last.
 
         Returns
         -------
@@ -91,6 +94,8 @@ class Readable(ABC):
         BankError
             The bank has no such prompts, or no deposit of them by such checkpoints; or one with
             full rows was scored before an option of them was named: see `rescore`.
+        SuiteError
+            A text chooses no step that is there.
         """
         table = self.prompts(prompts)
         deposits = self.deposits_of(prompts)
@@ -98,8 +103,7 @@ class Readable(ABC):
             raise BankError(
                 f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
             )
-        for name, values in (("model", models), ("run", runs), ("step", steps)):
-            deposits = among(deposits, name, values)
+        deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
         if mirror.mirror_of(self.path):  # all at once, rather than one after the other
             fetching.ensure_here(*(part for d in deposits for part in d.score_files()))
         require_scored(self.path, prompts, table, self._as_stored(deposits))
@@ -183,19 +187,6 @@ class Readable(ABC):
         from logitbank.store.read.provenance import provenance_table
 
         return provenance_table(self.deposits())
-
-
-def among(deposits: list[Deposit], name: str, values: object) -> list[Deposit]:
-    """Deposits whose checkpoint has one of these values."""
-    if values is None:
-        return deposits
-    chosen = {values} if isinstance(values, str | int) else set(cast(Collection[object], values))
-    matching = [d for d in deposits if getattr(d.checkpoint, name) in chosen]
-    if not matching:
-        available = sorted({str(getattr(d.checkpoint, name)) for d in deposits})
-        requested = ", ".join(map(str, chosen)) or "none"
-        raise AbsentError(f"no deposit has {name} {requested}; the bank has {', '.join(available)}")
-    return matching
 
 
 def _about(deposit: Deposit) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.errors import BankError, DamagedError
+from logitbank.errors import BankError, DamagedError, SuiteError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, rescore
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.small_banks import (
@@ -98,20 +98,51 @@ def test_checkpoints_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps", "rows"),
+    [
+        ("last", [("a", 1000), ("b", 16)]),
+        ("8:1000:8", [("a", 8), ("a", 1000), ("b", 16)]),
+        ("log", [("a", 8), ("a", 1000), ("b", 16)]),
+        ("8,release", [("a", 8), ("b", None)]),
+        ("release", [("b", None)]),
+    ],
+)
+def test_steps_in_words_are_chosen_of_each_run(
+    tmp_path: Path, steps: str, rows: list[tuple[str, int | None]]
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    for model, step in (("a", 8), ("a", 1000), ("b", 16), ("b", None)):
+        deposit(bank, logits(), model=model, step=step)
+    chosen = bank.scan("parity", steps=steps).select("model", "step").unique().collect()
+    assert sorted(chosen.rows(), key=str) == sorted(rows, key=str)
+
+
+def test_words_choose_releases_where_there_is_nothing_else(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    deposit(bank, logits(), step=None)
+    assert bank.scan("parity", steps="all").collect()["step"].unique().to_list() == [None]
+
+
+@pytest.mark.parametrize(
     ("chosen", "message"),
     [
         ({"models": ["x"]}, "no deposit has model x; the bank has m"),
         ({"runs": "seed1"}, "no deposit has run seed1; the bank has main"),
-        ({"models": ["m"], "steps": [7]}, "no deposit has step 7; the bank has 0"),
-        ({"steps": []}, "no deposit has step none; the bank has 0"),
+        ({"models": ["m"], "steps": [7]}, "no deposit has step 7; the bank has 0, 8"),
+        ({"steps": []}, "no deposit has step none; the bank has 0, 8, 1000, release"),
+        ({"steps": [9, 10]}, "no deposit has step 9, 10; the bank has 0, 8, 1000, release"),
+        ({"steps": "9"}, "step 9 of this bank is not available; the nearest is 8"),
+        ({"steps": "20:30"}, "steps '20:30' choose none of this bank"),
+        ({"steps": "some"}, "use all, log, first:last:stride, release, or a list"),
     ],
 )
 def test_checkpoints_that_are_not_there(
     tmp_path: Path, chosen: dict[str, object], message: str
 ) -> None:
     bank = new_bank(tmp_path / "b")
-    deposit(bank, logits(), step=0)
-    with pytest.raises(BankError, match=message):
+    for step in (1000, 8, 0, None):
+        deposit(bank, logits(), step=step)
+    with pytest.raises((BankError, SuiteError, UsageError), match=message):
         bank.scan("parity", **chosen)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,75 @@
+"""Choose deposits by what their checkpoints are called."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import cast
+
+from logitbank.errors import AbsentError
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.steps import Step, StepSelector, listed, parse_steps
+
+Names = Collection[str] | str | None
+"""Models or runs; all if None."""
+Steps = Collection[Step] | int | str | None
+"""Training steps, None in a collection for the release; or a text as `--steps` takes it, such as
+`last`, `log` or `0:100:10`; all if None."""
+
+
+def checkpoints_chosen(
+    deposits: Sequence[Deposit], *, models: Names = None, runs: Names = None, steps: Steps = None
+) -> list[Deposit]:
+    """Deposits of these models, runs and training steps.
+
+    Raises
+    ------
+    AbsentError
+        No deposit is of one of these models, runs or steps; says which there are.
+    SuiteError
+        A text chooses no step, or one that is not there.
+    UsageError
+        A text is no choice of steps.
+    """
+    deposits = _of_names(_of_names(list(deposits), "model", models), "run", runs)
+    if isinstance(steps, str):
+        return _selected(deposits, parse_steps(steps))
+    if steps is None:
+        return deposits
+    wanted = {steps} if isinstance(steps, int) else set(steps)
+    chosen = [d for d in deposits if d.checkpoint.step in wanted]
+    if not chosen:
+        available = {d.checkpoint.step for d in deposits}
+        raise _absent("step", listed(wanted), listed(available))
+    return chosen
+
+
+def _of_names(deposits: list[Deposit], field: str, names: Names) -> list[Deposit]:
+    if names is None:
+        return deposits
+    wanted = {names} if isinstance(names, str) else set(names)
+    chosen = [d for d in deposits if getattr(d.checkpoint, field) in wanted]
+    if not chosen:
+        available = {cast(str, getattr(d.checkpoint, field)) for d in deposits}
+        raise _absent(field, _together(wanted), _together(available))
+    return chosen
+
+
+def _selected(deposits: list[Deposit], selector: StepSelector) -> list[Deposit]:
+    """Those that a selector picks of each model and run, whose last steps may be others."""
+    by_run: dict[tuple[str, str], set[Step]] = {}
+    for deposit in deposits:
+        checkpoint = deposit.checkpoint
+        by_run.setdefault((checkpoint.model, checkpoint.run), set()).add(checkpoint.step)
+    everywhere = set().union(*by_run.values())
+    if selector.select(everywhere, of="this bank") == (None,):
+        return [d for d in deposits if d.checkpoint.step is None]
+    picked = {run: set(selector.pick(steps)) for run, steps in by_run.items()}
+    return [
+        d for d in deposits if d.checkpoint.step in picked[d.checkpoint.model, d.checkpoint.run]
+    ]
+
+
+def _absent(field: str, wanted: str, available: str) -> AbsentError:
+    return AbsentError(f"no deposit has {field} {wanted}; the bank has {available}")
+
+
+def _together(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -35,7 +35,7 @@ def finish(process: "subprocess.Popen[str]", told: str = "") -> str:
 def test_writer_killed_before_any_change_leaves_a_bank_that_can_be_finished(
     tmp_path: Path, stride: int
 ) -> None:
-    changes = int(finish(start("killed_before_changes", tmp_path, stride)))
+    changes = int(output("killed_before_changes", tmp_path, stride))
     assert changes > 100
 
 
@@ -43,14 +43,15 @@ def test_writer_killed_before_any_change_leaves_a_bank_that_can_be_finished(
 def test_writer_stopped_at_random_moments_resumes_bit_for_bit(
     tmp_path: Path, seed: int, by: str
 ) -> None:
-    left = json.loads(finish(start("stopped_at_random", tmp_path, seed, by)))
+    left = json.loads(output("stopped_at_random", tmp_path, seed, by))
     assert left == sorted(left), "a block was lost"
 
 
+@pytest.mark.parametrize("stride_kb", [28, pytest.param(12, marks=pytest.mark.whole)])
 def test_disk_that_fills_at_any_moment_leaves_a_bank_that_can_be_finished(
-    small_disk: Path,
+    small_disk: Path, stride_kb: int
 ) -> None:
-    assert int(finish(start("filled_disk", small_disk))) >= 5
+    assert int(output("filled_disk", small_disk, stride_kb)) >= 5
 
 
 def test_lost_directory_entries_lose_no_more_than_their_blocks(tmp_path: Path) -> None:
@@ -79,15 +80,7 @@ def test_lost_directory_entries_lose_no_more_than_their_blocks(tmp_path: Path) -
 
 def test_two_writers_race_for_one_deposit(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
-    writers = [start("race", bank.path) for _ in range(2)]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    ours, theirs = (json.loads(finish(writer).lower()) for writer in writers)
+    ours, theirs = map(json.loads, output("race", bank.path).splitlines())
     assert [a + b for a, b in zip(ours, theirs, strict=True)] == [1] * 10
     (deposit,) = bank.deposits()
     assert deposit.sealed
@@ -95,11 +88,13 @@ def test_two_writers_race_for_one_deposit(tmp_path: Path) -> None:
     assert not list(deposit.path.glob(".*"))
 
 
-def test_four_processes_write_twenty_checkpoints_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [6, pytest.param(20, marks=pytest.mark.whole)])
+def test_four_processes_write_many_checkpoints_each(tmp_path: Path, count: int) -> None:
     bank = new_bank(tmp_path / "b")
-    for writer in [start("checkpoints", bank.path, 20 * i) for i in range(4)]:
-        finish(writer)
-    assert bank.info()["sealed"].to_list() == [True] * 80
+    output("checkpoints", bank.path, count)
+    steps = 4 * count
+    assert bank.info()["sealed"].to_list() == [True] * steps
     counts = Bank.open(bank.path).scan("parity").group_by("step").len().sort("step").collect()
-    assert counts.equals(pl.DataFrame({"step": range(80), "len": [20] * 80}, schema=counts.schema))
+    expected = pl.DataFrame({"step": range(steps), "len": [20] * steps}, schema=counts.schema)
+    assert counts.equals(expected)
     assert verify(bank) == ()

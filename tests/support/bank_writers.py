@@ -77,10 +77,8 @@ def lost_or_left(path: Path, expected: dict[str, str]) -> set[str]:
     return {name for name in differing if not _GROUP_IN_MAKING.fullmatch(name)}
 
 
-def forked(
-    work: Callable[[], object], *, kill_after_s: float | None = None, by: int = signal.SIGKILL
-) -> int:
-    """Run in a forked process, sent a signal after a while if told; returns the exit code."""
+def begun(work: Callable[[], object]) -> int:
+    """Run in a forked process, of which the id is returned."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -91,9 +89,22 @@ def forked(
             sys.excepthook(*sys.exc_info())
             os._exit(1)
         os._exit(0)
+    return pid
+
+
+def forked(
+    work: Callable[[], object], *, kill_after_s: float | None = None, by: int = signal.SIGKILL
+) -> int:
+    """Run in a forked process, sent a signal after a while if told; returns the exit code."""
+    pid = begun(work)
     if kill_after_s is not None:
         time.sleep(kill_after_s)
         os.kill(pid, by)
+    return ended(pid)
+
+
+def ended(pid: int) -> int:
+    """The exit code of a process that has begun."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -159,8 +170,8 @@ def stopped_at_random(folder: Path, seed: str, by: str) -> None:
     print(left)
 
 
-def filled_disk(folder: Path) -> None:
-    """Fill a writer's disk at every 4 kB from nothing to enough; each time look, then finish.
+def filled_disk(folder: Path, stride_kb: str) -> None:
+    """Fill a writer's disk at every so many kB until there is enough; each time look, then finish.
 
     `folder` is a file system of its own.
     """
@@ -185,7 +196,7 @@ def filled_disk(folder: Path) -> None:
         shutil.rmtree(path)
         if code == 0:
             break
-        size_kb += 12
+        size_kb += int(stride_kb)
     print(refused)
 
 
@@ -200,18 +211,32 @@ def _refused(path: Path, asked: DepositSpec) -> None:
 
 
 def race(folder: Path) -> None:
-    """Write one deposit as soon as told to, and print which blocks were ours."""
-    print("ready", flush=True)
-    input()
-    with Bank.open(folder).begin(big_spec()) as writer:
-        print([writer.write(b, block_data(writer.layout, b)) for b in range(10)])
-        writer.seal()
+    """Two processes write one deposit at once, and print which blocks were theirs."""
+    gate, shut = os.pipe()
+
+    def written() -> None:
+        os.close(shut)
+        os.read(gate, 1)  # ends when nobody holds the other end any more
+        with Bank.open(folder).begin(big_spec()) as writer:
+            ours = [writer.write(b, block_data(writer.layout, b)) for b in range(10)]
+            print(json.dumps(ours), flush=True)
+            writer.seal()
+
+    writers = [begun(written) for _ in range(2)]
+    os.close(shut)
+    assert [ended(writer) for writer in writers] == [0, 0]
 
 
-def checkpoints(folder: Path, first: str) -> None:
-    """Write twenty checkpoints."""
-    for step in range(int(first), int(first) + 20):
-        write(folder, spec(step, block_rows=5))
+def checkpoints(folder: Path, count: str) -> None:
+    """Four processes write `count` checkpoints each at once."""
+    each = int(count)
+
+    def written(first: int) -> None:
+        for step in range(first, first + each):
+            write(folder, spec(step, block_rows=5))
+
+    writers = [begun(lambda first=first: written(first)) for first in range(0, 4 * each, each)]  # type: ignore[misc]
+    assert [ended(writer) for writer in writers] == [0] * 4
 
 
 if __name__ == "__main__":

@@ -14,20 +14,17 @@ from tests.support.paths import ROOT
 from tests.support.small_banks import block_data, new_bank, spec
 
 
-def start(work: str, *arguments: object) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.support.bank_writers", work, *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
-
-
-def finish(process: "subprocess.Popen[str]", told: str = "") -> str:
-    with process:
-        try:
-            out, err = process.communicate(told, timeout=300)
-        finally:
-            process.kill()
-    assert process.returncode == 0, err[-3000:]
-    return out
+def output(work: str, *arguments: object) -> str:
+    """What `tests.support.bank_writers` prints of a work, in a process of its own."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.bank_writers", work, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return ended.stdout
 
 
 # A stride of 1 covers each of the 170 changes and takes eleven times as long as one of 11.

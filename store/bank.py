@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -31,11 +31,8 @@ from logitbank.store.remote import fetching, mirror
 from logitbank.store.remote.urls import require_folder, url_of
 from logitbank.version import __version__
 
-if TYPE_CHECKING:
-    pass
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bank(Readable):
     """A bank of format 1 in a local folder, or at a URL. `create` or `open` one."""
 

@@ -125,9 +125,9 @@ Named = dict[str, pl.DataFrame] | None
 def _named(banks: tuple[Readable, Readable], prompts: str | None) -> Named:
     if prompts is None:
         return None
-    holders = [bank for bank in banks if prompts in bank.prompt_sets()]
+    holders = [bank for bank in banks if prompts in bank.prompt_sets]
     if not holders:
-        available = sorted({name for bank in banks for name in bank.prompt_sets()})
+        available = sorted({name for bank in banks for name in bank.prompt_sets})
         raise AbsentError(f"neither bank has prompts {prompts!r}; there are {', '.join(available)}")
     tables = [bank.prompts(prompts).select("query_set", "row", "token") for bank in holders]
     parts = pl.concat(tables).unique().collect().partition_by("query_set", as_dict=True)
@@ -177,7 +177,7 @@ def _metrics(
 
 def _compared(banks: tuple[Readable, Readable], prompts: str | None) -> set[str]:
     """Prompt sets asked for that both banks have."""
-    names = set(banks[0].prompt_sets()) & set(banks[1].prompt_sets())
+    names = set(banks[0].prompt_sets) & set(banks[1].prompt_sets)
     return names if prompts is None else names & {prompts}
 
 

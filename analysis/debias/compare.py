@@ -143,7 +143,7 @@ def untrained(by: Filter) -> Filter:
 def _compared(
     bank: Readable, sources: Sequence[_Source], *, step: int | None, bootstrap: int
 ) -> DebiasComparison:
-    sets = bank.prompt_sets()
+    sets = bank.prompt_sets
     stereo = [name for name in sets if name.startswith(INTRA)]
     own_sets = own_names(PROMPTS, [bank])
     if not stereo and not own_sets:

@@ -198,7 +198,7 @@ def _points(
 
 def _judge(bank: Readable, requested: str | None) -> str:
     """StereoSet's prompt set: as asked, else the plain one, else the only one there is."""
-    available = [name for name in bank.prompt_sets() if name.startswith(INTRA)]
+    available = [name for name in bank.prompt_sets if name.startswith(INTRA)]
     plain = [name for name in available if "-prefix" not in name]
     wanted = requested or (INTRA if INTRA in available or len(plain) != 1 else plain[0])
     if wanted not in available:

@@ -63,7 +63,7 @@ def batches(
             ):
                 bank.scan(prompts, models=models, steps=steps)  # says what there is
     else:
-        both = [(bank, name) for bank in banks for name in bank.prompt_sets() if name in prompts]
+        both = [(bank, name) for bank in banks for name in bank.prompt_sets if name in prompts]
         holdings = [_held(bank, name, models, steps) for bank, name in both]
         _check_same([bank for bank, _ in both], [name for _, name in both], holdings)
     parts = []

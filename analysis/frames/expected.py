@@ -22,7 +22,7 @@ def expected_rows(banks: Sequence[Readable], prompts: str, columns: Sequence[str
     )
     parts = []
     for bank in banks:
-        if prompts not in bank.prompt_sets():
+        if prompts not in bank.prompt_sets:
             continue
         lazy = bank.prompts(prompts)
         if not set(columns).issubset(lazy.collect_schema().names()):

@@ -11,7 +11,7 @@ from logitbank.store.deposits.tables import prompt_files
 
 def check_same_prompts(banks: Sequence[Readable], prompts: str) -> None:
     """Raise UsageError where two banks have other content of one prompt, as `merge` does."""
-    holding = [(bank, _digests(bank, prompts)) for bank in banks if prompts in bank.prompt_sets()]
+    holding = [(bank, _digests(bank, prompts)) for bank in banks if prompts in bank.prompt_sets]
     for (one, ours), (other, theirs) in combinations(holding, 2):
         if ours == theirs:
             continue

@@ -26,7 +26,7 @@ def chosen_prompts(
     UsageError
         No bank has the one asked for, or there are several to choose from.
     """
-    available = sorted({name for bank in banks for name in bank.prompt_sets()})
+    available = sorted({name for bank in banks for name in bank.prompt_sets})
     wanted = requested or known
     if wanted in available or not banks:
         return wanted
@@ -44,7 +44,7 @@ def no_prompts(banks: Sequence[Readable], what: str, *, instead: str = "", make:
 
     By default there are the prompt sets that they have.
     """
-    names = sorted({name for bank in banks for name in bank.prompt_sets()})
+    names = sorted({name for bank in banks for name in bank.prompt_sets})
     whose = "it has" if len(banks) == 1 else "they have"
     where = ", ".join(str(bank.path) for bank in banks)
     available = instead or f"{whose} {', '.join(names) or 'none'}"
@@ -65,13 +65,13 @@ class ColumnsOf(Mapping[str, frozenset[str]]):
     def __init__(self, banks: Sequence[Readable], names: Collection[str] | None = None) -> None:
         self._banks = banks
         self._names = sorted(
-            {n for bank in banks for n in bank.prompt_sets()} if names is None else names
+            {n for bank in banks for n in bank.prompt_sets} if names is None else names
         )
 
     def __getitem__(self, name: str) -> frozenset[str]:
         if name not in self._names:
             raise KeyError(name)
-        holding = [bank for bank in self._banks if name in bank.prompt_sets()]
+        holding = [bank for bank in self._banks if name in bank.prompt_sets]
         return frozenset(
             column for bank in holding for column in bank.prompts(name).collect_schema().names()
         )
@@ -103,7 +103,7 @@ def frame_if_scored(
     banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = PIECES
 ) -> list[pl.LazyFrame] | None:
     """As `frame_of`; None where no bank has the prompt set."""
-    holding = [bank for bank in banks if prompts in bank.prompt_sets()]
+    holding = [bank for bank in banks if prompts in bank.prompt_sets]
     if not holding:
         return None
     return bank_frames(holding, prompts, models, rows=rows)

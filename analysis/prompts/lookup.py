@@ -94,7 +94,7 @@ def chosen_set(bank: Readable, prompts: str | None, *, prompt_id: str | None = N
     BankError
         The bank has no such prompt set.
     """
-    sets = bank.prompt_sets() if prompts is None else [prompts]
+    sets = bank.prompt_sets if prompts is None else [prompts]
     if not sets:
         bank.prompts("any")  # says that there are none
     if prompt_id is None:

@@ -16,7 +16,7 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit, Readable
-from logitbank.store.deposits.deposit import check_scores
+from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.steps import in_order
 

@@ -140,7 +140,7 @@ def _stem(bank: Path | str | Readable) -> str:
 
 
 def _prompt_sets(bank: Readable, requested: Sequence[str] | None) -> list[str]:
-    available = bank.prompt_sets()
+    available = bank.prompt_sets
     for name in requested or ():
         if name not in available:
             raise UsageError(no_prompts([bank], repr(name)))

@@ -273,7 +273,7 @@ class Worker:
         if error.query is None:
             return str(error)
         here = (pl.col("query_set") == plan.query_set) & (pl.col("row") == error.query)
-        for name in self._bank.prompt_sets():
+        for name in self._bank.prompt_sets:
             prompts = self._bank.prompts(name).filter(here).select("prompt_id").collect()
             if len(prompts):
                 return f"prompt {prompts.item(0, 0)!r} of {name!r}: {error}"

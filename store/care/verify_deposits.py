@@ -134,7 +134,7 @@ def _with_concerns(bank: Bank, deposit: Deposit, damage: Damage) -> Damage:
     )
     named = [str(deposit.checkpoint)]
     try:
-        for name in bank.prompt_sets():
+        for name in bank.prompt_sets:
             ids = bank.prompts(name).filter(here).select("prompt_id").unique().sort("prompt_id")
             if len(prompt_ids := ids.collect()["prompt_id"]):
                 named.append(

@@ -1,6 +1,6 @@
 """One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,27 +10,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
-from logitbank.errors import DamagedError, KeepLevelError, LogitbankError
+from logitbank.errors import DamagedError, KeepLevelError
+from logitbank.notebook import html_table, told
 from logitbank.store.deposits.normalised import normalised as sum_to_one
 from logitbank.store.deposits.requested import index_of, require_committed
 from logitbank.store.deposits.rows import Shards, check_sizes, read_rows
 from logitbank.store.deposits.score_parts import VERIFY, scan_parts
 from logitbank.store.deposits.shard_files import shard_digests, shards_of
-from logitbank.store.files import checked as checking
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import from_attributes, read_attributes
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import CheckpointId
-from logitbank.store.remote import fetching, mirror
+from logitbank.store.remote import mirror
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Deposit:
     """One checkpoint × one query set, as it lies in a bank.
 
@@ -275,21 +274,18 @@ class Deposit:
     def __str__(self) -> str:
         return f"{self.checkpoint}, {self.query_set}"
 
+    def __repr__(self) -> str:
+        about = told(lambda: f"{self}: {', '.join(f'{n} {v}' for n, v in self._about())}")
+        return f"<{type(self).__name__} {about}>"
 
-def check_scores(deposits: Iterable[Deposit]) -> bool:
-    """Look at the bytes and footers of all sealed deposits' scores at once: five times as fast.
+    def _repr_html_(self) -> str:
+        return html_table(str(self), [], self._about())
 
-    False where one of them is not as it should be; who reads it says what and where.
-    """
-    try:
-        states = [(deposit, deposit.state()) for deposit in deposits]
-        parts: dict[Path, Digest] = {}
-        for deposit, state in states:
-            parts |= deposit.vouched_scores(state) if state.sealed else {}
-        fetching.ensure_here(*parts)
-        checking.require(parts)
-        if parts:
-            check_rows(*parts)
-    except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
-        return False
-    return True
+    def _about(self) -> list[tuple[str, str]]:
+        layout = self.layout
+        return [
+            ("queries", f"{self.rows_committed:,} of {layout.queries:,}"),
+            ("keep", f"{layout.keep}"),
+            ("dtype", layout.dtype),
+            ("outputs", f"{layout.vocab:,}"),
+        ]

@@ -23,7 +23,7 @@ _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FilteredDeposit(Deposit):
     """A deposit through a filter."""
 

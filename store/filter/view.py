@@ -60,7 +60,7 @@ def open_unfiltered(path: str | Path | Readable) -> Bank:
     return bank
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class View(Readable):
     """The deposits of one model in a bank, through a filter. Nothing writes into it."""
 

@@ -8,7 +8,8 @@ import polars as pl
 
 from logitbank.errors import BankError
 from logitbank.store.deposits import tables
-from logitbank.store.deposits.deposit import Deposit, check_scores
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.format.schema import OptionTokens
 from logitbank.store.remote import mirror
 

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from logitbank.errors import BankError
+from logitbank.notebook import told
 from logitbank.store.deposits import tables
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
+from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens, QuerySet
+from logitbank.store.read.brief import bank_line, bank_table
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import scan
 from logitbank.store.remote import fetching, mirror
+from logitbank.store.steps import Step, in_order
 
 if TYPE_CHECKING:
     import xarray
@@ -46,9 +50,38 @@ class Readable(ABC):
         """One query set, its content checked against its name."""
         return tables.read_query_set(self.path, name)
 
+    @property
     def prompt_sets(self) -> list[str]:
         """Names of the prompt sets."""
         return sorted({file.name for file in tables.prompt_files(self.path)})
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models."""
+        return sorted({d.checkpoint.model for d in self.deposits()})
+
+    @property
+    def runs(self) -> list[str]:
+        """Names of the runs, of any model."""
+        return sorted({d.checkpoint.run for d in self.deposits()})
+
+    @property
+    def steps(self) -> list[Step]:
+        """Training steps of any model and run, ascending; last None, for releases."""
+        return in_order(d.checkpoint.step for d in self.deposits())
+
+    def __repr__(self) -> str:
+        about = told(lambda: bank_line(self.deposits(), self.prompt_sets))
+        return f"<{type(self).__name__} {self._where()}: {about}>"
+
+    def _repr_html_(self) -> str:
+        return bank_table(
+            f"{type(self).__name__} {self._where()}", self.deposits(), self.prompt_sets
+        )
+
+    def _where(self) -> str:
+        copy = mirror.mirror_of(self.path)
+        return copy.url if copy else str(self.path)
 
     def prompts(self, name: str) -> pl.LazyFrame:
         """All prompts of a prompt set, one row per prompt × order × piece × option."""
@@ -121,7 +154,7 @@ class Readable(ABC):
         """
         from logitbank.store.read.sql import frames
 
-        names = self.prompt_sets()
+        names = self.prompt_sets
         if not names:
             raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
         return frames({name: self.prompts(name) for name in names}, self.deposits(), self.info)
@@ -145,25 +178,35 @@ class Readable(ABC):
 
         return sql(self.frames, query, allow_files=allow_files)
 
-    def to_xarray(self, query_set: str) -> "xarray.Dataset":
-        """The checkpoints of a query set side by side, read when indexed.
+    def to_xarray(self, prompts: str) -> "xarray.Dataset":
+        """The checkpoints of a prompt set side by side, read when indexed.
+
+        Parameters
+        ----------
+        prompts
+            Name of a prompt set, or of the query set that its column `query_set` names.
 
         Returns
         -------
         logprobs (checkpoint, query, token) float32 nats, of deposits that keep full rows; NaN
         where a block is not committed, or a model has fewer outputs than the widest. logsumexp
-        (checkpoint, query). Coordinates model, run, step (−1 for a release) on `checkpoint`.
+        (checkpoint, query). `checkpoint` is indexed by model, run and step (−1 for a release):
+        `.sel(model="pythia-160m", step=512)`. The prompts' column `row` points into `query`.
 
         Raises
         ------
         MissingExtraError
             xarray is not installed.
         BankError
-            No deposit of this query set keeps full rows.
+            There is no such prompt set, or no deposit of it keeps full rows.
+        UsageError
+            Several query sets with full rows have prompts of this name; says which.
         """
         from logitbank.store.read.side_by_side import side_by_side
 
-        return side_by_side([d for d in self.deposits() if d.query_set == query_set], query_set)
+        if QUERY_SET.fullmatch(prompts):
+            return side_by_side([d for d in self.deposits() if d.query_set == prompts], prompts)
+        return side_by_side(self.deposits_of(prompts), prompts)
 
     def info(self) -> pl.DataFrame:
         """One row per deposit, by model, run and training step.

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from logitbank.store.deposits.deposit import Deposit, check_scores
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
 
 _COUNTS = ("rank", "ties", "padding_above", "padding_ties", "exact")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from logitbank.errors import BankError, MissingExtraError
+from logitbank.errors import BankError, MissingExtraError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import CheckpointId
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RELEASE = -1
 
 
-def side_by_side(deposits: Sequence[Deposit], query_set: str) -> "xarray.Dataset":
+def side_by_side(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
     """See `Bank.to_xarray`."""
     try:
         import xarray
@@ -28,8 +28,13 @@ def side_by_side(deposits: Sequence[Deposit], query_set: str) -> "xarray.Dataset
     )
     if not full:
         raise BankError(
-            f"no deposit of query set {query_set!r} keeps full rows; run `logitbank extract` with"
-            " --keep full, or use scan"
+            f"no deposit of {name} keeps full rows; run `logitbank extract` with --keep full, or"
+            " use scan"
+        )
+    query_sets = sorted({d.query_set for d in full})
+    if len(query_sets) > 1:  # of several tokenizers, or heads: other queries in each row
+        raise UsageError(
+            f"{name} is asked in {len(query_sets)} query sets; name one of {', '.join(query_sets)}"
         )
     for deposit in full:
         deposit.check_sizes()
@@ -46,8 +51,8 @@ def side_by_side(deposits: Sequence[Deposit], query_set: str) -> "xarray.Dataset
             "run_seed": ("checkpoint", seeds),
             "step": ("checkpoint", [RELEASE if c.step is None else c.step for c in checkpoints]),
         },
-        attrs={"query_set": query_set, "units": "nats"},
-    )
+        attrs={"query_set": query_sets[0], "units": "nats"},
+    ).set_index(checkpoint=["model", "run", "step"])
 
 
 def _order(checkpoint: CheckpointId) -> tuple[str, str, int]:

@@ -35,7 +35,7 @@ def own_prompts(path: Path) -> Bank:
 
 def plans_of(bank: Bank, *prompt_sets: str) -> list[Planned]:
     """The analyses of prompts that a family calls its own, or that none does."""
-    plans = planned(bank, prompt_sets or bank.prompt_sets())
+    plans = planned(bank, prompt_sets or bank.prompt_sets)
     return [plan for plan in plans if families()[plan.family].prompts is not any_prompts]
 
 
@@ -57,7 +57,7 @@ def test_analyses_are_those_that_the_prompts_allow(whole: Path, tmp_path: Path) 
 
 def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
     bank = Bank.open(whole)
-    families = [plan.family for plan in planned(bank, bank.prompt_sets())]
+    families = [plan.family for plan in planned(bank, bank.prompt_sets)]
     said = cautions([*families, *families])
     assert len(said) == len(set(said))
     assert set(GENERAL) <= set(said)
@@ -65,7 +65,7 @@ def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
 
 def test_findings_are_numbers_and_notes_tell_how_to_read_them(whole: Path) -> None:
     bank = Bank.open(whole)
-    for plan in planned(bank, bank.prompt_sets(), bootstrap=20):
+    for plan in planned(bank, bank.prompt_sets, bootstrap=20):
         found = section(plan)
         assert found.problem == ""
         assert found.findings

@@ -183,7 +183,7 @@ def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
     crows = next(text for text in study.summary.findings if text.startswith("crows-pairs, "))
     assert "right answer" not in crows
     assert crows.startswith("crows-pairs, step 0 → step 8: entropy ")
-    (sheet,) = sheets_of(curves(bank, bank.prompt_sets(), entropy=False)).values()
+    (sheet,) = sheets_of(curves(bank, bank.prompt_sets, entropy=False)).values()
     named = [(trace.name, trace.panel) for trace in sheet.traces if trace.name]
     assert sorted(named) == [("crows-pairs", 2), ("parity", 0)]
 

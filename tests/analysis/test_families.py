@@ -52,7 +52,7 @@ def studies(banks: Mapping[str, Bank]) -> Mapping[str, Study[Any]]:
     plans = {
         plan.family: plan
         for bank in banks.values()
-        for plan in planned(bank, bank.prompt_sets(), bootstrap=20)
+        for plan in planned(bank, bank.prompt_sets, bootstrap=20)
     }
     return {name: plan.study() for name, plan in plans.items()}
 
@@ -103,7 +103,7 @@ def test_a_family_says_what_it_asks_and_what_it_does_not_say(
 def test_findings_are_in_the_section_of_the_report(name: str, banks: Mapping[str, Bank]) -> None:
     bank = banks[name]
     (plan,) = (
-        plan for plan in planned(bank, bank.prompt_sets(), bootstrap=20) if plan.family == name
+        plan for plan in planned(bank, bank.prompt_sets, bootstrap=20) if plan.family == name
     )
     found = section(plan)
     assert (found.problem, found.title.split()[0]) == ("", families()[name].title.split()[0])

@@ -199,7 +199,7 @@ def test_language_adapters_of_another_checkpoint_are_used_and_recorded(
     assert isinstance(source, dict)
     assert source["folder"] == "step0"
     assert deposit.spec.provenance["adapter_languages"] == ["en_XX"]
-    assert bank.prompt_sets() == ["mine@en_XX"]
+    assert bank.prompt_sets == ["mine@en_XX"]
     assert deposit.spec.provenance["engine"] == "transformers"
 
     # The checkpoint's own language goes into the same bank: its weights are the same.

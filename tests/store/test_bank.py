@@ -8,7 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.errors import BankError, BankFormatError, DamagedError, KeepLevelError, UsageError
+from logitbank.errors import (
+    AbsentError,
+    BankError,
+    BankFormatError,
+    DamagedError,
+    KeepLevelError,
+    UsageError,
+)
 from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, verify
 from logitbank.store.deposits import tables
 from logitbank.store.format.schema import PROMPTS_SCHEMA
@@ -129,7 +136,7 @@ def test_prompts_are_a_union_of_their_tables(tmp_path: Path) -> None:
     assert bank.add_prompts("parity", prompt_table()) == bank.add_prompts("parity", prompt_table())
     bank.add_prompts("parity", more)
     bank.add_prompts("a/b", more)
-    assert bank.prompt_sets() == ["a/b", "parity"]
+    assert bank.prompt_sets == ["a/b", "parity"]
     table = bank.prompts("parity").collect()
     assert table.height == 40
     assert table["split"].value_counts().sort("split").rows() == [(None, 20), ("dev", 20)]
@@ -234,7 +241,7 @@ def test_prompts_that_are_refused(tmp_path: Path, table: pl.DataFrame, message: 
     bank = new_bank(tmp_path / "b")
     with pytest.raises(UsageError, match=message):
         bank.add_prompts("bad", table)
-    assert bank.prompt_sets() == ["parity"]
+    assert bank.prompt_sets == ["parity"]
 
 
 def test_prompt_set_needs_a_name(tmp_path: Path) -> None:
@@ -577,11 +584,26 @@ def test_checkpoints_side_by_side(tmp_path: Path) -> None:
     assert dataset.logprobs[2].isnull().all()
     assert dataset.logsumexp[2].isnull().all()
     assert not dataset.logprobs[1].isnull().any()
+    assert dataset.sel(model="m", run="main", step=1).sizes == {"query": 10, "token": 7}
+
+
+def test_side_by_side_takes_prompts_of_one_query_set(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
+    assert bank.to_xarray("parity").identical(bank.to_xarray(QUERY_SET.name))
+    other = bank.add_query_set(QuerySet("another tokenizer", QUERY_SET.queries))
+    bank.add_prompts("parity", prompt_table().with_columns(query_set=pl.lit(other)))
+    bank.deposit(logits(), checkpoint=STEP0, query_set=other)
+    with pytest.raises(UsageError, match=f"in 2 query sets; name one of .*{other}"):
+        bank.to_xarray("parity")
+    with pytest.raises(AbsentError, match="'jobs' is not in"):
+        bank.to_xarray("jobs")
 
 
 def test_side_by_side_needs_full_rows(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     bank = new_bank(tmp_path / "b")
     bank.begin(spec(keep=Keep("options")))
-    with pytest.raises(BankError, match="no deposit of query set .* keeps full rows"):
+    with pytest.raises(BankError, match="no deposit of q-.* keeps full rows"):
         bank.to_xarray(QUERY_SET.name)

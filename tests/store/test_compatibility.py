@@ -42,7 +42,7 @@ def test_it_holds_what_it_held(bank: Bank) -> None:
     assert [bank.attributes[k] for k in ("title", "licence", "citation")] == [
         "Format 1 <1>", "CC0-1.0", "Nobody, 2026"
     ]  # fmt: skip
-    assert sorted(bank.prompt_sets()) == ["sätze/next", "wörter"]
+    assert sorted(bank.prompt_sets) == ["sätze/next", "wörter"]
     heads = {q.head for query_set in bank.query_sets().values() for q in query_set.queries}
     assert heads == {"next_token", "mask", "next_sentence"}
     rows = bank.info().select("model", "run", "step", "keep", "dtype", "sealed", "committed")

@@ -255,7 +255,7 @@ def test_prompts_are_a_union_and_their_options_are_read_from_full_rows(tmp_path:
     two.add_query_set(QUERY_SET)
     two.add_prompts("third", prompt_table().with_columns(token=pl.lit(3, pl.Int32)).unique("row"))
     assert merge(one.path, two.path) == (0, 1, 0)
-    assert sorted(one.prompt_sets()) == ["parity", "third"]
+    assert sorted(one.prompt_sets) == ["parity", "third"]
     rows = one.scan("third").collect()
     assert rows.height == 10
     assert not rows["exact"].any()

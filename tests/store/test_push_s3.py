@@ -223,7 +223,7 @@ def test_parts_bring_what_they_need(tmp_path: Path, url: str) -> None:
     push(bank.path, url, steps=[0, 2], prompts=["parity"])
     there = Bank.open(url)
     assert there.info()["step"].to_list() == [0, 2]
-    assert there.prompt_sets() == ["parity"]
+    assert there.prompt_sets == ["parity"]
     assert len(there.query_sets()) == 1
 
 

@@ -114,7 +114,7 @@ def test_a_bank_at_a_url_answers_as_the_folder_does(
     there = logitbank.open(f"{served.url}/bank/")
     assert there.info().equals(bank.info())
     assert there.attributes == bank.attributes
-    assert there.prompt_sets() == ["parity"]
+    assert there.prompt_sets == ["parity"]
     assert there.query_sets() == bank.query_sets()
     key = ["step", "prompt_id", "option"]
     mine, theirs = (b.scan("parity").collect().sort(key) for b in (bank, there))
@@ -372,7 +372,7 @@ def test_pull_fetches_only_what_changed_and_whole_parts(
     url, target = f"{served.url}/bank", tmp_path / "pulled"
     pull(url, target, steps=[1])
     assert Bank.open(target).info()["step"].to_list() == [1]
-    assert Bank.open(target).prompt_sets() == ["parity"]
+    assert Bank.open(target).prompt_sets == ["parity"]
     pull(url, target)
     assert Bank.open(target).info().equals(bank.info())
     deposit(bank, 2)

@@ -136,7 +136,7 @@ def test_provenance_licence_and_prompts_go_along(tmp_path: Path) -> None:
     assert (second["keep"], second["dtype"]) == ("full", "float16")
     assert (first["keep"], first["dtype"]) == ("full", "float32")
     assert len(first["zarr.json"]) == 64
-    assert out.prompt_sets() == full.prompt_sets()
+    assert out.prompt_sets == full.prompt_sets
     keys = ["step", "prompt_id", "option"]
     scans = [bank.scan("parity").collect().sort(keys) for bank in (full, out)]
     assert scans[0].equals(scans[1])

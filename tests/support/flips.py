@@ -153,7 +153,7 @@ def _of_tables(bank: Bank) -> Answers:
         "about": lambda: bank.attributes,
         "info": lambda: bank.info().rows(),
         "provenance": lambda: str(provenance_document(bank.path, bank.attributes, bank.deposits())),
-        "prompt sets": bank.prompt_sets,
+        "prompt sets": lambda: bank.prompt_sets,
         "query sets": bank.query_sets,
         "prompts": lambda: bank.prompts("parity").collect().rows(),
         "a prompt": lambda: bank.prompts("parity").filter(row=9).select("text").collect().rows(),

@@ -16,7 +16,7 @@ from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.stats.shares import Z95, if_enough
 from logitbank.store import Deposit, Readable
-from logitbank.store.deposits.deposit import check_scores
+from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
 
 Measure = Literal["entropy", "probability", "rank", "agreement"]

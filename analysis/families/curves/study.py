@@ -74,9 +74,9 @@ def curves_study(
         As `curves`.
     """
     opened = open_bank(bank)
-    names = opened.prompt_sets() if prompts is None else list(prompts)
+    names = opened.prompt_sets if prompts is None else list(prompts)
     for name in names:
-        if name not in opened.prompt_sets():
+        if name not in opened.prompt_sets:
             raise AbsentError(no_prompts([opened], repr(name), make=name))
     held_models([{d.checkpoint.model for d in opened.deposits()}], models, str(opened.path))
     result = curves(opened, names, models=models, entropy=entropy)

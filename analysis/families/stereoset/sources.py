@@ -85,7 +85,7 @@ def candidate_batches(
 
 
 def _prompt_sets(bank: Readable, prompts: Sequence[str] | None) -> list[str]:
-    available = bank.prompt_sets()
+    available = bank.prompt_sets
     names = own_names(PROMPTS, [bank]) if prompts is None else list(prompts)
     absent = [name for name in names if name not in available]
     if absent or not names:

@@ -96,7 +96,7 @@ def _frames(
 
 
 def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> list[str]:
-    available = {name for bank in banks for name in bank.prompt_sets()}
+    available = {name for bank in banks for name in bank.prompt_sets}
     names = own_names(PROMPTS, banks) if prompts is None else list(prompts)
     absent = [name for name in names if name not in available]
     if absent or not names:
@@ -107,6 +107,6 @@ def _prompt_sets(banks: Sequence[Readable], prompts: Sequence[str] | None) -> li
 
 def _models(bank: Readable, prompts: str) -> set[str]:
     """Models with a deposit of a prompt set, if there is one."""
-    if prompts not in bank.prompt_sets():
+    if prompts not in bank.prompt_sets:
         return set()
     return {deposit.checkpoint.model for deposit in bank.deposits_of(prompts)}

@@ -1,0 +1,54 @@
+"""A bank in a line and in a small table."""
+
+from collections.abc import Sequence
+
+from logitbank.notebook import html_table, some
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.steps import Step, in_order
+from logitbank.wording import counted
+
+
+def bank_line(deposits: Sequence[Deposit], prompt_sets: Sequence[str]) -> str:
+    """Models, checkpoints and prompts: "demo; 24 checkpoints, steps 0 to 720; prompts demo"."""
+    checkpoints = {d.checkpoint for d in deposits}
+    models = sorted({c.model for c in checkpoints})
+    steps = f", {_span([c.step for c in checkpoints])}" if checkpoints else ""
+    return (
+        f"{some(models) if models else 'no model yet'};"
+        f" {counted(len(checkpoints), 'checkpoint')}{steps}; prompts {some(prompt_sets)}"
+    )
+
+
+def bank_table(where: str, deposits: Sequence[Deposit], prompt_sets: Sequence[str]) -> str:
+    """HTML with one row per model and run; its caption names the prompt sets."""
+    runs: dict[tuple[str, str], list[Deposit]] = {}
+    for deposit in deposits:
+        runs.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(deposit)
+    rows = [(model, run, *_of_run(of_run)) for (model, run), of_run in sorted(runs.items())]
+    header = ("model", "run", "checkpoints", "training", "keep", "deposits")
+    return html_table(f"{where}; prompts {some(prompt_sets)}", header, rows)
+
+
+def _of_run(deposits: Sequence[Deposit]) -> tuple[str, ...]:
+    checkpoints = {d.checkpoint for d in deposits}
+    complete = sum(d.complete for d in deposits)
+    unfinished = "" if complete == len(deposits) else f", {len(deposits) - complete} unfinished"
+    return (
+        str(len(checkpoints)),
+        _span([c.step for c in checkpoints]),
+        some(sorted({str(d.layout.keep) for d in deposits})),
+        f"{len(deposits)}{unfinished}",
+    )
+
+
+def _span(steps: Sequence[Step]) -> str:
+    """From the first step to the last, and whether there is a release.
+
+    >>> _span([8, 0, None]), _span([None]), _span([5])
+    ('steps 0 to 8, release', 'release', 'step 5')
+    """
+    numbers = [step for step in in_order(steps) if step is not None]
+    words = []
+    if numbers:
+        words = [f"steps {numbers[0]} to {numbers[-1]}" if numbers[1:] else f"step {numbers[0]}"]
+    return ", ".join([*words, *(["release"] if None in steps else [])])

@@ -1,0 +1,60 @@
+"""What a bank, a deposit and a study say of themselves at Python's prompt and in a notebook."""
+
+from pathlib import Path
+
+from logitbank.analysis.results.study import Study
+from logitbank.analysis.results.words import Summary
+from logitbank.store import Bank, CheckpointId, Keep
+from tests.support.small_banks import QUERY_SET, logits, new_bank, spec
+
+
+def bank_of_two_runs(path: Path) -> Bank:
+    bank = new_bank(path)
+    for checkpoint in (CheckpointId("a<b", step=8), CheckpointId("a<b", step=1000),
+                       CheckpointId("c", "seed1")):  # fmt: skip
+        bank.deposit(logits(), checkpoint=checkpoint, query_set=QUERY_SET.name, keep="options")
+    return bank
+
+
+def test_a_bank_lists_its_names(tmp_path: Path) -> None:
+    bank = bank_of_two_runs(tmp_path / "b")
+    assert (bank.models, bank.runs) == (["a<b", "c"], ["main", "seed1"])
+    assert bank.steps == [8, 1000, None]
+    assert bank.prompt_sets == ["parity"]
+
+
+def test_a_bank_in_a_line_and_as_a_table(tmp_path: Path) -> None:
+    bank = bank_of_two_runs(tmp_path / "b")
+    bank.begin(spec(16, keep=Keep("options")))
+    assert repr(bank) == (
+        f"<Bank {tmp_path / 'b'}: a<b, c, {spec(16).checkpoint.model}; 4 checkpoints,"
+        " steps 8 to 1000, release; prompts parity>"
+    )
+    table = bank._repr_html_()
+    assert "<td>a&lt;b</td><td>main</td><td>2</td><td>steps 8 to 1000</td>" in table
+    assert "<td>1, 1 unfinished</td>" in table
+    assert "a<b" not in table
+
+
+def test_an_empty_bank_and_a_damaged_one_say_so(tmp_path: Path) -> None:
+    assert "no model yet; 0 checkpoints; prompts none" in repr(Bank.create(tmp_path / "empty"))
+    bank = bank_of_two_runs(tmp_path / "b")
+    (bank.deposits()[0].path / "zarr.json").write_text("{}")
+    assert "cannot be read (" in repr(bank)
+
+
+def test_a_deposit_in_a_line_and_as_a_table(tmp_path: Path) -> None:
+    deposit = bank_of_two_runs(tmp_path / "b").deposits()[0]
+    assert repr(deposit) == (
+        f"<Deposit a<b step 8, {QUERY_SET.name}: queries 10 of 10, keep options, dtype float32,"
+        " outputs 6>"
+    )
+    assert "<td>queries</td><td>10 of 10</td>" in deposit._repr_html_()
+
+
+def test_a_study_in_a_line_and_as_a_list() -> None:
+    study: Study = Study([], Summary(("The gap is < 1.",), cautions=("Mind this.",)))
+    assert repr(study) == "<Study of list: The gap is < 1.>"
+    assert (
+        study._repr_html_() == "<p>list</p><ul><li>The gap is &lt; 1.</li><li>Mind this.</li></ul>"
+    )

@@ -1,27 +1,28 @@
 """Metrics, tests, figures and reports from the frames of a bank. Knows no model and no engine."""
 
 from logitbank.analysis.drawing.figures import figure_data, figures, interactive_figures
-from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs
+from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs_metric
+from logitbank.analysis.families.curves.metric import Curves, curves_metric
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_change, fairness_metric
 from logitbank.analysis.families.fairness.summary import fairness_summary
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.scores import as_scores, published_table, write_scores
 from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
-from logitbank.analysis.families.lambada.metric import Lambada, lambada, lambada_examples
+from logitbank.analysis.families.lambada.metric import Lambada, lambada_examples, lambada_metric
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
 from logitbank.analysis.families.stereoset.files import read_predictions, write_predictions
 from logitbank.analysis.families.stereoset.gold import read_gold
-from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
 from logitbank.analysis.families.stereoset.scores import as_candidates
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
-from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy, stereotype_accuracy
+from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy, stereotype_metric
 from logitbank.analysis.families.stereotype.referents import WinobiasEm, winobias_em
-from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
 from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
 from logitbank.analysis.families.unqover.instances import unqover_instances
-from logitbank.analysis.families.unqover.metric import Unqover, unqover
+from logitbank.analysis.families.unqover.metric import Unqover, unqover_metric
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_pieces, expected_rows
@@ -50,6 +51,7 @@ from logitbank.analysis.stats.significance import (
 __all__ = [
     "ChangePoint",
     "CrowsPairs",
+    "Curves",
     "Fairness",
     "FairnessLabels",
     "Fluctuation",
@@ -67,21 +69,22 @@ __all__ = [
     "benjamini_hochberg",
     "change_point",
     "corpus_frequencies",
-    "crows_pairs",
+    "crows_pairs_metric",
+    "curves_metric",
     "differences",
     "expected_pieces",
     "expected_rows",
-    "fairness",
     "fairness_change",
+    "fairness_metric",
     "fairness_summary",
     "figure_data",
     "figures",
-    "fluctuation",
+    "fluctuation_metric",
     "fluctuation_summary",
     "interactive_figures",
     "jsd_parts",
-    "lambada",
     "lambada_examples",
+    "lambada_metric",
     "mann_whitney",
     "movements",
     "option_scores",
@@ -94,15 +97,15 @@ __all__ = [
     "read_predictions",
     "scaled",
     "seed_mean",
-    "stereoset",
+    "stereoset_metric",
     "stereoset_summary",
-    "stereotype_accuracy",
+    "stereotype_metric",
     "three_way_correct",
-    "tradeoff",
+    "tradeoff_metric",
     "tradeoff_summary",
     "unique_maximum",
-    "unqover",
     "unqover_instances",
+    "unqover_metric",
     "unqover_summary",
     "variation",
     "vocabulary_rank",

@@ -1,54 +1,94 @@
 """logitbank: run every checkpoint over every prompt once, keep the logits, ask later.
 
-Names are imported when first used, so that `import logitbank` is quick and needs no engine.
+Names are imported when first used, so that `import logitbank` is quick and needs no engine. A type
+checker reads the imports below, Python the mapping; a test compares the two.
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from logitbank.analysis.comparison.compare import Comparison, compare
-    from logitbank.analysis.debias.compare import debias_compare
-    from logitbank.analysis.debias.results import DebiasComparison, DebiasSearch
-    from logitbank.analysis.debias.search import debias_search
-    from logitbank.analysis.debias.study import Debias, debias_train
-    from logitbank.analysis.debias.train import Training
-    from logitbank.analysis.drawing.figures import figures
-    from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
-    from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
-    from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
-    from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
-    from logitbank.analysis.families.unqover.metric import Unqover, unqover
-    from logitbank.analysis.harness.read import read_harness
-    from logitbank.analysis.report.report import report
-    from logitbank.cli.demo import demo
-    from logitbank.engine.extract import extract
-    from logitbank.engine.prompts.files import load_prompts
-    from logitbank.engine.prompts.known.winobias import winobias
-    from logitbank.engine.prompts.prompt_set import PromptSet
-    from logitbank.engine.prompts.values import Option, Prompt
-    from logitbank.engine.suites.fetch import Fetched, fetch
-    from logitbank.engine.suites.suites import Checkpoint, Suite, known_suites, resolve_suite
-    from logitbank.errors import LogitbankError
-    from logitbank.store.bank import Bank
-    from logitbank.store.care.verify import verify
-    from logitbank.store.change.about import describe
-    from logitbank.store.change.merge import merge
-    from logitbank.store.change.shrink import shrink
-    from logitbank.store.filter.filters import Filter
-    from logitbank.store.filter.view import View
-    from logitbank.store.format.schema import CheckpointId, Keep, Query, QuerySet
-    from logitbank.store.read.mapping import map_rows
+    from logitbank.analysis.comparison.compare import compare as compare
+    from logitbank.analysis.comparison.results import Comparison as Comparison
+    from logitbank.analysis.debias.apply import debias_apply as debias_apply
+    from logitbank.analysis.debias.compare import debias_compare as debias_compare
+    from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
+    from logitbank.analysis.debias.results import DebiasSearch as DebiasSearch
+    from logitbank.analysis.debias.search import debias_search as debias_search
+    from logitbank.analysis.debias.study import Debias as Debias
+    from logitbank.analysis.debias.study import debias_train as debias_train
+    from logitbank.analysis.debias.train import Training as Training
+    from logitbank.analysis.drawing.figures import figures as figures
+    from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
+    from logitbank.analysis.families.crows_pairs.study import crows_pairs as crows_pairs
+    from logitbank.analysis.families.curves.metric import Curves as Curves
+    from logitbank.analysis.families.curves.study import curves as curves
+    from logitbank.analysis.families.fairness.metric import Fairness as Fairness
+    from logitbank.analysis.families.fairness.metric import fairness_change as fairness_change
+    from logitbank.analysis.families.fairness.study import fairness as fairness
+    from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
+    from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
+    from logitbank.analysis.families.lambada.metric import Lambada as Lambada
+    from logitbank.analysis.families.lambada.study import lambada as lambada
+    from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
+    from logitbank.analysis.families.stereoset.study import stereoset as stereoset
+    from logitbank.analysis.families.stereotype.metric import (
+        StereotypeAccuracy as StereotypeAccuracy,
+    )
+    from logitbank.analysis.families.stereotype.study import stereotype as stereotype
+    from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
+    from logitbank.analysis.families.tradeoff.study import tradeoff as tradeoff
+    from logitbank.analysis.families.unqover.metric import Unqover as Unqover
+    from logitbank.analysis.families.unqover.study import unqover as unqover
+    from logitbank.analysis.harness.read import read_harness as read_harness
+    from logitbank.analysis.prompts.lookup import PromptView as PromptView
+    from logitbank.analysis.prompts.show import PromptMoves as PromptMoves
+    from logitbank.analysis.prompts.show import show as show
+    from logitbank.analysis.report.report import report as report
+    from logitbank.analysis.results.query import query as query
+    from logitbank.analysis.results.study import Study as Study
+    from logitbank.cli.demo import demo as demo
+    from logitbank.engine.extract import extract as extract
+    from logitbank.engine.prompts.files import load_prompts as load_prompts
+    from logitbank.engine.prompts.known.winobias import winobias as winobias
+    from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
+    from logitbank.engine.prompts.shown import prompts_check as prompts_check
+    from logitbank.engine.prompts.shown import prompts_show as prompts_show
+    from logitbank.engine.prompts.values import Option as Option
+    from logitbank.engine.prompts.values import Prompt as Prompt
+    from logitbank.engine.suites.fetch import Fetched as Fetched
+    from logitbank.engine.suites.fetch import fetch as fetch
+    from logitbank.engine.suites.suites import Checkpoint as Checkpoint
+    from logitbank.engine.suites.suites import Suite as Suite
+    from logitbank.engine.suites.suites import known_suites as known_suites
+    from logitbank.engine.suites.suites import resolve_suite as resolve_suite
+    from logitbank.errors import LogitbankError as LogitbankError
+    from logitbank.store.bank import Bank as Bank
+    from logitbank.store.care.verify import verify as verify
+    from logitbank.store.change.about import describe as describe
+    from logitbank.store.change.merge import merge as merge
+    from logitbank.store.change.shrink import shrink as shrink
+    from logitbank.store.filter.filters import Filter as Filter
+    from logitbank.store.filter.view import View as View
+    from logitbank.store.format.schema import CheckpointId as CheckpointId
+    from logitbank.store.format.schema import Keep as Keep
+    from logitbank.store.format.schema import Query as Query
+    from logitbank.store.format.schema import QuerySet as QuerySet
+    from logitbank.store.read.mapping import map_rows as map_rows
     from logitbank.store.read.readable import Readable
-    from logitbank.store.sharing.transfer import pull, push
+    from logitbank.store.sharing.transfer import pull as pull
+    from logitbank.store.sharing.transfer import push as push
 
 _HOMES = {
     "Bank": "store.bank",
     "Checkpoint": "engine.suites.suites",
     "CheckpointId": "store.format.schema",
-    "Comparison": "analysis.comparison.compare",
+    "Comparison": "analysis.comparison.results",
+    "CrowsPairs": "analysis.families.crows_pairs.metric",
+    "Curves": "analysis.families.curves.metric",
     "Debias": "analysis.debias.study",
     "DebiasComparison": "analysis.debias.results",
     "DebiasSearch": "analysis.debias.results",
@@ -57,104 +97,64 @@ _HOMES = {
     "Filter": "store.filter.filters",
     "Fluctuation": "analysis.families.fluctuation.metric",
     "Keep": "store.format.schema",
+    "Lambada": "analysis.families.lambada.metric",
     "LogitbankError": "errors",
     "Option": "engine.prompts.values",
     "Prompt": "engine.prompts.values",
+    "PromptMoves": "analysis.prompts.show",
     "PromptSet": "engine.prompts.prompt_set",
+    "PromptView": "analysis.prompts.lookup",
     "Query": "store.format.schema",
     "QuerySet": "store.format.schema",
     "StereoSet": "analysis.families.stereoset.metric",
+    "StereotypeAccuracy": "analysis.families.stereotype.metric",
+    "Study": "analysis.results.study",
     "Suite": "engine.suites.suites",
     "TradeOff": "analysis.families.tradeoff.metric",
     "Training": "analysis.debias.train",
     "Unqover": "analysis.families.unqover.metric",
     "View": "store.filter.view",
     "compare": "analysis.comparison.compare",
+    "crows_pairs": "analysis.families.crows_pairs.study",
+    "curves": "analysis.families.curves.study",
+    "debias_apply": "analysis.debias.apply",
     "debias_compare": "analysis.debias.compare",
     "debias_search": "analysis.debias.search",
     "debias_train": "analysis.debias.study",
     "demo": "cli.demo",
     "describe": "store.change.about",
     "extract": "engine.extract",
-    "fairness": "analysis.families.fairness.metric",
+    "fairness": "analysis.families.fairness.study",
     "fairness_change": "analysis.families.fairness.metric",
     "fetch": "engine.suites.fetch",
     "figures": "analysis.drawing.figures",
-    "fluctuation": "analysis.families.fluctuation.metric",
+    "fluctuation": "analysis.families.fluctuation.study",
     "known_suites": "engine.suites.suites",
+    "lambada": "analysis.families.lambada.study",
     "load_prompts": "engine.prompts.files",
     "map_rows": "store.read.mapping",
     "merge": "store.change.merge",
+    "prompts_check": "engine.prompts.shown",
+    "prompts_show": "engine.prompts.shown",
     "pull": "store.sharing.transfer",
     "push": "store.sharing.transfer",
+    "query": "analysis.results.query",
     "read_harness": "analysis.harness.read",
     "report": "analysis.report.report",
     "resolve_suite": "engine.suites.suites",
+    "show": "analysis.prompts.show",
     "shrink": "store.change.shrink",
-    "stereoset": "analysis.families.stereoset.metric",
-    "tradeoff": "analysis.families.tradeoff.metric",
-    "unqover": "analysis.families.unqover.metric",
+    "stereoset": "analysis.families.stereoset.study",
+    "stereotype": "analysis.families.stereotype.study",
+    "tradeoff": "analysis.families.tradeoff.study",
+    "unqover": "analysis.families.unqover.study",
     "verify": "store.care.verify",
     "winobias": "engine.prompts.known.winobias",
 }
-
-__all__ = [  # noqa: RUF022 (sorted but for `open`, which follows Bank)
-    "Bank",
-    "open",
-    "Checkpoint",
-    "CheckpointId",
-    "Comparison",
-    "Debias",
-    "DebiasComparison",
-    "DebiasSearch",
-    "Fairness",
-    "Fetched",
-    "Filter",
-    "Fluctuation",
-    "Keep",
-    "LogitbankError",
-    "Option",
-    "Prompt",
-    "PromptSet",
-    "Query",
-    "QuerySet",
-    "StereoSet",
-    "Suite",
-    "TradeOff",
-    "Training",
-    "Unqover",
-    "View",
-    "compare",
-    "debias_compare",
-    "debias_search",
-    "debias_train",
-    "demo",
-    "describe",
-    "extract",
-    "fairness",
-    "fairness_change",
-    "fetch",
-    "figures",
-    "fluctuation",
-    "known_suites",
-    "load_prompts",
-    "map_rows",
-    "merge",
-    "pull",
-    "push",
-    "read_harness",
-    "report",
-    "resolve_suite",
-    "shrink",
-    "stereoset",
-    "tradeoff",
-    "unqover",
-    "verify",
-    "winobias",
-]
+__all__ = [*sorted(_HOMES), "open"]
 
 
-def open(path: str) -> "Readable":
+def open(path: str | Path) -> "Readable":
     """Open an existing bank, in a folder or at a URL, or a view; `Bank.create` makes a new one."""
     from logitbank.store.filter.view import open_bank
 

@@ -106,13 +106,13 @@ def _peak() -> float:
 
 
 def _analyse(path: str, checkpoints: int, quarters: int) -> None:
-    from logitbank.analysis import batches, fairness
+    from logitbank.analysis import batches, fairness_metric
 
     frames = batches(Bank.open(path), "winobias", steps=STEPS[:checkpoints])
     if quarters < 4:
         own = pl.col("sentence_id").hash(seed=0) % 4 < quarters
         frames = [frame.filter(own) for frame in frames]
-    fairness(frames).tables()
+    fairness_metric(frames).tables()
 
 
 def _extract(suite: str, bank: str, count: int, words: int) -> None:

@@ -52,7 +52,7 @@ def fairness_tables(tmp: Path, *, rounds: int = 5) -> list[Figure]:
 
 def fluctuation_tables(*, rounds: int = 9) -> list[Figure]:
     """Seconds from a published table in memory to every fluctuation table, nothing drawn."""
-    from logitbank.analysis import fluctuation
+    from logitbank.analysis import fluctuation_metric
     from logitbank.analysis.families.fluctuation.plateaus import PUBLISHED
 
     found = []
@@ -66,7 +66,7 @@ def fluctuation_tables(*, rounds: int = 9) -> list[Figure]:
         seconds = []
         for _ in range(rounds + 1):
             start = time.perf_counter()
-            tables = fluctuation(table).tables()
+            tables = fluctuation_metric(table).tables()
             seconds.append(time.perf_counter() - start)
         first, *warm = seconds
         assert len(tables["professions"]) % 923 == 0
@@ -200,9 +200,9 @@ def _drawn(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockD
 def main(bank: str) -> None:
     """What `logitbank analyze fairness` does before it draws."""
     start = time.perf_counter()
-    from logitbank.analysis import batches, fairness
+    from logitbank.analysis import batches, fairness_metric
 
-    tables = fairness(batches(Bank.open(bank), "winobias")).tables()
+    tables = fairness_metric(batches(Bank.open(bank), "winobias")).tables()
     seconds = time.perf_counter() - start
     assert all(len(table) for name, table in tables.items() if name != "comparison")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

@@ -6,7 +6,8 @@ from statistics import median
 from bench.figures import Figure
 from bench.models import DATA
 from logitbank.analysis.families.stereoset import files
-from logitbank.analysis.families.stereoset.metric import stereoset
+from logitbank.analysis.families.stereoset.gold import gold_of
+from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.frames.json_files import json_object
 
 PREDICTIONS = DATA / "stereoset" / "published" / "bert-base-cased-predictions.json"
@@ -18,11 +19,11 @@ def stereoset_tables(*, rounds: int = 9) -> list[Figure]:
     aggregated, whole = [], []
     for _ in range(rounds + 1):
         start = time.perf_counter()
-        gold = json_object(GOLD, "gold file")
+        labels = json_object(GOLD, "gold file")
         predictions = json_object(PREDICTIONS, "prediction file")
         parsed = time.perf_counter()
-        frame = files.predictions_of(predictions, gold.gold_of(gold, GOLD), PREDICTIONS)
-        tables = stereoset(frame).tables()
+        frame = files.predictions_of(predictions, gold_of(labels, GOLD), PREDICTIONS)
+        tables = stereoset_metric(frame).tables()
         end = time.perf_counter()
         aggregated.append(end - parsed)
         whole.append(end - start)

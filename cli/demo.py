@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from logitbank.cli.screen.bank import part_progress
-from logitbank.cli.screen.run_progress import ExtractProgress, TrainingProgress
+from logitbank.cli.screen.progress import count_progress
+from logitbank.cli.screen.run_progress import ExtractProgress
 from logitbank.cli.screen.tables import clean, print_lines, print_summary, say
 from logitbank.errors import UsageError
 
@@ -29,8 +29,8 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
     int
         The exit code: 0, or 1 if a checkpoint failed.
     """
-    from logitbank.analysis.families.fairness.study import fairness_study
-    from logitbank.analysis.families.fluctuation.study import fluctuation_study
+    from logitbank.analysis.families.fairness.study import fairness
+    from logitbank.analysis.families.fluctuation.study import fluctuation
     from logitbank.analysis.report.report import report
     from logitbank.engine.extract import choose_engine
 
@@ -47,10 +47,10 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         f"1 of 3  training a tiny GPT-NeoX for {STEPS} steps; its bias changes at "
         f"step {SWITCH_STEP}"
     )
-    with TrainingProgress() as training:
+    with count_progress("training") as training:
         train_series(out / "checkpoints", progress=training)
     say(f"        and {demo_masked.RUNS} runs of a tiny BERT on known pronoun ratios")
-    with TrainingProgress() as training:
+    with count_progress("training") as training:
         demo_masked.train_masked_series(out / "masked", progress=training)
     say(f"2 of 3  every checkpoint over every prompt, once → {clean(bank)}")
     for suite, prompts, model in (
@@ -60,10 +60,10 @@ def demo(out: Path, *, engine: Literal["auto", "vllm", "transformers"] = "auto")
         if not _bank(bank, suite, prompts, model, engine):
             return 1
     say("3 of 3  analysis, offline, from the bank alone")
-    fair = fairness_study([bank], prompts=demo_prompts().name)
-    wander = fluctuation_study([bank], prompts=masked.name, plateaus=[demo_masked.PLATEAU_STEP])
-    with part_progress() as progress:
-        page = report(bank, out / "report.html", progress=progress)
+    fair = fairness([bank], prompts=demo_prompts().name)
+    wander = fluctuation([bank], prompts=masked.name, plateaus=[demo_masked.PLATEAU_STEP])
+    with count_progress(transient=True) as progress:
+        page = report(bank, out / "report.html", progress=progress.about)
     print_lines([*fair.summary, "", *wander.summary])
     print_lines(
         [

@@ -1,7 +1,7 @@
 """Choices and options that several commands share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
 import typer
 
@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from logitbank.engine.prompts.registry import OldOptions
 
 
-def once(option: str, values: list[float] | None) -> float | None:
+Default = TypeVar("Default")
+
+
+def once(option: str, values: list[float] | None, default: Default) -> float | Default:
     """The value of an option that may be given once: the last of several would pass for all.
 
     Raises
@@ -22,7 +25,7 @@ def once(option: str, values: list[float] | None) -> float | None:
     if values and len(values) > 1:
         given = ", ".join(f"{value:g}" for value in values)
         raise UsageError(f"{option} is given {len(values)} times ({given}); give it once")
-    return values[0] if values else None
+    return values[0] if values else default
 
 
 def old_options(

@@ -16,7 +16,7 @@ import polars as pl
 
 import logitbank
 from logitbank.analysis.drawing.paper import COLOURS
-from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.fairness.metric import fairness_metric
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "tests" / "data" / "demo-bank.tar.xz"
@@ -64,7 +64,7 @@ class Values:
 
 def values_of(bank: logitbank.Bank) -> Values:
     """The gap, the right option's shares for either answer, and one prompt's shares."""
-    gap = fairness(bank.scan("demo"), bootstrap=0).gap.sort("step")
+    gap = fairness_metric(bank.scan("demo"), bootstrap=0).gap.sort("step")
     first = pl.col("order_seed") == pl.col("order_seed").min()
     shares = (
         bank.scan("demo")

@@ -4,22 +4,26 @@ To judge storage dtypes, engines and hardware: logits, divergences, ranks, and w
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.comparison.metrics import METRICS, metric_differences
+from logitbank.analysis.comparison.results import Comparison
 from logitbank.analysis.comparison.rows import ROWS, compare_rows
+from logitbank.analysis.comparison.summary import comparison_summary
 from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.study import Study
+from logitbank.analysis.results.words import Summary
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, Deposit, Readable
 from logitbank.store.change.overlap import committed_rows
+from logitbank.store.steps import parse_steps
 
-Steps = Collection[int | None] | Callable[[Collection[int | None]], Collection[int | None]]
-"""Training steps, None for a release; or what chooses among those that there are."""
+Steps = Collection[int | None] | Callable[[Collection[int | None]], Collection[int | None]] | str
+"""Training steps, None for a release; what chooses among those that there are; or a text, such as
+`first:last:stride` or `release`."""
 _DEPOSIT = {"model": pl.String, "run": pl.String, "step": pl.Int64, "query_set": pl.String}
 _MADE = {
     "kept_a": pl.String,
@@ -33,27 +37,9 @@ _MADE = {
 _ONLY = {"rows_a": pl.Int64, "rows_b": pl.Int64, "only_a": pl.Int64, "only_b": pl.Int64}
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What `compare` found: tidy tables, documented in docs/tables.md."""
-
-    logits: pl.DataFrame
-    """One row for each checkpoint and query set that both banks have rows of."""
-    metrics: pl.DataFrame
-    """Values of metrics by either bank, over what both have, and their difference."""
-    only: pl.DataFrame
-    """Checkpoints and query sets of which one bank has rows that the other lacks."""
-    unmeasured: tuple[str, ...] = ()
-    """Prompt sets of both banks that `metrics` has no row of."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
-
-
 def compare(
     a: str | Path, b: str | Path, *, prompts: str | None = None, steps: Steps | None = None
-) -> Comparison:
+) -> Study[Comparison]:
     """Compare two banks wherever both have the same checkpoint, query set and row.
 
     Parameters
@@ -67,9 +53,9 @@ def compare(
 
     Returns
     -------
-    Comparison
-        Differences of logits are absolute, in nats; divergences are in nats, float64, of rows
-        normalised again after rounding. See docs/tables.md.
+    Study
+        Of a `Comparison`. Differences of logits are absolute, in nats; divergences are in nats,
+        float64, of rows normalised again after rounding. See docs/tables.md.
 
     Raises
     ------
@@ -87,7 +73,8 @@ def compare(
         steps_present = {
             deposit.checkpoint.step for by_key in deposits for deposit in by_key.values()
         }
-        wanted = set(steps(steps_present) if callable(steps) else steps)
+        choose = parse_steps(steps).pick if isinstance(steps, str) else steps
+        wanted = set(choose(steps_present) if callable(choose) else choose)
         deposits = [
             {k: d for k, d in by_key.items() if d.checkpoint.step in wanted} for by_key in deposits
         ]
@@ -110,12 +97,13 @@ def compare(
         )
     schema = {**_DEPOSIT, **_MADE, **ROWS}
     metrics = _metrics(banks, prompts, {row[:3] for row in logits})
-    return Comparison(
+    result = Comparison(
         pl.DataFrame(logits, schema=schema, orient="row"),
         metrics,
         pl.DataFrame(only, schema={**_DEPOSIT, **_ONLY}, orient="row"),
         tuple(sorted(_compared(banks, prompts) - set(metrics["prompts"]))),
     )
+    return Study(result, Summary(tuple(comparison_summary(result))))
 
 
 Named = dict[str, pl.DataFrame] | None

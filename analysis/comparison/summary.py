@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from logitbank.analysis.comparison.compare import Comparison
+from logitbank.analysis.comparison.results import Comparison
 from logitbank.analysis.family import families
 from logitbank.wording import counted
 

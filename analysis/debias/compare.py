@@ -23,9 +23,9 @@ from logitbank.analysis.debias.compare_tables import (
 )
 from logitbank.analysis.debias.results import DebiasComparison
 from logitbank.analysis.families.stereoset.files import concat_candidates
-from logitbank.analysis.families.stereoset.metric import stereoset
+from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.stereoset.sources import bank_candidates
-from logitbank.analysis.families.unqover.metric import ALL, unqover
+from logitbank.analysis.families.unqover.metric import ALL, unqover_metric
 from logitbank.analysis.families.unqover.study import PROMPTS, expected_instances
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import missing_sentence
@@ -109,7 +109,7 @@ def _sources(
     seen: set[tuple[str, str]] = set()
     for given in filters:
         by = given if isinstance(given, Filter) else Filter.load(given)
-        for kind, filter_ in ((UNTRAINED, untrained(by)), (TRAINED, by)):
+        for kind, filter_ in ((UNTRAINED, untrained_like(by)), (TRAINED, by)):
             view = View.of(bank, filter_, name=None)
             base = str(view.by.about["model"])
             if (base, filter_.digest) in seen or (models and base not in models):
@@ -130,7 +130,7 @@ def _sources(
     return sources
 
 
-def untrained(by: Filter) -> Filter:
+def untrained_like(by: Filter) -> Filter:
     """The filter of the same size and mode with all weights 1, which training as published begins
     with: what it does to a model is no merit of training."""
     about = by.about
@@ -181,7 +181,7 @@ def _stereoset(
     )
     if candidates.is_empty():
         return no_stereoset()
-    scores = stereoset(candidates, bootstrap=bootstrap).scores
+    scores = stereoset_metric(candidates, bootstrap=bootstrap).scores
     return scores.filter(
         (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
     ).select(*KEY, "language", "condition", *STEREOSET)
@@ -208,7 +208,7 @@ def _unqover(
         for own in kinds
         if own
     ]
-    result = unqover(frames, bootstrap=bootstrap, expected=pl.concat(expected).unique())
+    result = unqover_metric(frames, bootstrap=bootstrap, expected=pl.concat(expected).unique())
     return result.unqover.drop("run_seed", strict=False)
 
 

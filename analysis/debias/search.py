@@ -20,7 +20,7 @@ from logitbank.analysis.debias.results import DebiasSearch
 from logitbank.analysis.debias.search_summary import judged, search_summary
 from logitbank.analysis.debias.study import about_of
 from logitbank.analysis.debias.train import Training, train
-from logitbank.analysis.families.stereoset.metric import stereoset
+from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.finish import finish
@@ -31,9 +31,9 @@ from logitbank.store import Deposit, Readable
 from logitbank.store.filter.filters import Filter, Mode
 from logitbank.store.filter.view import View, open_unfiltered
 
-SIZES = (4, 8, 16)
-REGULARISATIONS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
-TEMPERATURES = (1.25, 1.5, 2.0, 3.0, 5.0)
+_SIZES = (4, 8, 16)
+_REGULARISATIONS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+_TEMPERATURES = (1.25, 1.5, 2.0, 3.0, 5.0)
 _HELD = 4
 """Every fourth attribute is held out of the fit."""
 _HALVES = (0, 1)
@@ -60,9 +60,9 @@ def debias_search(
     bank: str | Path | Readable,
     *,
     prompts: str,
-    sizes: Sequence[int] = SIZES,
-    regularisations: Sequence[float] = REGULARISATIONS,
-    temperatures: Sequence[float] = TEMPERATURES,
+    sizes: Sequence[int] | None = None,
+    regularisations: Sequence[float] | None = None,
+    temperatures: Sequence[float] | None = None,
     mode: Mode = "keep_tail",
     judge: str | None = None,
     give_up: float = 1.0,
@@ -90,7 +90,7 @@ def debias_search(
     prompts
         UnQover's prompt set with both parts; the bank needs `stereoset-intra` too.
     sizes, regularisations, temperatures
-        What is tried.
+        What is tried; some of each by default.
     judge
         StereoSet's prompt set that tells lms, ss and iCAT; by default `stereoset-intra`, or the
         only one without a prefix.
@@ -107,6 +107,9 @@ def debias_search(
         The bank lacks what is asked for.
     """
     opened = open_unfiltered(bank)
+    sizes = _SIZES if sizes is None else sizes
+    regularisations = _REGULARISATIONS if regularisations is None else regularisations
+    temperatures = _TEMPERATURES if temperatures is None else temperatures
     if not sizes or any(k < 1 for k in sizes):
         raise UsageError(f"sizes {list(sizes)} are none to try; give numbers of at least 1")
     if not regularisations:
@@ -252,7 +255,7 @@ def _stereoset(
     half = pl.col("term").rank("dense") % 2
     found = []
     for number in _HALVES:
-        scores = stereoset(rows.filter(half == number), bootstrap=0).scores
+        scores = stereoset_metric(rows.filter(half == number), bootstrap=0).scores
         overall = scores.filter(
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
         )

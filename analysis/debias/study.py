@@ -9,7 +9,7 @@ import polars as pl
 from logitbank.analysis.debias.data import instances
 from logitbank.analysis.debias.instances import Instances
 from logitbank.analysis.debias.measures import measured
-from logitbank.analysis.debias.train import Trained, Training, train
+from logitbank.analysis.debias.train import Preset, Trained, Training, published, train
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.tables import tables_of
@@ -47,8 +47,9 @@ def debias_train(
     bank: str | Path | Readable,
     *,
     prompts: str,
-    k: int = 8,
+    k: int | None = None,
     training: Training = Training(),  # noqa: B008 (frozen)
+    preset: Preset | None = None,
     split: str | None = "train",
     model: str | None = None,
     run: str | None = None,
@@ -66,7 +67,10 @@ def debias_train(
     prompts
         Name of the prompt set, such as `unqover-gender`.
     k
-        Logits that the filter sees: 8 for masked models and 10 for causal ones, as published.
+        Logits that the filter sees; by default 10 with the preset for causal models, else 8, as
+        published.
+    preset
+        Settings as published for such models and the set's category, in place of `training`.
     split
         Part that it is trained on; None for all. The other part tells what it learnt.
     model, run, step
@@ -89,10 +93,13 @@ def debias_train(
     """
     if out is not None and out.exists():
         raise UsageError(f"{out} is there already; choose another name or remove it")
+    k = k or (10 if preset == "causal" else 8)
     opened = open_unfiltered(bank)
     given, deposit = instances(
         opened, prompts, k=k, split=split, model=model, run=run, step=step, he_she=he_she
     )
+    if preset is not None:
+        training = published(given.names["category"][0], preset)
     trained = train(given, training)
     about = {
         **trained.by.about,

@@ -15,6 +15,8 @@ from logitbank.store.filter.filters import Filter, Mode
 from logitbank.store.format.schema import Json
 
 Start = Literal["ones", "identity"]
+Preset = Literal["bert", "roberta", "causal"]
+"""Models for which there are published settings."""
 _ADAM = (0.9, 0.999, 1e-8)
 _DECAY = 0.01
 _CHUNK = 2048
@@ -86,7 +88,7 @@ _PUBLISHED = {
 }
 
 
-def published(category: str, family: Literal["bert", "roberta", "causal"]) -> Training:
+def published(category: str, family: Preset) -> Training:
     """The settings of Qureshi et al. 2024: all weights 1, truncated, one epoch.
 
     Raises
@@ -95,10 +97,10 @@ def published(category: str, family: Literal["bert", "roberta", "causal"]) -> Tr
         Another category or family.
     """
     common: Mapping[str, object] = {"objective": "published", "mode": "truncate", "start": "ones"}
-    if category not in _PUBLISHED or family not in ("bert", "roberta", "causal"):
+    if category not in _PUBLISHED or family not in get_args(Preset):
         raise UsageError(
             f"there are no published settings for {category!r} and {family!r}; there are some for"
-            f" {', '.join(_PUBLISHED)} and bert, roberta, causal"
+            f" {', '.join(_PUBLISHED)} and {', '.join(get_args(Preset))}"
         )
     if family == "causal":
         return Training(learning_rate=2e-5, batch_size=256, mini_batch_size=128, **common)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Banks that are analysed together hold different checkpoints of what they are asked about."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -9,8 +9,25 @@ from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable, View, open_bank
 from logitbank.store.remote.mirror import mirror_of
 
+OneBank = str | Path | Readable
+"""A bank or a view: its folder or URL, or what is open."""
+Banks = OneBank | Sequence[OneBank]
 
-def open_banks(banks: Iterable[Path | Readable]) -> list[Readable]:
+
+def banks_and_files(
+    banks: Banks, is_file: Callable[[Path], bool]
+) -> tuple[list[OneBank], list[Path]]:
+    """Banks, and the files that are named among them."""
+    named, files = list[OneBank](), list[Path]()
+    for each in _several(banks):
+        if isinstance(each, str | Path) and is_file(Path(each)):
+            files.append(Path(each))
+        else:
+            named.append(each)
+    return named, files
+
+
+def open_banks(banks: Banks) -> list[Readable]:
     """Open banks and views, each of which may be named once.
 
     Raises
@@ -22,7 +39,7 @@ def open_banks(banks: Iterable[Path | Readable]) -> list[Readable]:
     """
     opened: list[Readable] = []
     folders: set[Path | int] = set()
-    for given in banks:
+    for given in _several(banks):
         bank = open_bank(given)
         folder = bank.folder if isinstance(bank, View) else bank.path
         key = id(bank) if folder is None else folder.resolve()
@@ -31,6 +48,10 @@ def open_banks(banks: Iterable[Path | Readable]) -> list[Readable]:
         folders.add(key)
         opened.append(bank)
     return opened
+
+
+def _several(banks: Banks) -> Sequence[OneBank]:
+    return [banks] if isinstance(banks, str | Path | Readable) else banks
 
 
 def check_checkpoints_apart(

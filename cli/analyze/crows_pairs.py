@@ -1,5 +1,6 @@
 """The command `analyze crows-pairs`."""
 
+import logitbank
 from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
 
 
@@ -14,10 +15,9 @@ def crows_pairs(
     form: Format = "table",
 ) -> None:
     """CrowS-Pairs scores by checkpoint and bias type, for masked and causal models."""
-    from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
     from logitbank.cli.screen.tables import print_study
 
-    study = crows_pairs_study(
+    study = logitbank.crows_pairs(
         banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
     )
     print_study(study, table=table, form=form)

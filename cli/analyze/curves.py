@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import BankPath, Format, Models, Out, Table
 
 
@@ -21,8 +22,7 @@ def curves(
     form: Format = "table",
 ) -> None:
     """Entropy, the right answer, and agreement with the end, by checkpoint."""
-    from logitbank.analysis.families.curves.study import curves_study
     from logitbank.cli.screen.tables import print_study
 
-    study = curves_study(bank, prompts=prompts, models=model, entropy=entropy, out=out)
+    study = logitbank.curves(bank, prompts=prompts, models=model, entropy=entropy, out=out)
     print_study(study, table=table, form=form)

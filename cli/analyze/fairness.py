@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Banks, Format, Models, Out, Table
 
 Unit = Literal["prompt", "prompt_order", "seed"]
@@ -34,10 +35,9 @@ def fairness(
     form: Format = "table",
 ) -> None:
     """Average Rank, accuracy, JSD by parts, the gap, and their tests, by checkpoint."""
-    from logitbank.analysis.families.fairness.study import fairness_study
     from logitbank.cli.screen.tables import print_study
 
-    study = fairness_study(
+    study = logitbank.fairness(
         banks,
         prompts=prompts,
         models=model,

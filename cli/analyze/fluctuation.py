@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Format, Models, Out, Partial, Table
 
 
@@ -49,10 +50,9 @@ def fluctuation(
     form: Format = "table",
 ) -> None:
     """Pronoun ratios of masked models, their variation over a plateau, and correlations."""
-    from logitbank.analysis.families.fluctuation.study import fluctuation_study
     from logitbank.cli.screen.tables import print_study
 
-    study = fluctuation_study(
+    study = logitbank.fluctuation(
         sources,
         prompts=prompts,
         models=model,

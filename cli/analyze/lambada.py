@@ -1,5 +1,6 @@
 """The command `analyze lambada`."""
 
+import logitbank
 from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
 
 
@@ -14,10 +15,9 @@ def lambada(
     form: Format = "table",
 ) -> None:
     """LAMBADA accuracy and perplexity by checkpoint."""
-    from logitbank.analysis.families.lambada.study import lambada_study
     from logitbank.cli.screen.tables import print_study
 
-    study = lambada_study(
+    study = logitbank.lambada(
         banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
     )
     print_study(study, table=table, form=form)

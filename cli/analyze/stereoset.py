@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Format, Out, Table
 
 
 class Score(StrEnum):
-    """How pieces become a score; Typer takes no list of `Literal`."""
+    """How pieces become a score. Typer takes no list of a `Literal`, but of an enumeration."""
 
     reference = "reference"
     mean_prob = "mean_prob"
@@ -50,10 +51,9 @@ def stereoset(
     form: Format = "table",
 ) -> None:
     """StereoSet's lms, ss and iCAT of banks and of prediction files, by domain and term."""
-    from logitbank.analysis.families.stereoset.study import stereoset_study
     from logitbank.cli.screen.tables import print_study
 
-    study = stereoset_study(
+    study = logitbank.stereoset(
         banks or (),
         predictions=predictions or (),
         gold=gold,

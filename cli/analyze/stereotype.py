@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
 
 
@@ -24,10 +25,9 @@ def stereotype(
     form: Format = "table",
 ) -> None:
     """Stereotype accuracy, sa_gender and winobias_em by checkpoint, against JSD-P."""
-    from logitbank.analysis.families.stereotype.study import stereotype_study
     from logitbank.cli.screen.tables import print_study
 
-    study = stereotype_study(
+    study = logitbank.stereotype(
         banks,
         prompts=prompts,
         winobias=winobias,

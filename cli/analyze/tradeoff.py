@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Format, Models, Out, Table, once
 
 
@@ -61,10 +62,9 @@ def tradeoff(
     form: Format = "table",
 ) -> None:
     """Performance against fairness: Pareto front, fairest checkpoint, change between two."""
-    from logitbank.analysis.families.tradeoff.study import tradeoff_study
     from logitbank.cli.screen.tables import print_study
 
-    study = tradeoff_study(
+    study = logitbank.tradeoff(
         sources or [],
         performance=performance or [],
         task=task,
@@ -74,7 +74,7 @@ def tradeoff(
         where=_pairs(where or [], "--where"),
         rename=_pairs(rename or [], "--rename"),
         lower_is_better=lower_is_better,
-        give_up=once("--give-up", give_up),
+        give_up=once("--give-up", give_up, None),
         pair=pair,
         prompts=prompts,
         models=model,

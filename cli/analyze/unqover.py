@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Banks, Format, Models, Out, Table
 
 Cells = Literal["last", "all"]
@@ -32,10 +33,9 @@ def unqover(
     form: Format = "table",
 ) -> None:
     """UnQover: bias by subject and attribute, its intensity, and errors, by checkpoint."""
-    from logitbank.analysis.families.unqover.study import unqover_study
     from logitbank.cli.screen.tables import print_study
 
-    study = unqover_study(
+    study = logitbank.unqover(
         banks,
         prompts=prompts or None,
         models=model or None,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import BankPath, Format, StoredDtype, Table
 
 
@@ -17,9 +18,8 @@ def info(
 ) -> None:
     """Say what a bank holds and what is missing, one row a checkpoint and query set."""
     from logitbank.cli.screen.bank import print_bank, print_provenance
-    from logitbank.store import open_bank
 
-    (print_provenance if provenance else print_bank)(open_bank(bank), form)
+    (print_provenance if provenance else print_bank)(logitbank.open(bank), form)
 
 
 def describe(
@@ -30,9 +30,8 @@ def describe(
 ) -> None:
     """Set the title, licence or citation of a bank; what is not named stays."""
     from logitbank.cli.screen.bank import print_about
-    from logitbank.store import describe as run_describe
 
-    print_about(run_describe(bank, title=title, licence=licence, citation=citation))
+    print_about(logitbank.describe(bank, title=title, licence=licence, citation=citation))
 
 
 def merge(
@@ -45,10 +44,9 @@ def merge(
     from logitbank.cli.screen.bank import merged_line
     from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.store import merge as run_merge
 
     with byte_progress("copying") as progress:
-        done = run_merge(into, *banks, progress=progress)
+        done = logitbank.merge(into, *banks, progress=progress)
     print_lines([merged_line(into, done)])
 
 
@@ -63,12 +61,12 @@ def shrink(
     ] = None,
 ) -> None:
     """Write a smaller version of a bank: fewer entries of each row, or fewer digits."""
-    from logitbank.cli.screen.bank import row_progress, shrunk_line
+    from logitbank.cli.screen.bank import shrunk_line
+    from logitbank.cli.screen.progress import count_progress
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.store import shrink as run_shrink
 
-    with row_progress("shrinking") as progress:
-        done = run_shrink(bank, out, keep=keep, dtype=dtype if dtype else None, progress=progress)
+    with count_progress("shrinking") as progress:
+        done = logitbank.shrink(bank, out, keep=keep, dtype=dtype, progress=progress)
     print_lines([shrunk_line(out, done)])
 
 
@@ -76,9 +74,8 @@ def rescore(bank: BankPath) -> None:
     """Score options that prompts named after a bank was filled, from its full rows."""
     from logitbank.cli.screen.bank import rescored_line
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.store import Bank
 
-    print_lines([rescored_line(Bank.open(bank).rescore())])
+    print_lines([rescored_line(logitbank.Bank.open(bank).rescore())])
 
 
 def compare(
@@ -92,15 +89,7 @@ def compare(
     form: Format = "table",
 ) -> None:
     """Say how two banks differ where both have the same: logits, KL, ranks, metrics."""
-    from logitbank.analysis.comparison.compare import compare as run_compare
-    from logitbank.analysis.comparison.summary import comparison_summary
-    from logitbank.analysis.results.study import Study
-    from logitbank.analysis.results.words import Summary
     from logitbank.cli.screen.tables import print_study
-    from logitbank.store.steps import parse_steps
 
-    chosen = None if steps is None else parse_steps(steps).pick
-    comparison = run_compare(a, b, prompts=prompts, steps=chosen)
-    print_study(
-        Study(comparison, Summary(tuple(comparison_summary(comparison)))), table=table, form=form
-    )
+    study = logitbank.compare(a, b, prompts=prompts, steps=steps)
+    print_study(study, table=table, form=form)

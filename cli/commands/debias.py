@@ -1,11 +1,11 @@
 """The commands `debias train`, `apply`, `compare` and `search`."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+import logitbank
 from logitbank.cli.layout import App
 from logitbank.cli.options import BankPath, Format, Models, Out, Table, once
 
@@ -66,20 +66,15 @@ def debias_train(
     form: Format = "table",
 ) -> None:
     """Train a filter on UnQover's instances in a bank; no model is loaded."""
-    from logitbank.analysis.debias.study import debias_train as train
-    from logitbank.analysis.debias.train import Training, published
     from logitbank.cli.screen.tables import print_study
 
-    if preset is not None:
-        training = published(re.split("[-@]", prompts.removeprefix("unqover-"))[0], preset)
-    else:
-        training = Training(
-            objective=objective, mode=mode, start=start,
-            regularisation=regularisation, learning_rate=learning_rate, batch_size=batch_size,
-            mini_batch_size=mini_batch_size, epochs=epochs, seed=seed,
-        )  # fmt: skip
-    study = train(
-        bank, prompts=prompts, k=k or (10 if preset == "causal" else 8), training=training,
+    training = logitbank.Training(
+        objective=objective, mode=mode, start=start,
+        regularisation=regularisation, learning_rate=learning_rate, batch_size=batch_size,
+        mini_batch_size=mini_batch_size, epochs=epochs, seed=seed,
+    )  # fmt: skip
+    study = logitbank.debias_train(
+        bank, prompts=prompts, k=k, training=training, preset=preset,
         split=None if split == "all" else split, model=model, run=run, step=step, he_she=he_she,
         bootstrap=bootstrap, out=out,
     )  # fmt: skip
@@ -99,19 +94,14 @@ def debias_apply(
     ] = False,
 ) -> None:
     """Make a view of a bank through a filter: every `analyze` command takes it like a bank."""
-    from logitbank.analysis.debias.compare import untrained as beginning
-    from logitbank.cli.screen.tables import out
-    from logitbank.store.filter.filters import Filter
-    from logitbank.store.filter.view import View, open_bank
+    from logitbank.cli.screen.tables import print_lines
 
-    filter_ = Filter.load(by)
-    made = View.of(open_bank(bank), beginning(filter_) if untrained else filter_, name=name)
-    made.save(view)
-    out.print(
-        f"{view} shows {bank} through the filter, as model {made.name!r}; compare them with"
-        f" `logitbank analyze stereoset {bank} {view}`",
-        markup=False,
-        soft_wrap=True,
+    made = logitbank.debias_apply(by, bank, view, name=name, untrained=untrained)
+    print_lines(
+        [
+            f"{view} shows {bank} through the filter, as model {made.name!r}; compare them with"
+            f" `logitbank analyze stereoset {bank} {view}`"
+        ]
     )
 
 
@@ -130,10 +120,11 @@ def debias_compare(
     form: Format = "table",
 ) -> None:
     """No filter, untrained and trained filters, and the prefix: one table and one figure."""
-    from logitbank.analysis.debias.compare import debias_compare as compare
     from logitbank.cli.screen.tables import print_study
 
-    study = compare(bank, by or [], models=model, step=step, bootstrap=bootstrap, out=out)
+    study = logitbank.debias_compare(
+        bank, by or [], models=model, step=step, bootstrap=bootstrap, out=out
+    )
     print_study(study, table=table, form=form)
 
 
@@ -165,18 +156,17 @@ def debias_search(
     form: Format = "table",
 ) -> None:
     """Bias against language modelling over filters and simple baselines; the best filter."""
-    from logitbank.analysis.debias import search as searching
     from logitbank.cli.screen.tables import print_study
 
-    study = searching.debias_search(
+    study = logitbank.debias_search(
         bank,
         prompts=prompts,
-        sizes=k or searching.SIZES,
-        regularisations=regularisation or searching.REGULARISATIONS,
-        temperatures=temperature or searching.TEMPERATURES,
+        sizes=k or None,
+        regularisations=regularisation or None,
+        temperatures=temperature or None,
         mode=mode,
         judge=stereoset,
-        give_up=1.0 if (allowance := once("--give-up", give_up)) is None else allowance,
+        give_up=once("--give-up", give_up, 1.0),
         model=model,
         run=run,
         step=step,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Engine
 
 
@@ -13,6 +14,4 @@ def demo(
     engine: Annotated[Engine, typer.Option(help="auto takes vLLM if installed.")] = "auto",
 ) -> None:
     """Train a tiny model series whose bias changes at a known step, bank it, and report."""
-    from logitbank.cli.demo import demo as run_demo
-
-    raise typer.Exit(run_demo(out, engine=engine))
+    raise typer.Exit(logitbank.demo(out, engine=engine))

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 import typer
 
+import logitbank
 from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.layout import Command, Sections
 from logitbank.cli.options import (
@@ -116,10 +117,9 @@ def extract(
     """
     from logitbank.cli.screen.run_progress import ExtractProgress
     from logitbank.cli.screen.tables import print_summary
-    from logitbank.engine.extract import extract as run_extract
 
     with ExtractProgress() as progress:
-        summary = run_extract(
+        summary = logitbank.extract(
             bank,
             suite=suite,
             prompts=prompts,

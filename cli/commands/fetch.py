@@ -1,13 +1,11 @@
 """The command that downloads checkpoints for later."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.complete import suite_names
-
-if TYPE_CHECKING:
-    from logitbank.engine.suites.fetch import Fetched
 
 
 def fetch(
@@ -27,11 +25,11 @@ def fetch(
     ] = None,
 ) -> None:
     """Download checkpoints only, for extract without a network; goes on after an interruption."""
+    from logitbank.cli.screen.fetched import print_fetched
     from logitbank.cli.screen.progress import byte_progress
-    from logitbank.engine.suites.fetch import fetch as run_fetch
 
     with byte_progress("fetching") as progress:
-        done = run_fetch(
+        done = logitbank.fetch(
             suite,
             steps=steps,
             legacy_weights=legacy_weights,
@@ -39,51 +37,5 @@ def fetch(
             disk_budget=disk_budget,
             progress=progress,
         )
-    _print_fetched(done, suite=suite, steps=steps, legacy_weights=legacy_weights)
+    print_fetched(done, suite=suite, steps=steps, legacy_weights=legacy_weights)
     raise typer.Exit(0 if done.complete else 1)
-
-
-def _print_fetched(done: "Fetched", *, suite: str, steps: str, legacy_weights: bool) -> None:
-    import shlex
-
-    from logitbank.cli.screen.tables import clean, print_lines, say
-    from logitbank.wording import counted, readable_bytes
-
-    for note in done.notes:
-        say(f"[yellow]note[/yellow] {clean(note)}")
-    for message in dict.fromkeys(done.failed.values()):
-        whom = [str(c) for c, why in done.failed.items() if why == message]
-        named = ", ".join(whom[:3]) + (f" and {len(whom) - 3:,} more" if len(whom) > 3 else "")
-        say(f"[red]failed[/red] {clean(named)}: {clean(message)}")
-    if done.untried:
-        say(
-            f"{counted(done.untried, 'more checkpoint')} not tried: nothing says that it would go"
-            " better"
-        )
-    total = len(done.folders) + len(done.failed) + done.untried
-    rate = readable_bytes(done.bytes / done.seconds) if done.seconds else "0 B"
-    print_lines(
-        [
-            f"{len(done.folders):,} of {counted(total, 'checkpoint')} {_are(total)} here; "
-            + (
-                f"{readable_bytes(done.bytes)} came in {done.seconds:,.1f} s ({rate}/s)"
-                if done.bytes > 0
-                else "nothing had to be fetched"
-            )
-        ]
-    )
-    if done.failed:
-        print_lines(["the same command goes on with what is left"])
-    if done.folders:
-        words = ["--suite", suite, *(["--steps", steps] if steps != "all" else [])]
-        words += ["--legacy-weights"] if legacy_weights else []
-        print_lines(
-            [
-                "offline, with the same HF_HOME: "
-                f"HF_HUB_OFFLINE=1 logitbank extract BANK {shlex.join(words)} --prompts …"
-            ]
-        )
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"

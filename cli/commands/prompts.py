@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.complete import prompt_set_names
 from logitbank.cli.layout import App
 from logitbank.cli.options import Data, FirstToken, Instances, Orders, Splits, old_options
@@ -28,11 +29,9 @@ def show(
 ) -> None:
     """Print the first prompts of a set exactly as they would be scored."""
     from logitbank.cli.screen.tables import print_verbatim
-    from logitbank.engine.prompts.registry import prompt_set
-    from logitbank.engine.prompts.shown import describe
 
     old = old_options(orders, splits, instances)
-    print_verbatim(describe(prompt_set(prompts, data=data, old=old), limit=limit))
+    print_verbatim(logitbank.prompts_show(prompts, limit=limit, data=data, **old))
 
 
 @app.command()
@@ -54,10 +53,8 @@ def check(
 ) -> None:
     """Say what stops a prompt set, and what its author may not have meant."""
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.engine.prompts.registry import prompt_set
-    from logitbank.engine.prompts.shown import check as checked
 
     old = old_options(orders, splits, instances, first_token)
-    lines, failed = checked(prompt_set(prompts, data=data, old=old), tokenizer)
-    print_lines(lines)
-    raise typer.Exit(1 if failed else 0)
+    checked = logitbank.prompts_check(prompts, tokenizer=tokenizer, data=data, **old)
+    print_lines(checked.lines)
+    raise typer.Exit(1 if checked.failed else 0)

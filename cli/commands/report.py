@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import BankPath, Models
 
 
@@ -21,17 +22,16 @@ def report(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
 ) -> None:
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
-    from logitbank.analysis.report.report import report as write
-    from logitbank.cli.screen.bank import part_progress
+    from logitbank.cli.screen.progress import count_progress
     from logitbank.cli.screen.tables import clean, err
 
-    with part_progress() as progress:
-        path = write(
+    with count_progress(transient=True) as progress:
+        path = logitbank.report(
             bank,
             out,
             prompts=prompts or None,
             models=model or None,
             bootstrap=bootstrap,
-            progress=progress,
+            progress=progress.about,
         )
     err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

@@ -1,14 +1,13 @@
 """The commands that send a bank to where others read it, and fetch one from there."""
 
-from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import logitbank
 from logitbank.cli.options import Models
 
-Step = int | None
 Steps = Annotated[
     str | None, typer.Option(help="Only these: log, first:last:stride, a list, or release.")
 ]
@@ -30,14 +29,13 @@ def push(
     """Publish a bank, or what is new in it, at a URL; goes on after an interruption."""
     from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.store.sharing.transfer import push as run_push
 
     with byte_progress("pushing") as progress:
-        done = run_push(
+        done = logitbank.push(
             bank,
             target,
             models=model or None,
-            steps=_chooser(steps),
+            steps=steps,
             prompts=prompts or None,
             progress=progress,
         )
@@ -61,25 +59,14 @@ def pull(
     """Copy a bank from a URL, or what a folder lacks of it; goes on after an interruption."""
     from logitbank.cli.screen.progress import byte_progress
     from logitbank.cli.screen.tables import print_lines
-    from logitbank.store.sharing.transfer import pull as run_pull
 
     with byte_progress("pulling") as progress:
-        done = run_pull(
+        done = logitbank.pull(
             url,
             folder,
             models=model or None,
-            steps=_chooser(steps),
+            steps=steps,
             prompts=prompts or None,
             progress=progress,
         )
     print_lines([f"{done} → {folder}"])
-
-
-def _chooser(steps: str | None) -> Callable[[Collection[Step]], Collection[Step]] | None:
-    """What chooses among the steps of a bank; they are not known yet."""
-    if steps is None:
-        return None
-    from logitbank.store.steps import parse_steps
-
-    selector = parse_steps(steps)
-    return lambda checkpoints: selector.select(checkpoints, of="this bank")

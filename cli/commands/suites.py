@@ -1,5 +1,6 @@
 """The command `suites`."""
 
+import logitbank
 from logitbank.cli.options import Format
 
 
@@ -8,8 +9,7 @@ def suites(form: Format = "table") -> None:
     import polars as pl
 
     from logitbank.cli.screen.tables import print_frame
-    from logitbank.engine.suites.suites import known_suites
 
     columns = ("name", "repo", "description")
-    rows = [tuple(getattr(s, c) for c in columns) for s in known_suites()]
+    rows = [tuple(getattr(s, c) for c in columns) for s in logitbank.known_suites()]
     print_frame(pl.DataFrame(rows, schema=columns, orient="row"), form)

@@ -2,23 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
-from logitbank.cli.screen.tables import clean, err, print_frame, print_lines, print_table, say
-from logitbank.store.change.copying import Progress as Report
+from logitbank.cli.screen.tables import clean, print_frame, print_lines, print_table, say
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.read.provenance import provenance_document
 from logitbank.wording import counted
@@ -83,41 +73,6 @@ def _brief(table: pl.DataFrame) -> pl.DataFrame:
         last_step=pl.col("last_step").max(),
     )
     return pl.concat([table.filter(pl.len().over(keys) <= _MANY), together])
-
-
-@contextmanager
-def row_progress(what: str) -> Iterator[Report]:
-    """While in it, a bar of rows on a terminal, silence elsewhere."""
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=err,
-        disable=not err.is_interactive,
-    ) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-@contextmanager
-def part_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """While in it, what is being done and how many parts are left, on a terminal."""
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=err,
-        disable=not err.is_interactive,
-        transient=True,
-    ) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=clean(what), completed=done, total=total
-        )
 
 
 def merged_line(into: Path, done: "Merged") -> str:

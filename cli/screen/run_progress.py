@@ -1,26 +1,19 @@
-"""What is seen while checkpoints are run, or trained: bars on a terminal, lines elsewhere."""
+"""What is seen while checkpoints are run: a bar on a terminal, lines elsewhere."""
 
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from logitbank.cli.screen.progress import bars
 from logitbank.cli.screen.run import ProgressLines, planned
+from logitbank.cli.screen.tables import clean, err, say
 
 if TYPE_CHECKING:
     from logitbank.engine.workers.events import Event, Planned
     from logitbank.store.format.schema import CheckpointId
-from logitbank.cli.screen.tables import clean, err, say
 
 
 class _Rate(ProgressColumn):
@@ -33,16 +26,7 @@ class ExtractProgress:
     """Follows an extraction's events: a bar on a terminal, elsewhere lines."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            _Rate(),
-            TimeRemainingColumn(),
-            console=err,
-            disable=not err.is_interactive,
-        )
+        self._progress = bars(TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), _Rate())
         self._committed = self._tokens = self._bytes = self._done = self._checkpoints = 0
         self._began = 0.0
         self._pending: Counter[CheckpointId] = Counter()
@@ -116,29 +100,3 @@ class ExtractProgress:
     def _say(self, text: str) -> None:
         text = f"{self._done + 1}/{self._checkpoints} {text}"
         self._progress.update(self._task, description=clean(text))
-
-
-class TrainingProgress:
-    """A bar for training steps on a terminal, silence elsewhere."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("training"),
-            BarColumn(),
-            TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
-            TimeRemainingColumn(),
-            console=err,
-            disable=not err.is_interactive,
-        )
-
-    def __enter__(self) -> "TrainingProgress":
-        self._progress.start()
-        self._task = self._progress.add_task("training", total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, step: int, total: int) -> None:
-        self._progress.update(self._task, completed=step, total=total)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 200)
 
+_SHOWN = 40
+"""Rows of a query's answer on a terminal; pipes, files and the other formats have them all."""
+
 
 def clean(text: object) -> str:
     """Text from a bank or a model, with control characters made visible and markup escaped."""
@@ -124,6 +127,18 @@ def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
 
         json.dump(json_rows(frame), sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
+
+
+def print_answer(result: "pl.LazyFrame", form: str) -> None:
+    """Collect and print what a query says; as a table on a terminal only its first rows."""
+    from logitbank.store.read.sql import answered
+
+    first = form == "table" and sys.stdout.isatty()
+    with answered():
+        rows = (result.head(_SHOWN + 1) if first else result).collect()
+    print_frame(rows.head(_SHOWN) if first else rows, form)
+    if first and len(rows) > _SHOWN:
+        say(f"only the first {_SHOWN} rows; all are in a pipe, --out FILE, --format csv or json")
 
 
 def _in_lines(table: "pl.DataFrame") -> "pl.DataFrame":

@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 
 import logitbank
-from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.fairness.study import fairness_study
-from logitbank.analysis.families.lambada.study import lambada_study
+from logitbank.analysis.families.crows_pairs.study import crows_pairs
+from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.lambada.study import lambada
 from scripts.real.text import SWITCH
 
 COLUMNS = "update   gap of JSD-P, 0 to 1    told “male” of her   LAMBADA   CrowS-Pairs"
@@ -16,10 +16,10 @@ COLUMNS = "update   gap of JSD-P, 0 to 1    told “male” of her   LAMBADA   C
 
 def findings(bank: Path) -> Iterator[str]:
     """A row for each checkpoint, and the jump of the gap at the known switch."""
-    gaps = fairness_study([bank]).result.gap
+    gaps = fairness([bank]).result.gap
     gaps = gaps.select("step", gap="delta_scaled", low="low_scaled", high="high_scaled")
-    words = lambada_study([bank]).result.lambada.select("step", "acc")
-    pairs = crows_pairs_study([bank]).result.crows_pairs.filter(bias_type="all")
+    words = lambada([bank]).result.lambada.select("step", "acc")
+    pairs = crows_pairs([bank]).result.crows_pairs.filter(bias_type="all")
     pairs = pairs.select("step", crows="score")
     rows = gaps.join(words, on="step").join(pairs, on="step").join(told_male(bank), on="step")
     yield COLUMNS

@@ -14,10 +14,12 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.index import Object, text_object
+from logitbank.store.steps import parse_steps
 
 Step = int | None
-Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]]
-"""Training steps, None for a release; or what chooses some of those that there are."""
+Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]] | str
+"""Training steps, None for a release; what chooses some of those that there are; or a text, such as
+`log` or `first:last:stride`."""
 
 
 def chosen(
@@ -47,7 +49,10 @@ def chosen(
         deposits = [d for d in deposits if d.checkpoint.model in set(models)]
     if steps is not None:
         available = {d.checkpoint.step for d in deposits}
-        wanted = set(steps(available) if callable(steps) else steps)
+        if isinstance(steps, str):
+            wanted = set(parse_steps(steps).select(available, of="this bank"))
+        else:
+            wanted = set(steps(available) if callable(steps) else steps)
         _check(wanted, available, "step")
         deposits = [d for d in deposits if d.checkpoint.step in wanted]
     if (models, steps) != (None, None):

@@ -63,7 +63,7 @@ def test_values_worked_out_by_hand(tmp_path: Path) -> None:
     changed[0, :2] = values[0, 1::-1]
     a = banked(tmp_path / "a", values, engine="vllm")
     b = banked(tmp_path / "b", changed, engine="transformers", weights="cd" * 32)
-    found = compare(a.path, b.path)
+    found = compare(a.path, b.path).result
     (d,) = found.logits.to_dicts()
     kl = 0.5 * np.log(2) - 0.25 * np.log(2)
     assert (d["model"], d["run"], d["step"], d["query_set"]) == ("m", "main", 3, QUERY_SET.name)
@@ -98,7 +98,7 @@ def test_kl_is_scipy_s(z: np.ndarray) -> None:
 def test_full_rows_against_scipy(tmp_path: Path) -> None:
     one, two = logits(1), logits(2)
     a, b = banked(tmp_path / "a", one), banked(tmp_path / "b", two)
-    (d,) = compare(a.path, b.path).logits.to_dicts()
+    (d,) = compare(a.path, b.path).result.logits.to_dicts()
     p, q = (np.exp(log_softmax(z.astype(np.float64), axis=1)) for z in (one, two))
     kl = rel_entr(p, q).sum(axis=1)
     assert d["max_kl"] == pytest.approx(kl.max(), rel=1e-5)
@@ -113,7 +113,7 @@ def test_full_rows_against_scipy(tmp_path: Path) -> None:
 
 def test_a_bank_does_not_differ_from_itself(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", logits())
-    (d,) = compare(a.path, a.path).logits.to_dicts()
+    (d,) = compare(a.path, a.path).result.logits.to_dicts()
     zero = ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl")
     assert [d[name] for name in zero] == [0.0] * 4
     assert (d["argmax_changed"], d["ranks_changed"], d["max_rank_change"]) == (0, 0, 0)
@@ -126,7 +126,7 @@ def test_what_rounding_alone_explains_is_told_with_the_dtypes(tmp_path: Path) ->
     made = {"engine": "vllm", "compute_dtype": "bfloat16"}
     a = banked(tmp_path / "a", values, dtype="float16", **made)
     b = banked(tmp_path / "b", values + np.float32(1 / 128), dtype="float16")
-    found = compare(a.path, b.path)
+    found = compare(a.path, b.path).result
     (d,) = found.logits.to_dicts()
     assert d["rounding"] == 1 / 32
     assert (d["compute_a"], d["compute_b"]) == ("bfloat16", None)
@@ -143,7 +143,7 @@ def test_what_rounding_does_not_explain_is_counted(tmp_path: Path) -> None:
     values = np.tile(np.array([0, -40, -50, -33, -33, -33], np.float32), (QUERIES, 1))
     a = banked(tmp_path / "a", values, dtype="float16")
     b = banked(tmp_path / "b", values * np.float32(1.01), dtype="float32")
-    (line,) = (s for s in comparison_summary(compare(a.path, b.path)) if s.startswith("Rounding"))
+    (line,) = (s for s in compare(a.path, b.path).summary if s.startswith("Rounding"))
     # Beside 1/64 of float16, half a step of float32 at 50.5, 2e-6, does not show.
     assert line == (
         "Rounding of the stored rows (float16 in A, float32 in B) explains up to 0.0156 by itself;"
@@ -154,7 +154,7 @@ def test_what_rounding_does_not_explain_is_counted(tmp_path: Path) -> None:
 def test_listed_logits_are_not_rounded(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", logits(), keep="options")
     b = banked(tmp_path / "b", logits(), keep="options")
-    found = compare(a.path, b.path)
+    found = compare(a.path, b.path).result
     assert found.logits["rounding"].to_list() == [None]
     assert not [line for line in comparison_summary(found) if "ounding" in line]
 
@@ -162,7 +162,7 @@ def test_listed_logits_are_not_rounded(tmp_path: Path) -> None:
 def test_what_float16_does(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", logits())
     shrink(a.path, tmp_path / "b", dtype="float16")
-    (d,) = compare(a.path, tmp_path / "b").logits.to_dicts()
+    (d,) = compare(a.path, tmp_path / "b").result.logits.to_dicts()
     assert d["kept_b"] == "full float16"
     assert 0 < d["max_logit_difference"] <= 2**-7  # half a ulp between 16 and 32
     assert 0 < d["max_kl"] < 2**-15
@@ -175,18 +175,18 @@ def test_equal_highest_tokens_are_no_change(tmp_path: Path) -> None:
     values[:, 2] = values[:, 5] = values.max() + 1
     a = banked(tmp_path / "a", values)
     shrink(a.path, tmp_path / "b", keep="topk:3")
-    assert compare(a.path, tmp_path / "b").logits["argmax_changed"].to_list() == [0]
+    assert compare(a.path, tmp_path / "b").result.logits["argmax_changed"].to_list() == [0]
     b = banked(tmp_path / "c", values + np.float32([0, 0, -100, 0, 0, -100]))
-    assert compare(a.path, b.path).logits["argmax_changed"].to_list() == [QUERIES]
+    assert compare(a.path, b.path).result.logits["argmax_changed"].to_list() == [QUERIES]
 
 
 def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     values = logits()
     a = banked(tmp_path / "a", values)
     b = banked(tmp_path / "b", values + np.float32(0.5), keep="options")
-    (d,) = compare(a.path, b.path).logits.to_dicts()
+    (d,) = compare(a.path, b.path).result.logits.to_dicts()
     assert (d["max_kl"], d["mean_kl"], d["kept_b"]) == (None, None, "options")
-    (said,) = (line for line in comparison_summary(compare(a.path, b.path)) if "KL" in line)
+    (said,) = (line for line in compare(a.path, b.path).summary if "KL" in line)
     assert said == (
         "No KL of 1 checkpoint × query set: it needs full rows of as many outputs in both, and A"
         " keeps full float32 and B options; there the logits that both list are compared."
@@ -205,7 +205,7 @@ def test_what_only_one_has_is_counted(tmp_path: Path) -> None:
     with pytest.raises(BankError, match="no checkpoint with the same query set in common"):
         compare(a.path, b.path)
     b.deposit(logits(), checkpoint=CheckpointId("m", step=3), query_set=QUERY_SET.name)
-    found = compare(a.path, b.path)
+    found = compare(a.path, b.path).result
     assert found.logits["step"].to_list() == [3]
     rows = found.only.select("model", "step", "rows_a", "rows_b", "only_a", "only_b").rows()
     assert rows == [("m", None, 10, 0, 10, 0), ("org/model", 0, 0, 4, 0, 4)]
@@ -221,7 +221,7 @@ def test_rows_that_both_have_committed_are_compared(tmp_path: Path) -> None:
         with bank.begin(spec(block_rows=rows)) as writer:
             for block in blocks[: 1 if rows == 5 else 2]:
                 writer.write(block, block_data(writer.layout, block))
-    found = compare(banks[0].path, banks[1].path)
+    found = compare(banks[0].path, banks[1].path).result
     assert found.logits["rows"].to_list() == [3]  # 0 to 7, and 5 to 9
     assert found.only.select("only_a", "only_b").rows() == [(5, 2)]
 
@@ -231,9 +231,9 @@ def test_prompts_and_steps_choose(tmp_path: Path) -> None:
     for bank in (a, b):
         banked(bank.path, logits(2), step=8)
         bank.add_prompts("few", prompt_table().filter(pl.col("row") < 3, option="yes"))
-    found = compare(a.path, b.path, prompts="few", steps=[3]).logits
+    found = compare(a.path, b.path, prompts="few", steps=[3]).result.logits
     assert found.select("step", "rows", "entries", "options").rows() == [(3, 3, 18, 3)]
-    late = compare(a.path, b.path, steps=lambda there: [s for s in there if s and s > 5])
+    late = compare(a.path, b.path, steps=lambda there: [s for s in there if s and s > 5]).result
     assert late.logits["step"].to_list() == [8]
     with pytest.raises(BankError, match="neither bank has prompts 'none'; there are few, parity"):
         compare(a.path, b.path, prompts="none")
@@ -265,7 +265,7 @@ def test_fairness_says_how_much_its_metrics_move(tmp_path: Path) -> None:
         bank.add_query_set(QUERY_SET)
         bank.add_prompts("winobias", fairness_prompts())
         banked(bank.path, values)
-    found = compare(tmp_path / "a", tmp_path / "b")
+    found = compare(tmp_path / "a", tmp_path / "b").result
     accuracy = row(found.metrics, metric="accuracy", group="female")
     assert (accuracy["a"], accuracy["b"], accuracy["difference"]) == (0.0, 1.0, 1.0)
     assert row(found.metrics, metric="accuracy", group="male")["difference"] == 0.0
@@ -289,7 +289,7 @@ def test_metrics_are_over_what_both_have(tmp_path: Path) -> None:
         bank.add_query_set(QUERY_SET)
         bank.add_prompts("winobias", prompts)
         banked(bank.path, values)
-    found = compare(tmp_path / "a", tmp_path / "b").metrics
+    found = compare(tmp_path / "a", tmp_path / "b").result.metrics
     assert found.filter(metric="accuracy", group="all").select("a", "b").rows() == [(0.0, 0.0)]
 
 
@@ -299,7 +299,7 @@ def test_metrics_are_those_of_every_family_that_has_a_headline(tmp_path: Path) -
         bank = Bank.create(tmp_path / name)
         add_lambada(bank, {8: hits})
         bank.add_prompts("crows-pairs", bank.prompts("lambada").collect())
-    found = compare(tmp_path / "a", tmp_path / "b")
+    found = compare(tmp_path / "a", tmp_path / "b").result
     examples = len(Bank.open(tmp_path / "a").prompts("lambada").collect()["prompt_id"].unique())
     accuracy = row(found.metrics, metric="accuracy")
     assert (accuracy["prompts"], accuracy["step"]) == ("lambada", 8)
@@ -330,5 +330,5 @@ def test_every_column_is_documented(tmp_path: Path) -> None:
     (chapter,) = (text for text in page.split("\n## ") if text.startswith("Tables that `compare`"))
     named = set(re.findall(r"`(\w+)`", chapter))
     a = banked(tmp_path / "a", logits())
-    for name, table in compare(a.path, a.path).tables().items():
+    for name, table in compare(a.path, a.path).result.tables().items():
         assert {name, *table.columns} - named == set()

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.crows_pairs.metric import crows_pairs
+from logitbank.analysis.families.crows_pairs.metric import crows_pairs_metric
 from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
 from logitbank.errors import BankError, UsageError
 from tests.support.piece_cases import piece_frame
@@ -44,7 +44,7 @@ PAIRS = (
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> dict[str, tuple[object, ...]]:
-    table = crows_pairs(frame).crows_pairs
+    table = crows_pairs_metric(frame).crows_pairs
     return {r[0]: r[1:] for r in table.select("bias_type", *columns).rows()}
 
 
@@ -63,12 +63,12 @@ def test_neutral_pairs_are_counted_and_stay_in_the_denominator() -> None:
 
 
 def test_error_and_interval_are_those_of_a_share() -> None:
-    table = crows_pairs(pair_frame(*PAIRS)).crows_pairs
+    table = crows_pairs_metric(pair_frame(*PAIRS)).crows_pairs
     assert table["score_stderr"][0] == pytest.approx(100 * math.sqrt(0.25 / 5))
     assert table["low"].is_nan().all()  # six pairs, three of each type
-    said = crows_pairs_summary(crows_pairs(pair_frame(*PAIRS)))[0]
+    said = crows_pairs_summary(crows_pairs_metric(pair_frame(*PAIRS)))[0]
     assert "in 50.0 % of 6 pairs (no interval from 6 pairs, fewer than 10)" in said
-    table = crows_pairs(pair_frame(*PAIRS, *PAIRS)).crows_pairs
+    table = crows_pairs_metric(pair_frame(*PAIRS, *PAIRS)).crows_pairs
     # Wilson of 6 in 12: ½ ± 1.96 √(1/48 + 1.96²/576) / (1 + 1.96²/12), in percent.
     half = 1.959964 * math.sqrt(1 / 48 + 1.959964**2 / 576) / (1 + 1.959964**2 / 12)
     assert table["low"][0] == pytest.approx(100 * (0.5 - half))
@@ -82,7 +82,9 @@ def test_the_size_of_the_differences_is_that_of_the_harness() -> None:
     assert found["all"] == (1.5, pytest.approx(math.sqrt(0.7 / 6)))
     assert found["age"] == (1, pytest.approx(1 / math.sqrt(3)))
     assert found["gender"] == (2, 0)
-    assert math.isnan(crows_pairs(pair_frame(PAIRS[0])).crows_pairs["likelihood_diff_stderr"][0])
+    assert math.isnan(
+        crows_pairs_metric(pair_frame(PAIRS[0])).crows_pairs["likelihood_diff_stderr"][0]
+    )
 
 
 def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -> None:
@@ -104,26 +106,26 @@ def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -
 def test_pairs_that_have_nothing_to_score_are_counted() -> None:
     """Two sentences without a token in common are no rows of a masked model."""
     frame = pair_frame(*PAIRS, kind="masked")
-    assert crows_pairs(frame).checkpoints["unscored"].to_list() == [0]
+    assert crows_pairs_metric(frame).checkpoints["unscored"].to_list() == [0]
     bare = frame.filter(~pl.col("pair").is_in([1, 3]))
-    result = crows_pairs(bare)
+    result = crows_pairs_metric(bare)
     assert result.checkpoints.select("prompts", "missing", "unscored").row(0) == (8, 0, 2)
     assert (
         "2 pairs without anything to score, as where both sentences share no token; in no number."
         in crows_pairs_summary(result)
     )
     part = pl.concat([bare, bare.filter(pl.col("pair") > 2).with_columns(step=pl.lit(8, pl.Int64))])
-    assert crows_pairs(part).checkpoints.select("prompts", "missing", "unscored").rows() == [
+    assert crows_pairs_metric(part).checkpoints.select("prompts", "missing", "unscored").rows() == [
         (8, 0, 2),
         (4, 4, 2),
     ]
     named = bare.with_columns(pair=pl.format("p{}", "pair"))
-    assert crows_pairs(named).checkpoints["unscored"].to_list() == [None]
+    assert crows_pairs_metric(named).checkpoints["unscored"].to_list() == [None]
 
 
 def test_a_direction_without_pairs_has_no_score() -> None:
     (_, value, _), *_ = (
-        crows_pairs(pair_frame(PAIRS[0]))
+        crows_pairs_metric(pair_frame(PAIRS[0]))
         .crows_pairs.select("stereo_score", "antistereo_score", "pairs")
         .rows()
     )
@@ -150,7 +152,7 @@ def test_masked_and_causal_scores_are_kept_apart() -> None:
             pair_frame(*turned, kind="masked").with_columns(model=pl.lit("bert")),
         ]
     )
-    table = crows_pairs(frame).crows_pairs.filter(bias_type="all")
+    table = crows_pairs_metric(frame).crows_pairs.filter(bias_type="all")
     assert table.select("model", "score_kind", "stereo_score").rows() == [
         ("bert", "masked", pytest.approx(100 / 3)),
         ("gpt", "sentence", pytest.approx(200 / 3)),
@@ -160,11 +162,11 @@ def test_masked_and_causal_scores_are_kept_apart() -> None:
 def test_pairs_that_are_there_in_part_are_left_out() -> None:
     whole, part = pair_frame(*PAIRS, step=0), pair_frame(*PAIRS, step=1)
     part = part.filter((pl.col("prompt_id") != "0-less") | (pl.col("piece") == 0))
-    result = crows_pairs(pl.concat([whole, part]))
+    result = crows_pairs_metric(pl.concat([whole, part]))
     assert result.crows_pairs.filter(bias_type="all")["pairs"].to_list() == [6, 5]
     assert result.checkpoints["missing"].to_list() == [0, 1]
     with pytest.raises(BankError, match="no pair has both its sentences whole"):
-        crows_pairs(whole.filter(side="more"))
+        crows_pairs_metric(whole.filter(side="more"))
 
 
 @pytest.mark.parametrize(
@@ -180,13 +182,13 @@ def test_other_marks_are_refused(column: str, allowed: str) -> None:
     with pytest.raises(
         UsageError, match=rf"'0-less' has the {column} 'x', which is {allowed} \(2 such rows\)"
     ):
-        crows_pairs(frame)
+        crows_pairs_metric(frame)
 
 
 def test_a_pair_is_one_sentence_of_each_side() -> None:
     frame = pair_frame(PAIRS[0], PAIRS[1]).with_columns(pair=pl.lit(7))
     with pytest.raises(UsageError, match=r"pair 7 of toy main step 0 has several .* 'more' \(2"):
-        crows_pairs(frame)
+        crows_pairs_metric(frame)
 
 
 def test_masked_scores_are_over_the_same_number_of_tokens() -> None:
@@ -199,9 +201,9 @@ def test_masked_scores_are_over_the_same_number_of_tokens() -> None:
     with pytest.raises(
         UsageError, match=r"pair 0 of toy main step 0 has 3 scored tokens against 2"
     ):
-        crows_pairs(frame)
+        crows_pairs_metric(frame)
 
 
 def test_missing_columns_are_named() -> None:
     with pytest.raises(UsageError, match=r'lacks side, direction, .*bank\.scan\("crows-pairs"\)'):
-        crows_pairs(pair_frame(*PAIRS).drop("side", "direction"))
+        crows_pairs_metric(pair_frame(*PAIRS).drop("side", "direction"))

@@ -9,8 +9,8 @@ from scipy.special import log_softmax
 from scipy.stats import entropy as scipy_entropy
 
 from logitbank.analysis.drawing.figures import figures, interactive_figures, sheets_of
-from logitbank.analysis.families.curves.metric import curves, entropies
-from logitbank.analysis.families.curves.study import curves_study
+from logitbank.analysis.families.curves.metric import curves_metric, entropies
+from logitbank.analysis.families.curves.study import curves
 from logitbank.analysis.report.sections import planned, section
 from logitbank.errors import AbsentError
 from logitbank.store import Bank, CheckpointId, Deposit
@@ -62,7 +62,7 @@ def values(table: pl.DataFrame, measure: str, name: str = "parity") -> list[floa
 
 
 def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
-    result = curves(parity(tmp_path / "b"), ["parity"])
+    result = curves_metric(parity(tmp_path / "b"), ["parity"])
     assert result.checkpoints.rows() == [
         ("org/model", "main", step, "parity", 10, 0, 10, True) for step in STEPS
     ]
@@ -99,9 +99,9 @@ def test_entropy_by_hand() -> None:
 @pytest.mark.parametrize("keep", ["options", "topk:2"])
 def test_without_full_rows_only_entropy_is_lacking(tmp_path: Path, keep: str) -> None:
     full, kept = (parity(tmp_path / keep, keep=keep) for keep in ("full", keep))
-    study = curves_study(kept)
+    study = curves(kept)
     entropy = pl.col("measure") == "entropy"
-    own, other = study.result.curves, curves(full, ["parity"]).curves
+    own, other = study.result.curves, curves_metric(full, ["parity"]).curves
     assert own.filter(~entropy).equals(other.filter(~entropy))
     assert own.filter(entropy).select("value", "prompts").rows() == [(None, 0)] * 3
     assert "Entropy needs full rows; not kept by 3 checkpoints." in study.summary.notes
@@ -115,7 +115,7 @@ def test_a_report_reads_no_full_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Deposit, "stored_logprobs", refuse)
     with pytest.raises(AssertionError, match="a full row was read"):
-        curves_study(bank)
+        curves(bank)
     (plan,) = (plan for plan in planned(bank, ["parity"]) if plan.family == "curves")
     found = section(plan)
     assert values(found.result.curves, "agreement")[-1] == 1
@@ -128,7 +128,7 @@ def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> 
         with bank.begin(spec(step)) as writer:
             for block in blocks:
                 writer.write(block, block_data(writer.layout, block, seed=step))
-    study = curves_study(bank)
+    study = curves(bank)
     counts = study.result.checkpoints.select("step", "prompts", "missing").rows()
     assert counts == [(0, 6, 4), (8, 8, 2)]
     entropy, _, _, agreement = study.result.curves.filter(step=0).iter_rows(named=True)
@@ -148,7 +148,7 @@ def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b")
     twice = [prompt_table().with_columns(order_seed=pl.lit(o, pl.Int32)) for o in (0, 1)]
     bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 to p4 in two orders
-    result = curves(bank, ["orders", "parity"])
+    result = curves_metric(bank, ["orders", "parity"])
     assert result.checkpoints["prompts"].unique().to_list() == [10]
     for measure in ("entropy", "probability", "rank", "agreement"):
         once = values(result.curves, measure)
@@ -163,7 +163,7 @@ def test_a_target_of_several_tokens_has_a_probability_and_no_rank(tmp_path: Path
     drawn = np.random.default_rng(0).normal(size=(3, WORDS)).astype(np.float32)
     deposit_pieces(bank, queries, drawn, step=0)
     p = np.exp(log_softmax(drawn.astype(np.float64), axis=1))
-    table = curves(bank, ["words"]).curves
+    table = curves_metric(bank, ["words"]).curves
     long, short = p[0, 1] * p[1, 2], p[2, 3]
     assert values(table, "probability", "words") == pytest.approx([(long + short) / 2])
     rank = table.filter(measure="rank").select("value", "prompts").row(0)
@@ -176,7 +176,7 @@ def test_a_target_of_several_tokens_has_a_probability_and_no_rank(tmp_path: Path
 def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b")
     add_crows_pairs(bank, model="org/model")
-    study = curves_study(bank)
+    study = curves(bank)
     assert values(study.result.curves, "rank", "crows-pairs") == [None, None]
     assert values(study.result.curves, "agreement", "crows-pairs")[-1] == 1
     assert "No right answer is named by crows-pairs." in study.summary.notes
@@ -189,7 +189,7 @@ def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
 
 
 def test_figures_have_a_panel_for_each_measure_that_there_is(tmp_path: Path) -> None:
-    result = curves(parity(tmp_path / "b", keep="options"), ["parity"])
+    result = curves_metric(parity(tmp_path / "b", keep="options"), ["parity"])
     (sheet,) = sheets_of(result).values()
     assert [panel.axis.title.split(",")[0] for panel in sheet.panels] == [
         "Probability of the answer",
@@ -243,8 +243,8 @@ def test_the_command_prints_and_writes(tmp_path: Path, call: Call) -> None:
 def test_what_is_not_in_the_bank_is_named(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b")
     with pytest.raises(AbsentError, match=r"prompt set 'other' is not in .*; it has parity"):
-        curves_study(bank, prompts=["other"])
+        curves(bank, prompts=["other"])
     with pytest.raises(AbsentError, match=r"model 'b' is not in .*; there are org/model"):
-        curves_study(bank, models=["b"])
+        curves(bank, models=["b"])
     with pytest.raises(AbsentError, match=r"has no checkpoint of parity; run `logitbank extract`"):
-        curves_study(new_bank(tmp_path / "empty"))
+        curves(new_bank(tmp_path / "empty"))

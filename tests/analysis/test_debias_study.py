@@ -12,18 +12,18 @@ import pytest
 
 import logitbank
 from logitbank.analysis.debias.answers import answers, bias
-from logitbank.analysis.debias.compare import debias_compare, untrained
+from logitbank.analysis.debias.compare import debias_compare, untrained_like
 from logitbank.analysis.debias.data import instances
 from logitbank.analysis.debias.search import debias_search
 from logitbank.analysis.debias.search_summary import search_summary
 from logitbank.analysis.debias.study import debias_train
 from logitbank.analysis.debias.train import Training, train
-from logitbank.analysis.families.fairness.study import fairness_study
-from logitbank.analysis.families.lambada.study import lambada_study
-from logitbank.analysis.families.stereoset.study import stereoset_study
-from logitbank.analysis.families.stereotype.study import stereotype_study
+from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.stereoset.study import stereoset
+from logitbank.analysis.families.stereotype.study import stereotype
 from logitbank.analysis.families.unqover.instances import unqover_instances
-from logitbank.analysis.families.unqover.metric import unqover
+from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.errors import BankError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
@@ -108,7 +108,9 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
     )
     rows = {row["filter"]: row for row in study.result.bias.iter_rows(named=True)}
     for label, by in (("untrained", study.result.untrained), ("trained", study.result.by)):
-        seen = unqover(View.of(bank, by, name="v").scan("unqover-gender"), bootstrap=0).unqover
+        seen = unqover_metric(
+            View.of(bank, by, name="v").scan("unqover-gender"), bootstrap=0
+        ).unqover
         found = seen.filter(pl.col("split") == "all").row(0, named=True)
         for name in ("mu", "eta", "abs_c", "positional", "attributive"):
             assert found[name] == pytest.approx(rows[label][name], abs=1e-6), name
@@ -256,7 +258,7 @@ def test_options_that_are_not_scored_are_no_zeros(tmp_path: Path) -> None:
 def test_the_untrained_filter_of_another_seed_is_made_again(tmp_path: Path) -> None:
     given, _ = instances(Bank.open(make_bank(tmp_path / "b", stereo=False)), "unqover-gender", k=4)
     trained = train(given, Training(start="ones", seed=5))
-    assert untrained(trained.by).digest == trained.untrained.digest
+    assert untrained_like(trained.by).digest == trained.untrained.digest
     losses = trained.losses  # one a step, of which none goes up
     assert losses[0] == pytest.approx(trained.untrained_bias)
     assert (np.diff(losses) < 0).all()
@@ -289,13 +291,13 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     assert table["model"].to_list() == ["toy"] * 6 + ["ideal model", "random model"]
     assert table["icat_change"][0] == 0
     assert table["icat"].to_list()[-2:] == [100.0, 50.0]
-    views = [View.of(Bank.open(path), f, name=n) for n, f in (("u", untrained(by)), ("t", by))]
+    views = [View.of(Bank.open(path), f, name=n) for n, f in (("u", untrained_like(by)), ("t", by))]
     for view, row in zip(views, (2, 4), strict=True):
-        own = stereoset_study([view], bootstrap=0).result.scores.filter(
+        own = stereoset([view], bootstrap=0).result.scores.filter(
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
         )
         assert own["icat"].to_list() == table["icat"].to_list()[row : row + 2]
-        seen = unqover(view.scan("unqover-gender"), bootstrap=0).unqover
+        seen = unqover_metric(view.scan("unqover-gender"), bootstrap=0).unqover
         held = seen.filter(pl.col("split") == "test")
         assert held["abs_c"].item() == pytest.approx(table["abs_c"][row])
         assert table["abs_c"][row + 1] is None
@@ -445,7 +447,7 @@ def test_analyses_that_need_every_probability_name_the_mode(tmp_path: Path) -> N
     add_lambada(bank, {0: 0, 8: 3}, words=4)
     add_stereotype(bank)
     View.of(bank, Filter.identity(3, "truncate"), name="v").save(tmp_path / "v")
-    for study in (fairness_study, lambada_study, stereotype_study):
+    for study in (fairness, lambada, stereotype):
         with pytest.raises(BankError, match=r"of v main step .*use a filter with mode keep_tail"):
             study([tmp_path / "v"])  # type: ignore[operator]
 

@@ -22,11 +22,11 @@ from logitbank.analysis.drawing.figures import (
     sheets_of,
 )
 from logitbank.analysis.drawing.sheet import Interactive, Sheet, Trace
-from logitbank.analysis.families.fairness.metric import fairness
-from logitbank.analysis.families.fluctuation.metric import fluctuation
-from logitbank.analysis.families.tradeoff.metric import tradeoff
+from logitbank.analysis.families.fairness.metric import fairness_metric
+from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
+from logitbank.analysis.families.tradeoff.metric import tradeoff_metric
 from logitbank.analysis.families.unqover.figure_data import ENDS
-from logitbank.analysis.families.unqover.metric import unqover
+from logitbank.analysis.families.unqover.metric import unqover_metric
 from tests.analysis.test_interactive import checked, renderers
 from tests.analysis.test_tradeoff import side
 from tests.support import unqover_cases
@@ -153,7 +153,7 @@ def test_filled_marks_are_small_p_values_on_paper() -> None:
 
 
 def test_the_onset_of_a_gap_is_told_with_where_it_may_be() -> None:
-    result = fairness(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
+    result = fairness_metric(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
     figure = figures(result)["gap"]
     assert "another level from step 8" in texts_of(figure)
     head = result.onset.row(0, named=True)
@@ -166,7 +166,7 @@ def test_the_onset_of_a_gap_is_told_with_where_it_may_be() -> None:
 @pytest.mark.parametrize("steps", [[None], [0], [7], [0, None], [5, 6, None], [0, 1, 143_000]])
 def test_any_set_of_steps_is_drawn(steps: list[int | None]) -> None:
     frame = random_frame(checkpoints=len(steps), sentences=4, steps=steps)
-    for name, figure in figures(fairness(frame, bootstrap=20)).items():
+    for name, figure in figures(fairness_metric(frame, bootstrap=20)).items():
         texts = " ".join(texts_of(figure))
         last = name == "rank_and_accuracy" and len(steps) == 1  # it has no axis of steps
         assert ("release" in texts) == (None in steps and not last), name
@@ -174,7 +174,7 @@ def test_any_set_of_steps_is_drawn(steps: list[int | None]) -> None:
 
 def test_groups_without_prompts_and_one_order_are_drawn() -> None:
     frame = scan_frame([[[[0.0, 1, 2], [1, 0, 2]]]], gold=[MALE, FEMALE])
-    for figure in figures(fairness(frame, bootstrap=0)).values():
+    for figure in figures(fairness_metric(frame, bootstrap=0)).values():
         texts_of(figure)
 
 
@@ -193,7 +193,7 @@ def test_groups_without_prompts_and_one_order_are_drawn() -> None:
 def test_any_result_of_fluctuation_is_drawn_and_summed_up(scores: np.ndarray) -> None:
     from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 
-    found = fluctuation(published(scores, drawn(3, 2)), plateaus=[1])
+    found = fluctuation_metric(published(scores, drawn(3, 2)), plateaus=[1])
     for figure in figures(found).values():
         texts_of(figure)
     assert "nan" not in "\n".join(fluctuation_summary(found))
@@ -201,7 +201,7 @@ def test_any_result_of_fluctuation_is_drawn_and_summed_up(scores: np.ndarray) ->
 
 def test_many_runs_are_named_beside_their_cells() -> None:
     tables = [random_table(seed=seed, checkpoints=3) for seed in range(12)]
-    sheet = sheets_of(fluctuation(pl.concat(tables), plateaus=[1]))["run_pairs"]
+    sheet = sheets_of(fluctuation_metric(pl.concat(tables), plateaus=[1]))["run_pairs"]
     assert "seed11" in texts_of(matplotlib.drawn(sheet))
 
 
@@ -238,7 +238,7 @@ def test_a_long_ranking_shows_its_ends() -> None:
         for name in (row["subject1"], row["subject2"])
         for form in (name, f" {name.lower()}")
     }
-    result = unqover(unqover_cases.scan_frame(many, p), bootstrap=0)
+    result = unqover_metric(unqover_cases.scan_frame(many, p), bootstrap=0)
     data = figure_data(result)
     assert set(data) == {"ranked_subjects", "attribute_strengths"}
     ranks = [*range(1, ENDS + 1), *range(41 - ENDS, 41)]
@@ -254,7 +254,7 @@ def test_texts_at_points_are_not_written_over_each_other() -> None:
     """Three chosen checkpoints that lie side by side at the end of training."""
     steps = [0, 1000, 63000, 113000, 123000, 133000]
     performance = side([0.0, 0.03, 0.632, 0.668, 0.660, 0.675], steps=steps)
-    found = tradeoff(performance, side([0.02, 0.06, 0.04, 0.666, 0.659, 0.717], steps=steps))
+    found = tradeoff_metric(performance, side([0.02, 0.06, 0.04, 0.666, 0.659, 0.717], steps=steps))
     assert found.choices["step"].to_list() == [113000, 123000, 63000]
     for figure in figures(found).values():
         figure.draw_without_rendering()

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.figures import figure_data
-from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.lambada.study import lambada_study
-from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.crows_pairs.study import crows_pairs
+from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.stereotype.referents import OWN
-from logitbank.analysis.families.stereotype.study import stereotype_study
+from logitbank.analysis.families.stereotype.study import stereotype
 from logitbank.analysis.families.stereotype.summary import stereotype_summary
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.harness.read import read_harness
@@ -35,7 +35,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bank_s_accuracy_and_perplexity_are_those_of_its_logits(bank: Path) -> None:
-    table = lambada_study([bank]).result.lambada
+    table = lambada([bank]).result.lambada
     assert table["step"].to_list() == list(HITS)
     assert table["acc"].to_list() == [right / 40 for right in HITS.values()]
     logits = np.random.default_rng(32).normal(size=(80, 12))
@@ -48,16 +48,16 @@ def test_a_bank_s_accuracy_and_perplexity_are_those_of_its_logits(bank: Path) ->
 
 
 def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: Path) -> None:
-    lambada = lambada_study([bank], save_results=tmp_path).result.lambada
-    crows = crows_pairs_study([bank], save_results=tmp_path).result.crows_pairs
-    both = stereotype_study([bank], save_results=tmp_path).result
-    stereotype, em = both.stereotype_accuracy, both.winobias_em
+    passages = lambada([bank], save_results=tmp_path).result.lambada
+    crows = crows_pairs([bank], save_results=tmp_path).result.crows_pairs
+    both = stereotype([bank], save_results=tmp_path).result
+    accuracy, em = both.stereotype_accuracy, both.winobias_em
     files = sorted(tmp_path.iterdir())
     assert len(files) == 6
     for metric in ("acc", "perplexity"):
         rows = read_harness(files).filter(metric=metric)
-        assert rows["value"].to_list() == lambada[metric].to_list()
-        assert rows["stderr"].to_list() == lambada[f"{metric}_stderr"].to_list()
+        assert rows["value"].to_list() == passages[metric].to_list()
+        assert rows["stderr"].to_list() == passages[f"{metric}_stderr"].to_list()
     some = [path for path in files if path.stem in ("toy-step0", "toy-step8")]
     rows = read_harness(some, task="crows_pairs_english_race_color")
     own = crows.filter(bias_type="race-color")
@@ -67,16 +67,16 @@ def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: 
     assert sizes["value"].to_list() == own["likelihood_diff"].to_list()
     assert sizes["stderr"].to_list() == own["likelihood_diff_stderr"].to_list()
     rows = read_harness(some, task="stereotype_accuracy")
-    assert rows["value"].to_list() == stereotype.filter(measure="sa")["accuracy"].to_list()
+    assert rows["value"].to_list() == accuracy.filter(measure="sa")["accuracy"].to_list()
     rows = read_harness(some, task="winobias_em").filter(metric="bias")
     assert rows["value"].to_list() == em["bias"].to_list()
     assert rows["stderr"].to_list() == em["bias_stderr"].to_list()
     rows = read_harness(files, task="sa_gender").filter(metric="acc")
-    assert rows["value"].to_list() == stereotype.filter(measure="sa_gender")["accuracy"].to_list()
+    assert rows["value"].to_list() == accuracy.filter(measure="sa_gender")["accuracy"].to_list()
 
 
 def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
-    table = stereotype_study([bank]).result.stereotype_accuracy
+    table = stereotype([bank]).result.stereotype_accuracy
     assert table.filter(measure="sa", step=8)["accuracy"].to_list() == [0.9]
     gender = table.filter(measure="sa_gender")
     assert gender["step"].to_list() == list(HITS)
@@ -88,7 +88,7 @@ def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
 
 
 def test_exact_match_of_the_referent_in_a_bank(bank: Path) -> None:
-    study = stereotype_study([bank])
+    study = stereotype([bank])
     mean = study.result.winobias_em.select("step", "em_pro", "em_anti", "bias", "pairs", "missing")
     assert mean.rows() == [(0, 0, 0, 0, 12, 0), (8, 1, 0.25, 0.75, 12, 0)]
     parts = study.result.winobias_em_parts.filter(step=8)
@@ -109,35 +109,35 @@ def test_a_pair_that_was_cut_short_is_missing_even_at_the_only_checkpoint(tmp_pa
     rows = Bank.open(tmp_path / "b.zarr").scan("winobias-em").collect()
     part = rows.filter(pl.col("pair") != "1-0")
     expected = expected_pieces([bank], "winobias-em", columns=OWN)
-    result = stereotype_accuracy(referents=part, expected=expected)
+    result = stereotype_metric(referents=part, expected=expected)
     assert result.winobias_em.select("pairs", "missing").rows() == [(11, 1)]
     assert "1 pair of winobias_em missing at 1 checkpoint" in " ".join(stereotype_summary(result))
 
 
 def test_another_prompt_set_is_not_taken_for_the_referents(bank: Path) -> None:
     with pytest.raises(UsageError, match="lacks pair, stereotype, type, template, which winobias-"):
-        stereotype_study([bank], winobias_em="lambada")
+        stereotype([bank], winobias_em="lambada")
 
 
 def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) -> None:
-    only = stereotype_study([bank], winobias="none", winobias_em="none")
+    only = stereotype([bank], winobias="none", winobias_em="none")
     assert only.result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
     assert only.result.jsd_p.is_empty()
     assert only.result.winobias_em.is_empty()
     assert "needs the prompts winobias-em, which are not there" in " ".join(only.summary)
-    em = stereotype_study([bank], prompts="none", winobias="none", out=tmp_path / "em")
+    em = stereotype([bank], prompts="none", winobias="none", out=tmp_path / "em")
     assert set(figure_data(em.result)) == {"winobias_em"}
     assert em.report is not None
     assert "during training: toy" in em.report.read_text()
-    other = stereotype_study([bank], prompts="none").result
+    other = stereotype([bank], prompts="none").result
     assert other.stereotype_accuracy["measure"].unique().to_list() == ["sa_gender"]
     assert other.jsd_p["gold"].unique().sort().to_list() == ["female", "male"]
     with pytest.raises(BankError, match="prompt set 'none' is not in .*--prompts none`"):
-        stereotype_study([bank], prompts="none", winobias="none", winobias_em="none")
+        stereotype([bank], prompts="none", winobias="none", winobias_em="none")
 
 
 def test_crows_pairs_of_a_bank(bank: Path) -> None:
-    study = crows_pairs_study([bank])
+    study = crows_pairs([bank])
     last = study.result.crows_pairs.filter(step=8)
     assert last["score"].to_list() == [100, 100, 100]
     assert last["pairs"].to_list() == [12, 6, 6]
@@ -154,12 +154,12 @@ def test_a_bank_without_the_prompts_says_what_makes_them(tmp_path: Path) -> None
         match=r"prompt set 'lambada' is not in .*b.zarr; it has none. Make it with "
         r"`logitbank extract .*b.zarr --suite … --prompts lambada`",
     ):
-        lambada_study([path])
+        lambada([path])
     add_lambada(bank, {1: 3})
     with pytest.raises(BankError, match=r"'crows-pairs' is not in .*; it has lambada. Make it .*"):
-        crows_pairs_study([path])
+        crows_pairs([path])
     with pytest.raises(BankError, match="'crows-pairs' is not in .*, .*; they have lambada"):
-        crows_pairs_study([path, Bank.create(tmp_path / "c.zarr").path])
+        crows_pairs([path, Bank.create(tmp_path / "c.zarr").path])
 
 
 def test_an_example_that_was_cut_short_is_missing_even_at_the_only_checkpoint(
@@ -175,9 +175,9 @@ def test_an_example_that_was_cut_short_is_missing_even_at_the_only_checkpoint(
 
 def test_everything_is_written(tmp_path: Path, bank: Path) -> None:
     for names, study in (
-        (["lambada"], lambada_study([bank], out=tmp_path / "l")),
-        (["stereotype_accuracy", "winobias_em"], stereotype_study([bank], out=tmp_path / "s")),
-        (["crows_pairs", "crows_pairs_types"], crows_pairs_study([bank], out=tmp_path / "c")),
+        (["lambada"], lambada([bank], out=tmp_path / "l")),
+        (["stereotype_accuracy", "winobias_em"], stereotype([bank], out=tmp_path / "s")),
+        (["crows_pairs", "crows_pairs_types"], crows_pairs([bank], out=tmp_path / "c")),
     ):
         assert study.report is not None
         folder = study.report.parent
@@ -190,7 +190,7 @@ def test_everything_is_written(tmp_path: Path, bank: Path) -> None:
 def test_each_model_has_its_own_figure(tmp_path: Path, bank: Path) -> None:
     other = Bank.create(tmp_path / "other.zarr")
     add_lambada(other, {1: 3, 2: 4}, model="org/b")
-    result = lambada_study([bank, tmp_path / "other.zarr"]).result
+    result = lambada([bank, tmp_path / "other.zarr"]).result
     assert set(figure_data(result)) == {"lambada-toy-main", "lambada-org%2Fb-main"}
 
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats as reference
 
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.metric import Fairness, fairness, fairness_change
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_change, fairness_metric
 from logitbank.analysis.frames.expressions import HALF_LN2
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
@@ -30,14 +30,14 @@ def prefer(option: int, p: float) -> list[float]:
 
 
 def small(**options: object) -> Fairness:
-    return fairness(random_frame(sentences=6, checkpoints=3), bootstrap=50, **options)
+    return fairness_metric(random_frame(sentences=6, checkpoints=3), bootstrap=50, **options)
 
 
 def test_average_rank_is_the_mean_over_seeds_of_the_means_over_prompts():
     # Seed 0: male prompts 3 and 7, mean 5; seed 1: 1 and 5, mean 3. Mean 4, SD √2.
     ranks = [[[3, 100, 7, 100], [1, 300, 5, 300]]]
     frame = scan_frame(np.zeros((1, 2, 4, 3)), gold=[MALE, FEMALE] * 2, ranks=ranks)
-    table = fairness(frame, bootstrap=20).average_rank
+    table = fairness_metric(frame, bootstrap=20).average_rank
     assert column(table, "average_rank", gold="male") == [4.0]
     assert column(table, "sd", gold="male") == pytest.approx([2**0.5])
     assert column(table, "average_rank", gold="female") == [200.0]
@@ -47,7 +47,7 @@ def test_average_rank_is_the_mean_over_seeds_of_the_means_over_prompts():
 
 def test_an_option_that_is_never_right_has_nan_and_not_zero():
     frame = scan_frame(np.zeros((1, 2, 2, 3)), gold=[MALE, FEMALE])
-    result = fairness(frame, bootstrap=20)
+    result = fairness_metric(frame, bootstrap=20)
     for table, name in (
         (result.average_rank, "average_rank"),
         (result.average_rank, "low"),
@@ -61,11 +61,11 @@ def test_ties_are_counted_and_midrank_adds_half_of_them():
     frame = scan_frame(
         np.zeros((1, 1, 2, 3)), gold=[MALE, FEMALE], ranks=[[[4, 2]]], ties=[[[3, 0]]]
     )
-    table = fairness(frame, bootstrap=0).average_rank
+    table = fairness_metric(frame, bootstrap=0).average_rank
     assert column(table, "average_rank", gold="male") == [4.0]
     assert column(table, "tied", gold="male") == [1]
     assert column(table, "tied", gold="female") == [0]
-    midrank = fairness(frame, bootstrap=0, ties="midrank").average_rank
+    midrank = fairness_metric(frame, bootstrap=0, ties="midrank").average_rank
     assert column(midrank, "average_rank", gold="male") == [5.5]
 
 
@@ -78,8 +78,8 @@ def test_vocab_limit_leaves_padding_out_of_ranks_ties_and_accuracy():
         padding_above=[[[3, 0]]],
         padding_ties=[[[1, 0]]],
     )
-    full = fairness(frame, bootstrap=0)
-    limited = fairness(frame, bootstrap=0, vocab_limit=True)
+    full = fairness_metric(frame, bootstrap=0)
+    limited = fairness_metric(frame, bootstrap=0, vocab_limit=True)
     assert column(full.average_rank, "average_rank", gold="male") == [4.0]
     assert column(limited.average_rank, "average_rank", gold="male") == [1.0]
     assert column(limited.average_rank, "tied", gold="male") == [0]
@@ -91,7 +91,7 @@ def test_inexact_ranks_are_counted_and_kept_as_lower_bounds():
     frame = scan_frame(
         np.zeros((1, 1, 2, 3)), gold=[MALE, FEMALE], ranks=9, ties=4, exact=[[[False, True]]]
     )
-    table = fairness(frame, bootstrap=0).average_rank
+    table = fairness_metric(frame, bootstrap=0).average_rank
     assert column(table, "inexact", gold="male") == [1]
     assert column(table, "average_rank", gold="male") == [9.0]
 
@@ -101,7 +101,7 @@ def test_accuracy_needs_the_only_maximum_and_three_way_looks_at_the_options():
     frame = scan_frame(
         z, gold=[MALE, MALE, FEMALE, FEMALE], ranks=[[[1, 1, 1, 2]]], ties=[[[0, 1, 0, 0]]]
     )
-    table = fairness(frame, bootstrap=0).accuracy
+    table = fairness_metric(frame, bootstrap=0).accuracy
     assert column(table, "accuracy", gold="male") == [0.5]
     assert column(table, "three_way_accuracy", gold="male") == [1.0]
     assert column(table, "three_way_accuracy", gold="female") == [0.5]
@@ -110,7 +110,7 @@ def test_accuracy_needs_the_only_maximum_and_three_way_looks_at_the_options():
 
 def test_jsd_table_has_nine_cells_in_both_units():
     z = [[[prefer(MALE, 0.5), prefer(MALE, 0.5), prefer(MALE, 0.5)]]]
-    table = fairness(scan_frame(z, gold=[MALE, FEMALE, NEUTRAL]), bootstrap=0).jsd_parts
+    table = fairness_metric(scan_frame(z, gold=[MALE, FEMALE, NEUTRAL]), bootstrap=0).jsd_parts
     assert table.select("gold", "option").rows() == [(g, o) for g in LABELS for o in LABELS]
     # Gold at p = 0.5: 0.0424748; another at 0.5: ¼ ln 2; at 0.25: ⅛ ln 2; gold at 0.25: 0.1204655
     assert table["nats"].to_list() == pytest.approx(
@@ -128,7 +128,7 @@ def test_gap_is_the_size_of_the_mean_and_not_the_mean_of_sizes():
     # Seed 0: male right for sure, female wrong for sure: Δ = +½ ln 2. Seed 1: the other way round.
     sure, wrong = [50.0, -50.0, -50.0], [-50.0, 50.0, -50.0]
     z = [[[sure, sure], [wrong, wrong]]]
-    gap = fairness(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
+    gap = fairness_metric(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
     assert gap["delta_nats"][0] == pytest.approx(0, abs=1e-12)
     assert gap["gap_nats"][0] == pytest.approx(0, abs=1e-12)
     assert gap["sd_scaled"][0] == pytest.approx(2**0.5)
@@ -136,7 +136,7 @@ def test_gap_is_the_size_of_the_mean_and_not_the_mean_of_sizes():
 
 def test_gap_keeps_its_sign_and_reaches_one():
     z = [[[[50.0, -50, -50], [50.0, -50, -50]]], [[[-50.0, 50, -50], [-50.0, 50, -50]]]]
-    gap = fairness(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
+    gap = fairness_metric(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
     assert gap["delta_scaled"].to_list() == pytest.approx([1.0, -1.0])
     assert gap["gap_scaled"].to_list() == pytest.approx([1.0, 1.0])
     assert gap["delta_nats"].to_list() == pytest.approx([0.34657359, -0.34657359])
@@ -167,7 +167,7 @@ def test_fairness_change_takes_the_release_and_names_what_is_there():
 
 
 def test_change_table_follows_the_steps_and_leaves_the_release_out():
-    result = fairness(random_frame(checkpoints=4, steps=[4, 1, None, 2]), bootstrap=0)
+    result = fairness_metric(random_frame(checkpoints=4, steps=[4, 1, None, 2]), bootstrap=0)
     change, gap = result.change, result.gap.drop_nulls("step")["gap_nats"]
     assert change["step"].to_list() == [1, 2, 4]
     assert change["from_first"][0] == 0
@@ -186,7 +186,7 @@ def jsd_by_hand(z: np.ndarray, option: int) -> np.ndarray:
 def noise() -> tuple[np.ndarray, Fairness]:
     z = np.random.default_rng(5).normal(size=(2, 3, 8, 3)).astype(np.float32)
     frame = scan_frame(z, gold=[MALE, FEMALE] * 4)
-    return z.astype(np.float64), fairness(frame, bootstrap=0)
+    return z.astype(np.float64), fairness_metric(frame, bootstrap=0)
 
 
 def test_published_test_averages_over_orders_first(noise):
@@ -214,9 +214,9 @@ def test_pairs_are_twins_of_a_sentence(noise):
 def test_sentences_without_a_twin_are_not_pairs():
     z = np.random.default_rng(0).normal(size=(1, 1, 6, 3))
     gold = [MALE, FEMALE, MALE, MALE, MALE, FEMALE]
-    tests = fairness(scan_frame(z, gold=gold), bootstrap=0).tests
+    tests = fairness_metric(scan_frame(z, gold=gold), bootstrap=0).tests
     assert column(tests, "n1", test="wilcoxon", measure="jsd_p") == [2]
-    marked = fairness(scan_frame(z, gold=gold, paired=False), bootstrap=0).tests
+    marked = fairness_metric(scan_frame(z, gold=gold, paired=False), bootstrap=0).tests
     assert column(marked, "n1", test="wilcoxon", measure="jsd_p") == [0]
     assert math.isnan(column(marked, "p", test="wilcoxon", measure="jsd_p")[0])
 
@@ -237,7 +237,7 @@ def test_adjustment_is_over_the_checkpoints_of_a_test():
 
 
 def test_a_shift_is_found_at_its_checkpoint_with_its_sign():
-    result = fairness(random_frame(checkpoints=7, skew_from=3), bootstrap=200)
+    result = fairness_metric(random_frame(checkpoints=7, skew_from=3), bootstrap=200)
     onset = result.onset.row(0, named=True)
     assert (onset["onset_step"], onset["sign"], onset["last_step"]) == (4, 1, 32)
     u = result.tests.filter((pl.col("measure") == "jsd_p") & (pl.col("test") == "mann_whitney"))
@@ -245,13 +245,13 @@ def test_a_shift_is_found_at_its_checkpoint_with_its_sign():
 
 
 def test_no_shift_has_no_onset():
-    onset = fairness(random_frame(checkpoints=12), bootstrap=200).onset.row(0, named=True)
+    onset = fairness_metric(random_frame(checkpoints=12), bootstrap=200).onset.row(0, named=True)
     assert (onset["onset_step"], onset["sign"], onset["checkpoints"]) == (None, None, 12)
     assert onset["p"] > 0.05
 
 
 def test_fewer_than_six_steps_have_no_onset_to_look_for():
-    onset = fairness(random_frame(checkpoints=5, skew_from=3), bootstrap=20).onset
+    onset = fairness_metric(random_frame(checkpoints=5, skew_from=3), bootstrap=20).onset
     assert onset.select("onset_step", "place", "p").row(0) == (None, None, None)
 
 
@@ -262,7 +262,7 @@ def test_the_onset_may_be_at_any_step_where_resampled_sentences_have_it():
     z[5:, :, early, FEMALE] -= 1.6
     z[6:, :, late, FEMALE] -= 1.5
     frame = scan_frame(z, gold=[MALE, FEMALE] * 40, sentences=[f"s{i // 2}" for i in range(80)])
-    onset = fairness(frame, bootstrap=300).onset.row(0, named=True)
+    onset = fairness_metric(frame, bootstrap=300).onset.row(0, named=True)
     assert onset["onset_step"] in (5, 6)
     assert (onset["earliest"], onset["latest"]) == (5, 6)
 
@@ -281,7 +281,7 @@ def test_the_difference_from_the_first_checkpoint_is_paired():
     z[1, 0, 1::2, FEMALE] += 0.3 + rng.normal(0, 0.01, 20)
     names = [f"s{i // 2:02}" for i in range(40)]
     frame = scan_frame(z, gold=[MALE, FEMALE] * 20, steps=[0, 8], sentences=names)
-    tests = fairness(frame, bootstrap=400, seed=3).tests
+    tests = fairness_metric(frame, bootstrap=400, seed=3).tests
     row = tests.filter(measure="jsd_p", test="mann_whitney", step=8).row(0, named=True)
     p = 1 / (1 + 2 * np.exp(-z[:, 0, 1::2, FEMALE]))  # of the right answer, female
     m = (1 + p) / 2
@@ -299,7 +299,9 @@ def test_a_prior_of_the_untrained_model_is_told_beside_the_test():
     z = np.zeros((2, 1, 80, 3))
     z[..., MALE] = 0.5
     z += np.random.default_rng(0).normal(0, 0.01, z.shape)
-    tests = fairness(scan_frame(z, gold=[MALE, FEMALE] * 40, steps=[0, 64]), bootstrap=300).tests
+    tests = fairness_metric(
+        scan_frame(z, gold=[MALE, FEMALE] * 40, steps=[0, 64]), bootstrap=300
+    ).tests
     rows = tests.filter(measure="jsd_p", test="mann_whitney")
     assert rows["significant"].to_list() == [True, True]
     assert rows["rank_biserial"].to_list() == [1.0, 1.0]  # every female one is greater
@@ -309,7 +311,7 @@ def test_a_prior_of_the_untrained_model_is_told_beside_the_test():
 
 
 def test_effect_and_difference_point_the_same_way():
-    result = fairness(random_frame(checkpoints=2, skew_from=1), bootstrap=50)
+    result = fairness_metric(random_frame(checkpoints=2, skew_from=1), bootstrap=50)
     for row in result.tests.filter(measure="jsd_p", step=1).iter_rows(named=True):
         assert row["rank_biserial"] == pytest.approx(1 - 2 * row["effect"])
         assert row["rank_biserial"] > 0.5
@@ -318,7 +320,7 @@ def test_effect_and_difference_point_the_same_way():
 
 def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
     for sentences, known in ((9, False), (10, True)):
-        result = fairness(random_frame(sentences=sentences, checkpoints=2), bootstrap=50)
+        result = fairness_metric(random_frame(sentences=sentences, checkpoints=2), bootstrap=50)
         for table, bound in (
             (result.average_rank, "low"),
             (result.jsd_parts, "high_scaled"),
@@ -338,14 +340,14 @@ def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
 def test_a_table_of_frames_one_by_one_is_that_of_all_together():
     frame = random_frame(checkpoints=8, sentences=12, skew_from=5)
     parts = [frame.filter(pl.col("step") == step) for step in (0, 1, 2, 4, 8, 16, 32, 64)]
-    one, many = fairness(frame, bootstrap=40), fairness(parts, bootstrap=40)
+    one, many = fairness_metric(frame, bootstrap=40), fairness_metric(parts, bootstrap=40)
     assert one.tests.equals(many.tests)
     assert one.onset.equals(many.onset)
 
 
 def test_interval_is_the_same_for_the_same_seed_and_contains_the_estimate():
     frame = random_frame(sentences=12, checkpoints=3)
-    first, again, other = (fairness(frame, bootstrap=50, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (fairness_metric(frame, bootstrap=50, seed=seed) for seed in (1, 1, 2))
     assert first.gap.equals(again.gap)
     assert not first.gap.equals(other.gap)
     for table, value in ((first.average_rank, "average_rank"), (first.gap, "delta_nats")):
@@ -357,7 +359,7 @@ def test_interval_is_the_same_for_the_same_seed_and_contains_the_estimate():
 def test_order_of_the_rows_does_not_matter():
     frame = random_frame(sentences=4, checkpoints=3, steps=[8, 2, None])
     shuffled = frame.collect().sample(fraction=1, shuffle=True, seed=0).lazy()
-    a, b = fairness(frame, bootstrap=0), fairness(shuffled, bootstrap=0)
+    a, b = fairness_metric(frame, bootstrap=0), fairness_metric(shuffled, bootstrap=0)
     assert a.gap["step"].to_list() == [2, 8, None]
     assert a.gap["delta_nats"].to_list() == pytest.approx(b.gap["delta_nats"].to_list(), abs=1e-12)
 
@@ -365,11 +367,11 @@ def test_order_of_the_rows_does_not_matter():
 def test_prompts_that_a_checkpoint_lacks_are_left_out_and_counted():
     frame = random_frame(sentences=12, checkpoints=2, steps=[1, 2], orders=2)
     gone = (pl.col("step") == 2) & pl.col("prompt_id").is_in(["prompt-0", "prompt-1"])
-    result = fairness(frame.filter(~gone), bootstrap=50)
+    result = fairness_metric(frame.filter(~gone), bootstrap=50)
     assert result.checkpoints.select("prompts", "orders", "missing").rows() == [
         *((48, 2, 0), (46, 2, 4))
     ]
-    alone = fairness(frame.filter(~gone & (pl.col("step") == 2)), bootstrap=0)
+    alone = fairness_metric(frame.filter(~gone & (pl.col("step") == 2)), bootstrap=0)
     assert result.gap["delta_nats"][1] == pytest.approx(alone.gap["delta_nats"][0])
     assert column(result.tests, "n1", step=2) == [11] * 4
     assert column(result.tests, "p", step=2) == pytest.approx(column(alone.tests, "p"))
@@ -378,7 +380,7 @@ def test_prompts_that_a_checkpoint_lacks_are_left_out_and_counted():
 
 def test_one_order_has_no_spread_and_may_be_null():
     frame = random_frame(sentences=4, checkpoints=2, orders=1)
-    result = fairness(frame.with_columns(order_seed=pl.lit(None, pl.Int32)), bootstrap=0)
+    result = fairness_metric(frame.with_columns(order_seed=pl.lit(None, pl.Int32)), bootstrap=0)
     assert result.gap["sd_nats"].is_nan().all()
     assert result.gap["delta_nats"].is_not_nan().all()
 
@@ -386,7 +388,7 @@ def test_one_order_has_no_spread_and_may_be_null():
 def two_models(**options: object) -> Fairness:
     one = random_frame(sentences=6, checkpoints=2, steps=[1, 2], model="one")
     two = random_frame(sentences=6, checkpoints=2, steps=[2, 4], model="two", seed=1)
-    return fairness(pl.concat([one, two]), bootstrap=0, **options)
+    return fairness_metric(pl.concat([one, two]), bootstrap=0, **options)
 
 
 def test_two_models_are_compared_on_neutral_prompts_at_the_same_step():
@@ -406,7 +408,9 @@ def test_two_models_are_compared_on_neutral_prompts_at_the_same_step():
 
 def test_a_model_compared_with_itself_under_another_name_does_not_differ():
     frame = random_frame(sentences=4, checkpoints=1)
-    same = fairness(pl.concat([frame, frame.with_columns(model=pl.lit("copy"))]), bootstrap=0)
+    same = fairness_metric(
+        pl.concat([frame, frame.with_columns(model=pl.lit("copy"))]), bootstrap=0
+    )
     assert column(same.comparison, "p", test="wilcoxon") == [1.0, 1.0]
     assert column(same.comparison, "effect", test="mann_whitney") == [0.5, 0.5]
 
@@ -418,7 +422,7 @@ def test_the_same_answers_in_other_option_orders_tie(unit):
     other = one.with_columns(
         model=pl.lit("copy"), order_seed=(3 * pl.col("order_seed") % 5).cast(pl.Int32)
     )
-    found = fairness(pl.concat([one, other]), unit=unit, bootstrap=0).comparison
+    found = fairness_metric(pl.concat([one, other]), unit=unit, bootstrap=0).comparison
     ranked = found.filter(test="mann_whitney")
     assert ranked["statistic"].to_list() == (ranked["n1"] * ranked["n2"] / 2).to_list()
     assert ranked["p"].to_list() == [1.0] * len(ranked)
@@ -440,8 +444,8 @@ def test_models_that_cannot_be_compared_are_named():
         ]
     )
     with pytest.raises(UsageError, match="one and two have no run and step in common"):
-        fairness(apart, bootstrap=0, compare=("one", "two"))
-    assert fairness(apart, bootstrap=0).comparison.is_empty()
+        fairness_metric(apart, bootstrap=0, compare=("one", "two"))
+    assert fairness_metric(apart, bootstrap=0).comparison.is_empty()
 
 
 def test_other_labels_can_be_named():
@@ -449,19 +453,19 @@ def test_other_labels_can_be_named():
     frame = random_frame(sentences=3, checkpoints=1).with_columns(
         pl.col("option", "answer").replace(words)
     )
-    result = fairness(frame, bootstrap=0, labels=FairnessLabels("er", "sie", "offen"))
+    result = fairness_metric(frame, bootstrap=0, labels=FairnessLabels("er", "sie", "offen"))
     assert result.average_rank["gold"].to_list() == ["er", "sie", "offen"]
     with pytest.raises(
         UsageError, match=r"the options are 'er', 'offen', 'sie' but fairness needs 'male', 'fem"
     ):
-        fairness(frame, bootstrap=0)
+        fairness_metric(frame, bootstrap=0)
 
 
 def test_categorical_text_columns_do():
     frame = random_frame(sentences=3, checkpoints=1)
     text = pl.col("model", "run", "option", "answer", "prompt_id", "sentence_id")
-    same = fairness(frame.with_columns(text.cast(pl.Categorical)), bootstrap=0)
-    assert same.gap.equals(fairness(frame, bootstrap=0).gap)
+    same = fairness_metric(frame.with_columns(text.cast(pl.Categorical)), bootstrap=0)
+    assert same.gap.equals(fairness_metric(frame, bootstrap=0).gap)
 
 
 def test_missing_columns_are_named():
@@ -469,9 +473,9 @@ def test_missing_columns_are_named():
     with pytest.raises(
         UsageError, match="the prompts lack sentence_id, paired, .*--prompts winobias"
     ):
-        fairness(frame)
+        fairness_metric(frame)
     with pytest.raises(UsageError, match="lack padding_above, padding_ties"):
-        fairness(
+        fairness_metric(
             random_frame(sentences=1, checkpoints=1).drop("padding_above", "padding_ties"),
             vocab_limit=True,
         )
@@ -483,38 +487,38 @@ def test_a_missing_option_is_named_with_its_prompt_and_checkpoint():
     with pytest.raises(
         BankError, match="prompt 'prompt-3' of toy main step 16 has no score for option 'female'"
     ):
-        fairness(frame.filter(~hole))
+        fairness_metric(frame.filter(~hole))
 
 
 def test_a_prompt_without_an_answer_is_named():
     frame = random_frame(sentences=2, checkpoints=1)
     none = frame.with_columns(is_answer=pl.lit(False), answer=pl.lit(None, pl.String))
     with pytest.raises(UsageError, match=r"prompt 'prompt-0' has no answer .* \(8 such prompts\)"):
-        fairness(none)
+        fairness_metric(none)
 
 
 def test_a_prompt_with_two_answers_is_named():
     frame = random_frame(sentences=1, checkpoints=1, orders=1)
     both = (pl.col("prompt_id") == "prompt-0") & (pl.col("option") == "female")
     with pytest.raises(UsageError, match="prompt 'prompt-0' has two answers"):
-        fairness(frame.with_columns(is_answer=pl.col("is_answer") | both))
+        fairness_metric(frame.with_columns(is_answer=pl.col("is_answer") | both))
 
 
 def test_a_score_given_twice_is_refused():
     frame = random_frame(sentences=1, checkpoints=1, orders=1)
     with pytest.raises(UsageError, match="12 rows score a checkpoint, prompt, order and option th"):
-        fairness(pl.concat([frame, frame]))
+        fairness_metric(pl.concat([frame, frame]))
 
 
 def test_a_logit_that_is_no_number_is_named():
     frame = scan_frame([[[[np.nan, 0, 0], NO_LOGITS]]], gold=[MALE, FEMALE], steps=[None])
     with pytest.raises(BankError, match="prompt 'prompt-0' of toy main release has the logit nan"):
-        fairness(frame)
+        fairness_metric(frame)
 
 
 def test_no_rows_is_an_error():
     with pytest.raises(BankError, match="the scan has no committed row; extract first"):
-        fairness(random_frame(sentences=1, checkpoints=1).filter(pl.lit(False)))
+        fairness_metric(random_frame(sentences=1, checkpoints=1).filter(pl.lit(False)))
 
 
 def test_wrong_choices_are_refused():
@@ -523,7 +527,7 @@ def test_wrong_choices_are_refused():
     with pytest.raises(UsageError, match="ties 'first' is unknown"):
         small(ties="first")
     with pytest.raises(UsageError, match="bootstrap -1 is negative"):
-        fairness(random_frame(sentences=1, checkpoints=1), bootstrap=-1)
+        fairness_metric(random_frame(sentences=1, checkpoints=1), bootstrap=-1)
 
 
 def test_every_table_begins_with_its_checkpoint():

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.figures import figure_data, figures
-from logitbank.analysis.families.fairness.metric import Fairness, fairness
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from tests.support.drawing_cases import pronouns
 from tests.support.fairness_cases import random_frame
 from tests.support.fluctuation_cases import random_table, two_runs
@@ -13,12 +13,12 @@ from tests.support.fluctuation_cases import random_table, two_runs
 
 @pytest.fixture(scope="module")
 def result() -> Fairness:
-    return fairness(random_frame(checkpoints=8, sentences=10, skew_from=3), bootstrap=50)
+    return fairness_metric(random_frame(checkpoints=8, sentences=10, skew_from=3), bootstrap=50)
 
 
 @pytest.fixture(scope="module")
 def fluctuating() -> Fluctuation:
-    return fluctuation(two_runs(), plateaus=[2, 3])
+    return fluctuation_metric(two_runs(), plateaus=[2, 3])
 
 
 def test_one_run_has_one_figure_of_each_kind_with_a_table_of_that_name(result):
@@ -48,7 +48,7 @@ def test_gap_table_has_the_interval_and_the_onset(result):
 
 def test_two_models_share_the_neutral_figure_and_have_their_own_others():
     frames = [random_frame(checkpoints=2, sentences=4, model=name) for name in ("one", "two/x")]
-    both = fairness(pl.concat(frames), bootstrap=20)
+    both = fairness_metric(pl.concat(frames), bootstrap=20)
     tables = figure_data(both)
     assert list(tables) == [
         *("jsd_p-one-main", "jsd_p-two%2Fx-main"),
@@ -99,7 +99,7 @@ def test_the_scatter_has_every_profession_and_the_prior_for_r_and_n(fluctuating)
 
 
 def test_the_heat_map_has_both_halves_and_its_plateau():
-    table = figure_data(fluctuation(random_table(), plateaus=[3]))["checkpoint_pairs"]
+    table = figure_data(fluctuation_metric(random_table(), plateaus=[3]))["checkpoint_pairs"]
     assert len(table) == 30
     assert table["first_step"].unique().to_list() == [3]
     halves = {(a, b): r for a, b, r in table.select("step_a", "step_b", "r").iter_rows()}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.plateaus import PUBLISHED
 from logitbank.analysis.frames.table_files import read_table
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
@@ -27,7 +27,7 @@ def test_ratios_means_and_variation_worked_by_hand() -> None:
     table = published(
         [[[0.9, 0.1]], [[0.2, 0.1]], [[0.6, 0.1]]], [[0.5, 0.5], [0.1, 0.2], [0.3, 0.1]]
     )
-    result = fluctuation(table, plateaus=[1])
+    result = fluctuation_metric(table, plateaus=[1])
     (row,) = result.professions.iter_rows(named=True)
     assert row["occupation"] == "a nurse"
     assert row["certainty"] == pytest.approx(0.5, abs=1e-15)
@@ -44,7 +44,7 @@ def test_ratios_means_and_variation_worked_by_hand() -> None:
 
 def test_the_plateau_is_from_the_first_step_at_or_after_its_start() -> None:
     table = random_table(checkpoints=5, steps=[0, 10, 20, 30, 40])
-    (span,) = fluctuation(table, plateaus=[11]).plateaus.iter_rows(named=True)
+    (span,) = fluctuation_metric(table, plateaus=[11]).plateaus.iter_rows(named=True)
     assert (span["plateau"], span["first_step"], span["checkpoints"]) == (11, 20, 3)
 
 
@@ -60,7 +60,7 @@ def test_without_a_start_it_is_half_of_the_last_step(
     steps: list[int], start: int, first: int, left: int, rule: str
 ) -> None:
     table = random_table(checkpoints=len(steps), steps=steps)
-    (span,) = fluctuation(table).plateaus.iter_rows(named=True)
+    (span,) = fluctuation_metric(table).plateaus.iter_rows(named=True)
     assert (span["plateau"], span["first_step"], span["rule"]) == (start, first, rule)
     assert span["checkpoints"] == left
 
@@ -92,7 +92,7 @@ def by_hand(scores: np.ndarray, prior: np.ndarray) -> dict[str, list[float]]:
 
 def test_measures_and_correlations_agree_with_loops_and_scipy() -> None:
     scores, prior = drawn(7, 6, 2), drawn(7, 2, seed=1)
-    result = fluctuation(published(scores, prior), plateaus=[3])
+    result = fluctuation_metric(published(scores, prior), plateaus=[3])
     expected = by_hand(scores[3:], prior[3:])
     order = [JOBS.index(job) for job in result.professions["occupation"]]
     for name, values in expected.items():
@@ -111,7 +111,7 @@ def test_measures_and_correlations_agree_with_loops_and_scipy() -> None:
 
 def test_checkpoints_before_the_plateau_are_paired_too_and_n_pairs_like_r() -> None:
     scores, prior = drawn(5, 6, 2), drawn(5, 2, seed=1)
-    result = fluctuation(published(scores, prior), plateaus=[3])
+    result = fluctuation_metric(published(scores, prior), plateaus=[3])
     r = scores[..., 0] / scores[..., 1]
     n = r * (prior[:, 1] / prior[:, 0])[:, None]
     pairs = result.checkpoint_pairs
@@ -122,7 +122,7 @@ def test_checkpoints_before_the_plateau_are_paired_too_and_n_pairs_like_r() -> N
 
 
 def test_runs_are_paired_on_their_time_averages() -> None:
-    result = fluctuation(two_runs(), plateaus=[3])
+    result = fluctuation_metric(two_runs(), plateaus=[3])
     assert result.run_pairs.select("verb", "measure", "run_a", "run_b").rows() == [
         (verb, measure, "seed0", "seed1")
         for verb in ("is", "works as")
@@ -138,7 +138,7 @@ def test_runs_are_paired_by_profession_and_not_by_place() -> None:
     scores = drawn(4, 3, 2)
     first = published(scores, drawn(4, 2), jobs=["a cook", "a dean", "a judge"])
     turned = published(scores[:, ::-1], drawn(4, 2), jobs=["a judge", "a dean", "a cook"], seed=1)
-    result = fluctuation(pl.concat([first, turned]), plateaus=[0])
+    result = fluctuation_metric(pl.concat([first, turned]), plateaus=[0])
     np.testing.assert_allclose(result.run_pairs["r"], 1.0, atol=1e-14)
 
 
@@ -149,17 +149,17 @@ def equal(one: Fluctuation, other: Fluctuation) -> bool:
 
 def test_the_order_of_rows_changes_nothing() -> None:
     table = two_runs()
-    result = fluctuation(table, plateaus=[2, 3])
+    result = fluctuation_metric(table, plateaus=[2, 3])
     for seed in range(3):
         shuffled = table.sample(fraction=1, shuffle=True, seed=seed)
-        assert equal(fluctuation(shuffled, plateaus=[2, 3]), result)
+        assert equal(fluctuation_metric(shuffled, plateaus=[2, 3]), result)
 
 
 def test_plateaus_stand_side_by_side_as_if_alone() -> None:
-    both = fluctuation(two_runs(), plateaus=[2, 4, 2])
+    both = fluctuation_metric(two_runs(), plateaus=[2, 4, 2])
     assert both.plateaus["plateau"].unique().sort().to_list() == [2, 4]
     for start in (2, 4):
-        alone = fluctuation(two_runs(), plateaus=[start])
+        alone = fluctuation_metric(two_runs(), plateaus=[start])
         for name in ("professions", "correlations", "spread", "plateaus", "run_pairs"):
             part = both.tables()[name].filter(pl.col("plateau") == start)
             assert part.equals(alone.tables()[name]), name
@@ -204,7 +204,7 @@ def test_identical_checkpoints_do_not_vary_and_correlate_with_nothing() -> None:
     table = published(
         np.repeat(drawn(1, 6, 2), 7, axis=0), np.repeat(drawn(1, 2, seed=1), 7, axis=0)
     )
-    result = fluctuation(table, plateaus=[0])
+    result = fluctuation_metric(table, plateaus=[0])
     assert result.professions.select("cv_r", "cv_n").to_numpy().tolist() == [[0, 0]] * 6
     assert result.plateaus["prior_cv"].to_list() == [0]
     assert result.correlations["r"].is_nan().to_list() == [True, True]
@@ -226,7 +226,7 @@ def test_zero_for_she_is_kept_as_infinity_left_out_and_counted() -> None:
     scores, prior = drawn(4, 6, 2), drawn(4, 2)
     scores[2, 1, 1] = 0  # “she is a judge”, in the plateau
     scores[0, 3, 1] = 0  # “she is a cook”, before it
-    result = fluctuation(published(scores, prior), plateaus=[1])
+    result = fluctuation_metric(published(scores, prior), plateaus=[1])
     judge = result.professions.filter(pl.col("occupation") == "a judge").row(0, named=True)
     assert (judge["mean_r"], judge["mean_n"], judge["she_zero"]) == (math.inf, math.inf, 1)
     assert math.isnan(judge["cv_r"])
@@ -246,8 +246,8 @@ def test_zero_for_she_is_kept_as_infinity_left_out_and_counted() -> None:
 def test_a_release_is_in_no_statistic() -> None:
     trained = random_table()
     release = published(drawn(1, 6, 2, seed=9), drawn(1, 2, seed=8), steps=[None])
-    alone = fluctuation(trained, plateaus=[3])
-    both = fluctuation(pl.concat([trained, release]), plateaus=[3])
+    alone = fluctuation_metric(trained, plateaus=[3])
+    both = fluctuation_metric(pl.concat([trained, release]), plateaus=[3])
     for name, table in both.tables().items():
         if name not in ("checkpoints", "trajectories"):
             assert table.equals(alone.tables()[name]), name
@@ -263,13 +263,13 @@ def test_a_release_is_in_no_statistic() -> None:
 
 
 def test_a_release_of_the_model_is_shown_beside_each_of_its_runs() -> None:
-    shown = fluctuation(two_runs()).trajectories.filter(pl.col("step").is_null())
+    shown = fluctuation_metric(two_runs()).trajectories.filter(pl.col("step").is_null())
     assert shown["run"].unique().sort().to_list() == ["seed0", "seed1"]
     assert shown.filter(pl.col("role") == "prior")["score"].n_unique() == 4  # 2 verbs × 2 pronouns
 
 
 def test_trajectories_are_relative_to_their_own_maximum_and_show_the_extremes() -> None:
-    result = fluctuation(random_table(), plateaus=[3])
+    result = fluctuation_metric(random_table(), plateaus=[3])
     cv = dict(result.professions.select("occupation", "cv_r").iter_rows())
     roles = dict(result.trajectories.select("role", "occupation").iter_rows())
     assert roles == {
@@ -282,7 +282,7 @@ def test_trajectories_are_relative_to_their_own_maximum_and_show_the_extremes() 
 
 
 def test_chosen_professions_are_shown_with_article_or_without() -> None:
-    result = fluctuation(random_table(), professions=["actor", "A Dean"])
+    result = fluctuation_metric(random_table(), professions=["actor", "A Dean"])
     chosen = result.trajectories.filter(pl.col("role") == "chosen")
     assert chosen["occupation"].unique(maintain_order=True).to_list() == ["an actor", "a dean"]
 
@@ -291,8 +291,8 @@ def test_missing_scores_make_a_profession_nan_and_are_counted() -> None:
     table = random_table()
     hole = (pl.col("occupation") == "a cook") & (pl.col("checkpoint") == 4)
     early = (pl.col("occupation") == "a dean") & (pl.col("checkpoint") == 0)
-    result = fluctuation(table.filter(~hole & ~early), plateaus=[3])
-    full = fluctuation(table, plateaus=[3])
+    result = fluctuation_metric(table.filter(~hole & ~early), plateaus=[3])
+    full = fluctuation_metric(table, plateaus=[3])
     cook = result.professions.filter(pl.col("occupation") == "a cook").row(0, named=True)
     assert cook["missing"] == 1
     assert all(math.isnan(cook[name]) for name in ("certainty", "mean_r", "cv_r", "cv_n"))
@@ -309,7 +309,7 @@ def test_a_run_without_a_checkpoint_of_another_goes_by_its_own_and_says_so() -> 
     table = pl.concat(
         [random_table(seed=0), random_table(seed=1).filter(pl.col("checkpoint") != 4)]
     )
-    result = fluctuation(table, plateaus=[3])
+    result = fluctuation_metric(table, plateaus=[3])
     assert result.plateaus["checkpoints"].to_list() == [3, 2]
     absent = result.checkpoints.filter(~pl.col("used"))
     assert absent.select("run", "step", "professions", "missing", "prior").rows() == [
@@ -320,7 +320,7 @@ def test_a_run_without_a_checkpoint_of_another_goes_by_its_own_and_says_so() -> 
 def test_a_checkpoint_with_the_prior_alone_is_no_row() -> None:
     table = random_table()
     alone = (pl.col("checkpoint") == 4) & ~pl.col("occupation").str.contains("MASK")
-    result = fluctuation(table.filter(~alone), plateaus=[3])
+    result = fluctuation_metric(table.filter(~alone), plateaus=[3])
     assert result.plateaus["checkpoints"].to_list() == [2]
     assert result.checkpoints.filter(~pl.col("used")).select("step", "prior").rows() == [(4, True)]
 
@@ -328,7 +328,7 @@ def test_a_checkpoint_with_the_prior_alone_is_no_row() -> None:
 def test_undefined_ratios_of_the_prior_leave_everything_out_of_correlations_with_n() -> None:
     prior = drawn(4, 2)
     prior[3, 0] = 0
-    result = fluctuation(published(drawn(4, 6, 2), prior), plateaus=[1])
+    result = fluctuation_metric(published(drawn(4, 6, 2), prior), plateaus=[1])
     found = {row["y"]: row for row in result.correlations.iter_rows(named=True)}
     assert (found["cv_r"]["n"], found["cv_n"]["n"], found["cv_n"]["excluded"]) == (6, 0, 6)
     assert math.isnan(found["cv_n"]["r"])
@@ -376,7 +376,7 @@ def test_the_released_priors_have_their_variation_and_certainty(model: str) -> N
         pytest.skip(f"needs {name} in {DATA / 'professions'}; set LOGITBANK_DATA")
     start, pinned = PRIORS[model]
     plain = priors(name, start)
-    result = fluctuation(read_table(DATA / "professions" / name))
+    result = fluctuation_metric(read_table(DATA / "professions" / name))
     rows = result.plateaus.filter(pl.col("verb") == "is")
     assert rows["plateau"].unique().to_list() == [start]
     found = {run: values for run, *values in rows.select(

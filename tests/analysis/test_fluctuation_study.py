@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fluctuation.metric import fluctuation
-from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
+from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.analysis.families.fluctuation.summary import CAUTIONS, fluctuation_summary
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
@@ -59,7 +59,7 @@ def bank(tmp_path: Path) -> Path:
 
 
 def test_a_bank_s_ratios_are_those_of_its_full_softmax(bank: Path) -> None:
-    result = fluctuation_study([bank], plateaus=[10]).result
+    result = fluctuation([bank], plateaus=[10]).result
     values = np.stack(
         [logits(CheckpointId("toy", "seed1", step, 1)).astype(float) for step in STEPS[1:]]
     )
@@ -83,14 +83,14 @@ def test_saved_scores_of_a_bank_give_identical_results(
     tmp_path: Path, bank: Path, suffix: str
 ) -> None:
     path = tmp_path / f"scores.{suffix}"
-    study = fluctuation_study([bank], plateaus=[10, 20], save_scores=path)
-    again = fluctuation_study([path], plateaus=[10, 20])
+    study = fluctuation([bank], plateaus=[10, 20], save_scores=path)
+    again = fluctuation([path], plateaus=[10, 20])
     assert study.result.run_pairs.height == 8
     for name, table in again.result.tables().items():
         assert table.equals(study.result.tables()[name]), name
     assert again.summary == study.summary
     # Both together are the same scores twice.
-    both = fluctuation_study([bank, path], plateaus=[10, 20])
+    both = fluctuation([bank, path], plateaus=[10, 20])
     assert both.result.professions.equals(study.result.professions)
     assert both.result.settings["merged_rows"] == 2 * 10 * 9
 
@@ -100,16 +100,16 @@ def test_banks_and_tables_are_analysed_together_and_chosen_by_model(
 ) -> None:
     table = tmp_path / "bert.csv"
     two_runs().write_csv(table)
-    both = fluctuation_study([bank, table])
+    both = fluctuation([bank, table])
     assert both.result.plateaus["model"].unique().sort().to_list() == ["bert", "toy"]
     assert both.result.plateaus.select("model", "plateau").unique().sort("model").rows() == [
         ("bert", 3),
         ("toy", 15),
     ]
-    only = fluctuation_study([bank, table], models=["bert"])
+    only = fluctuation([bank, table], models=["bert"])
     assert only.result.plateaus["model"].unique().to_list() == ["bert"]
     with pytest.raises(BankError, match="'x' is not in the banks and tables; there are bert, toy"):
-        fluctuation_study([bank, table], models=["x"])
+        fluctuation([bank, table], models=["x"])
 
 
 def test_a_table_split_over_files_is_one(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_table_split_over_files_is_one(tmp_path: Path) -> None:
     for seed in (0, 1):
         part = table.filter((pl.col("seed") == seed) | (pl.col("seed") == -1))
         part.write_csv(tmp_path / f"{seed}.csv")
-    found = fluctuation_study([tmp_path / "0.csv", tmp_path / "1.csv"])
-    assert found.result.professions.equals(fluctuation(table).professions)
+    found = fluctuation([tmp_path / "0.csv", tmp_path / "1.csv"])
+    assert found.result.professions.equals(fluctuation_metric(table).professions)
     assert found.result.run_pairs["run_a"].unique().to_list() == ["seed0"]
 
 
@@ -128,7 +128,7 @@ def test_everything_is_written_and_the_report_is_readable(tmp_path: Path, bank: 
     sizes = tmp_path / "sizes.csv"
     sizes.write_text("year,total_words\n1900,200\n")
     out = tmp_path / "out"
-    study = fluctuation_study([bank], out=out, frequencies=frequencies, corpus_sizes=sizes)
+    study = fluctuation([bank], out=out, frequencies=frequencies, corpus_sizes=sizes)
     assert study.report == out / "report.html"
     page = study.report.read_text()
     assert "Fluctuation during pre-training: toy" in page
@@ -142,19 +142,19 @@ def test_everything_is_written_and_the_report_is_readable(tmp_path: Path, bank: 
 
 def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
     with pytest.raises(BankFormatError, match="there is no bank at .*nowhere"):
-        fluctuation_study([tmp_path / "nowhere"])
+        fluctuation([tmp_path / "nowhere"])
     with pytest.raises(LogitbankError, match="'other'.*professions"):
-        fluctuation_study([bank], prompts="other")
+        fluctuation([bank], prompts="other")
     table = tmp_path / "t.csv"
     table.write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="t.csv: the table lacks pronoun, score, template"):
-        fluctuation_study([table])
+        fluctuation([table])
     with pytest.raises(UsageError, match="scores cannot be written to x.json"):
-        fluctuation_study([bank], save_scores=Path("x.json"))
+        fluctuation([bank], save_scores=Path("x.json"))
     with pytest.raises(UsageError, match="sizes.csv weigh frequencies; give --frequencies too"):
-        fluctuation_study([bank], corpus_sizes=Path("sizes.csv"))
+        fluctuation([bank], corpus_sizes=Path("sizes.csv"))
     with pytest.raises(UsageError, match="t.csv: the frequencies lack occupation, case, year"):
-        fluctuation_study([bank], frequencies=table)
+        fluctuation([bank], frequencies=table)
 
 
 def test_summary_gives_numbers_counts_and_cautions() -> None:
@@ -162,7 +162,7 @@ def test_summary_gives_numbers_counts_and_cautions() -> None:
     scores[4, 0, 1] = 0
     table = pl.concat([published(scores, drawn(6, 2)), random_table().head(2)])
     table = table.unique(["occupation", "pronoun", "checkpoint"], keep="first")
-    result = fluctuation(pl.concat([table, table.head(3)]), plateaus=[3])
+    result = fluctuation_metric(pl.concat([table, table.head(3)]), plateaus=[3])
     text = fluctuation_summary(result)
     assert text[0] == "bert: 1 run, 6 checkpoints, steps 0 to 5; 6 professions."
     assert text[1] == "bert: a plateau starts at step 3 (as given): 3 checkpoints."
@@ -178,7 +178,7 @@ def test_summary_gives_numbers_counts_and_cautions() -> None:
 
 
 def test_summary_says_where_a_plateau_comes_from_and_spans_runs() -> None:
-    text = "\n".join(fluctuation_summary(fluctuation(two_runs())))
+    text = "\n".join(fluctuation_summary(fluctuation_metric(two_runs())))
     assert "bert: 2 runs, 6 checkpoints each, steps 0 to 5; 6 professions." in text
     assert "starts at step 3 (half of the last step, since none was given): 3 checkpoints." in text
     assert "and 2 runs." in text
@@ -200,7 +200,7 @@ def test_json_has_every_value_at_full_precision(tmp_path: Path, analyze: Call) -
     code, out, _ = analyze(path, "--plateau", 3, "--format", "json")
     assert code == 0
     found = json.loads(out, parse_constant=pytest.fail)
-    result = fluctuation(published(scores, drawn(6, 2)), plateaus=[3])
+    result = fluctuation_metric(published(scores, drawn(6, 2)), plateaus=[3])
     assert set(found) == set(result.tables())
     for name, table in result.tables().items():
         for row, expected in zip(found[name], table.iter_rows(named=True), strict=True):

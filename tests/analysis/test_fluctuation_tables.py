@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.scores import (
     SCORES,
     as_scores,
@@ -64,7 +64,7 @@ def test_priors_without_an_occupation_column_are_read_from_their_template() -> N
         for article in ("a", "an")
         for pronoun in ("he", "she")
     ]
-    result = fluctuation(pl.DataFrame(rows, columns, orient="row"), plateaus=[0])
+    result = fluctuation_metric(pl.DataFrame(rows, columns, orient="row"), plateaus=[0])
     assert result.settings == {"an_priors": 4, "merged_rows": 0}
     (prior,) = result.plateaus.iter_rows(named=True)
     assert prior["prior_cv"] == 0
@@ -78,7 +78,7 @@ def test_priors_of_another_file_complete_a_table() -> None:
     prior = pl.col("occupation").str.contains("MASK")
     apart = table.filter(prior).drop("occupation").with_columns(verb=pl.lit("is"))
     joined = pl.concat([table.filter(~prior), apart], how="diagonal")
-    assert same(fluctuation(joined, plateaus=[3]), fluctuation(table, plateaus=[3]))
+    assert same(fluctuation_metric(joined, plateaus=[3]), fluctuation_metric(table, plateaus=[3]))
 
 
 def test_the_an_prior_is_not_used_whatever_the_article_of_the_profession() -> None:
@@ -89,15 +89,15 @@ def test_the_an_prior_is_not_used_whatever_the_article_of_the_profession() -> No
         occupation=pl.lit("an [MASK]"),
         template=pl.lit("[MASK] is an [MASK]."),
     )
-    result = fluctuation(pl.concat([table, an]), plateaus=[3])
-    assert same(result, fluctuation(table, plateaus=[3]))
+    result = fluctuation_metric(pl.concat([table, an]), plateaus=[3])
+    assert same(result, fluctuation_metric(table, plateaus=[3]))
     assert result.settings["an_priors"] == 12
 
 
 def test_exact_duplicates_count_once_and_are_counted() -> None:
     table = random_table()
-    result = fluctuation(pl.concat([table, table.head(5)]), plateaus=[3])
-    assert same(result, fluctuation(table, plateaus=[3]))
+    result = fluctuation_metric(pl.concat([table, table.head(5)]), plateaus=[3])
+    assert same(result, fluctuation_metric(table, plateaus=[3]))
     assert result.settings["merged_rows"] == 5
 
 
@@ -108,13 +108,15 @@ def test_checkpoints_may_be_floats_and_numbers_may_be_text() -> None:
         pl.col("score", "seed").cast(pl.String), pl.format("{}.0", "checkpoint").alias("checkpoint")
     )
     for other in (floats, text):
-        assert same(fluctuation(other, plateaus=[3]), fluctuation(table, plateaus=[3]))
+        assert same(
+            fluctuation_metric(other, plateaus=[3]), fluctuation_metric(table, plateaus=[3])
+        )
 
 
 def test_runs_are_named_after_their_seeds_and_a_lone_seed_zero_is_main() -> None:
     def runs(*seeds: int) -> list[str]:
         table = pl.concat([random_table(seed=seed) for seed in seeds])
-        return fluctuation(table, plateaus=[0]).plateaus["run"].to_list()
+        return fluctuation_metric(table, plateaus=[0]).plateaus["run"].to_list()
 
     assert runs(0) == ["main"]
     assert runs(3) == ["seed3"]
@@ -127,16 +129,16 @@ def test_what_is_written_reads_back_to_identical_results(
     tmp_path: Path, suffix: str, make: Callable[[], pl.DataFrame]
 ) -> None:
     table = make()
-    result = fluctuation(table, plateaus=[2])
+    result = fluctuation_metric(table, plateaus=[2])
     path = tmp_path / "new" / f"scores.{suffix}"
     write_scores(as_scores(table), path)
     back = read_table(path)
     assert back.columns == [
         *("pronoun", "score", "occupation", "template", "sentence", "model", "seed", "checkpoint")
     ]
-    assert same(fluctuation(back, plateaus=[2]), result)
+    assert same(fluctuation_metric(back, plateaus=[2]), result)
     shuffled = back.sample(fraction=1, shuffle=True, seed=1)
-    assert same(fluctuation(shuffled, plateaus=[2]), result)
+    assert same(fluctuation_metric(shuffled, plateaus=[2]), result)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
@@ -184,7 +186,7 @@ def test_runs_without_a_seed_are_counted_and_names_that_seeds_do_not_tell_are_ke
     back = read_table(tmp_path / "s.parquet")
     assert back["seed"].unique().sort().to_list() == seeds
     assert back.columns[8:] == extra
-    assert same(fluctuation(back, plateaus=[1]), fluctuation(scores, plateaus=[1]))
+    assert same(fluctuation_metric(back, plateaus=[1]), fluctuation_metric(scores, plateaus=[1]))
 
 
 def test_a_verb_of_ones_own_is_kept_in_a_column(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_a_verb_of_ones_own_is_kept_in_a_column(tmp_path: Path) -> None:
     back = read_table(tmp_path / "s.csv")
     assert back.columns[8:] == ["verb"]
     assert back["template"].unique().sort()[0] == "[MASK] was a [MASK]."
-    assert same(fluctuation(back, plateaus=[1]), fluctuation(scores, plateaus=[1]))
+    assert same(fluctuation_metric(back, plateaus=[1]), fluctuation_metric(scores, plateaus=[1]))
     with pytest.raises(UsageError, match="the template '.MASK. was a .MASK..' is not .*`verb`"):
         as_scores(back.drop("verb"))
 
@@ -265,7 +267,7 @@ def changed(where: pl.Expr, **values: object) -> pl.DataFrame:
 )  # fmt: skip
 def test_what_cannot_be_right_is_refused_in_one_line(table: pl.DataFrame, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        fluctuation(table, plateaus=[3])
+        fluctuation_metric(table, plateaus=[3])
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
 
@@ -280,7 +282,7 @@ def test_what_cannot_be_right_is_refused_in_one_line(table: pl.DataFrame, messag
 )  # fmt: skip
 def test_a_plateau_needs_two_checkpoints(plateaus: list[int], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        fluctuation(random_table(), plateaus=plateaus)
+        fluctuation_metric(random_table(), plateaus=plateaus)
     assert str(error.value).startswith(message)
 
 
@@ -288,7 +290,7 @@ def test_an_unknown_profession_is_named() -> None:
     with pytest.raises(
         UsageError, match="no profession is 'wizard'; there are 6, such as 'a cook'"
     ):
-        fluctuation(random_table(), professions=["wizard"])
+        fluctuation_metric(random_table(), professions=["wizard"])
 
 
 def test_a_frame_of_prompts_without_the_columns_is_refused() -> None:
@@ -299,7 +301,7 @@ def test_a_frame_of_prompts_without_the_columns_is_refused() -> None:
 
 def test_a_score_a_rounding_above_one_is_taken() -> None:
     certain = published([[[1 + 1e-7, 0.1]]] * 2, [[0.5, 0.5]] * 2)
-    assert fluctuation(certain, plateaus=[0]).professions["mean_r"][0] == pytest.approx(10)
+    assert fluctuation_metric(certain, plateaus=[0]).professions["mean_r"][0] == pytest.approx(10)
 
 
 def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:
@@ -327,7 +329,7 @@ def test_the_documentation_names_every_table_and_every_column_that_is_written() 
     )
     scores, results = chapter.split("### Results")
     named = re.findall(r"^\| `(\w+)` \|", results, re.MULTILINE)
-    tables = fluctuation(two_runs()).tables()
+    tables = fluctuation_metric(two_runs()).tables()
     assert named == list(tables)
     for column in published_table(canonical(("a", None), ("b", None), verb="was")).columns:
         assert f"`{column}`" in scores

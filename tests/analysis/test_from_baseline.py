@@ -5,11 +5,11 @@ import math
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.crows_pairs.metric import crows_pairs
+from logitbank.analysis.families.crows_pairs.metric import crows_pairs_metric
 from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
-from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.lambada.summary import lambada_summary
-from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from tests.analysis.test_crows_pairs import pair_frame
 from tests.analysis.test_stereotype_accuracy import sa_frame
 from tests.support.piece_cases import piece_frame
@@ -37,7 +37,7 @@ BEFORE, AFTER = [0] * 8 + [1] * 4, [1] * 6 + [0] * 2 + [1] * 3 + [0]
 
 def test_the_difference_from_the_first_step_is_over_the_same_words() -> None:
     frame = pl.concat([words(BEFORE, step=0), words(AFTER, step=8), words(AFTER, step=None)])
-    rows = lambada(frame).lambada.rows(named=True)
+    rows = lambada_metric(frame).lambada.rows(named=True)
     assert [row["baseline_step"] for row in rows] == [0, 0, 0]
     assert [row["common"] for row in rows] == [12, 12, 12]
     for row in rows[1:]:
@@ -50,19 +50,19 @@ def test_the_difference_from_the_first_step_is_over_the_same_words() -> None:
 
 def test_words_that_either_checkpoint_lacks_are_in_no_difference() -> None:
     frame = pl.concat([words([0, 0, 1], step=0), words([1, 1, 1], step=8, start=1)])
-    row = lambada(frame).lambada.row(1, named=True)
+    row = lambada_metric(frame).lambada.row(1, named=True)
     assert (row["common"], row["from_baseline"]) == (2, 0.5)  # w1: 0 → 1, w2: 1 → 1
     assert math.isnan(row["from_baseline_low"])  # two words
     apart = pl.concat([words([0], step=0), words([1], step=8, start=5)])
-    row = lambada(apart).lambada.row(1, named=True)
+    row = lambada_metric(apart).lambada.row(1, named=True)
     assert row["common"] == 0
     assert math.isnan(row["from_baseline"])
 
 
 def test_frames_one_after_another_have_the_first_one_as_baseline() -> None:
     frames = [words(AFTER, step=8), words(BEFORE, step=0)]
-    several = lambada([frame.lazy() for frame in frames]).lambada
-    assert several.equals(lambada(pl.concat(frames)).lambada)
+    several = lambada_metric([frame.lazy() for frame in frames]).lambada
+    assert several.equals(lambada_metric(pl.concat(frames)).lambada)
     assert several["from_baseline"].to_list() == pytest.approx([math.nan, 5 / 12], nan_ok=True)
 
 
@@ -70,7 +70,7 @@ def test_crows_pairs_are_compared_by_type_in_points() -> None:
     pairs = [(-10.0, -12.0 + 4 * (at % 2), "stereo", ("age", "gender")[at % 2]) for at in range(20)]
     later = [(-10.0, -12.0, "stereo", kind) for *_, kind in pairs]
     frame = pl.concat([pair_frame(*pairs, step=0), pair_frame(*later, step=4)])
-    result = crows_pairs(frame)
+    result = crows_pairs_metric(frame)
     assert result.crows_pairs.filter(step=0)["from_baseline_low"].is_nan().all()
     rows = result.crows_pairs.filter(step=4).select("bias_type", "from_baseline", "common").rows()
     # Pairs of gender preferred the other sentence at first, those of age did not.
@@ -83,7 +83,7 @@ def test_crows_pairs_are_compared_by_type_in_points() -> None:
 def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
     first = {f"s{at}": RIGHT if at < 6 else WRONG for at in range(12)}
     last = {f"s{at}": RIGHT if at < 9 else WRONG for at in range(12)}
-    found = stereotype_accuracy(pl.concat([sa_frame(first, step=0), sa_frame(last, step=2)]))
+    found = stereotype_metric(pl.concat([sa_frame(first, step=0), sa_frame(last, step=2)]))
     assert math.isnan(found.stereotype_accuracy["from_baseline"][0])
     row = found.stereotype_accuracy.row(1, named=True)
     assert (row["baseline_step"], row["from_baseline"], row["common"]) == (0, 0.25, 12)
@@ -92,13 +92,17 @@ def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
 
 
 def test_no_change_is_told_without_a_sign() -> None:
-    still = lambada_summary(lambada(pl.concat([words(BEFORE, step=0), words(BEFORE, step=8)])))
+    still = lambada_summary(
+        lambada_metric(pl.concat([words(BEFORE, step=0), words(BEFORE, step=8)]))
+    )
     assert any("LAMBADA accuracy 0.000 (−0." in sentence for sentence in still)
 
 
 def test_a_summary_says_which_is_the_untrained_model() -> None:
-    told = lambada_summary(lambada(pl.concat([words(BEFORE, step=0), words(AFTER, step=8)])))
+    told = lambada_summary(lambada_metric(pl.concat([words(BEFORE, step=0), words(AFTER, step=8)])))
     start = "step 8 against step 0, the untrained model: LAMBADA accuracy +0.417 ("
     assert any(sentence.startswith(start) for sentence in told)
-    trained = lambada_summary(lambada(pl.concat([words(BEFORE, step=4), words(AFTER, step=8)])))
+    trained = lambada_summary(
+        lambada_metric(pl.concat([words(BEFORE, step=4), words(AFTER, step=8)]))
+    )
     assert any("step 8 against step 4: LAMBADA" in sentence for sentence in trained)

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.harness.read import checkpoint_of, read_harness
 from logitbank.analysis.harness.write import write_harness
 from logitbank.errors import UsageError
@@ -228,7 +228,7 @@ METRICS = {"acc": "acc", "perplexity": "perplexity"}
 
 
 def test_exported_files_read_back_to_the_same_numbers(tmp_path: Path) -> None:
-    table = lambada(scores()).lambada
+    table = lambada_metric(scores()).lambada
     paths = write_harness(
         table, tmp_path / "r", task="lambada_openai", metrics=METRICS, samples="examples"
     )
@@ -247,7 +247,7 @@ def test_exported_files_read_back_to_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_exported_files_have_the_new_layout(tmp_path: Path) -> None:
-    table = lambada(scores()).lambada.filter(pl.col("model") == "x", pl.col("run") == "main")
+    table = lambada_metric(scores()).lambada.filter(pl.col("model") == "x", pl.col("run") == "main")
     (path, _) = write_harness(
         table, tmp_path, task="lambada_openai", metrics=METRICS, samples="examples"
     )
@@ -263,7 +263,9 @@ def test_exported_files_have_the_new_layout(tmp_path: Path) -> None:
 
 
 def test_other_tasks_of_an_exported_file_stay(tmp_path: Path) -> None:
-    table = lambada(scores()).lambada.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
+    table = (
+        lambada_metric(scores()).lambada.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
+    )
     for task in ("lambada_openai", "other"):
         write_harness(table, tmp_path, task=task, metrics={"acc": "acc"}, samples="examples")
     (path,) = tmp_path.iterdir()
@@ -272,7 +274,9 @@ def test_other_tasks_of_an_exported_file_stay(tmp_path: Path) -> None:
 
 
 def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
-    table = lambada(scores()).lambada.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
+    table = (
+        lambada_metric(scores()).lambada.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
+    )
     path = file(tmp_path / "x-step0.json")
     before = path.read_text()
     with pytest.raises(UsageError, match=r"x-step0.json is there and is not of this bank"):

@@ -12,7 +12,7 @@ from bokeh.models import GlyphRenderer, Plot
 from logitbank.analysis.drawing.figures import interactive_figures
 from logitbank.analysis.drawing.sheet import Interactive, plain
 from logitbank.analysis.drawing.steps import StepPlaces
-from logitbank.analysis.families.fairness.metric import Fairness, fairness
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from tests.support.drawing_cases import STEPS, fair, options
 from tests.support.fairness_cases import random_frame
 
@@ -164,7 +164,7 @@ def test_filled_marks_are_small_p_values(fair: Fairness) -> None:
 
 
 def test_the_onset_is_a_dashed_line_at_its_step() -> None:
-    fair = fairness(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
+    fair = fairness_metric(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
     figure = interactive_figures(fair)["gap"]
     (line,) = renderers(figure, "Line", role="mark")
     assert steps_of(line) == [8, 8]
@@ -187,7 +187,7 @@ def test_a_slider_moves_through_the_checkpoints_of_rank_and_accuracy(fair: Fairn
 
 def test_of_many_models_the_first_is_seen() -> None:
     frames = [random_frame(checkpoints=3, sentences=4, model=f"m{i}") for i in range(4)]
-    figure = interactive_figures(fairness(pl.concat(frames), bootstrap=20))["jsd_p"]
+    figure = interactive_figures(fairness_metric(pl.concat(frames), bootstrap=20))["jsd_p"]
     drawn = renderers(figure)
     assert {one.tags[0]["series"] for one in drawn} == {"m0", "m1", "m2", "m3"}
     assert {one.tags[0]["series"] for one in drawn if one.visible} == {"m0"}
@@ -200,7 +200,7 @@ def test_of_many_models_the_first_is_seen() -> None:
 
 def test_the_legend_names_what_is_seen_and_keeps_the_rest_for_later(fair: Fairness) -> None:
     frames = [random_frame(checkpoints=3, sentences=4, model=f"m{i}") for i in range(4)]
-    figure = interactive_figures(fairness(pl.concat(frames), bootstrap=20))["gap"]
+    figure = interactive_figures(fairness_metric(pl.concat(frames), bootstrap=20))["gap"]
     assert names(figure) == ["m0", "m1", "m2", "m3"]
     (legend,) = panels(figure)[0].legend
     assert [item.visible for item in legend.items] == [True, False, False, False]

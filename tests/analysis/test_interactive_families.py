@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.figures import interactive_figures
-from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.fluctuation.metric import fluctuation
-from logitbank.analysis.families.lambada.study import lambada_study
-from logitbank.analysis.families.stereotype.study import stereotype_study
-from logitbank.analysis.families.unqover.metric import Unqover, unqover
-from logitbank.analysis.families.unqover.study import unqover_study
+from logitbank.analysis.families.crows_pairs.study import crows_pairs
+from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
+from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.stereotype.study import stereotype
+from logitbank.analysis.families.unqover.metric import Unqover, unqover_metric
+from logitbank.analysis.families.unqover.study import unqover
 from tests.analysis.test_interactive import (
     checked,
     column,
@@ -35,11 +35,11 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Unqover:
     path = tmp_path_factory.mktemp("interactive") / "u.zarr"
     unqover_cases.make_bank(path, steps=(0, 8, None))
-    return unqover_study([path], bootstrap=50).result
+    return unqover([path], bootstrap=50).result
 
 
 def test_trajectories_are_relative_scores_in_a_panel_for_each_role() -> None:
-    result = fluctuation(two_runs(), plateaus=[2])
+    result = fluctuation_metric(two_runs(), plateaus=[2])
     figure = checked(interactive_figures(result)["trajectories"])
     first = "bert seed0 “is”"
     assert {one.tags[0]["series"] for one in renderers(figure) if one.visible} == {first}
@@ -67,7 +67,7 @@ def test_clouds_are_arrays_of_every_profession() -> None:
 
 
 def test_heat_maps_have_both_halves() -> None:
-    result = fluctuation(two_runs(), plateaus=[2])
+    result = fluctuation_metric(two_runs(), plateaus=[2])
     figure = checked(interactive_figures(result)["checkpoint_pairs"])
     cells = renderers(figure, "Rect")[0]
     pair = result.checkpoint_pairs.row(0, named=True)
@@ -80,7 +80,7 @@ def test_heat_maps_have_both_halves() -> None:
 
 
 def test_runs_agree_in_cells_of_every_two_that_are_always_seen() -> None:
-    result = fluctuation(two_runs(), plateaus=[2])
+    result = fluctuation_metric(two_runs(), plateaus=[2])
     figure = checked(interactive_figures(result)["run_pairs"])
     drawn = renderers(figure, "Rect")
     assert {one.tags[0]["series"] for one in drawn} == {""}
@@ -214,7 +214,7 @@ def test_long_attributes_that_begin_alike_keep_their_rows() -> None:
         for at, row in enumerate(rows)
         for form in unqover_cases.forms(row)
     }
-    found = unqover(unqover_cases.scan_frame(rows, p), bootstrap=0)
+    found = unqover_metric(unqover_cases.scan_frame(rows, p), bootstrap=0)
     figure = interactive_figures(found)["attribute_strengths"]
     labels = panels(figure)[0].yaxis[0].major_label_overrides
     assert len(set(labels.values())) == len(labels) == len(unqover_cases.ATTRIBUTES)
@@ -222,7 +222,7 @@ def test_long_attributes_that_begin_alike_keep_their_rows() -> None:
 
 
 def test_lambada_has_accuracy_and_perplexity(bank: Path) -> None:
-    result = lambada_study([bank]).result
+    result = lambada([bank]).result
     figure = checked(interactive_figures(result)["lambada"])
     accuracy, perplexity = renderers(figure, "Line", role="line")
     assert column(accuracy) == pytest.approx([hit / 40 for hit in (0, 10, 26, 30, 28, 29)])
@@ -233,7 +233,7 @@ def test_lambada_has_accuracy_and_perplexity(bank: Path) -> None:
 
 def test_stereotype_accuracy_has_every_measure(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 2)  # it has few pairs
-    result = stereotype_study([bank]).result
+    result = stereotype([bank]).result
     figures = interactive_figures(result)
     figure = checked(figures["stereotype_accuracy"])
     jsd = renderers(figure, "Line", role="line", group="male")[0]
@@ -246,7 +246,7 @@ def test_stereotype_accuracy_has_every_measure(bank: Path, monkeypatch: pytest.M
 
 
 def test_bias_types_of_crows_pairs_have_every_checkpoint(bank: Path) -> None:
-    result = crows_pairs_study([bank]).result
+    result = crows_pairs([bank]).result
     figures = interactive_figures(result)
     (overall,) = renderers(checked(figures["crows_pairs"]), "Line", role="line", group="all pairs")
     scores = result.crows_pairs.filter(pl.col("bias_type") == "all")["score"].to_list()

@@ -5,7 +5,7 @@ import math
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.lambada.metric import lambada, lambada_examples
+from logitbank.analysis.families.lambada.metric import lambada_examples, lambada_metric
 from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.errors import BankError, UsageError
 from tests.support.piece_cases import piece_frame
@@ -38,7 +38,7 @@ def test_a_word_is_right_where_every_token_is_the_only_maximum() -> None:
 def test_fewer_than_ten_words_have_no_interval() -> None:
     for words, known in ((9, False), (10, True)):
         frame = piece_frame({f"w{at}": [(-1.0 - at, 1 + at % 2, 0)] for at in range(words)})
-        result = lambada(frame)
+        result = lambada_metric(frame)
         row = only(result.lambada)
         for bound in ("low", "high", "perplexity_low", "perplexity_high"):
             assert math.isnan(row[bound]) != known, bound  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def test_fewer_than_ten_words_have_no_interval() -> None:
 
 def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 4)
-    row = only(lambada(piece_frame(WORDS)).lambada)
+    row = only(lambada_metric(piece_frame(WORDS)).lambada)
     assert row["acc"] == 0.5
     assert row["acc_stderr"] == pytest.approx(math.sqrt(0.25 / 3))
     assert row["perplexity"] == pytest.approx(math.exp(10 / 4)), "10 nats over 4 examples"
@@ -60,41 +60,43 @@ def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyP
 
 def test_perplexity_is_per_example_and_not_per_token() -> None:
     frame = piece_frame({"long": [(-1.0, 1, 0)] * 9, "short": [(-3.0, 2, 0)]})
-    row = only(lambada(frame).lambada)
+    row = only(lambada_metric(frame).lambada)
     assert row["perplexity"] == pytest.approx(math.exp(12 / 2))
     assert row["perplexity"] != pytest.approx(math.exp(12 / 10))
 
 
 def test_checkpoints_are_sorted_and_a_release_comes_last() -> None:
     frame = pl.concat([piece_frame(WORDS, step=step) for step in (None, 10, 2)])
-    assert lambada(frame).lambada["step"].to_list() == [2, 10, None]
+    assert lambada_metric(frame).lambada["step"].to_list() == [2, 10, None]
 
 
 def test_prompts_of_another_kind_are_refused() -> None:
     kinds = {name: {"score_kind": "target"} for name in WORDS}
     frame = piece_frame(WORDS, columns=kinds)
-    assert lambada(frame).lambada["acc"].to_list() == [0.5]
+    assert lambada_metric(frame).lambada["acc"].to_list() == [0.5]
     other = piece_frame(WORDS, columns=kinds | {"c": {"score_kind": "sentence"}})
     with pytest.raises(
         UsageError, match=r"prompt 'c' is scored as 'sentence', no word .*\(1 such rows\)"
     ):
-        lambada(other)
+        lambada_metric(other)
 
 
 def test_no_checkpoint_is_called_best_that_only_equals_the_last() -> None:
     frame = pl.concat([piece_frame(WORDS, step=step) for step in (2, 10)])
-    assert lambada_summary(lambada(frame))[0].startswith("last, step 10: LAMBADA accuracy 0.500")
+    assert lambada_summary(lambada_metric(frame))[0].startswith(
+        "last, step 10: LAMBADA accuracy 0.500"
+    )
 
 
 def test_an_accuracy_of_zero_has_an_interval_with_a_width() -> None:
-    row = only(lambada(piece_frame({str(i): [(-9.0, 50, 0)] for i in range(10)})).lambada)
+    row = only(lambada_metric(piece_frame({str(i): [(-9.0, 50, 0)] for i in range(10)})).lambada)
     assert (row["acc"], row["acc_stderr"], row["low"]) == (0, 0, 0)
     # Wilson at p = 0: z² / (n + z²)
     assert row["high"] == pytest.approx(3.841459 / 13.841459)
 
 
 def test_one_example_has_no_standard_error() -> None:
-    row = only(lambada(piece_frame({"d": WORDS["d"]})).lambada)
+    row = only(lambada_metric(piece_frame({"d": WORDS["d"]})).lambada)
     assert math.isnan(float(str(row["acc_stderr"])))
     assert math.isnan(float(str(row["perplexity_stderr"])))
 
@@ -103,12 +105,12 @@ def test_words_that_a_checkpoint_has_in_part_are_left_out_and_counted() -> None:
     part = piece_frame(WORDS, step=8).filter(
         (pl.col("prompt_id") != "d") & ~((pl.col("prompt_id") == "a") & (pl.col("piece") == 1))
     )
-    result = lambada(pl.concat([piece_frame(WORDS), part]))
+    result = lambada_metric(pl.concat([piece_frame(WORDS), part]))
     assert result.checkpoints.rows() == [("toy", "main", 0, 4, 0), ("toy", "main", 8, 2, 2)]
     assert result.lambada["acc"].to_list() == [0.5, 0]
     # Alone, only the plan says that "a" has two tokens and that there is a "d".
     sizes = {"model": "toy", "prompt_id": [*WORDS], "pieces": [2, 2, 1, 1]}
-    alone = lambada(part, expected=pl.DataFrame(sizes))
+    alone = lambada_metric(part, expected=pl.DataFrame(sizes))
     assert alone.checkpoints.rows() == [("toy", "main", 8, 2, 2)]
 
 
@@ -120,17 +122,17 @@ def test_a_score_that_is_not_finite_is_named(value: float | None) -> None:
     with pytest.raises(
         BankError, match=r"prompt 'b' of toy main step 16 has a log-probability of .* \(1 such"
     ):
-        lambada(frame)
+        lambada_metric(frame)
 
 
 def test_a_piece_that_is_scored_twice_is_named() -> None:
     frame = pl.concat([piece_frame(WORDS), piece_frame({"c": WORDS["c"]})])
     with pytest.raises(UsageError, match=r"prompt 'c' of toy main step 0 .* twice \(1 such"):
-        lambada(frame)
+        lambada_metric(frame)
 
 
 def test_missing_columns_and_rows_are_named() -> None:
     with pytest.raises(UsageError, match=r'lacks rank, .*bank\.scan\("lambada"\)'):
-        lambada(piece_frame(WORDS).drop("rank"))
+        lambada_metric(piece_frame(WORDS).drop("rank"))
     with pytest.raises(BankError, match="there is no lambada score"):
-        lambada(piece_frame(WORDS).clear())
+        lambada_metric(piece_frame(WORDS).clear())

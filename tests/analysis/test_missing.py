@@ -8,14 +8,14 @@ import pytest
 
 from logitbank.analysis.debias.compare import debias_compare
 from logitbank.analysis.debias.data import instances
-from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.fairness.study import fairness_study
-from logitbank.analysis.families.fluctuation.study import fluctuation_study
-from logitbank.analysis.families.lambada.study import lambada_study
+from logitbank.analysis.families.crows_pairs.study import crows_pairs
+from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.options.metric import option_scores, option_summary
-from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
-from logitbank.analysis.families.stereotype.study import stereotype_study
-from logitbank.analysis.families.unqover.study import unqover_study
+from logitbank.analysis.families.stereotype.metric import stereotype_metric
+from logitbank.analysis.families.stereotype.study import stereotype
+from logitbank.analysis.families.unqover.study import unqover
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.analysis import test_fluctuation_study
@@ -60,10 +60,10 @@ def said(summary: Sequence[str], sentence: str) -> bool:
 
 def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
     add_winobias(bank, steps=(0, 8), skew_from=8)
-    before = fairness_study([bank], bootstrap=20)
+    before = fairness([bank], bootstrap=20)
     assert before.result.checkpoints.select("orders", "missing").rows() == [(1, 0)] * 2
     ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
-    after = fairness_study([bank], bootstrap=20)
+    after = fairness([bank], bootstrap=20)
     assert after.result.checkpoints.select("prompts", "orders", "missing").rows() == [
         (48, 1, 48),
         (48, 1, 48),
@@ -79,13 +79,13 @@ def test_an_order_of_options_that_no_checkpoint_has(bank: Bank) -> None:
 def test_what_is_asked_of_another_tokenizer_s_models_is_not_missing(bank: Bank) -> None:
     add_winobias(bank, steps=(0,), skew_from=8)
     ask(bank, "winobias", tokenizer=ANOTHER, order_seed=pl.lit(1, pl.Int32))
-    assert fairness_study([bank], bootstrap=0).result.checkpoints["missing"].to_list() == [0]
+    assert fairness([bank], bootstrap=0).result.checkpoints["missing"].to_list() == [0]
 
 
 def test_examples_that_no_checkpoint_has(bank: Bank) -> None:
     add_lambada(bank, {0: 3, 8: 20})
     ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
-    study = lambada_study([bank])
+    study = lambada([bank])
     assert study.result.checkpoints.select("prompts", "missing").rows() == [(40, 7)] * 2
     assert study.result.lambada["acc"].to_list() == [3 / 40, 20 / 40]
     assert said(
@@ -97,7 +97,7 @@ def test_pairs_that_no_checkpoint_has(bank: Bank) -> None:
     add_crows_pairs(bank, steps=(8,))
     more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
     ask(bank, "crows-pairs", pl.col("pair") < 2, **more)
-    study = crows_pairs_study([bank])
+    study = crows_pairs([bank])
     assert study.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
     assert said(
         study.summary, "4 sentences missing at 1 checkpoint, whose numbers are over what is there."
@@ -109,13 +109,13 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
     add_stereotype(bank, steps=(8,))
     add_winobias(bank, steps=(8,), skew_from=0)
     add_winobias_em(bank, steps=(8,))
-    before = stereotype_study([bank])
+    before = stereotype([bank])
     more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
     ask(bank, "stereotype-accuracy", pl.col("sentence_id") == "dev-3", **more)
     ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
     pair = {"prompt_id": new("prompt_id"), "pair": new("pair")}
     ask(bank, "winobias-em", pl.col("pair") == "2-4", **pair)
-    after = stereotype_study([bank])
+    after = stereotype([bank])
     table = after.result.stereotype_accuracy
     assert table.select("measure", "sentences", "orders", "missing", "expected").rows() == [
         ("sa", 10, 2, 1, 11),
@@ -137,7 +137,7 @@ def test_a_checkpoint_without_one_of_two_orders_has_no_sa_and_its_row_says_so() 
         pl.concat([sa_frame(SENTENCES), half]),
         [sa_frame(SENTENCES).lazy(), half.lazy()],
     ):
-        table = stereotype_accuracy(frames).stereotype_accuracy
+        table = stereotype_metric(frames).stereotype_accuracy
         assert table.select("step", "sentences", "orders", "missing").rows() == [
             (0, 4, 2, 0),
             (1, 0, 0, 4),
@@ -152,7 +152,7 @@ def test_a_checkpoint_without_one_order_has_sa_gender_over_the_others() -> None:
     right, wrong = [[2.0, 1.0, 0.0], [1.0, 2.0, 0.0]], [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0]]
     frame = winobias([[right, wrong], [right, wrong]], [MALE, FEMALE], ["pro", "pro"])
     lacking = frame.filter((pl.col("step") == frame["step"].min()) | (pl.col("order_seed") == 0))
-    table = stereotype_accuracy(winobias=lacking).stereotype_accuracy
+    table = stereotype_metric(winobias=lacking).stereotype_accuracy
     assert table.select("accuracy", "sentences", "orders", "missing").rows() == [
         (0.5, 2, 2, 0),
         (1.0, 2, 1, 2),
@@ -163,7 +163,7 @@ def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> 
     add_stereotype(bank, steps=(8,))
     more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
     ask(bank, "stereotype-accuracy", **more, type=pl.lit(1, pl.Int64))
-    study = stereotype_study([bank])
+    study = stereotype([bank])
     assert study.result.stereotype_accuracy.select("type", "sentences", "missing").rows() == [
         (1, 0, 10),
         (2, 10, 0),
@@ -175,14 +175,14 @@ def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> 
 def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
     path = unqover_cases.make_bank(tmp_path / "b", steps=[0, 8], nurses={0: 0.0, 8: 6.0})
     bank = Bank.open(path)
-    before = unqover_study([bank], prompts=["unqover-gender"], bootstrap=0).result.unqover
+    before = unqover([bank], prompts=["unqover-gender"], bootstrap=0).result.unqover
     assert before["missing"].to_list() == [0] * len(before)
     table = bank.prompts("unqover-gender").collect()
     first = table["instance"].unique().sort()[:3].to_list()
     tokenizer = bank.query_set(table["query_set"][0]).tokenizer
     more = {"prompt_id": new("prompt_id"), "instance": new("instance")}
     ask(bank, "unqover-gender", pl.col("instance").is_in(first), tokenizer=tokenizer, **more)
-    study = unqover_study([bank], prompts=["unqover-gender"], bootstrap=0)
+    study = unqover([bank], prompts=["unqover-gender"], bootstrap=0)
     whole = study.result.unqover.filter(split="all")
     assert whole.select("step", "missing").rows() == [(0, 3), (8, 3)]
     assert whole["abs_c"].equals(before.filter(split="all")["abs_c"])
@@ -205,12 +205,12 @@ def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
 
 def test_professions_and_verbs_that_no_checkpoint_has(tmp_path: Path) -> None:
     bank = Bank.open(test_fluctuation_study.make_bank(tmp_path / "b", seeds=(0,)))
-    before = fluctuation_study([bank]).result
+    before = fluctuation([bank]).result
     ask(bank, "professions", pl.col("occupation") == "a cook",
         prompt_id=new("prompt_id"), occupation=pl.lit("a baker"))  # fmt: skip
     ask(bank, "professions", pl.col("verb") == "is", pl.col("occupation") != "a baker",
         tokenizer=TOKENIZER, prompt_id=new("prompt_id"), verb=pl.lit("was"))  # fmt: skip
-    result = fluctuation_study([bank]).result
+    result = fluctuation([bank]).result
     own = result.checkpoints.filter(pl.col("step").is_not_null())
     assert own.filter(verb="is").select("professions", "missing").rows() == [(4, 1)] * 4
     assert (

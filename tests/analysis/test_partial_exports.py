@@ -6,10 +6,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.fluctuation.study import fluctuation_study
-from logitbank.analysis.families.lambada.study import lambada_study
-from logitbank.analysis.families.stereotype.study import stereotype_study
+from logitbank.analysis.families.crows_pairs.study import crows_pairs
+from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.lambada.study import lambada
+from logitbank.analysis.families.stereotype.study import stereotype
 from logitbank.analysis.harness.read import read_harness
 from logitbank.errors import UsageError
 from logitbank.store import Bank
@@ -39,7 +39,7 @@ def test_partial_results_are_refused_in_a_line_and_written_with_their_counts(
     bank: Bank, tmp_path: Path, call: Call
 ) -> None:
     add_lambada(bank, {0: 3, 8: 20})
-    lambada_study([bank], save_results=tmp_path / "whole")
+    lambada([bank], save_results=tmp_path / "whole")
     whole = {"lambada_openai": {"original": 40, "effective": 40}}
     assert counts(tmp_path / "whole", 8) == (whole, {"lambada_openai": False})
     ask(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
@@ -65,8 +65,8 @@ def test_counts_are_of_each_bias_type(bank: Bank, tmp_path: Path) -> None:
     ask(bank, "crows-pairs", pl.col("pair") == 0, **more)
     message = r"crows_pairs_english: 12 of 13 samples are scored at toy main step 8 \(1 of 1 "
     with pytest.raises(UsageError, match=message):
-        crows_pairs_study([bank], save_results=tmp_path)
-    crows_pairs_study([bank], save_results=tmp_path / "r", partial=True)
+        crows_pairs([bank], save_results=tmp_path)
+    crows_pairs([bank], save_results=tmp_path / "r", partial=True)
     samples, partial = counts(tmp_path / "r", 8)
     assert samples == {
         "crows_pairs_english": {"original": 13, "effective": 12},
@@ -88,12 +88,12 @@ def test_nothing_is_written_where_one_of_several_tasks_is_partial(
     add_winobias_em(bank, steps=(8,))
     ask(bank, "winobias-em", pl.col("pair") == "2-4", prompt_id=new("prompt_id"), pair=new("pair"))
     with pytest.raises(UsageError, match="winobias_em: 12 of 13 samples are scored at toy"):
-        stereotype_study([bank], save_results=tmp_path / "r")
+        stereotype([bank], save_results=tmp_path / "r")
     assert not (tmp_path / "r").exists()
     ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
     with pytest.raises(UsageError, match="sa_gender: 0 of 12 samples are scored at toy"):
-        stereotype_study([bank], save_results=tmp_path / "r")
-    stereotype_study([bank], save_results=tmp_path / "r", partial=True)
+        stereotype([bank], save_results=tmp_path / "r")
+    stereotype([bank], save_results=tmp_path / "r", partial=True)
     assert counts(tmp_path / "r", 8) == (
         {
             "stereotype_accuracy": {"original": 10, "effective": 10},
@@ -110,19 +110,19 @@ def test_a_checkpoint_without_a_whole_example_has_no_result(bank: Bank, tmp_path
     ask(bank, "stereotype-accuracy", pl.col("order") == "he",
         prompt_id=new("prompt_id"), order=pl.lit("they"))  # fmt: skip
     with pytest.raises(UsageError, match="stereotype_accuracy: 0 of 10 samples are scored"):
-        stereotype_study([bank], save_results=tmp_path / "r")
-    stereotype_study([bank], save_results=tmp_path / "r", partial=True)
+        stereotype([bank], save_results=tmp_path / "r")
+    stereotype([bank], save_results=tmp_path / "r", partial=True)
     assert not list((tmp_path / "r").iterdir())
 
 
 def test_scores_of_professions_are_refused_where_some_lack(tmp_path: Path) -> None:
     bank = Bank.open(test_fluctuation_study.make_bank(tmp_path / "b", seeds=(0,)))
-    fluctuation_study([bank], save_scores=tmp_path / "whole.csv")
+    fluctuation([bank], save_scores=tmp_path / "whole.csv")
     ask(bank, "professions", pl.col("occupation") == "a cook", pl.col("verb") == "is",
         prompt_id=new("prompt_id"), occupation=pl.lit("a baker"))  # fmt: skip
     message = r"4 of 5 professions are scored at toy seed0 step 0 “is” \(4 of 5 checkpoints are"
     with pytest.raises(UsageError, match=message):
-        fluctuation_study([bank], save_scores=tmp_path / "part.csv")
+        fluctuation([bank], save_scores=tmp_path / "part.csv")
     assert not (tmp_path / "part.csv").exists()
-    fluctuation_study([bank], save_scores=tmp_path / "part.csv", partial=True)
+    fluctuation([bank], save_scores=tmp_path / "part.csv", partial=True)
     assert (tmp_path / "part.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.fairness.change import change_sentence
-from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.fairness.metric import fairness_metric
 from logitbank.analysis.families.fairness.summary import (
     CAUTIONS,
     INTERVALS,
@@ -22,7 +22,7 @@ from tests.support.fairness_cases import random_frame, scan_frame
 
 def result_of(**options):
     frame = random_frame(**{"checkpoints": 6, "sentences": 20, **options})
-    return fairness(frame, bootstrap=100)
+    return fairness_metric(frame, bootstrap=100)
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "json"])
@@ -114,7 +114,7 @@ def test_summary_of_a_gap_that_is_the_same_everywhere_names_no_largest(size):
     logits = np.zeros((8, 1, 40, 3))
     logits[..., 0] = size * np.random.default_rng(0).random(40)
     frame = scan_frame(logits, gold=[0, 1] * 20, steps=range(100, 108))
-    result = fairness(frame, bootstrap=50)
+    result = fairness_metric(frame, bootstrap=50)
     text = "\n".join(fairness_summary(result))
     none = result.tests.filter(effect=0.5)["rank_biserial"].to_numpy()
     assert len(none)
@@ -136,7 +136,7 @@ def test_summary_of_a_gap_that_is_the_same_everywhere_names_no_largest(size):
 def test_summary_says_which_steps_have_no_gap_to_look_at():
     frame = random_frame(checkpoints=8, sentences=12, steps=range(8))
     holes = frame.filter((pl.col("step") != 0) | (pl.col("answer") != "female"))
-    text = "\n".join(fairness_summary(fairness(holes, bootstrap=20)))
+    text = "\n".join(fairness_summary(fairness_metric(holes, bootstrap=20)))
     assert "No change of the gap's level is looked for: Δ is missing at 1 of 8 steps." in text
     assert "nan" not in text
 
@@ -153,7 +153,7 @@ def test_summary_counts_what_weakens_the_numbers():
     weak = frame.filter(~hole).with_columns(
         exact=pl.col("step") == 1, ties=(pl.col("step") == 1).cast(pl.Int32)
     )
-    text = "\n".join(fairness_summary(fairness(weak, bootstrap=20)))
+    text = "\n".join(fairness_summary(fairness_metric(weak, bootstrap=20)))
     assert "3 scores of a prompt under an order seed are missing at 1 checkpoint" in text
     assert "48 times (checkpoint, prompt and order seed) the right answer shared its logit" in text
     assert "45 ranks were counted among rounded scores: the exact rank is there or up" in text
@@ -161,14 +161,14 @@ def test_summary_counts_what_weakens_the_numbers():
 
 def test_summary_without_intervals_speaks_of_none():
     frame = random_frame(sentences=6, checkpoints=3)
-    text = "\n".join(fairness_summary(fairness(frame, bootstrap=0)))
+    text = "\n".join(fairness_summary(fairness_metric(frame, bootstrap=0)))
     assert "nan" not in text
     assert "interval" not in text
     assert "%" not in text
 
 
 def test_summary_gives_no_direction_where_the_interval_holds_zero():
-    result = fairness(random_frame(sentences=12, checkpoints=1, seed=1), bootstrap=200)
+    result = fairness_metric(random_frame(sentences=12, checkpoints=1, seed=1), bootstrap=200)
     (gap,) = result.gap.iter_rows(named=True)
     assert gap["low_scaled"] < 0 < gap["high_scaled"]
     (sentence,) = (s for s in fairness_summary(result) if "the gap is" in s)
@@ -208,14 +208,14 @@ def test_no_percentage_of_a_gap_that_says_nothing(gap, why):
 
 def test_summary_names_the_models_where_there_are_two():
     frames = [random_frame(checkpoints=1, sentences=4, model=m, seed=1) for m in ("one", "two")]
-    summary = fairness_summary(fairness(pl.concat(frames), bootstrap=20))
+    summary = fairness_summary(fairness_metric(pl.concat(frames), bootstrap=20))
     assert any(line.startswith("two: ") for line in summary)
     assert any("one and two differ in JSD-P of the male option at 0 of 1" in s for s in summary)
 
 
 def test_summary_of_one_gender_says_that_there_is_no_gap():
     frame = random_frame(checkpoints=1, sentences=3).filter(pl.col("answer") != "male")
-    summary = fairness_summary(fairness(frame, bootstrap=20))
+    summary = fairness_summary(fairness_metric(frame, bootstrap=20))
     assert (
         "There is no gap to give: no prompt has a male answer, or none has a female one." in summary
     )

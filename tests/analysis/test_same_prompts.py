@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.comparison.compare import compare
-from logitbank.analysis.families.fairness.study import fairness_study
-from logitbank.analysis.families.fluctuation.study import fluctuation_study
-from logitbank.analysis.families.stereoset.study import stereoset_study
-from logitbank.analysis.families.unqover.study import unqover_study
+from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.fluctuation.study import fluctuation
+from logitbank.analysis.families.stereoset.study import stereoset
+from logitbank.analysis.families.unqover.study import unqover
 from logitbank.analysis.frames.batches import batches
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
@@ -52,8 +52,8 @@ def test_another_text_of_one_id_is_refused_in_a_line(tmp_path: Path, call: Call)
     code, out, error = call("analyze", "fairness", bank.path, other.path, "--bootstrap", 0)
     assert (code, out, error) == (2, "", f"logitbank: {message}\n")
     for alone in (bank, other):
-        assert len(fairness_study([alone], bootstrap=0).result.checkpoints) == 2
-    only = fairness_study([bank, other], models=["toy"], bootstrap=0)
+        assert len(fairness([alone], bootstrap=0).result.checkpoints) == 2
+    only = fairness([bank, other], models=["toy"], bootstrap=0)
     assert only.result.checkpoints["model"].to_list() == ["toy"] * 2, "nothing is set side by side"
 
 
@@ -70,19 +70,19 @@ def test_every_family_and_compare_refuse_it(tmp_path: Path) -> None:
     professions = test_fluctuation_study.make_bank(tmp_path / "p")
     both = [professions, reworded(professions, tmp_path / "p2", "professions", **OTHER_TEXT)]
     with pytest.raises(UsageError, match=r"prompt 'is-.*' of 'professions' has one 'text' in"):
-        fluctuation_study(both)
+        fluctuation(both)
     questions = unqover_cases.make_bank(tmp_path / "u", steps=[0], nurses={0: 1.0})
     name = "unqover-gender"
     both = [questions, reworded(questions, tmp_path / "u2", name, **OTHER_TEXT)]
     with pytest.raises(UsageError, match="of 'unqover-gender' has one 'text' in"):
-        unqover_study(both)
+        unqover(both)
     stories = Bank.create(tmp_path / "s")
     queries = QuerySet("ab" * 32, tuple(Query((1, i), 1) for i in range(len(EXAMPLES) * 6)))
     stories.add_query_set(queries)
     stories.add_prompts("stereoset-intra", prompt_rows(queries, kind="masked", task="i"))
     both = [stories, reworded(stories.path, tmp_path / "s2", "stereoset-intra", **OTHER_TEXT)]
     with pytest.raises(UsageError, match="of 'stereoset-intra' has one 'text' in"):
-        stereoset_study(both)
+        stereoset(both)
     parity = small_banks.new_bank(tmp_path / "c")
     other = reworded(parity.path, tmp_path / "c2", "parity", answer=pl.lit("no"))
     for bank in (parity, other):
@@ -108,7 +108,7 @@ def test_a_bank_or_a_checkpoint_that_is_named_twice_is_refused_in_a_line(
     other = Bank.create(tmp_path / "b.zarr")
     add_winobias(other, steps=(8, 16), skew_from=8)
     with pytest.raises(UsageError) as refused:
-        fairness_study([bank, other], bootstrap=0)
+        fairness([bank, other], bootstrap=0)
     assert str(refused.value) == (
         f"toy step 8 is scored on 'winobias' in both {bank.path} and {other.path}; leave out one of"
         " the banks, or put them together with `logitbank merge`"

@@ -12,10 +12,10 @@ from polars.testing import assert_frame_equal
 
 from logitbank.analysis import (
     batches,
-    crows_pairs,
-    fairness,
-    lambada,
-    stereotype_accuracy,
+    crows_pairs_metric,
+    fairness_metric,
+    lambada_metric,
+    stereotype_metric,
     winobias_em,
 )
 from logitbank.analysis.families.tradeoff.sources import lambada_curve
@@ -28,7 +28,7 @@ from tests.support.fairness_cases import random_frame
 MEMORY = """
 import json, sys
 import polars as pl
-from logitbank.analysis import fairness
+from logitbank.analysis import fairness_metric
 
 def checkpoint(step):
     row = pl.int_range(pl.len())
@@ -43,7 +43,7 @@ def checkpoint(step):
         rank=1 + row % 9, ties=0, exact=True, answer=pl.lit(""),
     )
 
-fairness([checkpoint(step) for step in range(int(sys.argv[1]))], bootstrap=50)
+fairness_metric([checkpoint(step) for step in range(int(sys.argv[1]))], bootstrap=50)
 with open("/proc/self/status") as status:
     print(json.dumps([int(line.split()[1]) for line in status if line.startswith("VmHWM")][0]))
 """
@@ -68,7 +68,7 @@ def test_fairness_of_several_frames_is_that_of_one_to_the_last_bit(first: int) -
     steps: list[int | None] = [0, 1, 2, 8, None]
     steps = steps[first:] + steps[:first]
     parts = [whole.filter(pl.col("step").eq_missing(pl.lit(step))) for step in steps]
-    one, several = fairness(whole, bootstrap=200), fairness(parts, bootstrap=200)
+    one, several = fairness_metric(whole, bootstrap=200), fairness_metric(parts, bootstrap=200)
     assert len(one.comparison) == 20
     for name, table in one.tables().items():
         assert several.tables()[name].equals(table, null_equal=True), name
@@ -78,13 +78,13 @@ def test_fairness_of_several_frames_is_that_of_one_to_the_last_bit(first: int) -
 def test_a_checkpoint_in_two_frames_is_refused() -> None:
     whole = two_models()
     with pytest.raises(UsageError, match="a main step 0 is in several frames"):
-        fairness([whole, whole.filter(pl.col("step") == 0)], bootstrap=0)
+        fairness_metric([whole, whole.filter(pl.col("step") == 0)], bootstrap=0)
 
 
 def test_models_to_compare_in_different_frames_are_refused() -> None:
     parts = [two_models().filter(pl.col("model") == model) for model in "ab"]
     with pytest.raises(UsageError, match="a and b are in different frames"):
-        fairness(parts, bootstrap=0)
+        fairness_metric(parts, bootstrap=0)
 
 
 def test_no_frame_is_refused() -> None:
@@ -171,9 +171,9 @@ def pieces(steps: list[int]) -> pl.LazyFrame:
 def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
     def tables(scan: Scan) -> list[pl.DataFrame]:
         if family == "lambada":
-            return list(lambada(scan).tables().values())
+            return list(lambada_metric(scan).tables().values())
         if family == "crows-pairs":
-            return list(crows_pairs(scan).tables().values())
+            return list(crows_pairs_metric(scan).tables().values())
         return list(winobias_em(scan)) if family == "winobias-em" else [lambada_curve(scan)]
 
     kind = pl.lit("sentence" if family == "crows-pairs" else "target").alias("score_kind")
@@ -202,6 +202,6 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
         logprob=-pl.Series(rng.uniform(1, 9, len(rows))), type=2
     )
     parts = [table.filter(step=step).lazy() for step in (2, 0, 1)]
-    one, several = (stereotype_accuracy(scan).stereotype_accuracy for scan in (table, parts))
+    one, several = (stereotype_metric(scan).stereotype_accuracy for scan in (table, parts))
     assert several.equals(one, null_equal=True)
     assert one["missing"].to_list() == [0, 0, 1]

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.stereoset.files import read_predictions
 from logitbank.analysis.families.stereoset.gold import read_gold
-from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
+from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset_metric
 from logitbank.analysis.families.stereoset.scores import LABELS
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
 from logitbank.analysis.stats.bootstrap import cluster_counts
@@ -47,12 +47,12 @@ def measures(table: pl.DataFrame, **wanted: object) -> tuple[object, ...]:
     ],
 )
 def test_aggregations_by_hand(aggregation: str, domain: str, expected: tuple[float, ...]) -> None:
-    found = stereoset(candidates(), bootstrap=0).aggregations
+    found = stereoset_metric(candidates(), bootstrap=0).aggregations
     assert measures(found, aggregation=aggregation, domain=domain) == pytest.approx(expected)
 
 
 def test_the_headline_is_term_macro_with_the_spread_over_terms() -> None:
-    found = stereoset(candidates(), bootstrap=0).scores
+    found = stereoset_metric(candidates(), bootstrap=0).scores
     row = only(found, domain="profession")
     assert (row["lms"], row["ss"], row["icat"]) == (37.5, 75.0, 18.75)
     assert (row["ss_sd"], row["terms"], row["examples"]) == (25.0, 2, 3)
@@ -61,7 +61,7 @@ def test_the_headline_is_term_macro_with_the_spread_over_terms() -> None:
 
 
 def test_a_tie_counts_as_anti_stereotype_and_as_unrelated_and_is_reported() -> None:
-    ties = stereoset(candidates(), bootstrap=0).ties
+    ties = stereoset_metric(candidates(), bootstrap=0).ties
     row = only(ties, domain="overall")
     assert (row["ss_ties"], row["ss_comparisons"], row["ss_tie_rate"]) == (1, 4, 0.25)
     assert (row["lms_ties"], row["lms_comparisons"], row["lms_tie_rate"]) == (2, 8, 0.25)
@@ -76,15 +76,17 @@ def test_a_tie_counts_as_anti_stereotype_and_as_unrelated_and_is_reported() -> N
 def test_ties_are_many_above_one_percent_and_not_at_it() -> None:
     fine: Example = ("nurse", "profession", (3.0, 2.0, 1.0))
     tied: Example = ("nurse", "profession", (2.0, 2.0, 1.0))
-    at_one = stereoset(candidates([fine] * 99 + [tied]), bootstrap=0).ties
+    at_one = stereoset_metric(candidates([fine] * 99 + [tied]), bootstrap=0).ties
     assert only(at_one, domain="overall")["ss_untied"] is None
-    above = only(stereoset(candidates([fine] * 98 + [tied]), bootstrap=0).ties, domain="overall")
+    above = only(
+        stereoset_metric(candidates([fine] * 98 + [tied]), bootstrap=0).ties, domain="overall"
+    )
     assert (above["ss_untied"], above["ss_untied_comparisons"]) == (100.0, 98)
 
 
 def test_all_ties_leave_nothing_to_report_without_them() -> None:
     tied: Example = ("nurse", "profession", (0.0, 0.0, 0.0))
-    result = stereoset(candidates([tied]), bootstrap=0)
+    result = stereoset_metric(candidates([tied]), bootstrap=0)
     assert measures(result.scores, domain="overall") == (0.0, 0.0, 0.0)
     row = only(result.ties, domain="overall")
     assert math.isnan(row["ss_untied"])  # type: ignore[arg-type]
@@ -101,7 +103,7 @@ def test_both_pools_the_examples_of_a_term_before_averaging_over_terms() -> None
         ("rapper", "gender", (2.0, 3.0, 4.0)),
     ]
     both = pl.concat([candidates(intra), candidates(inter, task="intersentence")])
-    found = stereoset(both, bootstrap=0).scores
+    found = stereoset_metric(both, bootstrap=0).scores
     lms, ss, _ = measures(found, task="both", domain="overall")
     assert ss == pytest.approx((100 * 2 / 3 + 0) / 2)  # and not of the tasks' means, 100 and 0
     assert lms == pytest.approx((100 + 0) / 2)
@@ -109,7 +111,7 @@ def test_both_pools_the_examples_of_a_term_before_averaging_over_terms() -> None
 
 
 def test_a_task_that_is_not_there_is_skipped_and_both_with_it() -> None:
-    result = stereoset(candidates(), bootstrap=0)
+    result = stereoset_metric(candidates(), bootstrap=0)
     assert dict(result.tasks.select("task", "status").iter_rows()) == {
         "intrasentence": "scored",
         "intersentence": "skipped",
@@ -120,7 +122,7 @@ def test_a_task_that_is_not_there_is_skipped_and_both_with_it() -> None:
 
 def test_the_causal_extension_is_in_no_other_task() -> None:
     causal = candidates(task="intersentence_causal", score_kind="given")
-    result = stereoset(pl.concat([candidates(score_kind="sentence"), causal]), bootstrap=0)
+    result = stereoset_metric(pl.concat([candidates(score_kind="sentence"), causal]), bootstrap=0)
     assert result.scores["task"].unique(maintain_order=True).to_list() == [
         "intrasentence",
         "intersentence_causal",
@@ -131,7 +133,7 @@ def test_the_causal_extension_is_in_no_other_task() -> None:
 
 
 def test_terms_have_their_own_numbers() -> None:
-    terms = stereoset(candidates(), bootstrap=0).terms
+    terms = stereoset_metric(candidates(), bootstrap=0).terms
     assert measures(terms, term="nurse") == (75.0, 50.0, 75.0)
     assert measures(terms, term="guitarist") == (0.0, 100.0, 0.0)
     assert only(terms, term="nurse")["examples"] == 2
@@ -144,7 +146,7 @@ def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
         .then(None)
         .otherwise("value")
     )
-    result = stereoset(pl.concat([candidates(step=0), second]), bootstrap=0)
+    result = stereoset_metric(pl.concat([candidates(step=0), second]), bootstrap=0)
     assert result.tasks.filter(pl.col("status") == "scored")["missing"].to_list() == [0, 1]
     # Of nurse only the first example is left: ss 100, lms 100.
     assert measures(result.scores, step=8, domain="profession") == (50.0, 100.0, 0.0)
@@ -158,7 +160,7 @@ def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean(
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("term") == "guitarist").then(None).otherwise("value")
     )
-    result = stereoset(pl.concat([candidates(step=0), second]), bootstrap=50)
+    result = stereoset_metric(pl.concat([candidates(step=0), second]), bootstrap=50)
     row = only(result.scores, step=8, domain="profession")
     assert (row["lms"], row["ss"], row["terms"]) == (75.0, 50.0, 1)
     assert (row["lms_low"], row["lms_high"]) == (75.0, 75.0)
@@ -169,7 +171,7 @@ def test_a_domain_without_any_score_is_nan() -> None:
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("domain") == "race").then(None).otherwise("value")
     )
-    result = stereoset(pl.concat([candidates(step=0), second]), bootstrap=20)
+    result = stereoset_metric(pl.concat([candidates(step=0), second]), bootstrap=20)
     row = only(result.scores, step=8, domain="race")
     assert all(math.isnan(row[name]) for name in ("lms", "ss", "icat", "ss_sd"))  # type: ignore[arg-type]
 
@@ -179,7 +181,7 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
     prefixed = candidates(other, condition="prefix").with_columns(
         value=pl.when(pl.col("example") == "intrasentence-0").then(None).otherwise("value")
     )
-    result = stereoset(pl.concat([candidates(), prefixed]), bootstrap=0)
+    result = stereoset_metric(pl.concat([candidates(), prefixed]), bootstrap=0)
     assert result.differences["condition"].unique().to_list() == ["prefix"]
     row = only(result.differences, domain="overall")
     assert row["examples"] == 3
@@ -194,15 +196,15 @@ def test_a_condition_like_plain_differs_by_zero_with_an_interval_of_zero(
 ) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 1)
     same = candidates(condition="prefix")
-    row = only(stereoset(pl.concat([candidates(), same])).differences, domain="overall")
+    row = only(stereoset_metric(pl.concat([candidates(), same])).differences, domain="overall")
     names = [f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high")]
     assert [row[name] for name in names] == [0.0] * 9
 
 
 def test_without_conditions_there_are_no_differences_and_their_columns_are_the_same() -> None:
     prefixed = candidates(condition="prefix")
-    empty = stereoset(candidates(), bootstrap=0).differences
-    full = stereoset(pl.concat([candidates(), prefixed]), bootstrap=0).differences
+    empty = stereoset_metric(candidates(), bootstrap=0).differences
+    full = stereoset_metric(pl.concat([candidates(), prefixed]), bootstrap=0).differences
     assert len(empty) == 0
     assert empty.schema == full.schema
 
@@ -211,7 +213,7 @@ def test_fewer_than_ten_terms_have_no_interval() -> None:
     for terms, known in ((9, False), (10, True)):
         rows: list[Example] = [(f"t{at}", "gender", (at % 3, 1.0, 0.5)) for at in range(terms)]
         both = pl.concat([candidates(rows), candidates(rows, condition="prefix")])
-        result = stereoset(both, bootstrap=50)
+        result = stereoset_metric(both, bootstrap=50)
         for table in (result.scores, result.differences):
             assert table["icat_low"].is_not_nan().all() == known
         text = " ".join(stereoset_summary(result))
@@ -222,7 +224,7 @@ def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 3)
     terms = {"a": (1.0, 0.0, -1.0), "b": (0.0, 1.0, -1.0), "c": (1.0, 0.0, 2.0)}
     rows: list[Example] = [(name, "gender", values) for name, values in terms.items()]
-    row = only(stereoset(candidates(rows), bootstrap=400).scores, domain="overall")
+    row = only(stereoset_metric(candidates(rows), bootstrap=400).scores, domain="overall")
     ss, lms = (100.0, 0.0, 100.0), (100.0, 100.0, 0.0)
     draws = []
     for counts in cluster_counts(np.arange(3), resamples=400, seed=0):
@@ -236,18 +238,18 @@ def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_term_has_no_interval_and_none_are_made_of_no_resamples() -> None:
-    race = only(stereoset(candidates(), bootstrap=20).scores, domain="race")
-    none = only(stereoset(candidates(), bootstrap=0).scores, domain="overall")
+    race = only(stereoset_metric(candidates(), bootstrap=20).scores, domain="race")
+    none = only(stereoset_metric(candidates(), bootstrap=0).scores, domain="overall")
     assert all(math.isnan(row["ss_low"]) for row in (race, none))  # type: ignore[arg-type]
 
 
 def test_the_settings_say_how_intervals_are_made() -> None:
-    assert stereoset(candidates(), bootstrap=20).settings == {
+    assert stereoset_metric(candidates(), bootstrap=20).settings == {
         "bootstrap": 20,
         "seed": 0,
         "intervals": "95 % percentiles over target terms drawn with replacement",
     }
-    assert stereoset(candidates(), bootstrap=0).settings["intervals"] == "none"
+    assert stereoset_metric(candidates(), bootstrap=0).settings["intervals"] == "none"
 
 
 def equal(a: StereoSet, b: StereoSet) -> None:
@@ -263,7 +265,7 @@ def test_the_order_of_rows_means_nothing() -> None:
         for condition in ("plain", "prefix")
     ]
     frame = pl.concat(parts)
-    equal(stereoset(frame), stereoset(frame.sample(fraction=1, shuffle=True, seed=1)))
+    equal(stereoset_metric(frame), stereoset_metric(frame.sample(fraction=1, shuffle=True, seed=1)))
 
 
 def test_checkpoints_by_step_with_the_release_last_and_plain_first() -> None:
@@ -272,7 +274,7 @@ def test_checkpoints_by_step_with_the_release_last_and_plain_first() -> None:
         for condition in ("a prefix", "plain")
         for step in (None, 512, 8)
     )
-    scores = stereoset(frame, bootstrap=0).scores.filter(pl.col("domain") == "overall")
+    scores = stereoset_metric(frame, bootstrap=0).scores.filter(pl.col("domain") == "overall")
     steps = scores["step"].to_list()
     assert steps == [8, 512, None] * 2
     assert scores["condition"].to_list() == ["plain"] * 3 + ["a prefix"] * 3
@@ -280,7 +282,7 @@ def test_checkpoints_by_step_with_the_release_last_and_plain_first() -> None:
 
 def test_languages_are_apart() -> None:
     german = candidates([("nurse", "profession", (3.0, 2.0, 1.0))], language="de")
-    result = stereoset(pl.concat([candidates(), german]), bootstrap=0)
+    result = stereoset_metric(pl.concat([candidates(), german]), bootstrap=0)
     assert measures(result.scores, language="de", domain="overall") == (100.0, 100.0, 0.0)
     assert result.tasks["missing"].sum() == 0
 
@@ -299,22 +301,22 @@ def test_languages_are_apart() -> None:
 )
 def test_candidates_that_cannot_be_aggregated(change: pl.Expr, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        stereoset(candidates().with_columns(change), bootstrap=0)
+        stereoset_metric(candidates().with_columns(change), bootstrap=0)
 
 
 def test_candidates_that_lack_something() -> None:
     with pytest.raises(
         UsageError, match=r"of intrasentence that lack a candidate: 1 \(intrasentence-0\)"
     ):
-        stereoset(candidates()[1:], bootstrap=0)
+        stereoset_metric(candidates()[1:], bootstrap=0)
     with pytest.raises(UsageError, match="candidates have no column term, domain"):
-        stereoset(candidates().drop("term", "domain"), bootstrap=0)
+        stereoset_metric(candidates().drop("term", "domain"), bootstrap=0)
     with pytest.raises(UsageError, match="there are no candidates; StereoSet needs"):
-        stereoset(candidates()[:0], bootstrap=0)
+        stereoset_metric(candidates()[:0], bootstrap=0)
 
 
 def test_the_reference_lines() -> None:
-    references = stereoset(candidates(), bootstrap=0).references
+    references = stereoset_metric(candidates(), bootstrap=0).references
     assert references.filter(pl.col("reference") != "fully stereotyped").rows() == [
         ("ideal", 100.0, 50.0, 100.0),
         ("random", 50.0, 50.0, 50.0),
@@ -324,7 +326,7 @@ def test_the_reference_lines() -> None:
 
 def test_the_released_scores_come_out_to_their_last_digit() -> None:
     gold = read_gold(released("dev-english.json"))
-    found = stereoset(
+    found = stereoset_metric(
         read_predictions(released("published/bert-base-cased-predictions.json"), gold), bootstrap=0
     ).scores
     published = pl.read_csv(released("published/bert-base-cased-scores.csv"))
@@ -342,7 +344,7 @@ def test_the_released_scores_come_out_to_their_last_digit() -> None:
 def test_the_released_german_aggregates_come_out(task: str, expected: tuple[float, ...]) -> None:
     name = "published/bert-base-german-cased-predictions-german.json"
     frame = read_predictions(released(name), read_gold(released("dev-german.json")))
-    found = stereoset(frame, bootstrap=0)
+    found = stereoset_metric(frame, bootstrap=0)
     row = measures(found.aggregations, task=task, domain="overall", aggregation="example_micro")
     assert tuple(round(value, 2) for value in row) == expected  # type: ignore[call-overload]
     assert only(found.scores, task=task, domain="overall")["terms"] == 79
@@ -352,7 +354,7 @@ def test_every_aggregation_of_a_released_file_equals_plain_loops() -> None:
     path = released("published/bert-base-cased-predictions.json")
     gold = released("dev-english.json")
     expected = loops(json.loads(gold.read_text())["data"], json.loads(path.read_text()))
-    found = stereoset(read_predictions(path, read_gold(gold)), bootstrap=0).aggregations
+    found = stereoset_metric(read_predictions(path, read_gold(gold)), bootstrap=0).aggregations
     assert len(found) == len(expected) == 3 * 5 * 3
     for task, domain, aggregation in expected:
         own = measures(found, task=task, domain=domain, aggregation=aggregation)
@@ -414,8 +416,8 @@ def test_a_shuffled_prediction_file_gives_the_same(tmp_path: Path) -> None:
     shuffled.write_text(json.dumps(dict(reversed(content.items()))))
     read = read_gold(gold)
     equal(
-        stereoset(read_predictions(path, read), bootstrap=10),
-        stereoset(read_predictions(shuffled, read), bootstrap=10),
+        stereoset_metric(read_predictions(path, read), bootstrap=10),
+        stereoset_metric(read_predictions(shuffled, read), bootstrap=10),
     )
 
 
@@ -430,7 +432,7 @@ def of_terms(stereotypes: Sequence[bool]) -> list[Example]:
 def test_ss_stands_beside_that_of_the_first_checkpoint_term_by_term() -> None:
     first, last = [True] * 3 + [False] * 9, [True] * 8 + [False] * 4
     steps = [candidates(of_terms(first), step=0), candidates(of_terms(last), step=64)]
-    found = stereoset(pl.concat(steps), bootstrap=20)
+    found = stereoset_metric(pl.concat(steps), bootstrap=20)
     assert math.isnan(only(found.baseline, step=0)["from_baseline"])
     row = only(found.baseline, step=64)
     assert (row["ss"], row["baseline_step"], row["common"]) == (pytest.approx(200 / 3), 0, 12)
@@ -441,5 +443,5 @@ def test_ss_stands_beside_that_of_the_first_checkpoint_term_by_term() -> None:
     assert bounds == pytest.approx((100 * (d.mean() - half), 100 * (d.mean() + half)))
     text = " ".join(stereoset_summary(found))
     assert "step 64 against step 0, the untrained model, intrasentence: ss +41.67 points (" in text
-    parts = [stereoset(step, bootstrap=20) for step in steps]
+    parts = [stereoset_metric(step, bootstrap=20) for step in steps]
     assert joined(parts).baseline.equals(found.baseline)

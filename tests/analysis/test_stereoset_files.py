@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.stereoset.files import read_predictions, write_predictions
 from logitbank.analysis.families.stereoset.gold import read_gold
-from logitbank.analysis.families.stereoset.metric import stereoset
+from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.errors import UsageError
 from tests.support.stereoset_cases import (
     EXAMPLES,
@@ -159,7 +159,7 @@ def test_damaged_gold(tmp_path: Path, content: object, message: str) -> None:
 def test_a_domain_has_another_name_than_all_of_them() -> None:
     renamed = candidates().with_columns(domain=pl.col("domain").replace({"race": "overall"}))
     with pytest.raises(UsageError, match=r"the domain 'overall': 1 \(intrasentence-3\); that name"):
-        stereoset(renamed, bootstrap=0)
+        stereoset_metric(renamed, bootstrap=0)
 
 
 def test_files_that_are_no_json_or_not_there(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_the_causal_extension_is_written_under_its_own_name(tmp_path: Path) -> N
     assert list(content) == ["intrasentence", "intersentence_causal"]
     found = read_predictions(written, read_gold(write_json(tmp_path / "gold.json", GOLD)))
     assert (
-        stereoset(found, bootstrap=0)
+        stereoset_metric(found, bootstrap=0)
         .scores["icat"]
-        .equals(stereoset(frame, bootstrap=0).scores["icat"])
+        .equals(stereoset_metric(frame, bootstrap=0).scores["icat"])
     )
 
 

@@ -13,9 +13,9 @@ from polars.testing import assert_frame_equal
 
 from logitbank.analysis.drawing.figures import figure_data, figures
 from logitbank.analysis.families.stereoset.files import concat_candidates
-from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
 from logitbank.analysis.families.stereoset.sources import bank_candidates
-from logitbank.analysis.families.stereoset.study import stereoset_study
+from logitbank.analysis.families.stereoset.study import stereoset
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import (
@@ -90,8 +90,8 @@ def test_a_scan_is_taken_as_it_is(tmp_path: Path) -> None:
     path = make_bank(tmp_path / "b.zarr")
     bank = Bank.open(path)
     frames = [bank.scan("stereoset-intra"), bank.scan("stereoset-inter")]
-    found = stereoset(pl.concat(frames), bootstrap=0)
-    assert_frame_equal(found.scores, stereoset_study([path], bootstrap=0).result.scores)
+    found = stereoset_metric(pl.concat(frames), bootstrap=0)
+    assert_frame_equal(found.scores, stereoset([path], bootstrap=0).result.scores)
 
 
 def test_exported_predictions_read_back_to_identical_numbers(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_exported_predictions_read_back_to_identical_numbers(tmp_path: Path) -> 
         tmp_path / "gold.json", gold_data(intrasentence=EXAMPLES, intersentence=EXAMPLES)
     )
     file = tmp_path / "out" / "toy.json"
-    own = stereoset_study([bank], steps=["8"], save_predictions=file).result
-    read = stereoset_study(predictions=[str(file)], gold=gold).result
+    own = stereoset([bank], steps=["8"], save_predictions=file).result
+    read = stereoset(predictions=[str(file)], gold=gold).result
     numbers = ["task", "domain", "lms", "ss", "icat", "icat_low", "icat_high", "ss_sd", "terms"]
     assert_frame_equal(own.scores.select(numbers), read.scores.select(numbers), check_exact=True)
     folder = tmp_path / "all"
-    stereoset_study([bank], bootstrap=0, save_predictions=folder)
+    stereoset([bank], bootstrap=0, save_predictions=folder)
     assert sorted(p.name for p in folder.iterdir()) == ["toy-step0-en.json", "toy-step8-en.json"]
     assert json.loads((folder / "toy-step8-en.json").read_text()) == json.loads(file.read_text())
 
@@ -115,22 +115,22 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
         make_bank(tmp_path / "a.zarr", model="a", steps=[0, 8, None]),
         make_bank(tmp_path / "b.zarr", model="b", steps=[8]),
     ]
-    every = stereoset_study(banks, bootstrap=0).result.scores
+    every = stereoset(banks, bootstrap=0).result.scores
     assert every.unique(["model", "step"])["model"].sort().to_list() == ["a"] * 3 + ["b"]
-    chosen = stereoset_study(banks, models=["a"], steps=["0", "release"], bootstrap=0).result
+    chosen = stereoset(banks, models=["a"], steps=["0", "release"], bootstrap=0).result
     assert chosen.scores.select("model", "step").unique(maintain_order=True).rows() == [
         ("a", 0),
         ("a", None),
     ]
     with pytest.raises(BankError, match="no bank has such a model and step; there is a at 0, 8, r"):
-        stereoset_study(banks, models=["b"], steps=["0"])
+        stereoset(banks, models=["b"], steps=["0"])
     with pytest.raises(UsageError, match="--step 'last' is neither a training step nor release"):
-        stereoset_study(banks, steps=["last"])
+        stereoset(banks, steps=["last"])
 
 
 def test_rules_stand_side_by_side(tmp_path: Path) -> None:
     bank = make_bank(tmp_path / "b.zarr", steps=[8])
-    result = stereoset_study([bank], score=["reference", "sum_logprob"], bootstrap=0).result
+    result = stereoset([bank], score=["reference", "sum_logprob"], bootstrap=0).result
     kinds = result.tasks.filter(pl.col("task") == "both").select("score", "rule").rows()
     assert kinds == [
         ("reference", "mean_prob + probability"),
@@ -144,7 +144,7 @@ def test_a_bank_and_a_prediction_file_are_analysed_together(
     tmp_path: Path, files: tuple[Path, Path]
 ) -> None:
     predictions, gold = files
-    study = stereoset_study(
+    study = stereoset(
         [make_bank(tmp_path / "b.zarr")],
         predictions=[f"theirs={predictions}"],
         gold=gold,
@@ -160,17 +160,17 @@ def test_checkpoints_in_batches_give_what_all_together_give(
         Bank.open(make_bank(tmp_path / name, model=name, steps=steps))
         for name, steps in (("b", [0, 8, None]), ("a", [8, 2]))
     ]
-    whole = stereoset(concat_candidates([bank_candidates(bank) for bank in banks]), bootstrap=100)
+    whole = stereoset_metric(
+        concat_candidates([bank_candidates(bank) for bank in banks]), bootstrap=100
+    )
     monkeypatch.setattr("logitbank.analysis.families.stereoset.sources.AT_ONCE", 1)
-    study = stereoset_study([bank.path for bank in banks], bootstrap=100)
+    study = stereoset([bank.path for bank in banks], bootstrap=100)
     for name, table in whole.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
     with pytest.raises(UsageError, match="b main step 0 is scored twice, in two banks or files"):
-        stereoset_study(
-            [banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")], bootstrap=0
-        )
+        stereoset([banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")], bootstrap=0)
     with pytest.raises(UsageError, match="b is named twice; name each bank once"):
-        stereoset_study([banks[0].path, banks[0].path], bootstrap=0)
+        stereoset([banks[0].path, banks[0].path], bootstrap=0)
 
 
 def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path) -> None:
@@ -183,14 +183,14 @@ def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path
     )
     logits = np.random.default_rng(5).normal(size=(24, VOCAB)).astype(np.float32)
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    tasks = stereoset_study([path], bootstrap=0).result.tasks
+    tasks = stereoset([path], bootstrap=0).result.tasks
     german = tasks.filter(pl.col("language") == "de").select("task", "status").rows()
     assert german == [
         ("intrasentence", "scored"),
         ("intersentence", "skipped"),
         ("both", "skipped"),
     ]
-    only = stereoset_study([path], prompts=["stereoset-inter"], bootstrap=0).result
+    only = stereoset([path], prompts=["stereoset-inter"], bootstrap=0).result
     assert only.scores["task"].unique().to_list() == ["intersentence"]
 
 
@@ -208,14 +208,14 @@ def test_what_a_checkpoint_lacks_is_counted_as_missing(tmp_path: Path) -> None:
     with bank.begin(spec) as writer:
         for block in (0, 1):  # the last example, and the last two candidates of the third, are not
             writer.write(block, _drawn(layout, block))
-    study = stereoset_study([path], bootstrap=0)
+    study = stereoset([path], bootstrap=0)
     scored = study.result.tasks.filter(pl.col("task") == "intrasentence")
     assert scored.select("examples", "missing").row(0) == (2, 2)
     assert any(
         "up to 2 examples without all three scores at 1 checkpoint" in s for s in study.summary
     )
     with pytest.raises(UsageError, match="toy-step0-en: candidates without a finite score: 4 "):
-        stereoset_study([path], bootstrap=0, save_predictions=tmp_path / "p.json")
+        stereoset([path], bootstrap=0, save_predictions=tmp_path / "p.json")
 
 
 def _drawn(layout: Layout, block: int) -> BlockData:
@@ -237,12 +237,12 @@ def test_a_bank_without_the_prompts_says_how_to_make_them(tmp_path: Path) -> Non
         match="prompt set of StereoSet is not in .*; it has parity. Make it with `logitbank "
         "extract .*other.zarr --suite … --prompts stereoset-intra`",
     ):
-        stereoset_study([tmp_path / "other.zarr"])
+        stereoset([tmp_path / "other.zarr"])
     with pytest.raises(BankError, match="prompt set 'stereoset-x' is not in .*; it has parity"):
-        stereoset_study([tmp_path / "other.zarr"], prompts=["stereoset-x"])
+        stereoset([tmp_path / "other.zarr"], prompts=["stereoset-x"])
     make_bank(tmp_path / "new.zarr", steps=[])
     with pytest.raises(BankError, match="has no deposit of stereoset-inter, stereoset-intra yet"):
-        stereoset_study([tmp_path / "new.zarr"])
+        stereoset([tmp_path / "new.zarr"])
 
 
 def test_calls_that_cannot_be_right(tmp_path: Path, files: tuple[Path, Path]) -> None:
@@ -261,7 +261,7 @@ def test_calls_that_cannot_be_right(tmp_path: Path, files: tuple[Path, Path]) ->
         ),
     ):
         with pytest.raises(LogitbankError, match=message):
-            stereoset_study(**arguments)  # type: ignore[arg-type]
+            stereoset(**arguments)  # type: ignore[arg-type]
 
 
 PRO: Example = ("nurse", "gender", (3.0, 2.0, 1.0))
@@ -284,9 +284,9 @@ def test_sentences_say_what_is_preferred_only_where_the_interval_does(
             "over 3 examples of 3 terms; the interval of ss contains",
         ),
     ):
-        summary = stereoset_summary(stereoset(candidates(examples)))
+        summary = stereoset_summary(stereoset_metric(candidates(examples)))
         assert any(said in sentence for sentence in summary), summary
-    without = stereoset_summary(stereoset(candidates(terms(PRO)), bootstrap=0))
+    without = stereoset_summary(stereoset_metric(candidates(terms(PRO)), bootstrap=0))
     assert (
         "m, en: intrasentence: iCAT 0.0, lms 100.0, ss 100.0, over 4 examples of 4 terms."
         in without
@@ -302,7 +302,7 @@ def test_sentences_about_training_conditions_ties_and_what_was_skipped() -> None
         for condition in ("plain", "a prefix")
         for step, examples in ((0, start), (8, [*terms(PRO), tied]))
     )
-    summary = stereoset_summary(stereoset(frame, bootstrap=0))
+    summary = stereoset_summary(stereoset_metric(frame, bootstrap=0))
     assert [*summary[:5]] == [
         "m, en: 2 checkpoints, steps 0 to 8.",
         "m, en: intrasentence at step 8: iCAT 40.0, lms 100.0, ss 80.0, over 5 examples of 5 "
@@ -323,11 +323,11 @@ def test_sentences_about_training_conditions_ties_and_what_was_skipped() -> None
 
 def test_a_sentence_about_a_release_says_so_and_none_is_made_of_nothing() -> None:
     frame = pl.concat(candidates(terms(PRO), step=step) for step in (8, None))
-    summary = stereoset_summary(stereoset(frame, bootstrap=0))
+    summary = stereoset_summary(stereoset_metric(frame, bootstrap=0))
     assert summary[0] == "m, en: 2 checkpoints, step 8 and the release."
     assert summary[1].startswith("m, en: intrasentence of the release: iCAT 0.0, lms 100.0")
     empty = pl.when(pl.col("step").is_null()).then(None).otherwise("value")
-    summary = stereoset_summary(stereoset(frame.with_columns(value=empty), bootstrap=10))
+    summary = stereoset_summary(stereoset_metric(frame.with_columns(value=empty), bootstrap=10))
     assert summary[1] == "m, en: intrasentence of the release: no example has all three scores."
     assert not any("nan" in sentence for sentence in summary)
 
@@ -336,7 +336,7 @@ def test_a_condition_without_examples_in_common_has_no_difference() -> None:
     last = candidates(terms(PRO), condition="a prefix").with_columns(value=pl.lit(None, pl.Float64))
     some = candidates(terms(PRO), condition="a prefix", step=8)
     frame = pl.concat([candidates(terms(PRO)), candidates(terms(PRO), step=8), some, last])
-    summary = stereoset_summary(stereoset(frame, bootstrap=10))
+    summary = stereoset_summary(stereoset_metric(frame, bootstrap=10))
     said = "a prefix and plain, intrasentence of the release: no example is in both."
     assert f"m, en, a prefix: {said}" in summary
     assert not any("nan" in sentence for sentence in summary)
@@ -357,7 +357,7 @@ def trained() -> StereoSet:
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)  # it has four terms
-        return stereoset(pl.concat(frames), bootstrap=50)
+        return stereoset_metric(pl.concat(frames), bootstrap=50)
 
 
 def test_figures_are_named_after_what_differs(trained: StereoSet) -> None:
@@ -370,7 +370,7 @@ def test_figures_are_named_after_what_differs(trained: StereoSet) -> None:
 
 
 def test_single_models_are_bars_with_their_intervals(files: tuple[Path, Path]) -> None:
-    result = stereoset_study(
+    result = stereoset(
         predictions=[str(files[0]), f"two={files[0]}"], gold=files[1], bootstrap=50
     ).result
     drawn = figures(result)
@@ -390,7 +390,7 @@ def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int 
     frame = pl.concat(candidates(step=step) for step in steps)
     unknown = pl.when(pl.col("step") == 8).then(None).otherwise("value")
     for table in (frame, frame.with_columns(value=unknown)):
-        drawn = figures(stereoset(table, bootstrap=0))
+        drawn = figures(stereoset_metric(table, bootstrap=0))
         assert len(drawn) == (2 if len(steps) == 1 else 3)
         for figure in drawn.values():
             figure.canvas.draw()
@@ -400,7 +400,7 @@ def test_figures_without_intervals_and_without_values_are_drawn(steps: list[int 
 def test_a_study_writes_tables_figures_and_a_report(
     tmp_path: Path, files: tuple[Path, Path]
 ) -> None:
-    study = stereoset_study(
+    study = stereoset(
         predictions=[str(files[0])], gold=files[1], out=tmp_path / "out", bootstrap=20
     )
     assert study.report == tmp_path / "out" / "report.html"
@@ -451,7 +451,7 @@ def test_the_documentation_names_every_table_and_column() -> None:
     page = (ROOT / "docs" / "tables.md").read_text()
     (chapter,) = (text for text in page.split("\n## ") if text.startswith("Files that `analyze st"))
     results = chapter.split("### Results")[1]
-    tables = stereoset(candidates(), bootstrap=0).tables()
+    tables = stereoset_metric(candidates(), bootstrap=0).tables()
     named = re.findall(r"^\| `(\w+)` \|", results.split("| Table |")[1], re.MULTILINE)
     assert named == list(tables)
     columns = {column for table in tables.values() for column in table.columns}

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, MALE, NEUTRAL, scan_frame
 
@@ -38,7 +38,7 @@ def sa_frame(sentences: dict[str, Scores], *, step: int | None = 0, kind: int = 
 
 
 def test_orders_are_averaged_before_pronouns_are_compared() -> None:
-    table = stereotype_accuracy(sa_frame(SENTENCES)).stereotype_accuracy
+    table = stereotype_metric(sa_frame(SENTENCES)).stereotype_accuracy
     (row,) = table.rows(named=True)
     assert row["accuracy"] == (1 + 0 + 0.5 + 1) / 4
     assert row["accuracy_stderr"] == pytest.approx(math.sqrt(0.625 * 0.375 / 3))
@@ -46,7 +46,7 @@ def test_orders_are_averaged_before_pronouns_are_compared() -> None:
     assert (row["tied"], row["missing"]) == (1, 0)
     assert math.isnan(row["low"])  # four sentences
     many = {f"{name}{at}": scores for at in range(3) for name, scores in SENTENCES.items()}
-    (row,) = stereotype_accuracy(sa_frame(many)).stereotype_accuracy.rows(named=True)
+    (row,) = stereotype_metric(sa_frame(many)).stereotype_accuracy.rows(named=True)
     assert 0 < row["low"] < 0.625 < row["high"] < 1
 
 
@@ -58,13 +58,13 @@ def test_types_and_checkpoints_are_kept_apart() -> None:
             sa_frame({"a": SENTENCES["c"]}, step=None),
         ]
     )
-    table = stereotype_accuracy(frame).stereotype_accuracy
+    table = stereotype_metric(frame).stereotype_accuracy
     assert table.select("step", "type", "accuracy").rows() == [(0, 1, 1), (0, 2, 0), (None, 2, 0.5)]
 
 
 def test_a_sentence_that_lacks_an_order_is_missing() -> None:
     part = sa_frame(SENTENCES, step=1).filter(pl.col("prompt_id") != "d-she")
-    table = stereotype_accuracy(pl.concat([sa_frame(SENTENCES), part])).stereotype_accuracy
+    table = stereotype_metric(pl.concat([sa_frame(SENTENCES), part])).stereotype_accuracy
     assert table.select("sentences", "missing", "accuracy").rows() == [
         (4, 0, 0.625),
         (3, 1, 0.5),
@@ -86,7 +86,7 @@ def test_sa_gender_compares_the_two_genders_on_pro_sentences_only() -> None:
     logits[0, :, 1] = [[0, 1, 0], [1, 1, 0]]  # gold female: a hit and a tie
     logits[0, :, 2] = [[5, 0, 0], [5, 0, 0]]  # anti-stereotyped: not asked
     frame = winobias(logits, [MALE, FEMALE, MALE], ["pro", "pro", "anti"])
-    (row,) = stereotype_accuracy(winobias=frame).stereotype_accuracy.rows(named=True)
+    (row,) = stereotype_metric(winobias=frame).stereotype_accuracy.rows(named=True)
     assert row["accuracy"] == (0.5 + 0.75) / 2
     assert (row["measure"], row["sentences"], row["orders"], row["tied"]) == ("sa_gender", 2, 2, 1)
     # Order 0 has 1 and 1, order 1 has 0 and ½: means 1 and ¼.
@@ -101,31 +101,31 @@ def test_prompts_about_the_other_occupation_do_not_count() -> None:
         .then(pl.lit("referred"))
         .otherwise(pl.lit("other"))
     )
-    table = stereotype_accuracy(winobias=frame).stereotype_accuracy
+    table = stereotype_metric(winobias=frame).stereotype_accuracy
     assert table.select("sentences", "accuracy").rows() == [(1, 1)]
 
 
 def test_both_measures_stand_under_their_own_names() -> None:
     logits = np.zeros((1, 1, 1, 3))
     frame = winobias(logits, [MALE], ["pro"])
-    table = stereotype_accuracy(sa_frame(SENTENCES), frame).stereotype_accuracy
+    table = stereotype_metric(sa_frame(SENTENCES), frame).stereotype_accuracy
     assert table["measure"].to_list() == ["sa", "sa_gender"]
 
 
 def test_what_cannot_be_compared_is_named() -> None:
     with pytest.raises(UsageError, match="nothing to compute stereotype accuracy from"):
-        stereotype_accuracy()
+        stereotype_metric()
     with pytest.raises(UsageError, match=r'lacks order, .*bank\.scan\("stereotype-accuracy"\)'):
-        stereotype_accuracy(sa_frame(SENTENCES).drop("order"))
+        stereotype_metric(sa_frame(SENTENCES).drop("order"))
     with pytest.raises(BankError, match="no score of stereotype-accuracy to compare"):
-        stereotype_accuracy(sa_frame(SENTENCES).clear())
+        stereotype_metric(sa_frame(SENTENCES).clear())
     lone = sa_frame(SENTENCES).filter((pl.col("prompt_id") != "b-he") | (pl.col("option") == "he"))
     with pytest.raises(
         BankError, match=r"'b-he' of toy main step 0 does not have two options.*\(1 such prompts\)"
     ):
-        stereotype_accuracy(lone)
+        stereotype_metric(lone)
     odd = sa_frame(SENTENCES).with_columns(logprob=float("nan"))
     with pytest.raises(
         BankError, match=r"'a-he' of toy main step 0 has a score that is not finite \(8 such"
     ):
-        stereotype_accuracy(odd)
+        stereotype_metric(odd)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import logitbank.analysis
-from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.fairness.study import fairness
 from logitbank.analysis.family import families
 from logitbank.cli.screen.brief import OTHERS
 from logitbank.cli.screen.tables import print_study
@@ -53,7 +53,7 @@ def make_bank(path: Path, *, model: str = "toy", skew_from: int = 2, steps: int 
 
 def test_a_study_finds_the_skew_and_writes_what_it_says(tmp_path: Path) -> None:
     bank = make_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
-    study = fairness_study([bank], out=tmp_path / "out", bootstrap=200, change=(5, 7))
+    study = fairness([bank], out=tmp_path / "out", bootstrap=200, change=(5, 7))
     gap = study.result.gap["delta_scaled"].to_list()
     assert min(gap[4:]) > 0.2 > max(abs(delta) for delta in gap[:4])
     assert study.summary[0].startswith("toy main: From step 5 to step 7 the gap became 0.")
@@ -73,28 +73,28 @@ def test_two_banks_are_analysed_and_compared_together(tmp_path: Path) -> None:
     banks = [
         make_bank(tmp_path / f"{m}.zarr", model=m, skew_from=s) for m, s in (("a", 2), ("b", 4))
     ]
-    study = fairness_study(banks, bootstrap=0, compare=("a", "b"))
+    study = fairness(banks, bootstrap=0, compare=("a", "b"))
     assert study.report is None
     assert study.result.checkpoints["model"].unique().sort().to_list() == ["a", "b"]
-    only = fairness_study(banks, bootstrap=0, models=["b"])
+    only = fairness(banks, bootstrap=0, models=["b"])
     assert only.result.checkpoints["model"].unique().to_list() == ["b"]
     with pytest.raises(LogitbankError, match="model 'c' is not in the banks; there are a, b"):
-        fairness_study(banks, bootstrap=0, models=["b", "c"])
+        fairness(banks, bootstrap=0, models=["b", "c"])
     assert any("On neutral prompts, a and b differ" in line for line in study.summary)
 
 
 def test_what_is_not_in_the_bank_is_named(tmp_path: Path) -> None:
     bank = make_bank(tmp_path / "b.zarr")
     with pytest.raises(LogitbankError, match="'other'.*winobias"):
-        fairness_study([bank], prompts="other")
+        fairness([bank], prompts="other")
     with pytest.raises(LogitbankError, match="nobody"):
-        fairness_study([bank], models=["nobody"])
+        fairness([bank], models=["nobody"])
 
 
 def test_a_study_is_printed_as_table_csv_and_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = fairness_study([make_bank(tmp_path / "b.zarr")], bootstrap=0)
+    study = fairness([make_bank(tmp_path / "b.zarr")], bootstrap=0)
     print_study(study, table=None, form="table")
     text = capsys.readouterr().out
     assert "average_rank" in text

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser
 
 from logitbank import describe
 from logitbank.analysis import write_report
-from logitbank.analysis.families.fairness.study import fairness_study
-from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.families.fairness.study import fairness
+from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.analysis.report import page
 from logitbank.analysis.report.report import report
 from logitbank.analysis.report.words import GENERAL
@@ -48,7 +48,7 @@ def data_of(path: Path) -> dict[str, list[dict[str, object]]]:
 def test_the_page_of_a_study_is_a_part_of_the_page_of_its_bank(tmp_path: Path) -> None:
     bank = make_bank(tmp_path / "b.zarr", skew_from=4, steps=8)
     describe(bank, licence="CC0")
-    study = fairness_study([bank], out=tmp_path / "out", bootstrap=20)
+    study = fairness([bank], out=tmp_path / "out", bootstrap=20)
     assert study.report is not None
     whole = report(bank, tmp_path / "b.html", bootstrap=20)
     part = part_of_page(study.report, "fairness")
@@ -72,7 +72,7 @@ def test_the_page_of_several_banks_names_them_and_breaks_at_nothing(
     chromium: Browser, tmp_path: Path
 ) -> None:
     banks = [make_bank(tmp_path / "one.zarr"), make_bank(tmp_path / "two.zarr", model=HOSTILE)]
-    study = fairness_study(banks, out=tmp_path / "out", bootstrap=0)
+    study = fairness(banks, out=tmp_path / "out", bootstrap=0)
     assert study.report is not None
     opened = Opened(
         chromium, study.report, viewport={"width": 400, "height": 800}, color_scheme="dark"
@@ -96,7 +96,7 @@ def test_what_a_page_leaves_out_is_beside_it(
     monkeypatch.setattr(page, "ROWS", 3)
     monkeypatch.setattr(page, "FIGURES", 60_000)
     bank = make_bank(tmp_path / "b.zarr")
-    study = fairness_study([bank], out=tmp_path / "out", bootstrap=0)
+    study = fairness([bank], out=tmp_path / "out", bootstrap=0)
     assert study.report is not None
     opened = Opened(chromium, study.report)
     table = opened.page.locator("#fairness > details.table").filter(has_text="gap")
@@ -125,7 +125,7 @@ def test_files_that_were_read_are_named_beside_the_banks(tmp_path: Path) -> None
         ([bank, tmp_path / "published.csv"], "From the bank b and the files that are named below."),
         ([tmp_path / "published.csv"], "From the files that are named below."),
     )):  # fmt: skip
-        study = fluctuation_study(sources, out=tmp_path / str(number))
+        study = fluctuation(sources, out=tmp_path / str(number))
         assert study.report is not None
         assert f'<p class="lead">{lead}</p>' in study.report.read_text()
         (files,) = (t for t in data_of(study.report)["tables"] if t["name"] == "files")

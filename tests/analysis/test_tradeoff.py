@@ -8,7 +8,7 @@ import pytest
 
 from logitbank.analysis.families.fairness.metric import fairness_change
 from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED, curve
-from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
 from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
 from logitbank.analysis.families.tradeoff.tables import fairest, pareto_front
 from logitbank.errors import BankError, UsageError
@@ -29,11 +29,11 @@ def side(values: list[float], *, steps: list[int] = STEPS, **columns: object) ->
 
 
 def small(**options: object) -> TradeOff:
-    return tradeoff(side(ACC), side(DELTA), **options)  # type: ignore[arg-type]
+    return tradeoff_metric(side(ACC), side(DELTA), **options)  # type: ignore[arg-type]
 
 
 def test_curves_are_joined_on_the_steps_that_both_have() -> None:
-    result = tradeoff(side(ACC), side([*DELTA[2:], 9.0], steps=[*STEPS[2:], 7000]))
+    result = tradeoff_metric(side(ACC), side([*DELTA[2:], 9.0], steps=[*STEPS[2:], 7000]))
     assert result.tradeoff["step"].to_list() == [3000, 4000, 5000, 6000]
     assert result.tradeoff["gap"].to_list() == [0.20, 0.06, 0.40, 0.73]
     assert result.tradeoff["delta"].to_list() == [-0.20, 0.06, 0.40, 0.73]
@@ -60,7 +60,9 @@ def test_the_smallest_gap_within_the_allowance_is_chosen(give_up: float, step: i
 
 
 def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
-    choices = tradeoff(side([0.5, 0.5, 0.4] * 2), side([0.3, 0.2, 0.1] * 2), give_up=0).choices
+    choices = tradeoff_metric(
+        side([0.5, 0.5, 0.4] * 2), side([0.3, 0.2, 0.1] * 2), give_up=0
+    ).choices
     assert choices.select("best_step", "step", "gap").row(0) == (2000, 2000, 0.2)
     assert fairest(np.array([0.5, 0.5]), np.array([0.2, 0.2]), 0.0) == 0
 
@@ -75,13 +77,15 @@ def test_the_published_change_of_fairness_comes_out() -> None:
     assert found["fairness_change"][0] == pytest.approx(100 * 0.68 / 0.73)
     gaps = pl.DataFrame({"model": "m", "run": "main", "step": [1, 2], "gap_nats": [0.73, 0.05]})
     assert found["fairness_change"][0] == pytest.approx(fairness_change(gaps, 1, 2))
-    inside = tradeoff(side(ACC), side([*DELTA[:1], 0.0545, *DELTA[2:5], 0.727]), pair=(6000, 2000))
+    inside = tradeoff_metric(
+        side(ACC), side([*DELTA[:1], 0.0545, *DELTA[2:5], 0.727]), pair=(6000, 2000)
+    )
     assert inside.pairs["fairness_change"][0] == pytest.approx(92.5, abs=0.05)
 
 
 def test_the_published_sentence_is_said() -> None:
     performance = side([0.500, 0.517, 0.5, 0.5, 0.5, 0.5])
-    found = tradeoff(performance, side([0.0545, 0.727, 1, 1, 1, 1]), pair=(2000, 1000),
+    found = tradeoff_metric(performance, side([0.0545, 0.727, 1, 1, 1, 1]), pair=(2000, 1000),
                      metric="LAMBADA accuracy")  # fmt: skip
     assert tradeoff_summary(found)[0] == (
         "From step 2,000 to step 1,000: fairness +92.5 % for −1.7 points of LAMBADA accuracy."
@@ -89,7 +93,7 @@ def test_the_published_sentence_is_said() -> None:
 
 
 def test_standard_errors_give_intervals_by_normal_draws() -> None:
-    found = tradeoff(
+    found = tradeoff_metric(
         side(ACC, stderr=0.01), side(DELTA, stderr=0.02), pair=(6000, 2000), resamples=20_000
     )
     (row,) = found.pairs.rows(named=True)
@@ -110,7 +114,7 @@ def test_draws_of_the_same_items_make_the_change_surer_than_independent_ones() -
     shared, own = rng.normal(0, 0.01, (4000, 1)), rng.normal(0, 0.0001, (4000, 6))
     keys = side(ACC).select("model", "step", run=pl.lit("main"))
     together = curve(keys, np.array(ACC), draws=np.array(ACC) + shared + own)
-    found = tradeoff(together, side(DELTA), pair=(6000, 2000))
+    found = tradeoff_metric(together, side(DELTA), pair=(6000, 2000))
     (row,) = found.pairs.rows(named=True)
     half = 1.96 * 0.01 * math.sqrt(2)
     assert row["performance_low"] == pytest.approx(-19 - half, abs=0.01)
@@ -121,16 +125,18 @@ def test_draws_of_the_same_items_make_the_change_surer_than_independent_ones() -
 
 
 def test_draws_that_all_agree_give_no_interval() -> None:
-    nothing = tradeoff(side([0.0] * 6, stderr=0.0), side(DELTA, stderr=0.01), pair=(6000, 2000))
+    nothing = tradeoff_metric(
+        side([0.0] * 6, stderr=0.0), side(DELTA, stderr=0.01), pair=(6000, 2000)
+    )
     assert math.isnan(nothing.pairs["performance_low"][0])
     assert tradeoff_summary(nothing)[0].endswith(" with 0.0 points of acc.")
 
 
 def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:
-    found = tradeoff(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), give_up=3)
+    found = tradeoff_metric(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), give_up=3)
     assert found.choices["chosen_share"].to_list() == [1]
     assert found.tradeoff["front_share"].to_list() == [1, 1, 0, 1, 1, 0]
-    vague = tradeoff(side(ACC, stderr=0.02), side(DELTA, stderr=0.2), give_up=2)
+    vague = tradeoff_metric(side(ACC, stderr=0.02), side(DELTA, stderr=0.2), give_up=2)
     assert 0 < vague.choices["chosen_share"][0] < 0.9
     assert small().tradeoff["front_share"].is_nan().all()
 
@@ -138,7 +144,7 @@ def test_shares_of_resamples_say_how_sure_front_and_choice_are() -> None:
 def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None:
     """From 0.73 to 0.0001, each ± 0.02: sizes of draws are never as small as 0.0001."""
     gap = side([*DELTA[:4], 0.0001, 0.73], stderr=0.02)
-    found = tradeoff(side(ACC), gap, pair=(6000, 5000), resamples=20_000)
+    found = tradeoff_metric(side(ACC), gap, pair=(6000, 5000), resamples=20_000)
     (row,) = found.pairs.rows(named=True)
     assert row["fairness_change"] == pytest.approx(99.986, abs=0.001)
     assert row["fairness_high"] == 100
@@ -152,11 +158,11 @@ def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None
 
 
 def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
-    found = tradeoff(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
+    found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
     assert found.pairs["before_may_be_zero"].to_list() == [True]
     assert tradeoff_summary(found)[0].endswith("; no percentage, since the gap before may be zero.")
     assert "fairness +" not in tradeoff_summary(found)[0]
-    zero = tradeoff(side(ACC), side([0.0, *DELTA[1:]]), pair=(1000, 2000))
+    zero = tradeoff_metric(side(ACC), side([0.0, *DELTA[1:]]), pair=(1000, 2000))
     assert math.isnan(zero.pairs["fairness_change"][0])
     assert tradeoff_summary(zero)[0] == (
         "From step 1,000 to step 2,000: gap becomes 0.05 larger (0 → 0.05) with +20.0 points of "
@@ -166,7 +172,7 @@ def test_a_gap_that_may_be_zero_is_said_to_be() -> None:
 
 def test_no_percentage_is_said_of_the_untrained_models_gap() -> None:
     steps = [0, 1000, 2000, 3000, 4000, 5000]
-    found = tradeoff(side(ACC, steps=steps), side(DELTA, steps=steps), pair=(0, 1000))
+    found = tradeoff_metric(side(ACC, steps=steps), side(DELTA, steps=steps), pair=(0, 1000))
     text = " ".join(tradeoff_summary(found))
     assert "no percentage, since step 0 is the untrained model" in text
     assert "%" not in tradeoff_summary(found)[0]
@@ -175,14 +181,18 @@ def test_no_percentage_is_said_of_the_untrained_models_gap() -> None:
 
 def test_perplexity_is_better_when_lower_and_has_units() -> None:
     values = [90.0, 60.0, 30.0, 20.0, 10.0, 12.0]
-    found = tradeoff(side(values), side(DELTA), metric="perplexity", give_up=2.5, pair=(5000, 6000))
+    found = tradeoff_metric(
+        side(values), side(DELTA), metric="perplexity", give_up=2.5, pair=(5000, 6000)
+    )
     assert found.settings["unit"] == "units"
     assert found.choices.select("best_step", "step").row(0) == (5000, 5000)
     assert found.pairs["performance_change"][0] == -2
     assert "for +2.0 perplexity." in tradeoff_summary(found)[0]
     assert found.tradeoff.filter("on_front")["step"].to_list() == [1000, 2000, 4000, 5000]
-    assert tradeoff(side(values), side(DELTA), metric="perplexity").choices.is_empty()
-    up = tradeoff(side(values), side(DELTA), metric="perplexity", higher_is_better=True, give_up=0)
+    assert tradeoff_metric(side(values), side(DELTA), metric="perplexity").choices.is_empty()
+    up = tradeoff_metric(
+        side(values), side(DELTA), metric="perplexity", higher_is_better=True, give_up=0
+    )
     assert up.choices["best_step"].to_list() == [1000]
 
 
@@ -190,7 +200,7 @@ def test_a_change_of_level_is_found_in_the_curve_that_has_one() -> None:
     steps = [2**i for i in range(12)]
     noise = np.random.default_rng(0).normal(0, 0.01, 12)
     jump = np.where(np.arange(12) < 7, 0.02, 0.7) + noise
-    found = tradeoff(
+    found = tradeoff_metric(
         side((0.3 + noise[::-1]).tolist(), steps=steps), side(jump.tolist(), steps=steps)
     )
     rows = {row["curve"]: row for row in found.change_points.rows(named=True)}
@@ -206,20 +216,22 @@ def test_a_change_of_level_is_found_in_the_curve_that_has_one() -> None:
 def test_models_are_one_where_only_the_owner_differs_or_they_are_renamed() -> None:
     ours = side(DELTA).with_columns(model=pl.lit("EleutherAI/pythia-70m"))
     theirs = side(ACC).with_columns(model=pl.lit("pythia-70m"))
-    assert tradeoff(theirs, ours).tradeoff["model"].unique().to_list() == ["EleutherAI/pythia-70m"]
+    assert tradeoff_metric(theirs, ours).tradeoff["model"].unique().to_list() == [
+        "EleutherAI/pythia-70m"
+    ]
     other = side(ACC).with_columns(model=pl.lit("pythia-v1.1-70m"))
     with pytest.raises(
         UsageError,
         match="performance is of pythia-v1.1-70m and the gap of EleutherAI/pythia-70m: no model in"
         " common; .* add --rename pythia-v1.1-70m=EleutherAI/pythia-70m",
     ):
-        tradeoff(other, ours)
+        tradeoff_metric(other, ours)
     names = {"pythia-v1.1-70m": "EleutherAI/pythia-70m"}
-    assert len(tradeoff(other, ours, rename=names).tradeoff) == 6
+    assert len(tradeoff_metric(other, ours, rename=names).tradeoff) == 6
     with pytest.raises(UsageError, match="the performance has no model 'x'; it has pythia-v1.1"):
-        tradeoff(other, ours, rename={"x": "EleutherAI/pythia-70m"})
+        tradeoff_metric(other, ours, rename={"x": "EleutherAI/pythia-70m"})
     with pytest.raises(UsageError, match="the gap has no model 'x'; it has EleutherAI/pythia-70m"):
-        tradeoff(other, ours, rename={"pythia-v1.1-70m": "x"})
+        tradeoff_metric(other, ours, rename={"pythia-v1.1-70m": "x"})
 
 
 def test_several_models_and_runs_are_kept_apart() -> None:
@@ -229,7 +241,7 @@ def test_several_models_and_runs_are_kept_apart() -> None:
         )
         for v in (ACC, DELTA)
     ]
-    found = tradeoff(*both, pair=(5000, 4000))
+    found = tradeoff_metric(*both, pair=(5000, 4000))
     assert found.pairs.select("model", "run").rows() == [*zip("aabb", "xyxy", strict=True)]
     assert tradeoff_summary(found)[0].startswith("a x: From step 5,000")
 
@@ -239,28 +251,28 @@ def test_curves_without_a_common_step_or_run_name_both_ranges() -> None:
         UsageError,
         match="performance of m main has 6 steps from 1000 to 6000 and its gap step 80000: no step",
     ):
-        tradeoff(side(ACC), side([0.1], steps=[80000]))
+        tradeoff_metric(side(ACC), side([0.1], steps=[80000]))
     with pytest.raises(UsageError, match="of run main and its gap of run seed1: none in common"):
-        tradeoff(side(ACC), side(DELTA, run="seed1"))
+        tradeoff_metric(side(ACC), side(DELTA, run="seed1"))
 
 
 def test_odd_curves_are_refused() -> None:
     with pytest.raises(UsageError, match=r"gap of m main step 2000 is 0.05 and 7 \(1 such check"):
-        tradeoff(side(ACC), pl.concat([side(DELTA), side([7.0], steps=[2000])]))
+        tradeoff_metric(side(ACC), pl.concat([side(DELTA), side([7.0], steps=[2000])]))
     with pytest.raises(BankError, match=r"performance \(acc\) of m main step 1000 is nan, .*\(1 "):
-        tradeoff(side([float("nan"), *ACC[1:]]), side(DELTA))
+        tradeoff_metric(side([float("nan"), *ACC[1:]]), side(DELTA))
     with pytest.raises(UsageError, match="the gap lacks value; it has step, x, model"):
-        tradeoff(side(ACC), side(DELTA).rename({"value": "x"}))
+        tradeoff_metric(side(ACC), side(DELTA).rename({"value": "x"}))
     with pytest.raises(UsageError, match="the gap has no training step"):
-        tradeoff(side(ACC), side(DELTA, step=pl.Series([None] * 6, dtype=pl.Int64)))
+        tradeoff_metric(side(ACC), side(DELTA, step=pl.Series([None] * 6, dtype=pl.Int64)))
     for error in (-0.01, math.inf):
         with pytest.raises(
             UsageError, match=rf"gap of m main step 1000 has the standard error {error:g}, .*\(6 "
         ):
-            tradeoff(side(ACC), side(DELTA, stderr=error))
+            tradeoff_metric(side(ACC), side(DELTA, stderr=error))
     nameless = side(DELTA).with_columns(model=pl.Series(["m", None, None, "m", "m", "m"]))
     with pytest.raises(UsageError, match=r"the gap has rows without a model \(2 such rows\)"):
-        tradeoff(side(ACC), nameless)
+        tradeoff_metric(side(ACC), nameless)
     for allowance in (-1, math.inf, math.nan):
         with pytest.raises(UsageError, match=f"an allowance of {allowance} is none; give up 0 or"):
             small(give_up=allowance)
@@ -272,16 +284,16 @@ def test_odd_curves_are_refused() -> None:
 
 def test_a_blank_run_is_main() -> None:
     runs = pl.Series([None, "main", None, None, None, "main"], dtype=pl.String)
-    assert len(tradeoff(side(ACC), side(DELTA, run=runs)).tradeoff) == 6
+    assert len(tradeoff_metric(side(ACC), side(DELTA, run=runs)).tradeoff) == 6
 
 
 def test_releases_are_left_out() -> None:
     with_release = pl.concat([side(DELTA), side([0.0], steps=[None])])  # type: ignore[list-item]
-    assert len(tradeoff(side(ACC), with_release).tradeoff) == 6
+    assert len(tradeoff_metric(side(ACC), with_release).tradeoff) == 6
 
 
 def test_one_common_checkpoint_is_told_without_a_change() -> None:
-    found = tradeoff(side([0.5], steps=[8]), side([0.1], steps=[8]))
+    found = tradeoff_metric(side([0.5], steps=[8]), side([0.1], steps=[8]))
     text = tradeoff_summary(found)
     assert "1 checkpoint with both acc and gap, step 8; on the Pareto front: step 8; " in text[0]
     assert "no checkpoint has a smaller gap than that one" in text[1]

@@ -11,15 +11,15 @@ import pytest
 
 from logitbank.analysis.drawing.figures import figure_data, figures
 from logitbank.analysis.families.fairness.gap import fairness_curve
-from logitbank.analysis.families.fairness.metric import fairness
-from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.fairness.metric import fairness_metric
+from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.tradeoff.curves import RESAMPLED
 from logitbank.analysis.families.tradeoff.sources import (
     lambada_curve,
     performance_files,
     table_curve,
 )
-from logitbank.analysis.families.tradeoff.study import tradeoff_study
+from logitbank.analysis.families.tradeoff.study import tradeoff
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank
 from tests.analysis.test_harness import file as result_file
@@ -65,7 +65,7 @@ def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> li
 
 def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
     frame = Bank.open(bank).scan("winobias")
-    found, known = fairness_curve(frame, resamples=200), fairness(frame, bootstrap=200).gap
+    found, known = fairness_curve(frame, resamples=200), fairness_metric(frame, bootstrap=200).gap
     assert found["step"].to_list() == known["step"].to_list()
     assert found["value"].to_list() == pytest.approx(known["delta_scaled"].to_list())
     low = found["draws"].list.eval(pl.element().quantile(0.025, "linear")).list.first()
@@ -76,7 +76,7 @@ def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
 def test_lambada_of_a_bank_has_draws_around_its_value(bank: Path, metric: str) -> None:
     frame = Bank.open(bank).scan("lambada")
     found = lambada_curve(frame, metric=metric, resamples=500)
-    known = lambada(frame).lambada
+    known = lambada_metric(frame).lambada
     name = "acc" if metric == "acc" else "perplexity"
     assert found["value"].to_list() == pytest.approx(known[name].to_list())
     for value, draws, error in zip(
@@ -90,7 +90,7 @@ def test_lambada_of_a_bank_has_draws_around_its_value(bank: Path, metric: str) -
 
 
 def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
-    study = tradeoff_study([bank], pair=(128, 16), give_up=10, bootstrap=300)
+    study = tradeoff([bank], pair=(128, 16), give_up=10, bootstrap=300)
     result = study.result
     assert result.tradeoff["step"].to_list() == list(HITS)
     assert result.settings["performance_interval"] == result.settings["gap_interval"] == RESAMPLED
@@ -107,7 +107,7 @@ def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
 
 @pytest.mark.parametrize("gap", ["stereotype", "sa_gender", "crows-pairs"])
 def test_other_gaps_of_a_bank(bank: Path, gap: str) -> None:
-    table = tradeoff_study([bank], gap=gap, bootstrap=50).result.tradeoff
+    table = tradeoff([bank], gap=gap, bootstrap=50).result.tradeoff
     assert table["gap"].is_between(0, 0.5).all()
     assert table["gap_low"].is_not_nan().all()
     assert table["step"].to_list() == (list(HITS) if gap == "sa_gender" else [0, 8])
@@ -117,7 +117,7 @@ def test_two_banks_may_have_one_side_each(tmp_path: Path) -> None:
     fair, able = tmp_path / "fair.zarr", tmp_path / "able.zarr"
     add_winobias(Bank.create(fair), steps=[8, 16], skew_from=16)
     add_lambada(Bank.create(able), {4: 1, 8: 2, 16: 4})
-    found = tradeoff_study([fair, able], bootstrap=0).result.tradeoff
+    found = tradeoff([fair, able], bootstrap=0).result.tradeoff
     assert found.select("step", "performance").rows() == [(8, 2 / 40), (16, 4 / 40)]
 
 
@@ -126,16 +126,16 @@ def test_result_files_are_read_singly_from_folders_and_by_pattern(
 ) -> None:
     paths = results(tmp_path / "r", {0: 0.1, 8: 0.2, 999: 0.3})
     for given in ([tmp_path / "r"], [tmp_path / "r" / "*.json"], paths):
-        study = tradeoff_study([bank], performance=given, bootstrap=50)
+        study = tradeoff([bank], performance=given, bootstrap=50)
         assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
     # As a shell expands `--performance r/*.json`: one for the option, the rest as arguments.
-    study = tradeoff_study([*paths[1:], bank], performance=paths[:1], bootstrap=50)
+    study = tradeoff([*paths[1:], bank], performance=paths[:1], bootstrap=50)
     assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
     with pytest.raises(UsageError, match=r"no file matches .*x\*.json; check the pattern"):
-        tradeoff_study([bank], performance=[tmp_path / "x*.json"])
+        tradeoff([bank], performance=[tmp_path / "x*.json"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"the folder .*empty has no .json file"):
-        tradeoff_study([bank], performance=[tmp_path / "empty"])
+        tradeoff([bank], performance=[tmp_path / "empty"])
 
 
 def gap_table(path: Path, rows: list[tuple[str, int, float]], **more: object) -> Path:
@@ -185,7 +185,7 @@ def test_early_stopping_with_published_accuracy(tmp_path: Path) -> None:
     rows = [("pythia-6.9b", 143000, 0.727), ("pythia-6.9b", 83000, 0.0545)]
     table = gap_table(tmp_path / "gap.csv", rows)
     where = {"suite": "pythia-v1", "shots": "zero-shot"}
-    study = tradeoff_study(
+    study = tradeoff(
         [], performance=[published()], where=where, fairness_table=table, pair=(143000, 83000)
     )
     with PUBLISHED.open(encoding="utf-8") as lines:
@@ -202,19 +202,19 @@ def test_early_stopping_with_published_accuracy(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_fairness_run_are_a_gap_with_its_interval(tmp_path: Path, bank: Path) -> None:
-    gap = fairness(Bank.open(bank).scan("winobias"), bootstrap=200).gap
+    gap = fairness_metric(Bank.open(bank).scan("winobias"), bootstrap=200).gap
     gap.write_csv(tmp_path / "gap.csv")
     curve = table_curve(tmp_path / "gap.csv", "delta_scaled")
     assert curve["value"].to_list() == gap["delta_scaled"].to_list()
     width = (gap["high_scaled"] - gap["low_scaled"]) / (2 * 1.959964)
     assert curve["stderr"].to_list() == pytest.approx(width.to_list(), rel=1e-5)
-    study = tradeoff_study([bank], fairness_table=tmp_path / "gap.csv", gap="delta_scaled")
+    study = tradeoff([bank], fairness_table=tmp_path / "gap.csv", gap="delta_scaled")
     assert "delta_scaled" in study.summary[0]
 
 
 def refused(message: str, sources: list[Path], **options: object) -> None:
     with pytest.raises(LogitbankError, match=message) as error:
-        tradeoff_study(sources, **options)  # type: ignore[arg-type]
+        tradeoff(sources, **options)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
 
 
@@ -258,7 +258,7 @@ def test_a_bank_without_lambada_says_what_makes_it(tmp_path: Path) -> None:
     add_winobias(Bank.create(path), steps=[1], skew_from=9)
     with pytest.raises(BankError, match=r"'lambada' is not in .*; it has winobias. Make it with "
                        r"`logitbank extract .*b.zarr --suite … --prompts lambada`"):  # fmt: skip
-        tradeoff_study([path])
+        tradeoff([path])
 
 
 def test_tables_that_do_not_fit_are_named(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_damaged_parquet_file_is_one_error(
 
 
 def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
-    study = tradeoff_study([bank], out=tmp_path / "out", bootstrap=50, give_up=10)
+    study = tradeoff([bank], out=tmp_path / "out", bootstrap=50, give_up=10)
     assert study.report is not None
     page = study.report.read_text()
     assert "Performance and fairness during training: toy" in page
@@ -319,7 +319,7 @@ def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
 
 
 def test_curves_without_uncertainty_and_turned_ones_are_drawn(tmp_path: Path, bank: Path) -> None:
-    study = tradeoff_study([bank], metric="perplexity", bootstrap=0)
+    study = tradeoff([bank], metric="perplexity", bootstrap=0)
     drawn = figures(study.result)
     assert set(drawn) == set(figure_data(study.result)) == {"tradeoff_curves", "tradeoff_front"}
     assert "95 %" not in drawn["tradeoff_front"].get_label()

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 
 import logitbank
 from logitbank.analysis.families.unqover.instances import PROBABILITIES, unqover_instances
-from logitbank.analysis.families.unqover.metric import unqover
+from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.analysis.frames.batches import batches
 from logitbank.errors import BankError, UsageError
@@ -89,7 +89,7 @@ def test_a_bank_gives_what_plain_loops_over_its_logits_give(
     scan = bank.scan(f"unqover-{category}", steps=8)
     rows = questions(category)
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=topk, he_she=he_she)
-    found = unqover(scan, topk=topk, he_she=he_she, bootstrap=0)
+    found = unqover_metric(scan, topk=topk, he_she=he_she, bootstrap=0)
     instances = unqover_instances(scan, topk=topk, he_she=he_she)
     for name in ("c", "positional", "attributive"):
         known = getattr(own, name)
@@ -146,13 +146,13 @@ def test_the_male_name_first_is_the_same_gender() -> None:
         order=pl.col("order").replace({"12": "21", "21": "12"}),
     )  # fmt: skip
     for given_frame, c in ((frame, 0.075), (swapped, -0.075)):
-        found = unqover(given_frame, bootstrap=0)
+        found = unqover_metric(given_frame, bootstrap=0)
         assert unqover_instances(given_frame)["c"].item() == pytest.approx(c)
         assert found.attributes["gamma_female"][0] == pytest.approx(0.075)
 
 
 def test_what_is_counted(bank: Bank) -> None:
-    table = unqover(bank.scan("unqover-gender"), bootstrap=0).unqover
+    table = unqover_metric(bank.scan("unqover-gender"), bootstrap=0).unqover
     counted = table.filter(step=8).select(
         *("split", "subjects", "attributes", "contexts", "instances"),
         *("pairs", "pair_attributes", "subject_attributes"),
@@ -162,7 +162,7 @@ def test_what_is_counted(bank: Bank) -> None:
         ("test", 5, 1, 2, 12, 6, 6, 5),
         ("train", 5, 2, 2, 24, 6, 12, 10),
     ]
-    cells = unqover(bank.scan("unqover-gender"), bootstrap=0).cells.filter(split="all")
+    cells = unqover_metric(bank.scan("unqover-gender"), bootstrap=0).cells.filter(split="all")
     assert cells["step"].unique().to_list() == [8]
     women = cells.filter(gender="female").select("instances", "partners", "contexts").unique()
     assert women.rows() == [(6, 3, 2)]
@@ -176,7 +176,7 @@ def test_means_are_over_the_instances_that_are_there(tmp_path: Path) -> None:
     queries, rows = add_questions(bank, "nationality", leave_out=absent)
     logits = logits_of(rows, 8)
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    found = unqover(bank.scan("unqover-nationality"), bootstrap=0)
+    found = unqover_metric(bank.scan("unqover-nationality"), bootstrap=0)
     row = found.unqover.filter(split="all").row(0, named=True)
     assert (row["instances"], row["pairs"], row["pair_attributes"]) == (16, 3, 8)
     gamma = Naive(rows, logits, topk=None, he_she=False).gammas()
@@ -237,7 +237,11 @@ def test_a_c_that_is_only_rounding_has_no_sign() -> None:
     row = unqover_instances(frame).row(0, named=True)
     assert 0 < abs(row["b1"]) < 1e-16
     assert row["c"] == 0
-    assert unqover(frame, bootstrap=0).unqover.select("mu", "eta", "abs_c").row(0) == (0, 0, 0)
+    assert unqover_metric(frame, bootstrap=0).unqover.select("mu", "eta", "abs_c").row(0) == (
+        0,
+        0,
+        0,
+    )
     real = {**cancels, "21-": (0.05 * (1 + 6e-8), 0.2)}  # one step of a float32 logit
     assert unqover_instances(one_instance(real))["c"].item() == pytest.approx(-7.5e-10, rel=1e-3)
 
@@ -248,7 +252,7 @@ def test_a_logprob_of_minus_infinity_is_a_probability_of_0() -> None:
     row = unqover_instances(frame.filter(~pl.col("continuation").is_in([" ann", "Bob"])))
     assert row["p1_12"].to_list() == [0.0]
     assert row["c"].item() == pytest.approx(((0.0 + 0.3) / 2 - 0.15 - 0.1) / 2)
-    nothing = unqover(frame.with_columns(logprob=float("-inf")), bootstrap=10)
+    nothing = unqover_metric(frame.with_columns(logprob=float("-inf")), bootstrap=10)
     assert nothing.unqover.select("mu", "eta", "abs_c", "positional").row(0) == (0, 0, 0, 0)
 
 
@@ -262,7 +266,7 @@ def test_of_several_forms_the_most_probable_one_counts() -> None:
 
 
 def test_three_attributes_and_three_subjects_have_no_interval(bank: Bank) -> None:
-    found = unqover(bank.scan("unqover-nationality", steps=8), bootstrap=100)
+    found = unqover_metric(bank.scan("unqover-nationality", steps=8), bootstrap=100)
     for name in ("mu", "eta", "abs_c", "positional", "attributive"):
         assert found.unqover[f"{name}_low"].is_nan().all()
     assert found.subjects["gamma_high"].is_nan().all()
@@ -276,7 +280,7 @@ def test_intervals_resample_attributes_and_for_mu_subjects(
 ) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
     scan = bank.scan("unqover-nationality", steps=8)
-    found = unqover(scan, bootstrap=2000)
+    found = unqover_metric(scan, bootstrap=2000)
     rows = questions("nationality")
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=None, he_she=False)
     rng = np.random.default_rng(7)
@@ -305,14 +309,14 @@ def test_intervals_resample_attributes_and_for_mu_subjects(
 def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> None:
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[0, 8, 64, None]))
     names = ("unqover-gender", "unqover-nationality")
-    whole = unqover(pl.concat([bank.scan(name) for name in names]), bootstrap=50)
+    whole = unqover_metric(pl.concat([bank.scan(name) for name in names]), bootstrap=50)
     parts = [frame for name in names for frame in batches(bank, name, rows=1)]
     assert len(parts) == 8
-    several = unqover(parts[::-1], bootstrap=50)
+    several = unqover_metric(parts[::-1], bootstrap=50)
     for name, table in whole.tables().items():
         assert_frame_equal(several.tables()[name], table, rel_tol=1e-12, abs_tol=1e-15)
     assert whole.cells["step"].null_count() == len(whole.cells)
-    every = unqover(parts, bootstrap=0, cells="all").cells
+    every = unqover_metric(parts, bootstrap=0, cells="all").cells
     assert every["step"].n_unique() == 4
     assert len(every) == 4 * len(whole.cells)
 
@@ -320,7 +324,7 @@ def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> Non
 def test_a_category_of_a_checkpoint_is_in_one_frame(bank: Bank) -> None:
     frame = bank.scan("unqover-gender")
     with pytest.raises(UsageError, match="gender of toy main step 0 is in several frames; give on"):
-        unqover([frame, frame], bootstrap=0)
+        unqover_metric([frame, frame], bootstrap=0)
 
 
 @pytest.mark.parametrize(
@@ -335,37 +339,39 @@ def test_a_category_of_a_checkpoint_is_in_one_frame(bank: Bank) -> None:
 )  # fmt: skip
 def test_what_is_not_whole_is_named_and_counted(spoil: pl.Expr, message: str) -> None:
     with pytest.raises(BankError, match=message):
-        unqover(one_instance(BY_HAND).filter(spoil))
+        unqover_metric(one_instance(BY_HAND).filter(spoil))
 
 
 def test_rows_that_cannot_be_right_are_refused() -> None:
     frame = one_instance(BY_HAND)
     with pytest.raises(BankError, match="neg' of m main step 8 has no option for the pronoun 'sh"):
-        unqover(frame.filter(pl.col("continuation") != " she"), he_she=True)
-    assert unqover(frame.filter(pl.col("continuation") != " she")).settings["he_she"] is False
+        unqover_metric(frame.filter(pl.col("continuation") != " she"), he_she=True)
+    assert (
+        unqover_metric(frame.filter(pl.col("continuation") != " she")).settings["he_she"] is False
+    )
     twice = frame.with_columns(prompt_id=pl.col("prompt_id") + "-b")
     with pytest.raises(BankError, match="has 8 questions, and not one each"):
-        unqover(pl.concat([frame, twice]))
+        unqover_metric(pl.concat([frame, twice]))
     for value, text in ((float("nan"), "NaN|nan"), (float("inf"), "inf"), (None, "None")):
         odd = frame.with_columns(
             logprob=pl.when(pl.col("order") == "12").then(pl.lit(value)).otherwise("logprob")
         )
         with pytest.raises(BankError, match=rf"log-probability of ({text}) \(2 such prompts\)"):
-            unqover(odd)
+            unqover_metric(odd)
     with pytest.raises(BankError, match="there is no UnQover score; extract its prompts first"):
-        unqover(frame.head(0))
+        unqover_metric(frame.head(0))
     with pytest.raises(
         UsageError, match="the frame lacks context, attribute, which unqover-gender"
     ):
-        unqover(frame.drop("context", "attribute"))
+        unqover_metric(frame.drop("context", "attribute"))
     with pytest.raises(UsageError, match="topk is 0; give a number of entries from 1 on, or none"):
-        unqover(frame, topk=0)
+        unqover_metric(frame, topk=0)
     with pytest.raises(UsageError, match="cells is 'some'; give last or all"):
-        unqover(frame, cells="some")  # type: ignore[arg-type]
+        unqover_metric(frame, cells="some")  # type: ignore[arg-type]
 
 
 def test_it_is_in_the_python_api(bank: Bank) -> None:
-    found = logitbank.unqover(bank.scan("unqover-gender"), bootstrap=0)
+    found = unqover_metric(bank.scan("unqover-gender"), bootstrap=0)
     assert isinstance(found, logitbank.Unqover)
     nurses = found.attributes.filter(step=8, split="all", attribute="was a nurse")
     assert nurses["gamma_female"].item() > 0.2
@@ -375,7 +381,7 @@ def test_it_is_in_the_python_api(bank: Bank) -> None:
 MEMORY = """
 import json, sys
 import polars as pl
-from logitbank.analysis import unqover
+from logitbank.analysis import unqover_metric
 
 def checkpoint(step):
     row = pl.int_range(pl.len())
@@ -395,7 +401,7 @@ def checkpoint(step):
         logprob=-((row * (step + 7)).hash() % 1000 / 250), rank=1 + row % 9,
     )
 
-unqover([checkpoint(step) for step in range(int(sys.argv[1]))], bootstrap=50)
+unqover_metric([checkpoint(step) for step in range(int(sys.argv[1]))], bootstrap=50)
 with open("/proc/self/status") as status:
     print(json.dumps([int(line.split()[1]) for line in status if line.startswith("VmHWM")][0]))
 """

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.figures import figure_data
-from logitbank.analysis.families.unqover.metric import Unqover, unqover
-from logitbank.analysis.families.unqover.study import unqover_study
+from logitbank.analysis.families.unqover.metric import Unqover, unqover_metric
+from logitbank.analysis.families.unqover.study import unqover
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
@@ -45,7 +45,7 @@ def trained(bank: Path) -> Unqover:
         patch.setattr(
             "logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2
         )  # it has three attributes
-        return unqover_study([bank], bootstrap=50).result
+        return unqover([bank], bootstrap=50).result
 
 
 @pytest.fixture
@@ -55,17 +55,17 @@ def analyze(call: Call) -> Call:
 
 
 def test_all_prompt_sets_that_begin_with_unqover_are_analysed(bank: Path) -> None:
-    both = unqover_study([bank], bootstrap=0).result.unqover
+    both = unqover([bank], bootstrap=0).result.unqover
     assert both["category"].unique().sort().to_list() == ["gender", "nationality"]
     assert both["step"].unique(maintain_order=True).to_list() == [0, 8, 64, None]
-    one = unqover_study([bank], prompts=["unqover-nationality"], bootstrap=0).result.unqover
+    one = unqover([bank], prompts=["unqover-nationality"], bootstrap=0).result.unqover
     assert one.equals(both.filter(category="nationality"), null_equal=True)
 
 
 def test_sentences_have_the_numbers_of_the_last_checkpoint(bank: Path) -> None:
     rows = questions("gender")
     own = Naive(rows, logits_of(rows, None, nurses=1.0), topk=None, he_she=False)
-    text = " ".join(unqover_study([bank], bootstrap=0).summary)
+    text = " ".join(unqover([bank], bootstrap=0).summary)
     size = np.mean(np.abs(list(own.c.values())))
     assert "toy, gender: of the release, bias intensity μ 0.0" in text
     assert f"mean |C| {size:.3g}, over 36 instances of 5 subjects, 3 attributes and 2 con" in text
@@ -83,7 +83,7 @@ def test_sentences_have_intervals_subjects_attributes_and_splits(
 ) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
     path = make_bank(tmp_path / "b.zarr", steps=[8])
-    study = unqover_study([path], topk=12, bootstrap=200)
+    study = unqover([path], topk=12, bootstrap=200)
     text = " ".join(study.summary)
     assert re.search(r"at step 8, most favoured, by γ\(x\): (Ann|Eva) \+0\.\d+ \[.* to \+0", text)
     assert re.search(
@@ -107,7 +107,7 @@ def test_a_sampled_set_says_how_much_of_it_there_is(tmp_path: Path) -> None:
     absent = [f"Ann|Bob|{context}|was a pilot" for context in ("c1", "c2")]
     queries, rows = add_questions(bank, leave_out=absent)
     bank.deposit(logits_of(rows, 8), checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    text = " ".join(unqover_study([bank.path], bootstrap=0).summary)
+    text = " ".join(unqover([bank.path], bootstrap=0).summary)
     assert "17 of the 18 combinations of a pair of subjects and an attribute are there" in text
 
 
@@ -118,15 +118,15 @@ def test_models_that_have_other_prompts_are_together(tmp_path: Path, bank: Path)
         logits_of(rows, 8), checkpoint=CheckpointId("org/gpt", step=8), query_set=queries.name
     )
     add_questions(other, "nationality")  # made, and never scored
-    found = unqover_study([bank, other.path], bootstrap=0).result.unqover
+    found = unqover([bank, other.path], bootstrap=0).result.unqover
     kinds = found.select("model", "category").unique().sort(pl.all()).rows()
     assert kinds == [("org/gpt", "gender"), ("toy", "gender"), ("toy", "nationality")]
-    only = unqover_study([bank, other.path], models=["org/gpt"], bootstrap=0).result.unqover
+    only = unqover([bank, other.path], models=["org/gpt"], bootstrap=0).result.unqover
     assert only["model"].unique().to_list() == ["org/gpt"]
     with pytest.raises(BankError, match="'x' is not in the deposits of .*; there are org/gpt, toy"):
-        unqover_study([bank, other.path], models=["toy", "x"], bootstrap=0)
+        unqover([bank, other.path], models=["toy", "x"], bootstrap=0)
     with pytest.raises(BankError, match="causal.zarr has no deposit of unqover-nationality yet; r"):
-        unqover_study([other.path], prompts=["unqover-nationality"])
+        unqover([other.path], prompts=["unqover-nationality"])
 
 
 def test_parts_of_a_category_are_put_together_and_an_instance_counts_once(tmp_path: Path) -> None:
@@ -138,14 +138,14 @@ def test_parts_of_a_category_are_put_together_and_an_instance_counts_once(tmp_pa
         bank.deposit(
             logits_of(rows, 8), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
         )
-    found = unqover_study([bank.path], bootstrap=0).result.unqover
+    found = unqover([bank.path], bootstrap=0).result.unqover
     assert found.select("split", "instances").rows() == [("all", 36), ("test", 12), ("train", 24)]
     bank.add_prompts("unqover-gender", bank.prompts("unqover-gender-test").collect())
-    again = unqover_study([bank.path], bootstrap=0).result.unqover
+    again = unqover([bank.path], bootstrap=0).result.unqover
     assert again.equals(found, null_equal=True)
     bank.add_prompts("unqover-gender-causal", bank.prompts("unqover-gender-test").collect())
     with pytest.raises(UsageError, match="gender of toy main step 8 is in several frames"):
-        unqover_study([bank.path], bootstrap=0)
+        unqover([bank.path], bootstrap=0)
 
 
 def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
     by = Filter(np.ones((8, 8)), np.zeros(8), "truncate")
     View.of(bank, by, name="flat").save(tmp_path / "v")
     View.of(bank, Filter.identity(8, "truncate"), name="same").save(tmp_path / "w")
-    found = unqover_study(
+    found = unqover(
         [bank.path, tmp_path / "v", tmp_path / "w"], prompts=["unqover-gender"], bootstrap=0
     ).result.unqover.filter(split="all")
     kept = {row["model"]: row for row in found.iter_rows(named=True)}
@@ -188,9 +188,9 @@ def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:
         "extract .*a.zarr --suite … --prompts unqover-gender`"
     )
     with pytest.raises(BankError, match=message):
-        unqover_study(paths[:1])
+        unqover(paths[:1])
     with pytest.raises(BankError, match="prompt set 'x' is not in .*; they have parity"):
-        unqover_study(paths, prompts=["x"])
+        unqover(paths, prompts=["x"])
     Bank.open(paths[0]).deposit(
         small_banks.logits(),
         checkpoint=CheckpointId("toy", step=8),
@@ -199,7 +199,7 @@ def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match="the frame lacks category, instance, .* which unqover-gen"
     ):
-        unqover_study(paths[:1], prompts=["parity"])
+        unqover(paths[:1], prompts=["parity"])
 
 
 def test_a_table_of_figures_is_the_last_ranking(trained: Unqover) -> None:
@@ -228,7 +228,7 @@ def test_attributes_are_drawn_towards_female_names(trained: Unqover) -> None:
 
 
 def test_a_study_writes_tables_figures_and_a_report(tmp_path: Path, bank: Path) -> None:
-    study = unqover_study([bank], bootstrap=20, out=tmp_path / "out")
+    study = unqover([bank], bootstrap=20, out=tmp_path / "out")
     assert study.report == tmp_path / "out" / "report.html"
     assert "UnQover: toy" in study.report.read_text()
     tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
@@ -252,8 +252,8 @@ def test_the_command_prints_tables_and_sentences(analyze: Call, bank: Path) -> N
     assert code == 0
     table = pl.read_csv(out.encode())
     assert table["step"].n_unique() == 4
-    known = unqover(Bank.open(bank).scan("unqover-gender"), topk=10, he_she=True, bootstrap=0,
-                    cells="all").cells  # fmt: skip
+    scan = Bank.open(bank).scan("unqover-gender")
+    known = unqover_metric(scan, topk=10, he_she=True, bootstrap=0, cells="all").cells
     assert table["gamma"].to_list() == pytest.approx(known["gamma"].to_list())
 
 
@@ -272,7 +272,7 @@ def test_sentences_have_no_number_that_is_none() -> None:
     rows = questions()[:4]
     p = {(row["prompt_id"], form): 0.0 for row in rows for form in
          ("Ann", " ann", "Bob", " bob", " she", "He", " he")}  # fmt: skip
-    summary = unqover_summary(unqover(scan_frame(rows, p), bootstrap=10))
+    summary = unqover_summary(unqover_metric(scan_frame(rows, p), bootstrap=10))
     assert "bias intensity μ 0.000, " in summary[0]
     assert not any("nan" in sentence for sentence in summary)
 

@@ -123,5 +123,5 @@ def test_scores_listed_at_extraction_have_no_error_of_float16(folder: Path) -> N
     assert top["token"].to_list() == [5] * 10
     assert top["ties"].to_list() == [0] * 10
     assert top["logit"].to_list() == logits[:, 5].tolist()
-    (d,) = compare(bank.path, bank.path).logits.to_dicts()
+    (d,) = compare(bank.path, bank.path).result.logits.to_dicts()
     assert d["argmax_changed"] == 0

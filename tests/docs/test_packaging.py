@@ -1,5 +1,6 @@
 """The wheel has every package, the front door every name, and light imports stay light."""
 
+import ast
 import re
 import runpy
 import subprocess
@@ -46,6 +47,19 @@ def test_the_front_door_gives_every_name_that_it_lists() -> None:
     assert sorted(logitbank.__all__) == dir(logitbank)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = logitbank.nothing
+
+
+def test_a_type_checker_sees_the_names_that_the_front_door_gives() -> None:
+    """They are imported for types in one list, and by name when used in another."""
+    tree = ast.parse((ROOT / "api" / "__init__.py").read_text())
+    typed = {
+        alias.asname: f"{node.module}.{alias.name}".removeprefix("logitbank.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module not in (None, "logitbank.version")
+        for alias in node.names
+        if alias.asname is not None
+    }
+    assert typed == {name: f"{home}.{name}" for name, home in logitbank._HOMES.items()}
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.analysis.families.fairness.study import fairness_study
+from logitbank.analysis.families.fairness.study import fairness
 from logitbank.analysis.results.study import Study
 from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
@@ -35,7 +35,7 @@ def study(
             archive.extractall(folder, filter="data")
     else:
         train_with_the_default_engine(folder, preloaded)
-    return fairness_study([folder / "demo.zarr"], prompts="demo", out=folder / "results")
+    return fairness([folder / "demo.zarr"], prompts="demo", out=folder / "results")
 
 
 def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fluctuation.study import fluctuation_study
+from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.analysis.results.study import Study
 from logitbank.engine.demo.masked import (
     CHECKPOINTS,
@@ -63,7 +63,7 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
 
 @pytest.fixture(scope="module")
 def study(bank: Path) -> Study:
-    return fluctuation_study([bank], prompts="demo-professions", plateaus=[PLATEAU_STEP])
+    return fluctuation([bank], prompts="demo-professions", plateaus=[PLATEAU_STEP])
 
 
 @pytest.mark.whole

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.fairness.baseline import DRAWS
-from logitbank.analysis.families.fairness.metric import fairness
+from logitbank.analysis.families.fairness.metric import fairness_metric
 from logitbank.analysis.families.fairness.onset import onset_table
 from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
@@ -44,7 +44,7 @@ def gaps(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> pl.D
                 engine="transformers",
                 keep="options",
             )
-        gap = fairness(Bank.open(folder / "demo.zarr").scan("demo"), bootstrap=0).gap
+        gap = fairness_metric(Bank.open(folder / "demo.zarr").scan("demo"), bootstrap=0).gap
         parts.append(gap.select("step", "delta_nats", seed=pl.lit(seed)))
     return pl.concat(parts)
 

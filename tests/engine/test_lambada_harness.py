@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.lambada.metric import lambada, lambada_examples
+from logitbank.analysis.families.lambada.metric import lambada_examples, lambada_metric
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada as passages
 from logitbank.engine.prompts.sequence_set import SequenceSet
@@ -123,7 +123,7 @@ def test_words_of_one_token_and_of_several_are_among_the_right_and_the_wrong(bot
 
 
 def test_accuracy_and_perplexity_are_the_harness_s(both: Both) -> None:
-    (row,) = lambada(both.ours.scan("lambada")).lambada.rows(named=True)
+    (row,) = lambada_metric(both.ours.scan("lambada")).lambada.rows(named=True)
     theirs = both.theirs["results"]["lambada_openai"]
     assert row["acc"] == theirs["acc,none"]
     assert 0 < row["acc"] < 1

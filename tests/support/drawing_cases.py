@@ -9,16 +9,16 @@ import polars as pl
 
 from logitbank.analysis.debias.results import DebiasComparison, DebiasSearch
 from logitbank.analysis.drawing.figures import Result
-from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
-from logitbank.analysis.families.fairness.metric import Fairness, fairness
+from logitbank.analysis.families.crows_pairs.study import crows_pairs
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
-from logitbank.analysis.families.lambada.study import lambada_study
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
+from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.options.metric import ANSWERS, SHARES, OptionScores
-from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset
-from logitbank.analysis.families.stereotype.study import stereotype_study
-from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
-from logitbank.analysis.families.unqover.metric import Unqover, unqover
+from logitbank.analysis.families.stereoset.metric import StereoSet, stereoset_metric
+from logitbank.analysis.families.stereotype.study import stereotype
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
+from logitbank.analysis.families.unqover.metric import Unqover, unqover_metric
 from logitbank.store.filter.filters import Filter
 from tests.support import unqover_cases
 from tests.support.evaluation_banks import whole_bank
@@ -33,7 +33,9 @@ STEPS = [0, 1, 8, 64, 512, None]
 
 
 def fair(*, model: str = "toy") -> Fairness:
-    return fairness(random_frame(sentences=10, skew_from=3, steps=STEPS, model=model), bootstrap=50)
+    return fairness_metric(
+        random_frame(sentences=10, skew_from=3, steps=STEPS, model=model), bootstrap=50
+    )
 
 
 def pronouns(*, model: str = "bert", runs: int = 1) -> Fluctuation:
@@ -48,7 +50,7 @@ def pronouns(*, model: str = "bert", runs: int = 1) -> Fluctuation:
         for run in range(runs)
     )  # fmt: skip
     totals = pl.DataFrame({"occupation": JOB[2:], "case": "lower", "total": [7]})
-    return fluctuation(table, plateaus=[2], frequencies=corpus_frequencies(totals))
+    return fluctuation_metric(table, plateaus=[2], frequencies=corpus_frequencies(totals))
 
 
 def stereotypes(
@@ -64,7 +66,7 @@ def stereotypes(
         for step in steps
         for task in ("intrasentence", "intersentence")
     ]  # fmt: skip
-    return stereoset(pl.concat(frames), bootstrap=50)
+    return stereoset_metric(pl.concat(frames), bootstrap=50)
 
 
 def asked(*, model: str = "m") -> Unqover:
@@ -80,12 +82,12 @@ def asked(*, model: str = "m") -> Unqover:
         for form in unqover_cases.forms(row)
     }
     frame = pl.concat(unqover_cases.scan_frame(rows, p, step=step) for step in (0, 8))
-    return unqover(frame.with_columns(model=pl.lit(model)), bootstrap=20)
+    return unqover_metric(frame.with_columns(model=pl.lit(model)), bootstrap=20)
 
 
 def exchange(*, model: str = "m", **options: Any) -> TradeOff:
     steps = {"model": model, "step": [8, 16, 32]}
-    return tradeoff(
+    return tradeoff_metric(
         pl.DataFrame({**steps, "value": [0.30, 0.48, 0.50]}),
         pl.DataFrame({**steps, "value": [0.10, 0.05, 0.73]}),
         **options,
@@ -149,9 +151,9 @@ RESULTS: dict[str, Callable[[str, Path], Result]] = {
     "stereoset": lambda model, _: stereotypes(model=model),
     "bars": lambda model, _: stereotypes(model=model, steps=(8,)),
     "unqover": lambda model, _: asked(model=model),
-    "lambada": lambda model, folder: of_bank(lambada_study, folder, model),
-    "stereotype": lambda model, folder: of_bank(stereotype_study, folder, model),
-    "crows-pairs": lambda model, folder: of_bank(crows_pairs_study, folder, model),
+    "lambada": lambda model, folder: of_bank(lambada, folder, model),
+    "stereotype": lambda model, folder: of_bank(stereotype, folder, model),
+    "crows-pairs": lambda model, folder: of_bank(crows_pairs, folder, model),
     "tradeoff": lambda model, _: exchange(
         model=model, give_up=3.0, **({} if model == "m" else {"metric": model, "gap_name": model})
     ),

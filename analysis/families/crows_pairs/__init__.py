@@ -15,7 +15,7 @@ def family() -> "Family[CrowsPairs]":
     from logitbank.analysis.families.crows_pairs.headline import crows_pairs_headline
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
     from logitbank.analysis.families.crows_pairs.sheets import crows_pairs_sheets
-    from logitbank.analysis.families.crows_pairs.study import crows_pairs_study
+    from logitbank.analysis.families.crows_pairs.study import crows_pairs
     from logitbank.analysis.families.crows_pairs.summary import CAUTIONS
 
     return Family(
@@ -29,7 +29,7 @@ def family() -> "Family[CrowsPairs]":
         cautions=CAUTIONS,
         result=CrowsPairs,
         prompts=called("crows-pairs"),
-        study=lambda banks, prompts, models, bootstrap: crows_pairs_study(
+        study=lambda banks, prompts, models, bootstrap: crows_pairs(
             banks, prompts=prompts[0], models=models
         ),
         drawing=Drawing(crows_pairs_figure_data, crows_pairs_sheets),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from logitbank.analysis.families.crows_pairs.metric import ALL, crows_pairs
+from logitbank.analysis.families.crows_pairs.metric import ALL, crows_pairs_metric
 from logitbank.analysis.families.tradeoff.curves import curve
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expected import expected_pieces
@@ -23,7 +23,7 @@ def crows_pairs_gap(
 
 def crows_pairs_curve(frame: Scan, *, expected: pl.DataFrame | None = None) -> pl.DataFrame:
     """The metric score of CrowS-Pairs over all bias types as a distance from one half."""
-    table = crows_pairs(frame, expected=expected).crows_pairs
+    table = crows_pairs_metric(frame, expected=expected).crows_pairs
     rows = table.filter(pl.col("bias_type") == ALL)
     stderr = rows.select(if_enough(pl.col("score_stderr") / 100, pl.col("pairs"))).to_series()
     return curve(rows, rows["score"] / 100 - 0.5, stderr=stderr)

@@ -34,7 +34,7 @@ GROUP = ("score_kind", "bias_type")
 
 @dataclass(frozen=True, slots=True)
 class CrowsPairs:
-    """What `crows_pairs` found. Scores are in percent; 50 is no preference."""
+    """What `crows_pairs_metric` found. Scores are in percent; 50 is no preference."""
 
     crows_pairs: pl.DataFrame
     """Per checkpoint, kind of score and bias type, and for `all` of them: `score` over all `pairs`
@@ -53,7 +53,7 @@ class CrowsPairs:
         return tables_of(self)
 
 
-def crows_pairs(frame: Scan, *, expected: pl.DataFrame | None = None) -> CrowsPairs:
+def crows_pairs_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> CrowsPairs:
     """The metric score of CrowS-Pairs at every checkpoint, by bias type and overall.
 
     `score` is the percentage of pairs whose more stereotyping sentence (the data's `sent_more`)
@@ -91,7 +91,7 @@ def crows_pairs(frame: Scan, *, expected: pl.DataFrame | None = None) -> CrowsPa
     ...     "logprob": [-1.0, -2.0], "pair": 0, "side": ["more", "less"], "direction": "stereo",
     ...     "bias_type": "age", "score_kind": "sentence",
     ... }
-    >>> found = crows_pairs(pl.DataFrame(rows)).crows_pairs
+    >>> found = crows_pairs_metric(pl.DataFrame(rows)).crows_pairs
     >>> found.select("bias_type", "score", "neutral").rows()
     [('all', 100.0, 0), ('age', 100.0, 0)]
     """

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from logitbank.analysis.families.crows_pairs.exports import crows_pairs_exports
-from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs
+from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs_metric
 from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
-from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_pieces, expected_rows
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness.write import write_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.store import Readable
 
 
-def crows_pairs_study(
-    banks: Sequence[Path | Readable],
+def crows_pairs(
+    banks: Banks,
     *,
     prompts: str = "crows-pairs",
     models: Sequence[str] | None = None,
@@ -24,16 +23,16 @@ def crows_pairs_study(
     save_results: Path | None = None,
     partial: bool = False,
 ) -> Study[CrowsPairs]:
-    """CrowS-Pairs of the checkpoints in banks; parameters are those of `lambada_study`.
+    """CrowS-Pairs of the checkpoints in banks; parameters are those of `logitbank.lambada`.
 
     Raises
     ------
     LogitbankError
-        A bank or prompt set that is not there, or what `crows_pairs` refuses.
+        A bank or prompt set that is not there, or what `crows_pairs_metric` refuses.
     """
     opened = open_banks(banks)
     frame = frame_of(opened, prompts, models)
-    result = crows_pairs(frame, expected=expected_pieces(opened, prompts))
+    result = crows_pairs_metric(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:
         expected = expected_rows(opened, prompts, ("pair", "score_kind", "bias_type"))
         write_exports([*crows_pairs_exports(result, expected)], save_results, partial=partial)

@@ -15,7 +15,7 @@ def family() -> "Family[Curves]":
         CAUTIONS,
         curve_figure_data,
         curve_sheets,
-        curves_study,
+        curves,
     )
 
     return Family(
@@ -30,7 +30,7 @@ def family() -> "Family[Curves]":
         result=Curves,
         prompts=any_prompts,
         # A report reads scores alone: entropy takes every full row of the bank.
-        study=lambda banks, prompts, models, bootstrap: curves_study(
+        study=lambda banks, prompts, models, bootstrap: curves(
             banks[0], prompts=prompts, models=models, entropy=False
         ),
         drawing=Drawing(curve_figure_data, curve_sheets),

@@ -49,7 +49,7 @@ _POSITION = ["prompt_id", "order_seed", "query_set", "row"]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What `curves` found, over the prompts that a checkpoint has whole."""
+    """What `curves_metric` found, over the prompts that a checkpoint has whole."""
 
     curves: pl.DataFrame
     """One row per checkpoint, prompt set and measure: value, the mean over prompts, null where
@@ -68,7 +68,7 @@ class Curves:
         return tables_of(self)
 
 
-def curves(
+def curves_metric(
     bank: Readable,
     prompts: Sequence[str],
     *,

@@ -9,7 +9,7 @@ from logitbank.analysis.drawing.names import per_run
 from logitbank.analysis.drawing.paper import PALETTE
 from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
-from logitbank.analysis.families.curves.metric import BOUNDS, Curves, Measure, curves
+from logitbank.analysis.families.curves.metric import BOUNDS, Curves, Measure, curves_metric
 from logitbank.analysis.families.options.metric import INTERVALS
 from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.frames.sources import held_models, no_prompts
@@ -47,8 +47,8 @@ PANELS: dict[Measure, Axis] = {
 }
 
 
-def curves_study(
-    bank: Path | Readable,
+def curves(
+    bank: str | Path | Readable,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -62,7 +62,7 @@ def curves_study(
     prompts
         Names of prompt sets; all of the bank if None.
     entropy
-        Whether to read full rows, as `curves` says.
+        Whether to read full rows, as `curves_metric` says.
     out
         Folder for tables, figures and the report.
 
@@ -71,7 +71,7 @@ def curves_study(
     AbsentError
         The bank lacks one of the prompt sets or models, or has no checkpoint of them.
     LogitbankError
-        As `curves`.
+        As `curves_metric`.
     """
     opened = open_bank(bank)
     names = opened.prompt_sets if prompts is None else list(prompts)
@@ -79,7 +79,7 @@ def curves_study(
         if name not in opened.prompt_sets:
             raise AbsentError(no_prompts([opened], repr(name), make=name))
     held_models([{d.checkpoint.model for d in opened.deposits()}], models, str(opened.path))
-    result = curves(opened, names, models=models, entropy=entropy)
+    result = curves_metric(opened, names, models=models, entropy=entropy)
     if result.checkpoints.is_empty():
         raise AbsentError(
             f"{opened.path} has no checkpoint of {', '.join(names) or 'any prompts'}; run "

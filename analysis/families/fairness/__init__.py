@@ -15,7 +15,7 @@ def family() -> "Family[Fairness]":
     from logitbank.analysis.families.fairness.headline import fairness_headline
     from logitbank.analysis.families.fairness.metric import Fairness
     from logitbank.analysis.families.fairness.sheets import fairness_sheets
-    from logitbank.analysis.families.fairness.study import PROMPTS, fairness_study
+    from logitbank.analysis.families.fairness.study import PROMPTS, fairness
     from logitbank.analysis.families.fairness.summary import CAUTIONS
 
     return Family(
@@ -31,7 +31,7 @@ def family() -> "Family[Fairness]":
         cautions=CAUTIONS,
         result=Fairness,
         prompts=PROMPTS,
-        study=lambda banks, prompts, models, bootstrap: fairness_study(
+        study=lambda banks, prompts, models, bootstrap: fairness(
             banks, prompts=prompts[0], models=models, bootstrap=bootstrap
         ),
         drawing=Drawing(fairness_figure_data, fairness_sheets),

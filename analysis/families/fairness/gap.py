@@ -29,7 +29,8 @@ def fairness_gap(
 def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
     """The gap Δ of fairness, scaled and signed, with bootstrap draws over sentences.
 
-    As in the table `gap` of `fairness`; one resample has the same sentences at every checkpoint.
+    As in the table `gap` of `fairness_metric`; one resample has the same sentences at every
+    checkpoint.
     """
 
     def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from logitbank.analysis.families.fairness.axes import CHECKPOINT
-from logitbank.analysis.families.fairness.metric import LABELS, fairness
+from logitbank.analysis.families.fairness.metric import LABELS, fairness_metric
 
 
 def fairness_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
@@ -13,7 +13,7 @@ def fairness_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) ->
     options = pl.concat(frames).select(pl.col("option").unique()).collect()["option"]
     if set(options) != set(LABELS):
         return pl.DataFrame()
-    result = fairness(frames, bootstrap=0)
+    result = fairness_metric(frames, bootstrap=0)
     columns = (
         (result.gap, "gap", pl.lit(""), "delta_scaled"),
         (result.average_rank, "average_rank", pl.col("gold"), "average_rank"),

@@ -41,7 +41,7 @@ LABELS = FairnessLabels()
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """What `fairness` found: tidy tables, one row per checkpoint and group.
+    """What `fairness_metric` found: tidy tables, one row per checkpoint and group.
 
     Every table begins with model, run and step; step is null for a release. `low` and `high` are
     95 % bootstrap intervals over sentences, NaN for fewer than ten of them (`sentences`); `sd` is
@@ -79,7 +79,7 @@ class Fairness:
         return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
 
 
-def fairness(
+def fairness_metric(
     frame: Scan,
     *,
     vocab_limit: bool = False,

@@ -5,24 +5,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.analysis.families.fairness.change import change_sentence
-from logitbank.analysis.families.fairness.metric import Fairness, fairness
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.families.fairness.significance import Unit
 from logitbank.analysis.families.fairness.summary import fairness_summary
 from logitbank.analysis.family import having
-from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Ties
 from logitbank.analysis.frames.sources import bank_frames, chosen_prompts
 from logitbank.analysis.frames.vocab_limit import check_vocab_limit
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.store import Readable
 
 PROMPTS = having("sentence_id", "paired")
 
 
-def fairness_study(
-    banks: Sequence[Path | Readable],
+def fairness(
+    banks: Banks,
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
@@ -39,25 +38,25 @@ def fairness_study(
     Parameters
     ----------
     banks
-        Folders of banks; their models are analysed together.
+        A bank or several, which are analysed together: folders, URLs, or what is open.
     prompts
         Name of the prompt set; by default `winobias`, or the only one that has its columns.
     change
         Two steps between which the fairness change is told.
 
-    Other parameters are those of `logitbank.analysis.families.fairness.metric.fairness`.
+    Other parameters are those of `logitbank.analysis.fairness_metric`.
 
     Raises
     ------
     LogitbankError
-        A bank or prompt set that is not there, what `fairness` refuses, or a `vocab_limit` that the
-        banks do not know or an option is beyond.
+        A bank or prompt set that is not there, what `fairness_metric` refuses, or a
+        `vocab_limit` that the banks do not know or an option is beyond.
     """
     opened = open_banks(banks)
     prompts = chosen_prompts(opened, prompts, known="winobias", family_prompts=PROMPTS)
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
-    result = fairness(
+    result = fairness_metric(
         bank_frames(opened, prompts, models),
         vocab_limit=vocab_limit,
         ties=ties,

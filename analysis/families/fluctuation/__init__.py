@@ -14,7 +14,7 @@ def family() -> "Family[Fluctuation]":
     from logitbank.analysis.families.fluctuation.metric import Fluctuation
     from logitbank.analysis.families.fluctuation.sheets import fluctuation_sheets
     from logitbank.analysis.families.fluctuation.sources import PROMPTS
-    from logitbank.analysis.families.fluctuation.study import fluctuation_study
+    from logitbank.analysis.families.fluctuation.study import fluctuation
     from logitbank.analysis.families.fluctuation.summary import CAUTIONS
 
     return Family(
@@ -30,7 +30,7 @@ def family() -> "Family[Fluctuation]":
         cautions=CAUTIONS,
         result=Fluctuation,
         prompts=PROMPTS,
-        study=lambda banks, prompts, models, bootstrap: fluctuation_study(
+        study=lambda banks, prompts, models, bootstrap: fluctuation(
             banks, prompts=prompts[0], models=models
         ),
         drawing=Drawing(fluctuation_figure_data, fluctuation_sheets),

@@ -33,7 +33,7 @@ MOST_FREQUENT = 20
 
 @dataclass(frozen=True, slots=True)
 class Fluctuation:
-    """What `fluctuation` found: tidy tables.
+    """What `fluctuation_metric` found: tidy tables.
 
     R = P(he) / P(she), N = R · P(she | prior) / P(he | prior), C = P(he) + P(she), with P the
     softmax over the whole vocabulary. A CV is the population deviation (ddof 0) over the plateau's
@@ -74,7 +74,7 @@ class Fluctuation:
         return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
 
 
-def fluctuation(
+def fluctuation_metric(
     frame: pl.LazyFrame | pl.DataFrame,
     *,
     plateaus: Sequence[int] | None = None,
@@ -128,7 +128,7 @@ def fluctuation(
     ...     )
     ... ]
     >>> names = ["pronoun", "score", "occupation", "template", "model", "seed", "checkpoint"]
-    >>> found = fluctuation(pl.DataFrame(rows, names, orient="row"), plateaus=[0])
+    >>> found = fluctuation_metric(pl.DataFrame(rows, names, orient="row"), plateaus=[0])
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """

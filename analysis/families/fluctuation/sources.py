@@ -8,7 +8,12 @@ import polars as pl
 
 from logitbank.analysis.families.fluctuation.scores import as_scores, published_columns
 from logitbank.analysis.family import having
-from logitbank.analysis.frames.apart import check_checkpoints_apart, open_banks
+from logitbank.analysis.frames.apart import (
+    Banks,
+    banks_and_files,
+    check_checkpoints_apart,
+    open_banks,
+)
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.sources import chosen_prompts, held_models
@@ -32,9 +37,7 @@ class Scores(NamedTuple):
     """The name of each table, and how many rows it has."""
 
 
-def all_scores(
-    sources: Sequence[Path | Readable], prompts: str | None, models: Sequence[str] | None
-) -> Scores:
+def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) -> Scores:
     """Scores of pronouns in banks and published tables.
 
     Raises
@@ -44,11 +47,11 @@ def all_scores(
     AbsentError
         No source has one of the models, or a bank lacks the prompts.
     """
-    files = [path for path in sources if not isinstance(path, Readable) and is_table_path(path)]
+    named, files = banks_and_files(banks, is_table_path)
     tables = {path: _table(path) for path in files}
-    banks = open_banks(source for source in sources if source not in files)
-    prompts = chosen_prompts(banks, prompts, known="professions", family_prompts=PROMPTS)
-    models_of_banks = [bank.info()["model"].unique().to_list() for bank in banks]
+    opened = open_banks(named)
+    prompts = chosen_prompts(opened, prompts, known="professions", family_prompts=PROMPTS)
+    models_of_banks = [bank.info()["model"].unique().to_list() for bank in opened]
     rows = None
     if tables:
         # Together, since the lone seed of one file may be one of several.
@@ -56,7 +59,7 @@ def all_scores(
         models_of_banks.append(rows["model"].drop_nulls().unique().to_list())
     chosen = held_models(models_of_banks, models, "the banks and tables")
     giving = [
-        b for b, names in zip(banks, chosen[: len(banks)], strict=True) if names is None or names
+        b for b, names in zip(opened, chosen[: len(opened)], strict=True) if names is None or names
     ]
     check_same_prompts(giving, prompts)
     own_deposits = [
@@ -66,7 +69,7 @@ def all_scores(
     check_checkpoints_apart(giving, prompts, own_deposits)
     parts = [
         as_scores(bank.scan(prompts, models=names))
-        for bank, names in zip(banks, chosen[: len(banks)], strict=True)
+        for bank, names in zip(opened, chosen[: len(opened)], strict=True)
         if names is None or names
     ]
     if rows is not None:
@@ -77,10 +80,10 @@ def all_scores(
     of_tables = [
         pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
     ]
-    expected = expected_rows(banks, prompts, COLUMNS) if banks else None
+    expected = expected_rows(opened, prompts, COLUMNS) if opened else None
     if len(parts) > 1:
         parts = [pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts])]
-    return Scores(parts[0], expected, banks, of_tables)
+    return Scores(parts[0], expected, opened, of_tables)
 
 
 def _table(path: Path) -> pl.DataFrame:

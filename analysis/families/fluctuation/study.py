@@ -6,20 +6,20 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
-from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation
+from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.scores import check_target, write_scores
 from logitbank.analysis.families.fluctuation.sources import all_scores
 from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
+from logitbank.analysis.frames.apart import Banks
 from logitbank.analysis.frames.table_files import read_table
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
-from logitbank.store import Readable
 from logitbank.wording import checkpoint_name, counted
 
 
-def fluctuation_study(
-    sources: Sequence[Path | Readable],
+def fluctuation(
+    banks: Banks,
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
@@ -35,9 +35,9 @@ def fluctuation_study(
 
     Parameters
     ----------
-    sources
-        Folders of banks, and score tables in the published format (.csv or .parquet); all are
-        analysed together.
+    banks
+        A bank or several: folders, URLs, or what is open. Score tables in the published format
+        (.csv or .parquet) may be among them; all are analysed together.
     prompts
         Name of the banks' prompt set; by default `professions`, or the only one that has its
         columns.
@@ -49,18 +49,18 @@ def fluctuation_study(
         Write them where checkpoints lack some of what was asked, too.
 
     `docs/tables.md` documents these tables. Other parameters are those of
-    `logitbank.analysis.families.fluctuation.metric.fluctuation`.
+    `logitbank.analysis.fluctuation_metric`.
 
     Raises
     ------
     LogitbankError
-        A source that is not there, or what `fluctuation` refuses.
+        A source that is not there, or what `fluctuation_metric` refuses.
     """
     if save_scores is not None:
         check_target(save_scores)
     words = _frequencies(frequencies, corpus_sizes)
-    read = all_scores(sources, prompts, models)
-    result = fluctuation(
+    read = all_scores(banks, prompts, models)
+    result = fluctuation_metric(
         read.scores,
         plateaus=plateaus,
         frequencies=words,

@@ -14,7 +14,7 @@ def family() -> "Family[Lambada]":
     from logitbank.analysis.families.lambada.headline import lambada_headline
     from logitbank.analysis.families.lambada.metric import Lambada
     from logitbank.analysis.families.lambada.sheets import lambada_sheets
-    from logitbank.analysis.families.lambada.study import lambada_study
+    from logitbank.analysis.families.lambada.study import lambada
     from logitbank.analysis.families.lambada.summary import CAUTIONS
 
     return Family(
@@ -28,7 +28,7 @@ def family() -> "Family[Lambada]":
         cautions=CAUTIONS,
         result=Lambada,
         prompts=called("lambada"),
-        study=lambda banks, prompts, models, bootstrap: lambada_study(
+        study=lambda banks, prompts, models, bootstrap: lambada(
             banks, prompts=prompts[0], models=models
         ),
         drawing=Drawing(lambada_figure_data, lambada_sheets),

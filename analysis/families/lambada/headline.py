@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from logitbank.analysis.families.lambada.metric import lambada
+from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.frames.pieces import CHECKPOINT
 
 
 def lambada_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
     """model, run, step, metric, group, value."""
-    table = lambada(frames, expected=expected).lambada
+    table = lambada_metric(frames, expected=expected).lambada
     return pl.concat(
         table.select(*CHECKPOINT, metric=pl.lit(name), group=pl.lit(""), value=pl.col(column))
         for name, column in (("accuracy", "acc"), ("perplexity", "perplexity"))

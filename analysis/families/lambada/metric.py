@@ -31,7 +31,7 @@ NEEDED = ("rank", "ties", "exact")
 
 @dataclass(frozen=True, slots=True)
 class Lambada:
-    """What `lambada` found, one row per checkpoint; step is null for a release."""
+    """What `lambada_metric` found, one row per checkpoint; step is null for a release."""
 
     lambada: pl.DataFrame
     """acc with its standard error and interval (Wilson, 95 %); perplexity per example with its
@@ -48,7 +48,7 @@ class Lambada:
         return tables_of(self)
 
 
-def lambada(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
+def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
     r"""Accuracy and perplexity of LAMBADA at every checkpoint. All arithmetic is float64.
 
     An example is right where every token of the word is the only maximum of its vocabulary row:
@@ -84,7 +84,7 @@ def lambada(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:
     ...     "piece": [0, 1, 0], "logprob": [-1.0, -2.0, -1.0], "rank": [1, 1, 4], "ties": 0,
     ...     "exact": True,
     ... }
-    >>> lambada(pl.DataFrame(rows)).lambada.select("acc", pl.col("perplexity").log()).row(0)
+    >>> lambada_metric(pl.DataFrame(rows)).lambada.select("acc", pl.col("perplexity").log()).row(0)
     (0.5, 2.0)
     """
     results = examples_in_turn(frame, _table, expected=expected)

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from logitbank.analysis.families.lambada.exports import lambada_exports
-from logitbank.analysis.families.lambada.metric import Lambada, lambada
+from logitbank.analysis.families.lambada.metric import Lambada, lambada_metric
 from logitbank.analysis.families.lambada.summary import lambada_summary
-from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness.write import write_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.store import Readable
 
 
-def lambada_study(
-    banks: Sequence[Path | Readable],
+def lambada(
+    banks: Banks,
     *,
     prompts: str = "lambada",
     models: Sequence[str] | None = None,
@@ -28,6 +27,12 @@ def lambada_study(
 
     Parameters
     ----------
+    banks
+        A bank or several, which are analysed together: folders, URLs, or what is open.
+    prompts
+        Name of the prompt set.
+    models
+        Only these.
     out
         Folder for tables, figures and the report.
     save_results
@@ -38,12 +43,12 @@ def lambada_study(
     Raises
     ------
     LogitbankError
-        A bank or prompt set that is not there, what `lambada` refuses, or results to save that are
-        partial.
+        A bank or prompt set that is not there, what `lambada_metric` refuses, or results to save
+        that are partial.
     """
     opened = open_banks(banks)
     frame = frame_of(opened, prompts, models)
-    result = lambada(frame, expected=expected_pieces(opened, prompts))
+    result = lambada_metric(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None:
         write_exports([*lambada_exports(result)], save_results, partial=partial)
     title = f"LAMBADA during training: {models_of(result)}"

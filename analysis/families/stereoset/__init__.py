@@ -14,7 +14,7 @@ def family() -> "Family[StereoSet]":
     from logitbank.analysis.families.stereoset.metric import StereoSet
     from logitbank.analysis.families.stereoset.sheets import stereoset_sheets
     from logitbank.analysis.families.stereoset.sources import PROMPTS
-    from logitbank.analysis.families.stereoset.study import stereoset_study
+    from logitbank.analysis.families.stereoset.study import stereoset
     from logitbank.analysis.families.stereoset.summary import CAUTIONS
 
     return Family(
@@ -30,7 +30,7 @@ def family() -> "Family[StereoSet]":
         cautions=CAUTIONS,
         result=StereoSet,
         prompts=PROMPTS,
-        study=lambda banks, prompts, models, bootstrap: stereoset_study(
+        study=lambda banks, prompts, models, bootstrap: stereoset(
             banks, prompts=prompts, models=models, bootstrap=bootstrap
         ),
         drawing=Drawing(stereoset_figure_data, stereoset_sheets),

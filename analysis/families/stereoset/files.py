@@ -35,7 +35,7 @@ FILE_TASKS = (INTRA, INTER, CAUSAL)
 
 
 def read_predictions(path: Path, gold: pl.DataFrame, *, model: str | None = None) -> pl.DataFrame:
-    """Candidates of a prediction file, as `stereoset` takes them.
+    """Candidates of a prediction file, as `stereoset_metric` takes them.
 
     A list that is absent or empty is a task that was skipped; the others have every candidate that
     the gold file has.

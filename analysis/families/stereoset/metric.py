@@ -30,7 +30,7 @@ from logitbank.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class StereoSet:
-    """What `stereoset` found: tidy tables of percentages from 0 to 100.
+    """What `stereoset_metric` found: tidy tables of percentages from 0 to 100.
 
     lms: how often a meaningful candidate beats the unrelated one; ss: how often the stereotype
     beats the anti-stereotype; iCAT = lms · min(ss, 100 − ss) / 50. Every row begins with model,
@@ -68,7 +68,7 @@ class StereoSet:
         return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
 
 
-def stereoset(
+def stereoset_metric(
     frame: pl.LazyFrame | pl.DataFrame,
     *,
     score: Rule | Sequence[Rule] = "reference",
@@ -116,7 +116,8 @@ def stereoset(
     ...     score_kind=pl.lit("file"), example="term", domain=pl.lit("profession"), position=0,
     ...     candidate=pl.format("{} {}", "term", "label"),
     ... )
-    >>> found = stereoset(candidates, bootstrap=0).scores.filter(pl.col("domain") == "overall")
+    >>> scores = stereoset_metric(candidates, bootstrap=0).scores
+    >>> found = scores.filter(pl.col("domain") == "overall")
     >>> found.select("lms", "ss", "icat").row(0)
     (75.0, 50.0, 75.0)
     """

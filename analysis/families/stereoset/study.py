@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.families.stereoset.files import concat_candidates, write_predictions
-from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset
+from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset_metric
 from logitbank.analysis.families.stereoset.scores import Rule
 from logitbank.analysis.families.stereoset.sources import (
     PROMPTS,
@@ -14,7 +14,7 @@ from logitbank.analysis.families.stereoset.sources import (
     file_candidates,
 )
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
-from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.sources import own_names, step_given
 from logitbank.analysis.results.finish import finish, models_of
@@ -23,8 +23,8 @@ from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Readable
 
 
-def stereoset_study(
-    banks: Sequence[Path | Readable] = (),
+def stereoset(
+    banks: Banks = (),
     *,
     predictions: Sequence[str] = (),
     gold: Path | None = None,
@@ -41,7 +41,7 @@ def stereoset_study(
     Parameters
     ----------
     banks
-        Folders of banks.
+        A bank or several: folders, URLs, or what is open.
     predictions
         Prediction files, as a path or NAME=PATH; the name is the model's.
     gold
@@ -53,12 +53,12 @@ def stereoset_study(
     save_predictions
         File, or folder, to write the scores of banks to, as prediction files.
 
-    Other parameters are those of `logitbank.analysis.families.stereoset.metric.stereoset`.
+    Other parameters are those of `logitbank.analysis.stereoset_metric`.
 
     Raises
     ------
     LogitbankError
-        A source that is not there or is none, or what `stereoset` refuses.
+        A source that is not there or is none, or what `stereoset_metric` refuses.
     """
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold)")
@@ -74,12 +74,12 @@ def stereoset_study(
         for batch in candidate_batches(
             bank, prompts=prompts, models=models, steps=chosen, rules=score
         ):
-            parts.append(stereoset(batch, bootstrap=bootstrap))
+            parts.append(stereoset_metric(batch, bootstrap=bootstrap))
             saved += [batch] if save_predictions is not None else []
     if opened and not parts:
         _say_what_there_is(opened)
     if from_files:
-        parts.append(stereoset(concat_candidates(from_files), bootstrap=bootstrap))
+        parts.append(stereoset_metric(concat_candidates(from_files), bootstrap=bootstrap))
     result = joined(parts)
     if save_predictions is not None:
         write_predictions(concat_candidates(saved), save_predictions)

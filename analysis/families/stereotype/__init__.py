@@ -16,7 +16,7 @@ def family() -> "Family[StereotypeAccuracy]":
     from logitbank.analysis.families.stereotype.gap import sa_gender_gap, stereotype_gap
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
     from logitbank.analysis.families.stereotype.sheets import stereotype_sheets
-    from logitbank.analysis.families.stereotype.study import stereotype_study
+    from logitbank.analysis.families.stereotype.study import stereotype
     from logitbank.analysis.families.stereotype.summary import CAUTIONS
 
     return Family(
@@ -31,7 +31,7 @@ def family() -> "Family[StereotypeAccuracy]":
         cautions=CAUTIONS,
         result=StereotypeAccuracy,
         prompts=called(PRONOUNS, GENDERS, REFERENTS),
-        study=lambda banks, prompts, models, bootstrap: stereotype_study(
+        study=lambda banks, prompts, models, bootstrap: stereotype(
             banks,
             # What is not among the prompt sets is studied as what no bank has.
             prompts=PRONOUNS if PRONOUNS in prompts else "",

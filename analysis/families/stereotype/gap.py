@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from logitbank.analysis.families.stereotype.metric import stereotype_accuracy
+from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.tradeoff.curves import curve
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.sources import frame_of
@@ -29,7 +29,7 @@ def sa_gender_gap(
 
 def stereotype_curve(frame: Scan | None, winobias: Scan | None = None) -> pl.DataFrame:
     """Stereotype accuracy on Type 2 sentences as a distance from one half."""
-    table = stereotype_accuracy(frame, winobias).stereotype_accuracy
+    table = stereotype_metric(frame, winobias).stereotype_accuracy
     rows = table.filter(pl.col("type") == 2, pl.col("accuracy").is_not_nan())
     if rows.is_empty():
         raise UsageError("stereotype accuracy has no Type 2 sentence; extract those too")

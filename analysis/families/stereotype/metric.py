@@ -42,7 +42,7 @@ JSD_SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class StereotypeAccuracy:
-    """What `stereotype_accuracy` found. 0.5 is no stereotype, 1 a stereotype always."""
+    """What `stereotype_metric` found. 0.5 is no stereotype, 1 a stereotype always."""
 
     stereotype_accuracy: pl.DataFrame
     """Per checkpoint, measure (`sa`, `sa_gender`) and WinoBias type: share of sentences with
@@ -66,7 +66,7 @@ class StereotypeAccuracy:
         return tables_of(self)
 
 
-def stereotype_accuracy(
+def stereotype_metric(
     frame: Scan | None = None,
     winobias: Scan | None = None,
     referents: Scan | None = None,
@@ -122,7 +122,7 @@ def stereotype_accuracy(
     ...     "option": ["he", "she"] * 2, "is_answer": [True, False] * 2,
     ...     "logprob": [-1.0, -3.0, -3.0, -2.0],
     ... }
-    >>> found = stereotype_accuracy(pl.DataFrame(rows)).stereotype_accuracy
+    >>> found = stereotype_metric(pl.DataFrame(rows)).stereotype_accuracy
     >>> found.select("measure", "accuracy", "orders").row(0)  # −2 against −2½
     ('sa', 1.0, 2)
     """

@@ -8,11 +8,11 @@ from logitbank.analysis.families.stereotype.metric import (
     GENDERS,
     PRONOUNS,
     StereotypeAccuracy,
-    stereotype_accuracy,
+    stereotype_metric,
 )
 from logitbank.analysis.families.stereotype.referents import OWN
 from logitbank.analysis.families.stereotype.summary import stereotype_summary
-from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces, expected_rows
 from logitbank.analysis.frames.pieces import check_columns
@@ -20,11 +20,10 @@ from logitbank.analysis.frames.sources import frame_if_scored, frame_of
 from logitbank.analysis.harness.write import write_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.store import Readable
 
 
-def stereotype_study(
-    banks: Sequence[Path | Readable],
+def stereotype(
+    banks: Banks,
     *,
     prompts: str = "stereotype-accuracy",
     winobias: str = "winobias",
@@ -36,12 +35,13 @@ def stereotype_study(
 ) -> Study[StereotypeAccuracy]:
     """Stereotype accuracy, `sa_gender` with JSD-P, and `winobias_em`, whose prompts a bank has.
 
-    Prompt sets may be absent, not all three. Other parameters are those of `lambada_study`.
+    Prompt sets may be absent, not all three. Other parameters are those of
+    `logitbank.lambada`.
 
     Raises
     ------
     LogitbankError
-        A bank that is not there, no such prompts, or what `stereotype_accuracy` refuses.
+        A bank that is not there, no such prompts, or what `stereotype_metric` refuses.
     """
     opened = open_banks(banks)
     scored = frame_if_scored(opened, prompts, models)
@@ -52,7 +52,7 @@ def stereotype_study(
     if referents is not None:
         check_columns(referents[0], OWN, family="winobias-em")
         expected = expected_pieces(opened, winobias_em, columns=OWN)
-    result = stereotype_accuracy(
+    result = stereotype_metric(
         *(scored, gender, referents),
         expected=expected,
         expected_pronouns=None if scored is None else expected_rows(opened, prompts, PRONOUNS),

@@ -13,7 +13,7 @@ def family() -> "Family[TradeOff]":
     from logitbank.analysis.families.tradeoff.figure_data import tradeoff_figure_data
     from logitbank.analysis.families.tradeoff.metric import TradeOff
     from logitbank.analysis.families.tradeoff.sheets import tradeoff_sheets
-    from logitbank.analysis.families.tradeoff.study import gap_of, own_prompts, tradeoff_study
+    from logitbank.analysis.families.tradeoff.study import gap_of, own_prompts, tradeoff
     from logitbank.analysis.families.tradeoff.summary import CAUTIONS
 
     return Family(
@@ -27,7 +27,7 @@ def family() -> "Family[TradeOff]":
         cautions=CAUTIONS,
         result=TradeOff,
         prompts=own_prompts,
-        study=lambda banks, prompts, models, bootstrap: tradeoff_study(
+        study=lambda banks, prompts, models, bootstrap: tradeoff(
             banks, gap=gap_of(prompts[1]), models=models, bootstrap=bootstrap
         ),
         drawing=Drawing(tradeoff_figure_data, tradeoff_sheets),

@@ -34,7 +34,7 @@ LOWER_IS_BETTER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TradeOff:
-    """What `tradeoff` found. Every table begins with model and run.
+    """What `tradeoff_metric` found. Every table begins with model and run.
 
     The gap is the absolute value of `delta`. Changes of performance are in `unit` of the settings:
     `points`, hundredths of a share, or the metric's own unit; positive is better. `low` and `high`
@@ -59,7 +59,7 @@ class TradeOff:
         return tables_of(self)
 
 
-def tradeoff(
+def tradeoff_metric(
     performance: pl.DataFrame,
     gap: pl.DataFrame,
     *,
@@ -117,7 +117,7 @@ def tradeoff(
     Examples
     --------
     >>> steps = {"model": "m", "step": [8, 16, 32]}
-    >>> found = tradeoff(
+    >>> found = tradeoff_metric(
     ...     pl.DataFrame({**steps, "value": [0.30, 0.48, 0.50]}),
     ...     pl.DataFrame({**steps, "value": [0.10, 0.05, 0.73]}),
     ...     pair=(32, 16),

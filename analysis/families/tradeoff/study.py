@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff
+from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
 from logitbank.analysis.families.tradeoff.sources import (
     lambada_curve,
     performance_files,
@@ -14,7 +14,7 @@ from logitbank.analysis.families.tradeoff.sources import (
 )
 from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
 from logitbank.analysis.family import Columns, Gap, families
-from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.apart import Banks, banks_and_files, open_banks
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.frames.sources import frame_of
@@ -22,14 +22,13 @@ from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
-from logitbank.store import Readable
 
 TASK = "lambada_openai"
 METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
 
 
-def tradeoff_study(
-    sources: Sequence[Path | Readable],
+def tradeoff(
+    banks: Banks = (),
     *,
     performance: Sequence[Path] = (),
     task: str = TASK,
@@ -51,9 +50,10 @@ def tradeoff_study(
 
     Parameters
     ----------
-    sources
-        Banks. Result files (.json) and tables (.csv, .parquet) among them are taken as further
-        `performance`, so that a shell may expand `--performance results/*.json`.
+    banks
+        A bank or several: folders, URLs, or what is open. Result files (.json) and tables (.csv,
+        .parquet) among them are taken as further `performance`, so that a shell may expand
+        `--performance results/*.json`.
     performance
         Result files of lm-evaluation-harness, tables, folders of result files, or patterns such as
         `results/*.json`. Without any, LAMBADA of the banks.
@@ -72,18 +72,16 @@ def tradeoff_study(
     bootstrap
         Resamples of sentences and examples; 0 gives no intervals.
 
-    Other parameters are those of `logitbank.analysis.families.tradeoff.metric.tradeoff`.
+    Other parameters are those of `logitbank.analysis.tradeoff_metric`.
 
     Raises
     ------
     LogitbankError
-        A source that is not there, or what the curves and `tradeoff` refuse.
+        A source that is not there, or what the curves and `tradeoff_metric` refuse.
     """
-    paths = [source for source in sources if not isinstance(source, Readable)]
-    more = [path for path in paths if path.suffix.lower() in (".json", *SUFFIXES)]
-    more = [path for path in more if not path.is_dir()]
+    named, more = banks_and_files(banks, _is_performance)
     files = [*_files(performance), *more]
-    banks = open_banks(source for source in sources if source not in more)
+    opened = open_banks(named)
     if where and not any(is_table_path(path) for path in files):
         raise UsageError("--where chooses rows of a table of performance; name one (--performance)")
     if task != TASK and not files:
@@ -91,9 +89,9 @@ def tradeoff_study(
     if files:
         curve = performance_files(files, task=task, metric=metric, where=where)
     else:
-        if not banks:
+        if not opened:
             raise UsageError("there is no performance; name a bank with LAMBADA, or --performance")
-        frame, pieces = frame_of(banks, lambada, models), expected_pieces(banks, lambada)
+        frame, pieces = frame_of(opened, lambada, models), expected_pieces(opened, lambada)
         curve = lambada_curve(frame, metric=metric, expected=pieces, resamples=bootstrap)
     if models is not None:
         other = [*models, *(rename or {})]
@@ -112,14 +110,14 @@ def tradeoff_study(
     else:
         known, name = gaps(), gap or "fairness"
         check_choice("gap", name, tuple(known))
-        if not banks:
+        if not opened:
             raise UsageError(f"a gap of {name} comes from a bank; name one, or --fairness-table")
         # `prompts` stands for WinoBias, which a bank may hold under another name.
         gap_prompts = prompts if known[name].prompts == "winobias" else known[name].prompts
-        fair = known[name].curve(banks, gap_prompts, models, bootstrap)
+        fair = known[name].curve(opened, gap_prompts, models, bootstrap)
         gap_name = known[name].label
     from_lambada = not files or task.startswith("lambada")
-    result = tradeoff(
+    result = tradeoff_metric(
         curve,
         fair,
         metric=(
@@ -138,9 +136,13 @@ def tradeoff_study(
         tradeoff_summary(result),
         title=f"Performance and fairness during training: {models_of(result)}",
         out=out,
-        banks=banks,
+        banks=opened,
         files=[pl.DataFrame({"file": [path.name]}) for path in tables],
     )
+
+
+def _is_performance(path: Path) -> bool:
+    return path.suffix.lower() in (".json", *SUFFIXES) and not path.is_dir()
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

@@ -13,7 +13,7 @@ def family() -> "Family[Unqover]":
     from logitbank.analysis.families.unqover.figure_data import unqover_figure_data
     from logitbank.analysis.families.unqover.metric import Unqover
     from logitbank.analysis.families.unqover.sheets import unqover_sheets
-    from logitbank.analysis.families.unqover.study import PROMPTS, unqover_study
+    from logitbank.analysis.families.unqover.study import PROMPTS, unqover
     from logitbank.analysis.families.unqover.summary import CAUTIONS
 
     return Family(
@@ -28,7 +28,7 @@ def family() -> "Family[Unqover]":
         cautions=CAUTIONS,
         result=Unqover,
         prompts=PROMPTS,
-        study=lambda banks, prompts, models, bootstrap: unqover_study(
+        study=lambda banks, prompts, models, bootstrap: unqover(
             banks, prompts=prompts, models=models, bootstrap=bootstrap
         ),
         drawing=Drawing(unqover_figure_data, unqover_sheets),

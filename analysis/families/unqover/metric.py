@@ -39,7 +39,7 @@ Cells = Literal["last", "all"]
 
 @dataclass(frozen=True, slots=True)
 class Unqover:
-    """What `unqover` found. Every row begins with model, run, step, category and split.
+    """What `unqover_metric` found. Every row begins with model, run, step, category and split.
 
     Step is null for a release. Split `all` is every instance, the others are parts of it.
     """
@@ -67,7 +67,7 @@ class Unqover:
         return tables_of(self)
 
 
-def unqover(
+def unqover_metric(
     frame: Scan,
     *,
     topk: int | None = None,
@@ -129,7 +129,7 @@ def unqover(
     ...     attribute_class=None, subject1=pl.lit("Ann"), subject2=pl.lit("Bob"),
     ...     gender1=pl.lit("female"), gender2=pl.lit("male"), logprob=pl.col("p").log(), rank=1,
     ... )
-    >>> found = unqover(scan)
+    >>> found = unqover_metric(scan)
     >>> found.attributes["gamma_female"].round(6).item()  # ½ (0.4 − 0.1) − ½ (0.1 − 0.1)
     0.15
     """

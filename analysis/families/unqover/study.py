@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.unqover.metric import ASKED, Cells, Unqover, unqover
+from logitbank.analysis.families.unqover.metric import ASKED, Cells, Unqover, unqover_metric
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.analysis.family import beginning
-from logitbank.analysis.frames.apart import open_banks
+from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.sources import no_model, no_prompts, own_names
@@ -22,8 +22,8 @@ ROWS = 400_000
 """Of a batch: rows are as wide as their texts."""
 
 
-def unqover_study(
-    banks: Sequence[Path | Readable],
+def unqover(
+    banks: Banks,
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
@@ -37,22 +37,24 @@ def unqover_study(
 
     Parameters
     ----------
+    banks
+        A bank or several, which are analysed together: folders, URLs, or what is open.
     prompts
         Names of prompt sets; all that begin with `unqover-` and have been scored, if None.
     models
         Only these.
 
-    Other parameters are those of `logitbank.analysis.families.unqover.metric.unqover`.
+    Other parameters are those of `logitbank.analysis.unqover_metric`.
 
     Raises
     ------
     LogitbankError
-        A bank, prompt set or model that is not there, or what `unqover` refuses.
+        A bank, prompt set or model that is not there, or what `unqover_metric` refuses.
     """
     opened = open_banks(banks)
     frames = _frames(opened, prompts, models)
     names = _prompt_sets(opened, prompts)
-    result = unqover(
+    result = unqover_metric(
         frames,
         topk=topk,
         he_she=he_she,
@@ -65,7 +67,7 @@ def unqover_study(
 
 
 def expected_instances(banks: Sequence[Readable], names: Sequence[str]) -> pl.DataFrame:
-    """The instances that each model was asked in several prompt sets, for `unqover`."""
+    """The instances that each model was asked in several prompt sets, for `unqover_metric`."""
     parts = [expected_rows(banks, name, ASKED).cast(pl.String) for name in names]
     return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
 

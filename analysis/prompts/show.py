@@ -1,0 +1,76 @@
+"""One prompt of a bank through training, or which of a set move most."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.frames.sources import step_given
+from logitbank.analysis.prompts.lookup import PromptView, chosen_set, prompt_view
+from logitbank.analysis.prompts.scores import PromptScores
+from logitbank.analysis.prompts.view import Between, changes
+from logitbank.errors import UsageError
+from logitbank.store import Readable, open_bank
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMoves:
+    """The prompts of a set by how much their options' probabilities move."""
+
+    prompts: str
+    """Name of the prompt set."""
+    between: Between | None
+    """The two steps that they are compared at; None for all of training."""
+    series: Iterator[tuple[PromptScores, pl.DataFrame]]
+    """Of every model and run its scores, and its prompts in order, those that move most first. They
+    are read one after the other, once."""
+
+
+def show(
+    bank: str | Path | Readable,
+    *,
+    prompts: str | None = None,
+    prompt: str | None = None,
+    order: int | None = None,
+    models: Collection[str] | None = None,
+    runs: Collection[str] | None = None,
+    between: tuple[int | str | None, int | str | None] | None = None,
+) -> PromptView | PromptMoves:
+    """A prompt and its probabilities through training, or the prompts that move most.
+
+    Parameters
+    ----------
+    prompts
+        Prompt set; needed where the bank has several.
+    prompt
+        Id of a prompt. Without it, all of the set are listed.
+    order
+        Order seed of the prompt's options; all orders if None.
+    models, runs
+        Only these.
+    between
+        List what differs most between two steps, each a number or `release`.
+
+    Raises
+    ------
+    UsageError
+        There is no such prompt, or an argument is of the other use.
+    BankError
+        The bank has no such prompts, or no scores of them.
+    """
+    opened = open_bank(bank)
+    if prompt is not None:
+        if between is not None:
+            raise UsageError("--between lists prompts; leave it out, or --prompt")
+        return prompt_view(opened, prompt, prompts=prompts, order=order, models=models, runs=runs)
+    if order is not None:
+        raise UsageError(f"--order {order} is of one prompt; name that with --prompt")
+    steps = None if between is None else (_step(between[0]), _step(between[1]))
+    name = chosen_set(opened, prompts)
+    series = iter(changes(opened, name, between=steps, models=models, runs=runs))
+    return PromptMoves(name, steps, series)
+
+
+def _step(given: int | str | None) -> int | None:
+    return step_given(given, "--between") if isinstance(given, str) else given

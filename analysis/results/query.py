@@ -1,0 +1,66 @@
+"""SQL over a bank, and its result in a file."""
+
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.analysis.results.csv_text import without_formulas
+from logitbank.errors import UsageError
+from logitbank.store import Readable, open_bank
+from logitbank.store.files.objects import require_outside
+from logitbank.store.read.sql import answered
+
+_SINKS = {".csv": "sink_csv", ".parquet": "sink_parquet", ".jsonl": "sink_ndjson"}
+
+
+def query(
+    bank: str | Path | Readable, sql: str, *, out: Path | None = None, allow_files: bool = False
+) -> pl.LazyFrame:
+    """Ask a bank, or a view, in SQL, as `Bank.sql` does, and with `out` write what it says.
+
+    Parameters
+    ----------
+    sql
+        A SELECT over checkpoints, prompts, options and scores.
+    out
+        New file for the result, which need not fit in memory: .csv, .parquet or .jsonl.
+    allow_files
+        Let the SQL read other files and URLs too.
+
+    Returns
+    -------
+    pl.LazyFrame
+        The result, which is computed when it is collected.
+
+    Raises
+    ------
+    UsageError
+        The file is there already, its folder is not, or its ending is none of the three.
+    LogitbankError
+        What `Bank.sql` refuses.
+    """
+    result = open_bank(bank).sql(sql, allow_files=allow_files)
+    if out is not None:
+        _write(result, out)
+    return result
+
+
+def _write(result: pl.LazyFrame, out: Path) -> None:
+    if (sink := _SINKS.get(out.suffix.lower())) is None:
+        raise UsageError(
+            f"{out} ends in none of {', '.join(_SINKS)}; name the format by the ending"
+        )
+    if out.exists():
+        raise UsageError(f"{out} is there already; choose another name or remove it")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out} cannot be written: there is no folder {out.parent}; make it first")
+    if sink == "sink_csv":
+        result = without_formulas(result)
+    require_outside(out)
+    beside = out.with_name(f".{out.name}.part")
+    try:
+        with answered():
+            getattr(result, sink)(beside)
+        beside.rename(out)
+    finally:
+        beside.unlink(missing_ok=True)

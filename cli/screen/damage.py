@@ -1,0 +1,47 @@
+"""What verifying and repairing found, in lines for people."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from logitbank.cli.screen.tables import print_lines
+from logitbank.wording import counted
+
+if TYPE_CHECKING:
+    from logitbank.store import Bank, Damage, Repaired
+
+
+def print_damage(path: Path, damage: "Sequence[Damage]", whole: str) -> None:
+    """Each damaged object, and how many there are; else `whole`."""
+    print_lines(map(str, damage))
+    print_lines([f"{counted(len(damage), 'damaged object')} in {path}" if damage else whole])
+
+
+def print_repaired(done: "Repaired", left: "Sequence[Damage]") -> None:
+    """What was made again or dropped, and what is damaged still."""
+    print_lines(f"made again: {name}" for name in done.restored)
+    print_lines(
+        f"dropped: {counted(len(blocks), 'block')} of {folder}"
+        for folder, blocks in done.dropped.items()
+    )
+    print_lines(f"still damaged: {each.path}" for each in left)
+    if left:
+        print_lines(["take these from another copy of the bank"])
+
+
+def print_unfinished(bank: "Bank", *, whole: bool) -> None:
+    """Say what writers left that nobody reads, and in a whole bank what is still to be run."""
+    from logitbank.store import leftovers
+
+    for folder, names in leftovers(bank).items():
+        more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
+        print_lines(
+            [
+                f"not committed, or its commit or table is gone: {folder}/{names[0]}{more};"
+                " nobody reads it, and the same extract writes it again"
+            ]
+        )
+    if whole and (unfinished := sum(not d.complete for d in bank.deposits())):
+        print_lines(
+            [f"deposits with blocks still to be run: {unfinished}; `logitbank info {bank.path}`"]
+        )

@@ -1,0 +1,55 @@
+"""What `show` prints: a prompt through training, or the prompts that move most."""
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from logitbank.analysis.prompts.lookup import PromptView, of_order
+from logitbank.analysis.prompts.view import prompt_rows, step_name
+from logitbank.cli.screen.prompt import (
+    about_prompt,
+    command,
+    listed,
+    one_line,
+    say,
+    through_training,
+)
+from logitbank.cli.screen.tables import print_frame
+
+if TYPE_CHECKING:
+    from logitbank.analysis.prompts.show import PromptMoves
+
+
+def print_shown(shown: "PromptView | PromptMoves", form: str, *, bank: str, top: int) -> None:
+    """As lines with a plot, or at most `top` prompts of each model; csv and json have all."""
+    if isinstance(shown, PromptView):
+        _print_view(shown, form)
+    else:
+        _print_moves(shown, form, bank=bank, top=top)
+
+
+def _print_view(view: PromptView, form: str) -> None:
+    if form != "table":
+        print_frame(pl.concat(map(prompt_rows, view.scores)), form)
+        return
+    order = view.scores[0].prompts["order_seed"][0]
+    shown = [kept for scores in view.scores if (kept := of_order(scores, order)) is not None]
+    say(about_prompt(view, shown[0]))
+    for scores in shown:
+        say(through_training(scores))
+
+
+def _print_moves(moves: "PromptMoves", form: str, *, bank: str, top: int) -> None:
+    if form != "table":
+        print_frame(pl.concat(table for _, table in moves.series), form)
+        return
+    between = moves.between
+    what = "move most" if between is None else f"differ most, {' → '.join(map(step_name, between))}"
+    say([f"{one_line(moves.prompts)}: the prompts that {what}"])
+    first: dict[str, object] | None = None
+    for scores, table in moves.series:
+        say(listed(scores, table, top=top))
+        if first is None and len(table):
+            first = table.row(0, named=True)
+    if first is not None:
+        say(["", command(bank, moves.prompts, first)])

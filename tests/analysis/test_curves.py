@@ -183,7 +183,7 @@ def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
     crows = next(text for text in study.summary.findings if text.startswith("crows-pairs, "))
     assert "right answer" not in crows
     assert crows.startswith("crows-pairs, step 0 → step 8: entropy ")
-    (sheet,) = sheets_of(curves(bank, bank.prompt_sets, entropy=False)).values()
+    (sheet,) = sheets_of(curves_metric(bank, bank.prompt_sets, entropy=False)).values()
     named = [(trace.name, trace.panel) for trace in sheet.traces if trace.name]
     assert sorted(named) == [("crows-pairs", 2), ("parity", 0)]
 
@@ -209,14 +209,14 @@ def test_prompt_sets_and_runs_are_told_apart(tmp_path: Path) -> None:
     bank.add_prompts("more", prompt_table())
     colours = {
         trace.group: trace.colour
-        for sheet in sheets_of(curves(bank, ["more", "parity"], entropy=False)).values()
+        for sheet in sheets_of(curves_metric(bank, ["more", "parity"], entropy=False)).values()
         for trace in sheet.traces
     }
     assert set(colours) == {"more", "parity"}
     assert len(set(colours.values())) == 2
     other = CheckpointId("org/model", "seed1", step=0)
     bank.deposit(rows_of(0), checkpoint=other, query_set=QUERY_SET.name)
-    result = curves(bank, ["parity"])
+    result = curves_metric(bank, ["parity"])
     assert set(sheets_of(result)) == {"curves-org%2Fmodel-main", "curves-org%2Fmodel-seed1"}
     (page,) = interactive_figures(result).values()
     assert {trace["series"] for trace in page.traces} == {"org/model main", "org/model seed1"}

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -17,12 +16,12 @@ from sphinx.util import logging
 from sphinx.util.typing import stringify_annotation
 
 import logitbank
-from logitbank.cli.main import app as commands
 from logitbank.engine.prompts.registry import known_sets
 from logitbank.engine.workers.events import Event
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]  # `docs/rooms.py`, and `bench`
+sys.path[:0] = [str(HERE), str(HERE.parent)]  # beside this file, and `bench`
+from commands import FOLDER, command_pages, commands_list  # noqa: E402
 from rooms import rooms_page  # noqa: E402
 
 _SHORT = {
@@ -31,9 +30,7 @@ _SHORT = {
     "<factory>": "...",
     "<function <lambda>>": "...",
 }
-COMMANDS = HERE / "reference" / "_commands.md"
-PROMPT_SETS = HERE / "reference" / "_prompt_sets.md"
-ROOMS = HERE / "_rooms.md"
+REFERENCE = HERE / "reference"
 
 project = "logitbank"
 author = "the logitbank authors"
@@ -76,11 +73,17 @@ html_math_renderer = "mathml"
 
 
 def write_included(_: Sphinx) -> None:
-    """What pages include: commands and prompt sets from themselves, the rooms from the source."""
-    command = typer.main.get_command(commands)
-    text = _described(command, typer.Context(command, info_name="logitbank")) + "\n"
-    included = ((COMMANDS, text), (PROMPT_SETS, prompt_sets_table()), (ROOMS, rooms_page()))
-    for path, content in included:
+    """What is made of commands, prompt sets and the source itself."""
+    pages = {REFERENCE / FOLDER / name: text for name, text in command_pages().items()}
+    for path in set((REFERENCE / FOLDER).glob("*.md")) - set(pages):
+        path.unlink()
+    (REFERENCE / FOLDER).mkdir(exist_ok=True)
+    included = {
+        REFERENCE / "_commands.md": commands_list(),
+        REFERENCE / "_prompt_sets.md": prompt_sets_table(),
+        HERE / "_rooms.md": rooms_page(),
+    }
+    for path, content in (included | pages).items():
         if not path.is_file() or path.read_text() != content:  # a new time builds the page again
             path.write_text(content)
 
@@ -93,25 +96,6 @@ def prompt_sets_table() -> str:
         options = "<br>".join(f"`{o.name}={o.default}`: {o.about}" for o in known.options)
         lines.append(f"| `{name}` | {known.about} | {options} |")
     return "\n".join(lines) + "\n"
-
-
-def _described(command: Any, context: Any) -> str:
-    """What a command does, its arguments and options by section; then the commands below it."""
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    lines = [command.help or "", "", "```text", usage, "```", ""]
-    below = getattr(command, "commands", {})
-    heads = {} if below else {n: head for head, names in command.sections.items() for n in names}
-    sections: dict[str, list[str]] = {"": [], **{head: [] for head in heads.values()}}
-    for parameter in command.get_params(context):
-        if record := parameter.get_help_record(context):
-            sections[heads.get(parameter.name, "")].append(f"* `{record[0]}`: {record[1]}")
-    for head, rows in sections.items():
-        lines += [*([f"*{head}*", ""] if head else []), *rows, ""]
-    for name in command.list_commands(context) if below else ():
-        inner = typer.Context(below[name], info_name=name, parent=context)
-        depth = inner.command_path.count(" ") + 1
-        lines += ["", f"{'#' * depth} {inner.command_path}", "", _described(below[name], inner)]
-    return "\n".join(lines)
 
 
 def short_signature(

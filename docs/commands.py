@@ -1,0 +1,76 @@
+"""The pages of commands, from the commands: one for each, and a list of all."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+import logitbank
+from logitbank.cli.main import app
+
+FOLDER = "commands"
+"""Of the pages, beside that of the list."""
+
+
+def command_pages() -> dict[str, str]:
+    """File name in `FOLDER` to text in Markdown, for every command that does something."""
+    return {_file(words): _page(words, context) for words, context in _leaves()}
+
+
+def commands_list() -> str:
+    """Every command with its first sentence, under the headings of `logitbank --help`."""
+    root, lines = typer.main.get_command(app), []
+    leaves = list(_leaves())
+    for heading, names in root.sections.items():  # type: ignore[attr-defined]
+        lines += [f"## {heading}", "", "| Command | |", "|---|---|"]
+        lines += [
+            f"| [`{context.command_path}`]({FOLDER}/{_file(words)}) | {_first_sentence(context)} |"
+            for name in names
+            for words, context in leaves
+            if words[0] == name
+        ]
+        lines.append("")
+    files = [f"{FOLDER}/{_file(words).removesuffix('.md')}" for words, _ in leaves]
+    return "\n".join([*lines, "```{toctree}", ":hidden:", *files, "```", ""])
+
+
+def _leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
+    command = typer.main.get_command(app)
+    yield from _below(command, typer.Context(command, info_name="logitbank"), ())
+
+
+def _below(
+    command: Any, context: Any, words: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    commands = getattr(command, "commands", {})
+    if not commands:
+        yield words, context
+    for name in command.list_commands(context) if commands else ():
+        inner = typer.Context(commands[name], info_name=name, parent=context)
+        yield from _below(commands[name], inner, (*words, name))
+
+
+def _page(words: tuple[str, ...], context: Any) -> str:
+    command = context.command
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    lines = [f"# {context.command_path}", "", command.help, "", "```text", usage, "```", ""]
+    # A command of analyze has the bare name of its function.
+    function = "_".join(words if words[0] != "analyze" else words[1:]).replace("-", "_")
+    if hasattr(logitbank, function):
+        lines += [f"In Python: {{py:func}}`logitbank.{function}`.", ""]
+    heads = {name: head for head, names in command.sections.items() for name in names}
+    sections: dict[str, list[str]] = {"": [], **{head: [] for head in heads.values()}}
+    for parameter in command.get_params(context):
+        if record := parameter.get_help_record(context):
+            sections[heads.get(parameter.name, "")].append(f"* `{record[0]}`: {record[1]}")
+    for head, rows in sections.items():
+        lines += [*([f"## {head}", ""] if head else []), *rows, ""]
+    return "\n".join(lines)
+
+
+def _file(words: tuple[str, ...]) -> str:
+    return "-".join(words) + ".md"
+
+
+def _first_sentence(context: Any) -> str:
+    return str(context.command.help).split("\n\n")[0].replace("\n", " ")

@@ -22,6 +22,7 @@ from logitbank.engine.workers.events import Event
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]  # beside this file, and `bench`
 from commands import FOLDER, command_pages, commands_list  # noqa: E402
+from gallery import gallery  # noqa: E402
 from rooms import rooms_page  # noqa: E402
 
 _SHORT = {
@@ -31,6 +32,7 @@ _SHORT = {
     "<function <lambda>>": "...",
 }
 REFERENCE = HERE / "reference"
+GALLERY = HERE / "_gallery"
 
 project = "logitbank"
 author = "the logitbank authors"
@@ -63,7 +65,12 @@ nitpick_ignore_regex = [
     ),
 ]
 
-exclude_patterns = ["_rooms.md", "reference/_commands.md", "reference/_prompt_sets.md"]
+exclude_patterns = [
+    "_gallery/*.md",
+    "_rooms.md",
+    "reference/_commands.md",
+    "reference/_prompt_sets.md",
+]
 html_theme = "furo"
 html_title = f"logitbank {release}"
 html_show_copyright = False
@@ -77,11 +84,13 @@ def write_included(_: Sphinx) -> None:
     pages = {REFERENCE / FOLDER / name: text for name, text in command_pages().items()}
     for path in set((REFERENCE / FOLDER).glob("*.md")) - set(pages):
         path.unlink()
-    (REFERENCE / FOLDER).mkdir(exist_ok=True)
+    for folder in (REFERENCE / FOLDER, GALLERY):
+        folder.mkdir(exist_ok=True)
     included = {
         REFERENCE / "_commands.md": commands_list(),
         REFERENCE / "_prompt_sets.md": prompt_sets_table(),
         HERE / "_rooms.md": rooms_page(),
+        GALLERY / "figures.md": gallery(GALLERY),
     }
     for path, content in (included | pages).items():
         if not path.is_file() or path.read_text() != content:  # a new time builds the page again

@@ -38,9 +38,9 @@ def fair(*, model: str = "toy") -> Fairness:
     )
 
 
-def pronouns(*, model: str = "bert", runs: int = 1) -> Fluctuation:
+def pronouns(*, model: str = "bert", runs: int = 1, job: str = JOB) -> Fluctuation:
     """A profession with a hostile name, and one release."""
-    jobs = (*JOBS[:3], JOB)
+    jobs = (*JOBS[:3], job)
     steps = [0, 1, 2, 3, None]
     table = pl.concat(
         published(
@@ -49,15 +49,19 @@ def pronouns(*, model: str = "bert", runs: int = 1) -> Fluctuation:
         )
         for run in range(runs)
     )  # fmt: skip
-    totals = pl.DataFrame({"occupation": JOB[2:], "case": "lower", "total": [7]})
+    totals = pl.DataFrame({"occupation": job[2:], "case": "lower", "total": [7]})
     return fluctuation_metric(table, plateaus=[2], frequencies=corpus_frequencies(totals))
 
 
 def stereotypes(
-    *, steps: tuple[int | None, ...] = (0, 8, None), model: str = "m", **columns: str
+    *,
+    steps: tuple[int | None, ...] = (0, 8, None),
+    model: str = "m",
+    domain: str = HOSTILE,
+    **columns: str,
 ) -> StereoSet:
     rng = np.random.default_rng(0)
-    names = [("nurse", HOSTILE), ("rapper", "gender"), ("guitarist", "profession")]
+    names = [("nurse", domain), ("rapper", "gender"), ("guitarist", "profession")]
     frames = [
         candidates(
             [(*name, tuple(rng.normal([1, 0.6, 0]))) for name in names * 3],
@@ -69,12 +73,12 @@ def stereotypes(
     return stereoset_metric(pl.concat(frames), bootstrap=50)
 
 
-def asked(*, model: str = "m") -> Unqover:
+def asked(*, model: str = "m", name: str = HOSTILE) -> Unqover:
     """Attributes and a subject have hostile names."""
     rows = unqover_cases.questions("gender")
     for row in rows:
-        row["attribute"] = row["attribute"].replace("was a nurse", HOSTILE)
-        row["subject1"] = row["subject1"].replace("Ann", HOSTILE)
+        row["attribute"] = row["attribute"].replace("was a nurse", name)
+        row["subject1"] = row["subject1"].replace("Ann", name)
     chances = np.random.default_rng(0)
     p = {
         (row["prompt_id"], form): float(chances.uniform(0, 0.2))
@@ -113,10 +117,10 @@ def options(*, single: bool = False, model: str = "m") -> OptionScores:
     return OptionScores(shares, answers.clear() if single else answers)
 
 
-def compared(*, model: str = "m") -> DebiasComparison:
+def compared(*, model: str = "m", name: str = HOSTILE) -> DebiasComparison:
     head = {"model": model, "run": "main", "step": 8, "language": "en"}
     rows = [
-        {**head, "filter": kind, "label": f"{kind} {HOSTILE}", "condition": condition,
+        {**head, "filter": kind, "label": f"{kind} {name}".strip(), "condition": condition,
          **{f"{name}{end}": at + 50.0 + off for name in ("lms", "ss", "icat")
             for end, off in (("", 0), ("_low", -2), ("_high", 2))},
          "abs_c": 0.1 * at if condition == "plain" else None}

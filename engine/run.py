@@ -183,11 +183,13 @@ def _prepare(
 
 
 def record_prompts(bank: Bank, prepared: Prepared) -> None:
-    """Put the new query sets and the prompt tables, pointing at their queries, into the bank."""
+    """Put new query sets, prompts that point at their queries, and the tokens' texts into it."""
     for query_set in prepared.placement.new:
         bank.add_query_set(query_set)
     for name, table in prepared.tables:
         bank.add_prompts(name, table)
+    if prepared.tokenizer.digest not in bank.tokenizers:
+        bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 
 
 def _forget_shares(bank: Bank, prepared: Prepared, extraction: Extraction, spread: Spread) -> None:

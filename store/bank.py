@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
-from logitbank.store.deposits import places, tables
+from logitbank.store.deposits import places, tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import checked, documents, objects
@@ -138,6 +138,19 @@ class Bank(Readable):
             raise UsageError(f"prompt set {name!r} is no name; give a non-blank one")
         mirror.require_local(self.path)
         return tables.write_prompts(self.path, name, table)
+
+    def add_tokens(self, tokenizer: str, table: pl.DataFrame) -> None:
+        """Store what the tokens of a tokenizer say; nothing happens where the bank has it.
+
+        `logitbank extract` does so. `table` has the columns of `tokens`: one row per token.
+
+        Raises
+        ------
+        UsageError
+            A column is not there or of another type, or a token is there twice.
+        """
+        mirror.require_local(self.path)
+        token_texts.write_tokens(self.path, tokenizer, table)
 
     def missing_options(self, deposit: Deposit) -> OptionTokens | None:
         """Tokens that prompts name for committed queries of a deposit and its scores do not list.

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import polars as pl
+
+from logitbank.engine.prompts.vocabulary import vocabulary
 from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store.format.schema import json_digest
 
@@ -120,6 +123,10 @@ class Tokenizer:
         """The text of each id by itself; empty for a padding output."""
         decode = self._backend.decode
         return [decode([i], clean_up_tokenization_spaces=False) for i in ids]
+
+    def vocabulary(self) -> pl.DataFrame:
+        """What every entry says, as a bank keeps it: columns of `TOKENS_SCHEMA`, ascending."""
+        return vocabulary(self._backend)
 
 
 def _read(folder: Path) -> Any:

@@ -18,7 +18,7 @@ import polars as pl
 from logitbank.errors import LogitbankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage
-from logitbank.store.deposits import table_files, tables
+from logitbank.store.deposits import table_files, tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import read_scores
 from logitbank.store.deposits.writer import (
@@ -92,6 +92,8 @@ def _restore(root: Path, damage: Damage) -> bool:
         if table.parent.name == "queries":
             query_set = tables.query_set_in(table)
             frame, metadata = query_set.to_frame(), {tables.TOKENIZER_KEY: query_set.tokenizer}
+        elif table.parent.name == token_texts.FOLDER:
+            frame, metadata = token_texts.tokens_in(table), {}
         else:
             frame, metadata = tables.prompts_in(table), {}
     except (LogitbankError, OSError):

@@ -1,4 +1,4 @@
-"""Damage of query sets and tables of prompts."""
+"""Damage of query sets, and of tables of prompts and tokens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +8,20 @@ import polars as pl
 from logitbank.errors import DamagedError
 from logitbank.store.care.damage import Damage
 from logitbank.store.care.objects_read import Reader
-from logitbank.store.deposits import table_files, tables
+from logitbank.store.deposits import table_files, tables, token_texts
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
+
+_FILES = {
+    "queries": tables.QUERY_FILE,
+    "prompts": tables.PROMPT_FILE,
+    token_texts.FOLDER: token_texts.TOKENS_FILE,
+}
 
 
 def table_damage(root: Path, read: Reader, needed: dict[str, str]) -> Iterator[Damage]:
     """Damage of tables; adds to `needed` the query sets that prompts point to."""
-    for folder, pattern in (("queries", tables.QUERY_FILE), ("prompts", tables.PROMPT_FILE)):
+    for folder, pattern in _FILES.items():
         for entry in objects.entries(root / folder):
             name = entry.name.removesuffix(".sha256")
             if not pattern.fullmatch(name) or not entry.is_file():
@@ -46,6 +52,8 @@ def _table(root: Path, path: str, read: Reader, needed: dict[str, str]) -> Itera
         try:
             if file.parent.name == "queries":
                 tables.query_set_in(file)
+            elif file.parent.name == token_texts.FOLDER:
+                token_texts.tokens_in(file)
             else:
                 table = tables.prompts_in(file)
                 for name in table.get_column("query_set", default=pl.Series([])).unique():

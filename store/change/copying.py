@@ -15,7 +15,7 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import prompt_checks, table_files, tables
+from logitbank.store.deposits import prompt_checks, table_files, tables, token_texts
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
@@ -27,7 +27,7 @@ _PIECE = 4 * 2**20
 
 
 class TableCopy(NamedTuple):
-    """A query set or table of prompts that another bank lacks."""
+    """A query set, or a table of prompts or tokens, that another bank lacks."""
 
     path: str
     """Relative to either bank."""
@@ -64,7 +64,7 @@ def copy_checked(
 
 
 def missing_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy]:
-    """Query sets, then tables of prompts, that `into` lacks; all of them are checked.
+    """Query sets, prompts and texts of tokens that `into` lacks, in this order; all are checked.
 
     Raises
     ------
@@ -80,10 +80,20 @@ def missing_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
             bank.query_set(name)
             if path not in copies and not (into is not None and _has(into, path)):
                 copies[path] = TableCopy(path, objects.plain_path(bank.path, path).read_bytes())
+    tokenizers = set()
+    if into is not None:
+        tokenizers = {file.tokenizer for file in token_texts.tokens_files(into.path)}
     tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]] = {}
     for bank in [*([] if into is None else [into]), *sources]:
         for file in tables.prompt_files(bank.path):
             _add_prompts(bank, file, tables_by_name, copies, copy=bank is not into)
+    for bank in sources:
+        for tokens in token_texts.tokens_files(bank.path):
+            path = f"{token_texts.FOLDER}/{tokens.path.name}"
+            if tokens.tokenizer not in tokenizers:
+                _tokens(tokens)
+                tokenizers.add(tokens.tokenizer)
+                copies[path] = TableCopy(path, tokens.path.read_bytes())
     return list(copies.values())
 
 
@@ -130,3 +140,12 @@ def _prompts(bank: Bank, file: tables.PromptFile) -> pl.DataFrame:
     except (DamagedError, UsageError) as error:
         raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error
     return table
+
+
+def _tokens(file: token_texts.TokensFile) -> None:
+    """Refuse a table of tokens that is not what its name says."""
+    table_files.require_sound(file.path)
+    try:
+        token_texts.tokens_in(file.path)
+    except DamagedError as error:
+        raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error

@@ -17,6 +17,7 @@ from logitbank.store.deposits.requested import index_of, require_committed
 from logitbank.store.deposits.rows import Shards, check_sizes, read_rows
 from logitbank.store.deposits.score_parts import VERIFY, scan_parts
 from logitbank.store.deposits.shard_files import shard_digests, shards_of
+from logitbank.store.deposits.token_texts import numbered
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
@@ -116,7 +117,8 @@ class Deposit:
         rows
             Rows of the query set, (q,), in any order; all if None.
         tokens
-            Outputs of the head, (v,), in any order; all, padding included, if None.
+            Outputs of the head, (v,), in any order; or what they say, as texts: `[" he", " she"]`.
+            All, padding included, if None.
         normalised
             Subtract each row's log-sum-exp, taken in float64 over all outputs of the head, padding
             included, so that it sums to 1 within float32's rounding. Reads whole rows, however few
@@ -132,12 +134,15 @@ class Deposit:
         KeepLevelError
             The deposit keeps no full vocabulary rows.
         UsageError
-            A row or token is outside the deposit.
+            A row or token is outside the deposit; or no token says a text, or several do.
         BankError
-            A row is not committed yet.
+            A row is not committed yet; or the bank keeps no texts of tokens.
         DamagedError
             Stored bytes are not what was committed.
         """
+        if tokens is not None:
+            # <bank>/<model>/<run>/<step>/<query set>
+            tokens = numbered(self.path.parents[3], self.query_set, tokens)
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
         layout = self.layout

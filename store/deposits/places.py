@@ -15,7 +15,7 @@ from logitbank.store.format.attributes import QUERY_SET, check_same, to_attribut
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import CheckpointId
 
-TABLE_FOLDERS = ("prompts", "queries")
+TABLE_FOLDERS = ("prompts", "queries", "tokens")
 
 
 def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[str]:

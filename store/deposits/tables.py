@@ -112,6 +112,12 @@ def tokenizer_of(root: Path, name: str) -> str:
     return _tokenizer_in(path)
 
 
+def head_of(root: Path, name: str) -> str:
+    """The output head of a query set's first query; those of one set have as many outputs."""
+    frame = _scan(_present(root, name), QUERIES_SCHEMA, what="query set")
+    return str(frame.select("head").head(1).collect().item())
+
+
 def _tokenizer_in(path: Path) -> str:
     try:
         return pl.read_parquet_metadata(path)[TOKENIZER_KEY]

@@ -27,13 +27,13 @@ _COMMIT = r"seal|(?:0|[1-9]\d{0,8})|options-[0-9a-f]{12}"
 _TEXTS = rf"""
     zarr\.json
   | queries/q-[0-9a-f]{{16}}\.parquet\.sha256
-  | prompts/{_PART}\.parquet\.sha256
+  | (?:prompts|tokens)/{_PART}\.parquet\.sha256
   | {_PART}(?:/{_PART}){{0,2}}/zarr\.json
   | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs/|logsumexp/)?zarr\.json|commits/(?:{_COMMIT})\.json)
 """
 _DATA = rf"""
     queries/q-[0-9a-f]{{16}}\.parquet
-  | prompts/{_PART}-[0-9a-f]{{12}}\.parquet
+  | (?:prompts|tokens)/{_PART}-[0-9a-f]{{12}}\.parquet
   | (?P<deposit>{_DEPOSIT})/(?:logprobs/c/(?:0|[1-9]\d{{0,8}})/0|logsumexp/c/0
         |scores/(?:all|(?:0|[1-9]\d{{0,8}})|options-[0-9a-f]{{12}})\.parquet)
 """

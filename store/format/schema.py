@@ -70,6 +70,14 @@ PROMPTS_SCHEMA = pl.Schema(
         "row": pl.Int32(),
     }
 )
+TOKENS_SCHEMA = pl.Schema(
+    {
+        "token": pl.Int32(),
+        "text": pl.String(),  # bytes that are no UTF-8 as \\xNN
+        "is_text": pl.Boolean(),  # false where it has such bytes
+        "special": pl.Boolean(),
+    }
+)
 INFO = pl.Schema(
     {
         "model": pl.String,
@@ -89,7 +97,7 @@ INFO = pl.Schema(
 """Columns of the table of what a bank holds, one row per deposit."""
 CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")
 RESERVED_COLUMNS = frozenset(
-    {*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob"}
+    {*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob", "token_text"}
 )
 
 

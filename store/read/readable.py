@@ -9,7 +9,7 @@ import polars as pl
 
 from logitbank.errors import BankError
 from logitbank.notebook import told
-from logitbank.store.deposits import tables
+from logitbank.store.deposits import tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import QUERY_SET
@@ -87,6 +87,33 @@ class Readable(ABC):
         """All prompts of a prompt set, one row per prompt × order × piece × option."""
         return tables.scan_prompts(self.path, name)
 
+    @property
+    def tokenizers(self) -> list[str]:
+        """Digests of the tokenizers whose tokens' texts the bank keeps."""
+        return sorted({file.tokenizer for file in token_texts.tokens_files(self.path)})
+
+    def tokens(self, tokenizer: str | None = None) -> pl.DataFrame:
+        """What the tokens of a tokenizer say.
+
+        Parameters
+        ----------
+        tokenizer
+            Its digest; needed where the bank has several.
+
+        Returns
+        -------
+        One row per token, ascending: `token`, its `text`, where bytes that are no UTF-8 by
+        themselves are shown as `\\xe2`, `is_text` (false where there are such), and `special`.
+
+        Raises
+        ------
+        AbsentError
+            The bank keeps none: it was made without them. Or none of this tokenizer.
+        UsageError
+            It has several tokenizers; says which.
+        """
+        return token_texts.tokens(self.path, tokenizer)
+
     def option_tokens(self, query_set: str) -> OptionTokens:
         """The tokens that any prompt names for each query of a query set."""
         queries = tables.query_count(self.path, query_set)
@@ -104,6 +131,7 @@ class Readable(ABC):
         models: Names = None,
         runs: Names = None,
         steps: Steps = None,
+        token_text: bool = False,
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
@@ -115,6 +143,9 @@ class Readable(ABC):
             Keep these checkpoints; all if None. Steps are numbers, None among them for the release,
             or a text as `--steps` takes it: `last`, `log`, `0:100:10`, `0,512,release`. Of a text,
             each model and run has its own last.
+        token_text
+            Add a column `token_text` after `token`: what the token says, as in `tokens`; null of
+            classes of a next-sentence head.
 
         Returns
         -------
@@ -127,6 +158,8 @@ class Readable(ABC):
         BankError
             The bank has no such prompts, or no deposit of them by such checkpoints; or one with
             full rows was scored before an option of them was named: see `rescore`.
+        AbsentError
+            Texts of tokens are asked for, and the bank keeps none.
         SuiteError
             A text chooses no step that is there.
         """
@@ -140,6 +173,8 @@ class Readable(ABC):
         if mirror.mirror_of(self.path):  # all at once, rather than one after the other
             fetching.ensure_here(*(part for d in deposits for part in d.score_files()))
         require_scored(self.path, prompts, table, self._as_stored(deposits))
+        if token_text:
+            table = token_texts.with_texts(self.path, table, {d.query_set for d in deposits})
         return scan(table, deposits)
 
     def frames(self) -> dict[str, pl.LazyFrame]:
@@ -157,7 +192,9 @@ class Readable(ABC):
         names = self.prompt_sets
         if not names:
             raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
-        return frames({name: self.prompts(name) for name in names}, self.deposits(), self.info)
+        texts = token_texts.token_texts(self.path)
+        by_name = {name: self.prompts(name).with_columns(texts) for name in names}
+        return frames(by_name, self.deposits(), self.info)
 
     def sql(self, query: str, *, allow_files: bool = False) -> pl.LazyFrame:
         """A SELECT over `frames`, as Polars understands SQL; collect what it gives.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from logitbank.store.deposits.token_texts import COLUMN as TEXT
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.scan import VALUES, scan
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit
 
 CHECKPOINT = ("model", "run", "run_seed", "step")
-OPTION = ("prompt_set", "prompt_id", "order_seed", "piece", "option", "token")
+OPTION = ("prompt_set", "prompt_id", "order_seed", "piece", "option", "token", TEXT)
 AT_ONCE = 800_000
 """Rows of a batch."""
 
@@ -29,7 +30,8 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
     Parameters
     ----------
     scored
-        Prompt sets: name, table, and the deposits that score it; at least one of each.
+        Prompt sets: name, table with `token_text`, and the deposits that score it; at least one of
+        each.
     """
     checkpoints = _checkpoints([deposit for *_, deposits in scored for deposit in deposits])
     schema = pl.Schema(
@@ -49,10 +51,11 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
         parts = conjuncts(predicate)
         wanted = with_columns or schema.names()
         left = n_rows
+        # What tokens say is looked up where it is asked for: most queries do not.
+        used = {*wanted, *(predicate.meta.root_names() if predicate is not None else ())}
+        columns = [name for name in OPTION[1:] if name != TEXT or TEXT in used]
         for name, prompts, deposits in scored:
-            table = prompts.select(
-                pl.lit(name).alias("prompt_set"), *OPTION[1:], "query_set", "row"
-            )
+            table = prompts.select(pl.lit(name).alias("prompt_set"), *columns, "query_set", "row")
             options = table.filter(*_about(parts, OPTION)).collect()
             chosen = _chosen(deposits, _about(parts, CHECKPOINT))
             for batch in _batches(chosen, len(options)):

@@ -13,7 +13,7 @@ from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
 from logitbank.store.read.scores_source import scores_source
 
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
-_OPTION = ("piece", "option", "continuation", "token", "is_answer")
+_OPTION = ("piece", "option", "continuation", "token", "token_text", "is_answer")
 _QUERY = ("query_set", "row")
 _READERS = r"read_(csv|ipc|json|ndjson|parquet)\b|(read|scan)_\w+[\"`\]]?\s*(\(|/\*|--)"
 """Table functions of Polars that read files and URLs, however they are written. The names of today
@@ -30,7 +30,7 @@ def frames(
     Parameters
     ----------
     prompts
-        Tables of all prompt sets, at least one, by name.
+        Tables of all prompt sets, at least one, by name, with the column `token_text`.
     deposits, info
         All of the bank, and its table of them, which takes a while.
 
@@ -42,8 +42,8 @@ def frames(
         One row per prompt and order: prompt_set, prompt_id, order_seed, text, answer, and the own
         columns of every prompt set, null where another has none.
     options
-        One row per prompt, order, piece and option: its continuation, token, is_answer, and the
-        query that it belongs to (query_set, row).
+        One row per prompt, order, piece and option: its continuation, token, token_text,
+        is_answer, and the query that it belongs to (query_set, row).
     scores
         One row per checkpoint, prompt, order, piece and option that has been scored, as
         `Bank.scan`, with prompt_set and without the prompts' own columns.
@@ -132,6 +132,6 @@ def answered() -> Iterator[None]:
 
 def _prompts(table: pl.LazyFrame) -> pl.LazyFrame:
     extra = [name for name in table.collect_schema().names()
-           if name not in PROMPTS_SCHEMA and name != "prompt_set"]  # fmt: skip
+           if name not in {*PROMPTS_SCHEMA, "prompt_set", "token_text"}]  # fmt: skip
     columns = (*_PROMPT, "text", "answer", *extra)
     return table.select(columns).unique(_PROMPT, keep="first", maintain_order=True)

@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.errors import AbsentError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import table_files, tables
+from logitbank.store.deposits import table_files, tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked, objects
 from logitbank.store.files.objects import Digest
@@ -62,7 +62,9 @@ def chosen(
     if sets is None:
         sets = set(tables.query_set_names(bank.path))
     queries = [tables.query_file(bank.path, name) for name in sorted(sets)]
-    return _inventory(bank.path, deposits, [*queries, *(f.path for f in files)])
+    tokenizers = {tables.tokenizer_of(bank.path, name) for name in sets}
+    texts = [f.path for f in token_texts.tokens_files(bank.path) if f.tokenizer in tokenizers]
+    return _inventory(bank.path, deposits, [*queries, *(f.path for f in files), *texts])
 
 
 def _check(requested: Iterable[object], available: Collection[object], what: str) -> None:

@@ -32,7 +32,16 @@ from logitbank.store import (
 from logitbank.store.deposits.tables import TOKENIZER_KEY, prompts_digest
 from logitbank.store.format.schema import SCORES_SCHEMA, folder_name, json_digest
 from tests.support.paths import ROOT
-from tests.support.small_banks import QUERY_SET, block_data, new_bank, prompt_table, rewrite, spec
+from tests.support.small_banks import (
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    new_bank,
+    prompt_table,
+    rewrite,
+    spec,
+    token_table,
+)
 
 DOCUMENT = (ROOT / "docs" / "format.md").read_text()
 SECTIONS = dict(re.findall(r"^#+ (.+)\n((?:(?!#+ ).*\n)*)", DOCUMENT, re.MULTILINE))
@@ -43,6 +52,7 @@ PARTS = {
     "<model>": r"[A-Za-z0-9._%-]+",
     "<run>": r"[A-Za-z0-9._%-]+",
     "<prompt set>": r"[A-Za-z0-9._%-]+",
+    "<tokenizer>": r"[A-Za-z0-9._%-]+",
     "<step>": r"(0|[1-9]\d*|release)",
     "<query set>": r"q-[0-9a-f]{16}",
     "<block>": r"(0|[1-9]\d*)",
@@ -75,6 +85,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.seal()
         if step == 2:
             rescore(writer.deposit, OptionTokens.build([[2, 5]] + [[]] * 9))
+    bank.add_tokens(TOKENIZER, token_table())
     log = bank.path / "runs" / "20261122T020154Z-0badcafe.jsonl"
     log.parent.mkdir()
     log.write_bytes((EXAMPLES["run-log"] + "\n").encode())
@@ -298,6 +309,7 @@ def test_crc32c_check_value() -> None:
     [
         ("`queries/<query set>.parquet`", "queries/q-*.parquet"),
         ("`prompts/<prompt set>-<hex12>.parquet`", "prompts/parity-*.parquet"),
+        ("`tokens/<tokenizer>-<hex12>.parquet`", "tokens/*.parquet"),
         ("`scores/<part>.parquet`", "org%2Fmodel/main/0/q-*/scores/all.parquet"),
         ("`scores/<part>.parquet`", "org%2Fmodel/main/1/q-*/scores/1.parquet"),
         ("`scores/<part>.parquet`", "org%2Fmodel/main/2/q-*/scores/options-*.parquet"),

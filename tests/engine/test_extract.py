@@ -106,6 +106,20 @@ def test_a_second_run_scores_nothing(tmp_path: Path, series: Path, backend: Fake
     assert (backend.scored, backend.loads) == (scored, loads)
 
 
+def test_the_bank_has_what_the_tokens_say_and_an_older_one_gets_it(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    bank = Bank.open(tmp_path / "b.zarr")
+    rows = bank.scan("mine", token_text=True).select("continuation", "token_text").unique()
+    assert sorted(rows.collect().rows()) == [(" female", " female"), (" male", " male")]
+    shutil.rmtree(bank.path / "tokens")
+    scored = backend.scored
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    assert " male" in bank.tokens()["text"]
+    assert backend.scored == scored
+
+
 def test_more_prompts_cost_only_their_own_queries(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:

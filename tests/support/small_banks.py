@@ -19,7 +19,7 @@ from logitbank.store import (
     QuerySet,
 )
 from logitbank.store.files import documents, objects
-from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, Dtype
+from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, TOKENS_SCHEMA, Dtype
 
 QUERIES, VOCAB, BLOCK_ROWS = 10, 6, 4
 TOKENIZER = "5e" * 32
@@ -37,6 +37,15 @@ def prompt_table(query_set: QuerySet = QUERY_SET, **columns: object) -> pl.DataF
     ]  # fmt: skip
     table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row")
     return table.with_columns(**{name: pl.lit(value) for name, value in columns.items()})
+
+
+TEXTS = ("<end>", " yes", " maybe", "a", " no", "\\xc3")
+"""What the six tokens say; the last is half a letter."""
+
+
+def token_table() -> pl.DataFrame:
+    rows = [(i, text, text != TEXTS[5], i == 0) for i, text in enumerate(TEXTS)]
+    return pl.DataFrame(rows, schema=TOKENS_SCHEMA, orient="row")
 
 
 def new_bank(path: Path) -> Bank:

@@ -1,0 +1,98 @@
+"""What the entries of a vocabulary say, as bytes where they are bytes, and as the table of a bank.
+
+Decoding one token by itself would not do: transformers gives a replacement character for bytes that
+are no UTF-8, drops the space before a SentencePiece word, and undoes some spacing of WordPiece.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import polars as pl
+
+from logitbank.store.format.schema import TOKENS_SCHEMA
+
+_WORD_START = "▁"
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def vocabulary(backend: Any) -> pl.DataFrame:
+    """One row per entry, ascending, columns of `TOKENS_SCHEMA`.
+
+    Of byte-level vocabularies the bytes are read as UTF-8; `▁` of SentencePiece is a space, and its
+    `<0xE2>` a byte. Entries of WordPiece are as they are listed: `##ing` goes on with a word.
+    Numbers without an entry are left out.
+    """
+    added = {i: str(token) for i, token in backend.added_tokens_decoder.items()}
+    special = {i for i, token in backend.added_tokens_decoder.items() if token.special}
+    special.update(backend.all_special_ids)
+    said = _said_by(backend)
+    entries = {i: token for token, i in backend.get_vocab().items()} | added
+    rows = []
+    for i, entry in sorted(entries.items()):
+        raw = entry.encode() if i in added else said(entry)
+        text, is_text = _shown(raw)
+        rows.append((i, text, is_text, i in special))
+    return pl.DataFrame(rows, schema=TOKENS_SCHEMA, orient="row")
+
+
+def _shown(raw: bytes) -> tuple[str, bool]:
+    """Bytes as text, and whether they are text.
+
+    >>> _shown(" é".encode()), _shown(b" \\xc3")
+    ((' é', True), (' \\\\xc3', False))
+    """
+    text = raw.decode(errors="backslashreplace")
+    return text, text.encode() == raw
+
+
+def _said_by(backend: Any) -> Callable[[str], bytes]:
+    """How an entry of this vocabulary becomes bytes."""
+    content = json.loads(backend.backend_tokenizer.to_str()) if backend.is_fast else {}
+    kinds = {part["type"] for part in _parts(content.get("decoder"))}
+    if "ByteLevel" in kinds:
+        byte_of = _bytes_by_letter()
+        return lambda entry: b"".join(byte_of.get(c, c.encode()) for c in entry)
+    if "WordPiece" in kinds:
+        return str.encode
+    # A decoder that puts spaces for them; and the slow tokenizers, which are of SentencePiece.
+    spaces = not backend.is_fast or "Metaspace" in kinds or _replaces_word_start(content)
+    as_bytes = bool(content.get("model", {}).get("byte_fallback")) or not backend.is_fast
+
+    def said(entry: str) -> bytes:
+        if as_bytes and (match := _BYTE.fullmatch(entry)):
+            return bytes.fromhex(match[1])
+        return (entry.replace(_WORD_START, " ") if spaces else entry).encode()
+
+    return said
+
+
+def _parts(decoder: Any) -> Iterator[dict[str, Any]]:
+    """A decoder, or those of a sequence of them."""
+    if decoder is None:
+        return
+    if decoder["type"] == "Sequence":
+        for inner in decoder["decoders"]:
+            yield from _parts(inner)
+    else:
+        yield decoder
+
+
+def _replaces_word_start(content: dict[str, Any]) -> bool:
+    return any(
+        part["type"] == "Replace" and part.get("pattern") == {"String": _WORD_START}
+        for part in _parts(content.get("decoder"))
+    )
+
+
+def _bytes_by_letter() -> dict[str, bytes]:
+    """The bytes that GPT-2's byte-level alphabet stands for, by letter.
+
+    Printable bytes of Latin-1 stand for themselves, the others for the letters from U+0100 on.
+    Source: openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`.
+    """
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    letters = {chr(byte): bytes([byte]) for byte in plain}
+    return letters | {chr(0x100 + n): bytes([byte]) for n, byte in enumerate(others)}

@@ -1,0 +1,231 @@
+"""What the tokens of a vocabulary say: one table for each tokenizer, `tokens/` in a bank."""
+
+import re
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike
+
+from logitbank.errors import AbsentError, DamagedError, UsageError
+from logitbank.store.deposits import tables
+from logitbank.store.deposits.table_files import require_sound, write_table
+from logitbank.store.files import objects
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.schema import TOKENS_SCHEMA, folder_name
+from logitbank.store.remote import mirror
+
+FOLDER = "tokens"
+TOKENS_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
+COLUMN = "token_text"
+"""The column that `scan` and SQL give texts in."""
+
+
+class TokensFile(NamedTuple):
+    """The texts of one tokenizer's tokens, in a bank."""
+
+    tokenizer: str
+    digest: str
+    path: Path
+
+
+def tokens_files(root: Path) -> list[TokensFile]:
+    """All tables of texts, by tokenizer and digest."""
+    return sorted(
+        TokensFile(unquote(match[1]), match[2], root / FOLDER / name)
+        for name in mirror.names(root / FOLDER)
+        if (match := TOKENS_FILE.fullmatch(name))
+    )
+
+
+def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
+    """Store the texts of a tokenizer's tokens; nothing happens where it has some.
+
+    Raises
+    ------
+    UsageError
+        Columns, types, nulls or repeated tokens.
+    """
+    _check(table)
+    if any(file.tokenizer == tokenizer for file in tokens_files(root)):
+        return
+    table = table.select(list(TOKENS_SCHEMA)).sort("token")
+    name = f"{folder_name(tokenizer)}-{tables.prompts_digest(table)}.parquet"
+    write_table(root, objects.plain_path(root, f"{FOLDER}/{name}"), table, {})
+
+
+def _check(table: pl.DataFrame) -> None:
+    if missing := [c for c, t in TOKENS_SCHEMA.items() if table.schema.get(c) != t]:
+        kinds = ", ".join(f"{name} {kind}" for name, kind in TOKENS_SCHEMA.items())
+        raise UsageError(f"a table of tokens has the columns {kinds}; this has no {missing[0]}")
+    if table.is_empty() or table.select(list(TOKENS_SCHEMA)).null_count().sum_horizontal()[0]:
+        raise UsageError("a table of tokens has a row, and a value in every column; this has not")
+    if len(twice := table.filter(pl.col("token").is_duplicated() | (pl.col("token") < 0))):
+        raise UsageError(
+            f"token {twice['token'][0]} is there twice, or negative; give each token of the"
+            " vocabulary once"
+        )
+
+
+def tokens_in(path: Path) -> pl.DataFrame:
+    """The table in a file, its content checked against the file's name.
+
+    Raises
+    ------
+    DamagedError
+        Its content is another, or it is no such table.
+    """
+    table = _read(path)
+    match = TOKENS_FILE.fullmatch(path.name)
+    digest = tables.prompts_digest(table)
+    if match is None or digest != match[2]:
+        raise DamagedError(f"its content has the digest {digest}")
+    return table
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        check_rows(path)
+        table = pl.read_parquet(path, glob=False)
+        _check(table)
+    except (*PARQUET_ERRORS, OSError, UsageError) as error:
+        raise DamagedError(f"{path} is no table of tokens ({error})") from error
+    return table
+
+
+def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
+    """The texts of a tokenizer's tokens; None where the bank keeps none.
+
+    Raises
+    ------
+    DamagedError
+        The table is not what was written.
+    """
+    files = [file for file in tokens_files(root) if file.tokenizer == tokenizer]
+    if not files:
+        return None
+    require_sound(files[0].path)
+    return _read(files[0].path).select(list(TOKENS_SCHEMA))
+
+
+def tokens(root: Path, tokenizer: str | None) -> pl.DataFrame:
+    """See `Bank.tokens`."""
+    if tokenizer is None:
+        known = sorted({file.tokenizer for file in tokens_files(root)})
+        if len(known) > 1:
+            raise UsageError(
+                f"{root} has the tokens of {len(known)} tokenizers; name one of {', '.join(known)}"
+            )
+        if not known:
+            known = [tables.tokenizer_of(root, name) for name in tables.query_set_names(root)]
+        tokenizer = known[0] if known else "of no query set"
+    return require_tokens(root, tokenizer)
+
+
+def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:
+    """The texts of a tokenizer's tokens.
+
+    Raises
+    ------
+    AbsentError
+        The bank keeps none.
+    DamagedError
+        The table is not what was written.
+    """
+    table = tokens_of(root, tokenizer)
+    if table is None:
+        raise AbsentError(
+            f"{root} keeps no texts of the tokens of tokenizer {tokenizer[:12]}: it was made"
+            " without them; run the same `logitbank extract` again, which adds them and runs no"
+            " model, or go by the tokens' numbers"
+        )
+    return table
+
+
+def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
+    """Tokens by number where they are given as texts, (v,) int64; numbers stay as they are.
+
+    Raises
+    ------
+    UsageError
+        No token says a text, or several do.
+    AbsentError
+        The bank keeps no texts of this tokenizer.
+    """
+    texts = np.asarray(tokens).tolist()
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        return tokens
+    table = require_tokens(root, tables.tokenizer_of(root, query_set))
+    asked = table.filter(pl.col("text").is_in(texts)).sort("token")
+    by_text: dict[str, list[int]] = {}
+    for text, token in asked.select("text", "token").iter_rows():
+        by_text.setdefault(text, []).append(token)
+    for text in texts:
+        tokens = by_text.get(text, [])
+        if not tokens:
+            raise UsageError(f"no token says {text!r}; {_near(table, text)}")
+        if len(tokens) > 1:
+            numbers = ", ".join(map(str, tokens))
+            raise UsageError(f"tokens {numbers} all say {text!r}; give the number of one")
+    return np.array([by_text[text][0] for text in texts], np.int64)
+
+
+def _near(table: pl.DataFrame, text: str) -> str:
+    """Tokens that differ by white space or case alone, which are mistaken for each other."""
+    plain = pl.col("text").str.strip_chars(" #").str.to_lowercase()
+    near = table.filter(plain == text.strip(" #").lower())["text"].head(4).to_list()
+    if near:
+        return f"there is {', '.join(map(repr, near))}"
+    return "the tokenizer makes several tokens of it; `tokens()` lists all that there are"
+
+
+def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> pl.LazyFrame:
+    """A table of prompts with what its tokens say, in the column after `token`.
+
+    Raises
+    ------
+    AbsentError
+        The bank keeps no texts of the tokenizer of one of these query sets.
+    """
+    for tokenizer in {tables.tokenizer_of(root, name) for name in query_sets}:
+        require_tokens(root, tokenizer)
+    names = prompts.collect_schema().names()
+    after = names.index("token") + 1
+    return prompts.select(*names[:after], token_texts(root), *names[after:])
+
+
+def token_texts(root: Path) -> pl.Expr:
+    """The text of `token` in the tokenizer of `query_set`; null where the bank keeps none.
+
+    Read when it is collected, and not before.
+    """
+    pairs = pl.struct("query_set", "token")
+    return pairs.map_batches(partial(_texts, root), return_dtype=pl.String).alias(COLUMN)
+
+
+def _texts(root: Path, pairs: pl.Series) -> pl.Series:
+    frame = pairs.struct.unnest()
+    names = frame["query_set"].unique().drop_nulls().to_list()
+    by_tokenizer: dict[str, list[str]] = {}
+    for name in names:
+        by_tokenizer.setdefault(tables.tokenizer_of(root, name), []).append(name)
+    empty = pl.DataFrame(schema={"query_set": pl.String, "token": pl.Int32, "text": pl.String})
+    known = [empty]
+    for tokenizer, query_sets in by_tokenizer.items():
+        if (table := tokens_of(root, tokenizer)) is not None:
+            scored = pl.DataFrame({"query_set": [s for s in query_sets if _of_words(root, s)]},
+                                  schema={"query_set": pl.String})  # fmt: skip
+            known.append(scored.join(table.select("token", "text"), how="cross"))
+    joined = frame.join(
+        pl.concat(known), on=["query_set", "token"], how="left", maintain_order="left"
+    )
+    return joined["text"].rename(COLUMN)
+
+
+def _of_words(root: Path, query_set: str) -> bool:
+    """Whether its outputs are tokens, and not the classes of a next-sentence head."""
+    return tables.head_of(root, query_set) != "next_sentence"

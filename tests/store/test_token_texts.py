@@ -1,0 +1,201 @@
+"""A bank keeps what the tokens of a tokenizer say, and takes and gives tokens by it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.errors import AbsentError, DamagedError, UsageError
+from logitbank.store import Bank, CheckpointId, Query, QuerySet, merge, repair, shrink, verify
+from logitbank.store.format import index
+from logitbank.store.sharing.selection import chosen
+from tests.support.small_banks import (
+    QUERY_SET,
+    TEXTS,
+    TOKENIZER,
+    logits,
+    new_bank,
+    prompt_table,
+    token_table,
+)
+
+CHECKPOINT = CheckpointId("m", step=0)
+OTHER = "0f" * 32
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    bank = new_bank(tmp_path / "b")
+    bank.add_tokens(TOKENIZER, token_table())
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name)
+    return bank
+
+
+def without_tokens(path: Path) -> Bank:
+    bank = new_bank(path)
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name)
+    return bank
+
+
+def test_tokens_are_kept_once_per_tokenizer(bank: Bank) -> None:
+    other = token_table().with_columns(text=pl.lit("another"))
+    bank.add_tokens(TOKENIZER, other)
+    assert bank.tokenizers == [TOKENIZER]
+    assert bank.tokens().equals(token_table())
+    bank.add_tokens(OTHER, other)
+    assert bank.tokens(OTHER)["text"].to_list() == ["another"] * 6
+    with pytest.raises(UsageError, match=f"tokens of 2 tokenizers; name one of {OTHER}, "):
+        bank.tokens()
+
+
+def test_a_bank_without_tokens_says_so(tmp_path: Path) -> None:
+    bank = without_tokens(tmp_path / "b")
+    for asked in (
+        bank.tokens,
+        lambda: bank.scan("parity", token_text=True),
+        lambda: bank.deposits()[0].logprobs(tokens=[" yes"]),
+    ):
+        with pytest.raises(AbsentError, match="no texts of .* 5e5e5e5e5e5e.*extract` again"):
+            asked()
+    assert bank.sql("SELECT DISTINCT token_text FROM scores").collect().rows() == [(None,)]
+    assert bank.deposits()[0].logprobs([0], [1]).shape == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (token_table().drop("is_text"), "this has no is_text"),
+        (token_table().cast({"token": pl.Int64}), "this has no token"),
+        (token_table().head(0), "has a row, and a value in every column"),
+        (token_table().with_columns(text=pl.lit(None, pl.String)), "a value in every column"),
+        (token_table().with_columns(token=pl.lit(3, pl.Int32)), "token 3 is there twice"),
+    ],
+)
+def test_a_table_that_is_none_of_tokens_is_refused(
+    tmp_path: Path, table: pl.DataFrame, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        new_bank(tmp_path / "b").add_tokens(TOKENIZER, table)
+
+
+def test_logprobs_take_what_tokens_say(bank: Bank) -> None:
+    (deposit,) = bank.deposits()
+    by_text = deposit.logprobs([3, 0], [" no", " yes"])
+    np.testing.assert_array_equal(by_text, deposit.logprobs([3, 0], [4, 1]))
+    normalised = deposit.logprobs([3], np.array([r"\xc3"]), normalised=True)
+    np.testing.assert_array_equal(normalised, deposit.logprobs([3], [5], normalised=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Yes", "no token says 'Yes'; there is ' yes'"),
+        ("never", "no token says 'never'; the tokenizer makes several tokens of it"),
+    ],
+)
+def test_a_text_that_no_token_says_is_refused(bank: Bank, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        bank.deposits()[0].logprobs(tokens=[" no", text])
+
+
+def test_a_text_that_several_tokens_say_is_refused(tmp_path: Path) -> None:
+    bank = without_tokens(tmp_path / "b")
+    bank.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit(" yes")))
+    with pytest.raises(UsageError, match="tokens 0, 1, 2, 3, 4, 5 all say ' yes'"):
+        bank.deposits()[0].logprobs(tokens=[" yes"])
+
+
+def test_scan_and_sql_give_what_tokens_say(bank: Bank) -> None:
+    scanned = bank.scan("parity", token_text=True)
+    names = scanned.collect_schema().names()
+    assert names[names.index("token") + 1] == "token_text"
+    assert bank.scan("parity").collect_schema().names() == [n for n in names if n != "token_text"]
+    pairs = scanned.select("token", "token_text").unique().sort("token").collect().rows()
+    assert pairs == [(1, " yes"), (4, " no")]
+    counted = bank.sql("SELECT COUNT(*) AS n FROM scores WHERE token_text = ' no'").collect()
+    assert counted["n"].to_list() == [10]
+    options = bank.sql("SELECT DISTINCT token_text FROM options ORDER BY token_text").collect()
+    assert options["token_text"].to_list() == [" no", " yes"]
+    assert "token_text" not in bank.sql("SELECT * FROM prompts").collect().columns
+
+
+def test_classes_of_a_head_have_no_text(bank: Bank) -> None:
+    pairs = QuerySet(TOKENIZER, (Query((1, 2), 0, "next_sentence"),))
+    bank.add_query_set(pairs)
+    bank.add_prompts("pairs", prompt_table(pairs).filter(option="yes"))
+    bank.deposit(logits(queries=1, vocab=2), checkpoint=CHECKPOINT, query_set=pairs.name)
+    texts = bank.scan("pairs", token_text=True).select("token_text").unique().collect()
+    assert texts.rows() == [(None,)]
+
+
+def test_texts_go_where_their_query_sets_go(bank: Bank, tmp_path: Path) -> None:
+    bank.add_tokens(OTHER, token_table())  # of no query set
+    pushed = [path for path in chosen(bank, prompts=["parity"]) if path.startswith("tokens/")]
+    assert len(pushed) == 2
+    assert all(index.is_object(path) and TOKENIZER in path for path in pushed)
+    merge(tmp_path / "all", without_tokens(tmp_path / "old").path, bank.path)
+    shrink(bank.path, tmp_path / "small", keep="options")
+    for copy in ("all", "small"):
+        assert Bank.open(tmp_path / copy).tokens(TOKENIZER)["text"].to_list() == list(TEXTS)
+        assert verify(tmp_path / copy) == ()
+
+
+def test_a_merge_keeps_the_texts_that_are_there(bank: Bank, tmp_path: Path) -> None:
+    theirs = without_tokens(tmp_path / "theirs")
+    theirs.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit("x")))
+    assert merge(bank.path, theirs.path).tables == 0
+    assert bank.tokens().equals(token_table())
+
+
+def test_damaged_texts_are_named_and_made_again_where_they_can_be(bank: Bank) -> None:
+    (table,) = bank.path.glob("tokens/*.parquet")
+    beside = table.with_name(f"{table.name}.sha256")
+    beside.unlink()
+    (damage,) = verify(bank)
+    assert (damage.path, damage.problem) == (f"tokens/{beside.name}", "missing")
+    assert repair(bank, [damage]).restored == (f"tokens/{beside.name}",)
+    assert verify(bank) == ()
+    table.write_bytes(table.read_bytes()[:-1])
+    (table.parent / "run_me.py").touch()
+    assert sorted((d.path, d.problem) for d in verify(bank)) == [
+        (f"tokens/{table.name}", "changed"),
+        ("tokens/run_me.py", "foreign"),
+    ]
+    assert repair(bank, verify(bank)).restored == ()
+
+
+READERS: dict[str, Callable[[Bank], object]] = {
+    "tokens": Bank.tokens,
+    "logprobs": lambda bank: bank.deposits()[0].logprobs(tokens=[" no"]),
+    "scan": lambda bank: bank.scan("parity", token_text=True),
+    "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
+    "push": chosen,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_damaged_texts_are_refused(bank: Bank, reader: str) -> None:
+    (table,) = bank.path.glob("tokens/*.parquet")
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    with pytest.raises(DamagedError, match=r"parquet is not what was committed: its SHA-256 is"):
+        READERS[reader](bank)
+
+
+def test_texts_of_another_name_are_named(bank: Bank) -> None:
+    (table,) = bank.path.glob("tokens/*.parquet")
+    other = table.with_name(f"{TOKENIZER}-{'0' * 12}.parquet")
+    table.rename(other)
+    beside = table.with_name(f"{table.name}.sha256")
+    text = beside.read_text().replace(table.name, other.name)
+    beside.rename(other.with_name(f"{other.name}.sha256")).write_text(text)
+    (damage,) = verify(bank)
+    assert "its content has the digest" in damage.detail
+
+
+def test_no_model_can_be_called_as_the_folder_of_texts(bank: Bank) -> None:
+    with pytest.raises(UsageError, match="a model cannot be called 'tokens'"):
+        bank.deposit(logits(), checkpoint=CheckpointId("tokens"), query_set=QUERY_SET.name)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from logitbank.analysis.drawing.sheet import Names, Sheet
     from logitbank.analysis.results.files import Result
+    from logitbank.analysis.results.message import Message
     from logitbank.analysis.results.study import Study
     from logitbank.store import Readable
 
@@ -67,6 +68,8 @@ class Family(Generic[R]):
     headline: "Callable[[Sequence[pl.LazyFrame], pl.DataFrame], pl.DataFrame] | None" = None
     """Of scans of one prompt set, and how many pieces its prompts have: model, run, step, metric,
     group and value, for a comparison of banks. No rows where its columns are not the family's."""
+    message: "Callable[[R], Message | None] | None" = None
+    """What a page says first of a result; None where there is nothing to say."""
     gaps: Mapping[str, Gap] = field(default_factory=dict)
 
 

@@ -118,7 +118,7 @@ def _note(trace: Trace) -> Text:
     return Text(
         x="x", y="value", text="note", text_font_size="11px", text_color=LEGIBLE,
         text_baseline="top", text_align="right" if left else "left", x_offset=-5 if left else 5,
-        y_offset=14 * trace.note_row,
+        y_offset=14 * trace.note_row, tags=["ink"],
     )  # fmt: skip
 
 

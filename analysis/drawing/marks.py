@@ -1,14 +1,16 @@
 """Marks over training steps: rows of tests beneath a figure, and the onset of a gap."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.drawing.paper import MUTED
+from logitbank.analysis.drawing.places import StepPlaces
 from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, Trace, floats, told, when
-from logitbank.analysis.drawing.steps import StepPlaces
 from logitbank.analysis.stats.significance import SIGNIFICANCE
+from logitbank.wording import signed
 
 ROW = 26
 """Pixels of a row of marks."""
@@ -49,6 +51,27 @@ def add_marks(
     )  # fmt: skip
 
 
+def add_level(
+    sheet: Sheet, places: StepPlaces, row: pl.DataFrame, *, series: str, name: str
+) -> None:
+    """A grey band, or a line, over all steps: the interval and the value of one checkpoint."""
+    value, low, high = (float(row[column][0]) for column in ("value", "low", "high"))
+    if not math.isfinite(low + high):
+        low = high = value
+    columns = {
+        **places.columns([sheet.steps[0], sheet.steps[-1]]),
+        **{of: floats([at, at]) for of, at in (("value", value), ("low", low), ("high", high))},
+        "told": [f"{name}: {told(value)}"] * 2,
+    }
+    sheet.traces.append(
+        Trace(
+            shape="curve", role="mark", series=series, columns=columns, head=sheet.head(series),
+            told=["told"], band=True, width=1, dash="dotted",
+            note=name if len(sheet.series) == 1 else "", note_left=True,
+        )
+    )  # fmt: skip
+
+
 def add_onset(
     sheet: Sheet,
     places: StepPlaces,
@@ -58,9 +81,13 @@ def add_onset(
     step: int,
     colour: str,
 ) -> None:
-    """A dashed line at the step from which a gap has another level, and between which it may."""
+    """A dashed line at the step from which a gap has another level, and between which it may.
+
+    Its text says what changed: the means of both levels.
+    """
     ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
-    text = f"another level from step {step:,}"
+    levels = " to ".join(signed(part[f"delta_{side}"][0], ".2f") for side in ("before", "after"))
+    text = f"step {step:,}: {levels}"
     first, last = part["earliest"][0], part["latest"][0]
     among = "" if first == last else f" (95 %: {first:,} to {last:,})"
     reach = floats([min(0.0, *ends), max(0.0, *ends)])
@@ -77,12 +104,11 @@ def add_onset(
                 colour=colour if several else MUTED,
             )
         )  # fmt: skip
-    right = places.place(step) > 0.5 * places.place(places.axis.last)
     sheet.traces.append(
         Trace(
             shape="curve", role="mark", series=series, columns=columns, head=sheet.head(series),
             told=["told"], colour=colour if several else MUTED, width=1.2, dash="dashed", note=text,
-            note_left=right,
+            note_left=places.late(step),
             note_row=sheet.series.index(series) if len(sheet.series) <= 8 else 0,
         )
     )  # fmt: skip

@@ -1,5 +1,7 @@
 """Colours and style of figures, and texts of their axes."""
 
+from collections.abc import Iterable
+from itertools import cycle
 from typing import Any
 
 INK = "#1f2329"
@@ -11,6 +13,12 @@ COLOURS = ("#0072b2", "#d55e00", "#8a8f98")
 """Male, female, neutral: from Okabe and Ito's palette, which colour-blind readers tell apart."""
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """For more than three, from the same palette."""
+GENDERED = {
+    **dict.fromkeys(("male", "he", "him", "his", "man"), COLOURS[0]),
+    **dict.fromkeys(("female", "she", "her", "hers", "woman"), COLOURS[1]),
+    **dict.fromkeys(("not specified", "neutral", "they", "other"), COLOURS[2]),
+}
+"""Options that have a colour of their own, whatever stands beside them."""
 PURPLE, GREEN = "#8e5ea2", "#009e73"
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -41,6 +49,19 @@ STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6,
     "figure.dpi": 150,
 }
+
+
+def option_colours(options: Iterable[str]) -> dict[str, str]:
+    """One colour for each option, the same in every figure of the prompts that have these.
+
+    >>> option_colours(["female", "male"]), option_colours(["yes", "no", "he"])["no"]
+    ({'female': '#d55e00', 'male': '#0072b2'}, '#cc79a7')
+    """
+    names = sorted(set(options))
+    known = {name: GENDERED[name] for name in names if name in GENDERED}
+    free = [colour for colour in PALETTE if colour not in known.values()]
+    others = zip((name for name in names if name not in known), cycle(free), strict=False)
+    return known | dict(others)
 
 
 def kind_of(name: str) -> str:

@@ -212,7 +212,7 @@ class Interactive:
     meta: dict[str, Any]
     """title, caption, `kind` (`training`, `checkpoint` or `fixed`), `one_series` (of several
     models, one at a time), `steps` (the release as None), height; of kind `training` also `axis`:
-    places and texts of ticks."""
+    the `scale` that is drawn, and places and texts of ticks on either."""
     traces: list[dict[str, Any]]
     """Of every renderer, which has the same as its tag: `series`, `group` (what its colour stands
     for), `role`, and `steps` where it has several checkpoints of which one is seen at a time."""

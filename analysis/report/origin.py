@@ -1,5 +1,6 @@
 """Where the numbers of a page come from: banks, what they hold, and how that was made."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ class Origin:
     """Title, licence and so on; blank ones are left out."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """What there is and how it was made; the first is open."""
+    opening: Sequence[str] = ()
+    """How each bank is opened, as one writes it in Python."""
 
 
 def origin_of(banks: Sequence[Readable], files: Sequence[pl.DataFrame]) -> Origin:
@@ -40,7 +43,8 @@ def origin_of(banks: Sequence[Readable], files: Sequence[pl.DataFrame]) -> Origi
     if files:
         joined["files"] = pl.concat(files, how="diagonal_relaxed")
     titles = {0: "What was read", 1: "The bank, and how it was made"}
-    return Origin(titles.get(len(banks), "The banks, and how they were made"), about, joined)
+    title = titles.get(len(banks), "The banks, and how they were made")
+    return Origin(title, about, joined, [opening(bank) for bank in banks])
 
 
 def _together(tables: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFrame:
@@ -58,6 +62,16 @@ def bank_name(bank: Readable) -> str:
     return stem(bank.path if mirror is None else mirror.url)
 
 
+def opening(bank: Readable) -> str:
+    """How a reader opens the bank, by its URL or the name of its folder."""
+    if isinstance(bank, View):
+        where = bank.name
+    else:
+        mirror = mirror_of(bank.path)
+        where = bank.path.resolve().name if mirror is None else mirror.url
+    return f"logitbank.open({json.dumps(where, ensure_ascii=False)})"
+
+
 def stem(source: Path | str) -> str:
     """The name of a bank without its folder, revision and ending.
 
@@ -72,6 +86,8 @@ def stem(source: Path | str) -> str:
 def about_bank(bank: Readable) -> dict[str, str]:
     """What a bank says of itself, and of those that it came from."""
     about = dict(own_fields(bank.attributes))
+    if isinstance(digest := bank.attributes.get("sha256"), str):
+        about["SHA-256 of its zarr.json"] = digest
     for source in sources_of(bank.attributes):
         texts = "; ".join(source[name] for name in own_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts

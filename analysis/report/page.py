@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from logitbank.analysis.report.first import First, first_of
 from logitbank.analysis.report.origin import Origin
 from logitbank.analysis.report.part import Part
 from logitbank.analysis.report.plot import prompt_plot
 from logitbank.analysis.report.prompts import SERIES
+from logitbank.analysis.report.words import GENERAL
 from logitbank.analysis.results.files import replace_file
 from logitbank.version import __version__
 
@@ -34,6 +36,8 @@ CELLS = 250_000
 """Most cells of all tables together; 9 bytes each."""
 ROWS = 2_000
 """Most rows of a table."""
+FINDINGS = 4
+"""Sentences of an analysis that are seen at once; the others are folded."""
 DRAWN = "logitbank.analysis.figure_data gives all of them"
 WRITTEN = "logitbank analyze writes all of them with --out"
 BESIDE = "tables/{}.csv beside this page has all of them"
@@ -59,13 +63,14 @@ def write_page(
     Parameters
     ----------
     lead
-        A sentence under the title.
+        A sentence under the title, about what was read.
     parts
-        Analyses, in order. Of several, the page begins with a summary.
+        Analyses, in order. The page begins with the most important finding of one, its figure and
+        a few numbers; where none says such a message, with the first figure.
     origin
         Where their numbers come from.
     cautions
-        What the numbers do not say.
+        What the numbers do not say; all but the general ones, which come first, are folded.
     prompts
         `prompt_data` of each prompt set.
     unread
@@ -82,9 +87,11 @@ def write_page(
         ),
         *origin.tables.values(),
     ]
-    data = _Data(rows=rows_that_fit([table.shape for table in every]))
+    first = first_of(parts)
+    data = _Data(rows=rows_that_fit([table.shape for table in every]), first=first)
     shown = [data.part(part) for part in parts]
     origin_tables = [data.table(name, table) for name, table in origin.tables.items()]
+    about = {name: text for name, text in origin.about.items() if text}
     text = {name: _resource(name) for name in ("page.html", "page.css")}
     library = Resources(mode="inline", components=["bokeh"], minified=True)
     scripts = [_script("\n".join(library.js_raw)), _script(_page_script())]
@@ -94,13 +101,19 @@ def write_page(
     page = environment.from_string(text["page.html"]).render(
         title=title,
         lead=lead,
+        message=first.message if first else None,
+        first=data.first_figure,
         parts=shown,
         prompts=_prompt_note(prompts),
         unread=unread,
         origin=origin,
-        about={name: text for name, text in origin.about.items() if text},
+        about=about,
+        opening=origin.opening,
+        cited=any(name.endswith(("citation", "licence")) for name in about),
+        few=FINDINGS,
         origin_tables=origin_tables,
         cautions=cautions,
+        general=len(GENERAL),
         version=__version__,
         css=text["page.css"],
         data=_json(
@@ -121,9 +134,11 @@ def write_page(
 class _Data:
     """What the page's script reads, and the places where it shows it."""
 
-    def __init__(self, *, rows: int) -> None:
+    def __init__(self, *, rows: int, first: First | None) -> None:
         self.figures: list[Json] = []
         self.tables: list[Json] = []
+        self.first_figure: Json | None = None
+        self._first = first
         self._rows = rows
         self._size = 0
 
@@ -141,20 +156,29 @@ class _Data:
         self.figures.append(spec)
         return True
 
-    def figure(self, name: str, figure: "Interactive", table: pl.DataFrame | None) -> Json:
+    def figure(self, part: Part, name: str, *, series: str = "") -> Json:
+        figure, table = part.figures[name], part.figure_tables.get(name)
         return {
+            "id": f"{part.id}-{name}",
             "index": len(self.figures) - 1,
+            "series": series,
             "title": figure.meta["title"],
             "caption": figure.meta["caption"],
             "tables": [] if table is None else [self.table(name, table, whole=DRAWN)],
         }
 
     def part(self, part: Part) -> Json:
-        figures = [
-            self.figure(name, figure, part.figure_tables.get(name))
-            for name, figure in part.figures.items()
-            if self.fits(figure)
-        ]
+        first = self._first.figure if self._first and self._first.part == part.id else ""
+        figures = []
+        for name in sorted(part.figures, key=lambda name: name != first):
+            if not self.fits(part.figures[name]):
+                continue
+            if self._first and name == first:
+                series = self._first.series_of(part.figures[name])
+                self.first_figure = {**self.figure(part, name, series=series), "part": part.title}
+            else:
+                figures.append(self.figure(part, name))
+        above = bool(self.first_figure) and bool(first)
         return {
             "id": part.id,
             "title": part.title,
@@ -164,7 +188,8 @@ class _Data:
             "notes": part.notes,
             "problem": part.problem,
             "figures": figures,
-            "left_out": len(part.figures) - len(figures),
+            "above": above,
+            "left_out": len(part.figures) - len(figures) - above,
             "beside": part.beside,
             "tables": [
                 self.table(name, table, whole=BESIDE.format(name) if part.beside else WRITTEN)

@@ -9,7 +9,9 @@ import polars as pl
 from logitbank.analysis.drawing.figures import interactive_figures, tables_by_kind
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.family import family_of
 from logitbank.analysis.results.files import Result
+from logitbank.analysis.results.message import Message
 
 if TYPE_CHECKING:
     from logitbank.analysis.drawing.sheet import Interactive
@@ -31,6 +33,8 @@ class Part:
     figure_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """What each figure draws."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    message: Message | None = None
+    """What it says first."""
     beside: bool = False
     """Its figures and tables are files in the folders `figures` and `tables` beside the page."""
 
@@ -48,6 +52,7 @@ def part_of(
 ) -> Part:
     """The part of a result: every figure of it, and every table that has rows."""
     figures = interactive_figures(result)
+    family = family_of(result)
     # Figures of any prompts draw the tables below them.
     drawn = {} if isinstance(result, OptionScores) else tables_by_kind(result)
     return Part(
@@ -60,5 +65,6 @@ def part_of(
         figures=figures,
         figure_tables={name: drawn[kind_of(name)] for name in figures if kind_of(name) in drawn},
         tables={name: table for name, table in result.tables().items() if len(table)},
+        message=family.message(result) if family and family.message else None,
         beside=beside,
     )

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.drawing.paper import option_colours
+from logitbank.analysis.drawing.places import StepPlaces
+from logitbank.analysis.drawing.sheet import in_order
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.prompts.view import differences, movements
 from logitbank.store import Readable
@@ -38,7 +41,8 @@ def prompt_data(
 
     Returns
     -------
-    name, measure, total (prompts × orders), prompts (id, order, text, answer, options), and series
+    name, measure, total (prompts × orders), prompts (id, order, text, answer, options), axis
+    (places of steps, and ticks), colours of options, and series
     (name, steps, anchors, moved, pairs, left_out, logprob: float32, checkpoint × option of the
     prompts held, base64).
 
@@ -58,7 +62,7 @@ def prompt_data(
     if not keys:  # no option is scored
         return {
             "name": prompts, "measure": "share", "total": max(list_.total for list_ in lists),
-            "left_out": left_out, "prompts": [], "series": [],
+            "left_out": left_out, "prompts": [], "series": [], "axis": {}, "colours": {},
         }  # fmt: skip
     ids = {name for name, _ in keys}
     again = prompt_scores(bank, prompts, models=models, ids=ids)
@@ -68,6 +72,9 @@ def prompt_data(
     ]  # others were asked none of these
     shown = _prompts([by_series[list_.series] for list_ in lists], keys)
     places = {key: at for at, key in enumerate(keys)}
+    steps = in_order(chain.from_iterable(one.steps for one in by_series.values()))
+    step_places = StepPlaces(steps)
+    options = [one["option"] for prompt in shown for one in prompt["options"]]
     several_runs = len({list_.series[1] for list_ in lists}) > 1
     return {
         "name": prompts,
@@ -75,6 +82,11 @@ def prompt_data(
         "total": max(list_.total for list_ in lists),
         "left_out": left_out,
         "prompts": shown,
+        "axis": {
+            "places": [[step, round(step_places.place(step), 5)] for step in steps],
+            "ticks": step_places.ticks(step_places.scale),
+        },
+        "colours": option_colours(options),
         "series": [
             {
                 "name": " ".join(list_.series) if several_runs else list_.series[0],

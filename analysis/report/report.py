@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.analysis.family import families
 from logitbank.analysis.frames.sources import no_model, no_prompts
-from logitbank.analysis.report.origin import Origin, about_bank, holdings, stem
+from logitbank.analysis.report.origin import Origin, about_bank, holdings, opening, stem
 from logitbank.analysis.report.page import Json, write_page
 from logitbank.analysis.report.part import Part, part_of
 from logitbank.analysis.report.prompts import prompt_data, prompt_table
@@ -114,6 +114,7 @@ def report(
                 "prompt sets": prompt_table(opened, names),
                 "how it was made": opened.provenance(),
             },
+            [opening(opened)],
         ),
         cautions=cautions(part.family for part in plans),
     )

@@ -27,6 +27,7 @@ from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.analysis.families.tradeoff.metric import tradeoff_metric
 from logitbank.analysis.families.unqover.figure_data import ENDS
 from logitbank.analysis.families.unqover.metric import unqover_metric
+from logitbank.wording import signed
 from tests.analysis.test_interactive import checked, renderers
 from tests.analysis.test_tradeoff import side
 from tests.support import unqover_cases
@@ -155,8 +156,9 @@ def test_filled_marks_are_small_p_values_on_paper() -> None:
 def test_the_onset_of_a_gap_is_told_with_where_it_may_be() -> None:
     result = fairness_metric(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
     figure = figures(result)["gap"]
-    assert "another level from step 8" in texts_of(figure)
     head = result.onset.row(0, named=True)
+    levels = [signed(head[f"delta_{side}"], ".2f") for side in ("before", "after")]
+    assert f"step 8: {levels[0]} to {levels[1]}" in texts_of(figure)
     bands = [trace for trace in sheets_of(result)["gap"].traces if trace.band and not trace.told]
     steps = [[int(step) for step in trace.columns["step"]] for trace in bands]
     assert steps == ([[head["earliest"], head["latest"]]] if head["earliest"] != head["latest"]

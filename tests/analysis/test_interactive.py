@@ -10,9 +10,10 @@ from bokeh.embed import json_item
 from bokeh.models import GlyphRenderer, Plot
 
 from logitbank.analysis.drawing.figures import interactive_figures
+from logitbank.analysis.drawing.places import StepPlaces, step_scale
 from logitbank.analysis.drawing.sheet import Interactive, plain
-from logitbank.analysis.drawing.steps import StepPlaces
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
+from logitbank.wording import signed
 from tests.support.drawing_cases import STEPS, fair, options
 from tests.support.fairness_cases import random_frame
 
@@ -86,7 +87,7 @@ def checked(figure: Interactive) -> Interactive:
         for tool in plot.hover:
             assert all(label == "" and "{" not in text for label, text in tool.tooltips)
     if meta["kind"] == "training":
-        assert set(meta["axis"]) == {"ticks", "first", "last", "release"}
+        assert set(meta["axis"]) == {"scale", "ticks", "first", "last", "release"}
         cursors = [one for plot in panels(figure) for one in plot.center if "cursor" in one.tags]
         assert len(cursors) == len(panels(figure))
         assert not any(one.visible for one in cursors)
@@ -98,8 +99,38 @@ def test_steps_are_in_decades_with_zero_at_the_left_and_the_release_at_the_right
     places = StepPlaces([0, 10, 100, 10_000, None])
     got = [places.place(step) for step in (0, 5, 10, 100, 10_000, None)]
     assert got == pytest.approx([0, 0.225, 0.45, 1.45, 3.45, 3.45 + 0.12 * 3.45])
-    assert [text for _, text in places.ticks()] == ["0", "10", "100", "1k", "10k", "release"]
+    assert [text for _, text in places.ticks("log")] == ["0", "10", "100", "1k", "10k", "release"]
     assert places.about()["last"] == 10_000
+
+
+@pytest.mark.parametrize(
+    ("steps", "scale"),
+    [
+        ([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512], "log"),
+        ([0, *(2**n for n in range(10)), *range(1_000, 144_000, 1_000)], "log"),
+        ([0, 1, 2, 4, 8, 16, 32, 64, 128, *range(160, 760, 40)], "linear"),
+        ([0, 10, 20, *range(40, 440, 40), None], "linear"),
+        ([0, 10, 20, *range(40, 480, 40)], "log"),
+        ([*range(1_000, 144_000, 1_000), 143_300], "linear"),
+        ([0, 1, 2, 4, 8, 16, 32, 64, 90, 110], "log"),
+        ([0, 100, 200], "log"),
+        ([None], "log"),
+    ],
+)
+def test_the_axis_of_steps_is_the_one_on_which_they_are_told_apart(
+    steps: list[int | None], scale: str
+) -> None:
+    assert step_scale(steps) == scale
+
+
+def test_on_a_linear_axis_steps_are_at_their_numbers_and_the_release_beside_them() -> None:
+    places = StepPlaces([*range(100, 1_100, 100), None])
+    assert [places.place(step) for step in (100, 500, 1_000, None)] == [100, 500, 1_000, 1_060]
+    ticks = places.about()["ticks"]
+    assert [text for _, text in ticks["linear"]] == [*("200", "400", "600", "800"), "1k", "release"]
+    assert [text for _, text in ticks["log"]] == ["100", "300", "1k", "release"]
+    assert places.across().ends == pytest.approx((100 - 28.8, 1_060 + 28.8))
+    assert list(places.columns([100, None])["x"]) == [100, 1_060]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +138,7 @@ def test_steps_are_in_decades_with_zero_at_the_left_and_the_release_at_the_right
     [([None], ["release"]), ([0], ["0", "1"]), ([7], ["7"]), ([5, 6, None], ["5", "6", "release"])],
 )
 def test_few_steps_have_ticks(steps: list[int | None], expected: list[str]) -> None:
-    assert [text for _, text in StepPlaces(steps).ticks()] == expected
+    assert [text for _, text in StepPlaces(steps).ticks("log")] == expected
 
 
 def test_fairness_has_every_kind_and_its_figures_are_complete(fair: Fairness) -> None:
@@ -166,11 +197,20 @@ def test_filled_marks_are_small_p_values(fair: Fairness) -> None:
 def test_the_onset_is_a_dashed_line_at_its_step() -> None:
     fair = fairness_metric(random_frame(checkpoints=9, sentences=10, skew_from=4), bootstrap=50)
     figure = interactive_figures(fair)["gap"]
-    (line,) = renderers(figure, "Line", role="mark")
+    untrained, line = renderers(figure, "Line", role="mark")
     assert steps_of(line) == [8, 8]
     assert line.glyph.line_dash == [6]
-    (text,) = renderers(figure, "Text", role="mark")
-    assert column(text, "note") == ["", "another level from step 8"]
+    (change,) = fair.onset.iter_rows(named=True)
+    levels = [signed(change[f"delta_{side}"], ".2f") for side in ("before", "after")]
+    below, text = renderers(figure, "Text", role="mark")
+    assert column(text, "note") == ["", f"step 8: {levels[0]} to {levels[1]}"]
+    first = fair.gap.row(0, named=True)
+    assert column(below, "note") == ["", "untrained"]
+    assert steps_of(untrained) == [0, 128]
+    assert column(untrained) == pytest.approx([first["delta_scaled"]] * 2, rel=1e-5)
+    (band,) = [one for one in renderers(figure, "VArea") if steps_of(one) == [0, 128]]
+    assert column(band, "low") == pytest.approx([first["low_scaled"]] * 2, rel=1e-5)
+    assert column(band, "high") == pytest.approx([first["high_scaled"]] * 2, rel=1e-5)
 
 
 def test_a_slider_moves_through_the_checkpoints_of_rank_and_accuracy(fair: Fairness) -> None:

@@ -53,11 +53,14 @@ def test_the_page_of_a_study_is_a_part_of_the_page_of_its_bank(tmp_path: Path) -
     whole = report(bank, tmp_path / "b.html", bootstrap=20)
     part = part_of_page(study.report, "fairness")
     assert part == part_of_page(whole, "fairness")
-    assert part.count("<figure ") == 6
+    first = part_of_page(study.report, "message")
+    assert first == part_of_page(whole, "message")
+    assert first.count("<figure ") == 1
+    assert part.count("<figure ") == 5
     alone, of_bank = data_of(study.report), data_of(whole)
     figures = [[figure["meta"] for figure in found["figures"][:6]] for found in (alone, of_bank)]
     assert figures[0] == figures[1]
-    count = part.count("<details ")
+    count = (first + part).count('<details class="table"')
     tables = [[table["values"] for table in found["tables"][:count]] for found in (alone, of_bank)]
     assert tables[0] == tables[1]
     assert count == 6 + sum(not table.is_empty() for table in study.result.tables().values())
@@ -99,7 +102,8 @@ def test_what_a_page_leaves_out_is_beside_it(
     study = fairness([bank], out=tmp_path / "out", bootstrap=0)
     assert study.report is not None
     opened = Opened(chromium, study.report)
-    table = opened.page.locator("#fairness > details.table").filter(has_text="gap")
+    opened.unfold()
+    table = opened.page.locator("#fairness .more > details.table").filter(has_text="gap")
     table.locator("summary").click()
     note = "The first 3 of 4 rows; tables/gap.csv beside this page has all of them."
     assert table.locator(".note").last.inner_text() == note
@@ -139,7 +143,7 @@ def test_a_result_of_no_family_has_a_page_too(tmp_path: Path) -> None:
     part = part_of_page(tmp_path / "p.html", "findings")
     assert "What it costs." in part
     assert "<li>a finding</li>" in part
-    assert part.count("<figure ") == 1
+    assert part_of_page(tmp_path / "p.html", "message").count("<figure ") == 1
     assert "<li>a caution</li>" in text
     assert 'id="bank"' not in text
     names = [table["name"] for table in data_of(tmp_path / "p.html")["tables"]]

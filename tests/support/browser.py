@@ -57,8 +57,13 @@ class Opened:
         if not request.url.startswith(("file:", "data:", "blob:")):
             self.complaints.append(f"request: {request.url}")
 
+    def unfold(self) -> None:
+        """Open what is folded, but for tables."""
+        self.page.evaluate("document.querySelectorAll('details.more').forEach(d => d.open = true)")
+
     def draw(self, where: str = "body") -> int:
         """Scroll to every plot in an element until it is drawn; returns how many there are."""
+        self.unfold()
         plots = self.page.locator(f"{where} .plot")
         for at in range(plots.count()):
             plots.nth(at).scroll_into_view_if_needed()

@@ -13,6 +13,7 @@ def family() -> "Family[Fairness]":
     from logitbank.analysis.families.fairness.figure_data import fairness_figure_data
     from logitbank.analysis.families.fairness.gap import fairness_gap
     from logitbank.analysis.families.fairness.headline import fairness_headline
+    from logitbank.analysis.families.fairness.message import fairness_message
     from logitbank.analysis.families.fairness.metric import Fairness
     from logitbank.analysis.families.fairness.sheets import fairness_sheets
     from logitbank.analysis.families.fairness.study import PROMPTS, fairness
@@ -70,5 +71,6 @@ def family() -> "Family[Fairness]":
             ),
         },
         headline=fairness_headline,
+        message=fairness_message,
         gaps={"fairness": Gap("gap |Δ|, JSD-P scaled", "winobias", fairness_gap)},
     )

@@ -87,7 +87,9 @@ def _gap(result: Fairness) -> Tables:
     points = result.gap.select(
         *CHECKPOINT, value="delta_scaled", low="low_scaled", high="high_scaled"
     )
-    onsets = result.onset.select("model", "run", "onset_step", "earliest", "latest")
+    onsets = result.onset.select(
+        *("model", "run", "onset_step", "earliest", "latest", "delta_before", "delta_after")
+    )
     return _per_series(points.join(onsets, on=["model", "run"], how="left", maintain_order="left"))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.drawing.marks import add_marks, add_onset, mark_panel
+from logitbank.analysis.drawing.marks import add_level, add_marks, add_onset, mark_panel
 from logitbank.analysis.drawing.paper import COLOURS, PURPLE
 from logitbank.analysis.drawing.sheet import (
     Axis,
@@ -23,6 +23,7 @@ from logitbank.analysis.drawing.sheet import (
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness
+from logitbank.analysis.results.words import UNTRAINED
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 
 KEYS = ("model", "run")
@@ -177,8 +178,8 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     sheet, places = training_sheet(
         "Gap between genders",
         f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. Band: 95 % "
-        "bootstrap interval over sentences. Dashed: where its level "
-        "changes, if that can be told from wandering.",
+        "bootstrap interval over sentences. Grey: the untrained model. Dashed: where the level "
+        "changes, if that can be told from wandering, and its means before and after.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(axis, rules=[("y", 0)], notes=notes)],
@@ -186,6 +187,8 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     for series, part in parts:
         colour = sheet.colour(series) if len(parts) > 1 else PURPLE
         add_curve(sheet, places, Curve(series, "", colour, part, "Gap Δ"))
+        if len(first := part.filter(step=UNTRAINED)):
+            add_level(sheet, places, first, series=series, name="untrained")
         if (onset := part["onset_step"][0]) is not None:
             add_onset(sheet, places, part, series=series, step=onset, colour=colour)
     return sheet

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PALETTE, shortened, signed
+from logitbank.analysis.drawing.places import StepPlaces
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Columns,
@@ -17,7 +18,7 @@ from logitbank.analysis.drawing.sheet import (
     floats,
     told,
 )
-from logitbank.analysis.drawing.steps import Curve, StepPlaces, add_curve, training_sheet
+from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.analysis.families.fluctuation.scores import PRONOUNS
 from logitbank.analysis.families.fluctuation.sheets_heat import checkpoint_sheet, run_sheet

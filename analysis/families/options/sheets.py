@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from logitbank.analysis.drawing.names import per_run
-from logitbank.analysis.drawing.paper import PALETTE
+from logitbank.analysis.drawing.paper import option_colours
 from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.options.metric import OptionScores
@@ -51,11 +51,11 @@ def _shares(table: pl.DataFrame, names: Names) -> Sheet:
         series=[name for name, _ in parts],
         panels=[Panel(axis)],
     )
-    options = table["option"].unique(maintain_order=True).to_list()
+    colours = option_colours(table["option"])
     for series, part in parts:
         for of_option in part.drop_nulls("value").partition_by("option", maintain_order=True):
             option = str(of_option["option"][0])
-            colour = PALETTE[options.index(option) % len(PALETTE)]
+            colour = colours[option]
             add_curve(sheet, places, Curve(series, option, colour, of_option, label))
     return sheet
 

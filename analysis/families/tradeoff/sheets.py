@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.drawing.paper import COLOURS, MUTED, PALETTE, PURPLE, short
+from logitbank.analysis.drawing.places import StepPlaces
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Columns,
@@ -21,7 +22,7 @@ from logitbank.analysis.drawing.sheet import (
     told,
     when,
 )
-from logitbank.analysis.drawing.steps import Curve, StepPlaces, add_curve, training_sheet
+from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.tradeoff.metric import TradeOff
 
 KEYS = ("model", "run")

@@ -3,6 +3,11 @@
 const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 const touch = matchMedia("(pointer: coarse)").matches;
 const plots = new Set();
+// Colours of lines and texts that have a contrast of less than 4 on a dark page.
+const DARK = { "#0072b2": "#4ba3d9", "#8e5ea2": "#b98acb", "#1f2329": "#e4e7eb" };
+const system = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+const shade = (colour) => (isDark() && DARK[colour]) || colour;
 
 class Plot { // a figure of Bokeh's in an element
   constructor(element) {
@@ -20,6 +25,10 @@ class Plot { // a figure of Bokeh's in an element
       const longest = Math.max(1, ...legend.items.map((item) => String(item.label?.value ?? "").length));
       legend.ncols = Math.max(1, Math.floor((this.element.clientWidth - 90) / (7 * longest + 48)));
     }
+    this.shaded = this.models.flatMap((model) => ["line_color", "fill_color", "text_color"].flatMap((name) => {
+      const colour = model[name]?.value ?? model[name];
+      return colour in DARK ? [{ model, name, colour, spec: colour !== model[name] }] : [];
+    }));
     this.recolour();
     this.element.dataset.drawn = "yes";
   }
@@ -31,6 +40,7 @@ class Plot { // a figure of Bokeh's in an element
   recolour() {
     if (!this.models) return;
     const [ink, muted, line, card] = ["--ink", "--muted", "--grid", "--card"].map(css);
+    for (const { model, name, colour, spec } of this.shaded) model[name] = spec ? { value: shade(colour) } : shade(colour);
     for (const model of this.models) {
       if (model.type.endsWith("Axis")) model.setv({ axis_label_text_color: ink, major_label_text_color: ink,
         axis_line_color: muted, major_tick_line_color: muted, minor_tick_line_color: null });
@@ -38,17 +48,11 @@ class Plot { // a figure of Bokeh's in an element
       else if (model.type === "Grid" && model.grid_line_color !== null) model.grid_line_color = line;
       else if (model.type === "Span") model.line_color = muted;
       else if (model.type === "Label" && model.tags.includes("ink")) model.text_color = ink;
+      else if (model.type === "Text" && model.tags.includes("ink")) model.text_color = { value: ink };
       else if (model.type === "ColorBar") model.setv({ background_fill_color: card, major_label_text_color: ink, title_text_color: ink });
     }
   }
 }
-
-const round = (last) => { // a few round numbers from 0 to the last
-  const rough = last / 5;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const size = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
-  return Array.from({ length: Math.floor(last / size) + 1 }, (_, at) => at * size);
-};
 
 class Figure {
   constructor(holder, spec) {
@@ -62,12 +66,16 @@ class Figure {
     this.groups = distinct(this.traces.map((trace) => trace.group)).filter((group) => group !== "");
     this.steps = this.meta.steps || [];
     this.training = this.meta.kind === "training";
-    this.axisNow = "log";
+    this.axisNow = this.training ? this.meta.axis.scale : "log";
     if (this.meta.height) this.element.style.minHeight = `${this.meta.height}px`;
   }
 
-  async draw(state) {
-    if (this.plot) return;
+  draw(state) {
+    this.drawing ??= this.begin(state);
+    return this.drawing;
+  }
+
+  async begin(state) {
     this.plot = new Plot(this.element);
     await this.plot.embed(this.item);
     this.renderers = this.plot.of("GlyphRenderer").filter((one) => one.tags.length && one.tags[0].series !== undefined);
@@ -116,9 +124,7 @@ class Figure {
     this.axisNow = axis;
     for (const source of new Set(this.renderers.map((renderer) => renderer.data_source)))
       if (source.data.linear) source.data = { ...source.data, x: source.data[axis] };
-    const last = Math.max(1, ...this.steps.filter((step) => step !== null));
-    const ticks = axis === "log" ? this.meta.axis.ticks
-      : [...round(last).map((step) => [step, step.toLocaleString("en")]), ...(this.meta.axis.release ? [[1.06 * last, "release"]] : [])];
+    const ticks = this.meta.axis.ticks[axis];
     for (const model of this.plot.tagged("steps")) {
       model.major_label_overrides = new Map(ticks);
       model.ticker.ticks = ticks.map(([place]) => place);
@@ -155,6 +161,8 @@ class Figure {
   }
 }
 
+// The address of what is looked at: a section or figure, and a checkpoint or prompt in it.
+const address = (id, about) => history.replaceState(null, "", `#${id}?${new URLSearchParams(about)}`);
 const sections = [];
 for (const section of document.querySelectorAll("section.analysis")) {
   const figures = [...section.querySelectorAll("[data-figure]")].map((holder) =>
@@ -163,10 +171,13 @@ for (const section of document.querySelectorAll("section.analysis")) {
   const series = distinct(figures.flatMap((figure) => figure.series));
   const groups = distinct(figures.flatMap((figure) => figure.groups));
   const steps = distinct(figures.flatMap((figure) => figure.steps)).sort(later);
-  const state = { series: new Set(series.length > 3 ? series.slice(0, 1) : series), off: new Set(),
-    step: steps.length ? steps[steps.length - 1] : null, axis: "log" };
+  const training = figures.find((figure) => figure.training);
+  const about = figures[0].holder.dataset.series; // the model that the message is about
+  const state = { series: new Set(about ? [about] : series.length > 3 ? series.slice(0, 1) : series), off: new Set(),
+    step: steps.length ? steps[steps.length - 1] : null, axis: training ? training.meta.axis.scale : "log" };
   const refresh = () => figures.forEach((figure) => figure.show(state));
   const controls = section.querySelector(".controls");
+  let moveTo = null;
   if (series.length > 1) controls.append(boxes("Model", series, state.series, refresh));
   if (groups.length > 1 && groups.length <= 12) {
     const on = new Set(groups);
@@ -177,19 +188,26 @@ for (const section of document.querySelectorAll("section.analysis")) {
   }
   if (steps.length > 1) {
     const now = make("output", {}, named(state.step));
+    moveTo = (step) => {
+      state.step = step;
+      slider.value = steps.indexOf(step);
+      now.textContent = named(step);
+      slider.setAttribute("aria-valuetext", named(step));
+      refresh();
+    };
     const slider = make("input", { type: "range", min: 0, max: steps.length - 1, value: steps.length - 1, step: 1,
-      "aria-valuetext": named(state.step), input: () => {
-        state.step = steps[Number(slider.value)];
-        now.textContent = named(state.step);
-        slider.setAttribute("aria-valuetext", named(state.step));
-        refresh();
-      } });
+      "aria-valuetext": named(state.step), input: () => moveTo(steps[Number(slider.value)]),
+      change: () => address(section.id, { step: state.step ?? "release" }) });
     controls.append(make("label", {}, make("span", { class: "label" }, "Checkpoint"), slider, " ", now));
-    if (figures.some((figure) => figure.training)) controls.append(choose("Step axis",
-      [["log", "logarithmic"], ["linear", "linear"]], (value) => { state.axis = value; refresh(); }).element);
+    if (training) {
+      const axis = choose("Step axis", [["log", "logarithmic"], ["linear", "linear"]], (value) => { state.axis = value; refresh(); });
+      axis.select.value = state.axis;
+      controls.append(axis.element);
+    }
   }
   controls.hidden = !controls.children.length;
-  sections.push({ figures, state });
+  controls.prepend(make("p", { class: "moves" }, `Moves ${controls.dataset.moves}`));
+  sections.push({ section, figures, state, steps, moveTo });
 }
 const near = new IntersectionObserver((entries) => {
   for (const entry of entries.filter((one) => one.isIntersecting)) {

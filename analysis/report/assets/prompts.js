@@ -1,9 +1,7 @@
 // Single prompts: lists of them, and one through training.
 
-const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8f98"];
 const DASHES = ["solid", "dashed", "dotted", "dashdot", "dotdash"];
 const LISTED = 20;
-const ZERO = 0.45; // decades from step 0 to the first step after it
 
 // Arrays of numbers travel as base64.
 const numbers = (array) =>
@@ -11,6 +9,8 @@ const numbers = (array) =>
 
 const visible = (text) => String(text).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
 const TITLES = { share: "Share among the options", probability: "Probability in the vocabulary", logprob: "Log-probability, nats" };
+
+const narrow = matchMedia("(max-width: 48rem)"); // lists are above what they choose
 
 class Prompts {
   constructor(holder, sets) {
@@ -92,11 +92,26 @@ class Prompts {
       this.at = row.at;
       for (const button of this.buttons) button.setAttribute("aria-current", String(button === event.currentTarget));
       this.show();
+      const { id, order } = this.set.prompts[row.at];
+      address("prompts", { set: this.set.name, prompt: id, ...(order === null ? {} : { order }) });
+      if (narrow.matches) this.detail.scrollIntoView({ block: "start" });
     } }, this.label(this.set.prompts[row.at])));
     this.list.replaceChildren(make("p", { class: "note" }, rows.length ? caption : this.state.find.trim()
       ? `None among the ${this.set.prompts.length} in this page.` : "None: choose two different checkpoints."),
       make("ol", {}, ...rows.map((row, index) => make("li", {}, this.buttons[index], " ", make("span", { class: "note" }, row.note),
         make("div", { class: "excerpt" }, this.set.prompts[row.at].text)))));
+    this.show();
+  }
+
+  open(about) { // the prompt of an address, if the page has it
+    const set = this.sets.findIndex((one) => one.name === about.get("set"));
+    if (set < 0) return;
+    if (this.sets[set] !== this.set) this.choose(set);
+    const at = this.set.prompts.findIndex(({ id, order }) => id === about.get("prompt")
+      && (about.has("order") ? String(order) === about.get("order") : order === null));
+    if (at < 0) return;
+    this.at = at;
+    for (const button of this.buttons) button.setAttribute("aria-current", "false");
     this.show();
   }
 
@@ -131,14 +146,12 @@ class Prompts {
     if (!this.plot.models || !prompt) return;
     const first = this.widths[this.at];
     const steps = distinct(this.own.flatMap((series) => series.steps)).sort(later);
-    const positive = steps.filter((step) => step !== null && step > 0);
-    const [low, high] = positive.length ? [positive[0], positive[positive.length - 1]] : [1, 1];
-    const decades = (step) => Math.log10(step / low) + ZERO;
-    const place = (step) => (step === null ? decades(high) + 0.3 : step === 0 ? 0 : decades(step));
+    const places = new Map(this.set.axis.places);
+    const place = (step) => places.get(step);
     const lines = this.own.flatMap((series, at) => this.state.on.has(series.name) ? prompt.options.map((option, index) => ({
       name: this.own.length > 1 ? `${option.option}, ${series.name}` : option.option,
       xs: series.steps.map(place), ys: this.scores(series, first, prompt.options.length, index),
-      colour: PALETTE[index % PALETTE.length], dash: DASHES[at % DASHES.length], steps: series.steps,
+      colour: shade(this.set.colours[option.option]), dash: DASHES[at % DASHES.length], steps: series.steps,
     })) : []);
     const [curves, points] = ["curves", "points"].map((tag) => this.plot.tagged(tag)[0]);
     curves.data = { xs: lines.map((line) => line.xs), ys: lines.map((line) => line.ys),
@@ -151,14 +164,13 @@ class Prompts {
     const [least, most] = extremes(known);
     const top = this.state.y === "share" ? 1 : this.state.y === "logprob" ? 0 : Math.max(1e-12, most);
     const bottom = this.state.y === "logprob" ? Math.min(-1, least) : 0;
-    const tens = Array.from({ length: 12 }, (_, power) => 10 ** power).filter((step) => step >= low && step <= high);
-    const ticks = distinct([...(steps.includes(0) ? [0] : []), ...(tens.length > 1 ? tens : [low, high]), ...(steps.includes(null) ? [null] : [])]);
     const [axis] = this.plot.tagged("steps");
-    axis.major_label_overrides = new Map(ticks.map((step) => [place(step), step === null ? "release" : step.toLocaleString("en")]));
-    axis.ticker.ticks = ticks.map(place);
+    axis.major_label_overrides = new Map(this.set.axis.ticks);
+    axis.ticker.ticks = this.set.axis.ticks.map(([at]) => at);
     const [plot] = this.plot.tagged("panel");
     const ends = [place(steps[0]), place(steps[steps.length - 1])];
-    plot.x_range.setv({ start: ends[0] - 0.1, end: ends[1] + 0.1 });
+    const margin = 0.03 * (ends[1] - ends[0]) || 0.1;
+    plot.x_range.setv({ start: ends[0] - margin, end: ends[1] + margin });
     plot.y_range.setv({ start: bottom - 0.02 * (top - bottom), end: top + 0.04 * (top - bottom) });
     this.plot.tagged("values")[0].axis_label = TITLES[this.state.y];
     this.legend.replaceChildren(...lines.flatMap((line) => {
@@ -180,7 +192,5 @@ class Prompts {
   }
 }
 const promptView = document.getElementById("prompt-view");
-if (promptView) {
-  const prompts = new Prompts(promptView, data.prompts);
-  whenNear(promptView, () => prompts.start(data.promptPlot));
-}
+const promptsShown = promptView ? new Prompts(promptView, data.prompts) : null;
+if (promptsShown) whenNear(promptView, () => promptsShown.start(data.promptPlot));

@@ -1,0 +1,151 @@
+"""What a fairness result says first: after which step whom the model serves worse."""
+
+import polars as pl
+
+from logitbank.analysis.families.fairness.metric import Fairness
+from logitbank.analysis.results.message import KeyNumber, Message
+from logitbank.analysis.results.words import UNTRAINED, Row
+from logitbank.wording import counted, signed, step_name
+
+PEOPLE = {"male": "men", "female": "women"}
+KEYS = ["model", "run"]
+
+
+def fairness_message(result: Fairness) -> Message | None:
+    """The largest change of the gap's level, or else the largest gap at an end of training.
+
+    None where there is no gap: no prompt has a male answer, or none has a female one.
+    """
+    known = result.gap.filter(pl.col("gap_scaled").is_not_nan())
+    if known.is_empty():
+        return None
+    changed = result.onset.drop_nulls("onset_step")
+    if len(changed):
+        moved = (pl.col("delta_after") - pl.col("delta_before")).abs()
+        change = changed.sort(moved, descending=True).row(0, named=True)
+        return _changed(result, change, _of_run(known, change))
+    last = known.group_by(KEYS, maintain_order=True).last()
+    clear = (pl.col("low_scaled") > 0) | (pl.col("high_scaled") < 0)
+    largest = last.sort(clear.fill_null(False), "gap_scaled", descending=True).row(0, named=True)
+    return _at_the_end(result, largest, _of_run(known, largest))
+
+
+def _of_run(table: pl.DataFrame, row: Row) -> pl.DataFrame:
+    return table.filter(model=row["model"], run=row["run"])
+
+
+def _changed(result: Fairness, change: Row, gap: pl.DataFrame) -> Message:
+    """A change of level, which was told from wandering."""
+    before, after = change["delta_before"], change["delta_after"]
+    steps = gap.filter(pl.col("step") < change["earliest"])["step"]
+    first, last = steps[-1], change["latest"]
+    when = f"After step {first:,}" if change["earliest"] == last else (
+        f"Between step {first:,} and step {last:,}"
+    )  # fmt: skip
+    subject = _subject(result, change)
+    levels = f"from {signed(before, '.2f')} to {signed(after, '.2f')}"
+    worse = f"{subject} comes to serve {_whom(result, after)} worse: the gap goes {levels}."
+    if abs(after) <= abs(before):
+        worse = f"{subject} comes closer to serving men and women alike: the gap goes {levels}."
+        if not set(result.labels[:2]) <= set(PEOPLE):
+            worse = f"{subject} comes to have a smaller gap: it goes {levels}."
+    earlier = gap.filter(pl.col("step") < change["onset_step"])
+    largest = earlier.row(int(earlier["gap_scaled"].arg_max() or 0), named=True)
+    sure = change["earliest"] == change["latest"]
+    reach = "" if sure else f"95 %: {change['earliest']:,} to {last:,}; "
+    return Message(
+        sentence=f"{when} {worse}",
+        figure="gap",
+        numbers=[
+            _gap_now(result, gap),
+            KeyNumber(
+                f"{change['onset_step']:,}",
+                "first step of the new level",
+                f"{reach}p = {change['p']:.2g} against a gap that only wanders; levels are means "
+                "over checkpoints",
+            ),
+            KeyNumber(
+                f"{largest['gap_scaled']:.3f}",
+                "largest gap before",
+                f"at {step_name(largest['step'])}{_untrained(gap)}",
+            ),
+            _checkpoints(result),
+        ],
+        series=(change["model"], change["run"]),
+        certain=True,
+    )
+
+
+def _at_the_end(result: Fairness, row: Row, gap: pl.DataFrame) -> Message:
+    """The gap of the last checkpoint, where no change of level was found."""
+    delta, subject = row["delta_scaled"], _subject(result, row)
+    certain = bool(row["low_scaled"] > 0 or row["high_scaled"] < 0)
+    where = f"At {step_name(row['step'])}"
+    if row["low_scaled"] == row["low_scaled"] and not certain:
+        sentence = f"{where} no gap of {subject} can be told from zero."
+    elif f"{row['gap_scaled']:.3f}" == "0.000":
+        sentence = f"{where} {subject} has no gap."
+    else:
+        sentence = f"{where} {subject} serves {_whom(result, delta)} worse, by a gap of "
+        sentence += f"{signed(delta, '.2f')}."
+    return Message(
+        sentence=sentence,
+        figure="gap",
+        numbers=[_gap_now(result, gap), *_range(gap), _checkpoints(result)],
+        series=(row["model"], row["run"]),
+        certain=certain,
+    )
+
+
+def _subject(result: Fairness, row: Row) -> str:
+    """Names the model where there are several."""
+    if result.checkpoints.select(KEYS).n_unique() == 1:
+        return "the model"
+    return str(row["model"]) if row["run"] == "main" else f"{row['model']} {row['run']}"
+
+
+def _whom(result: Fairness, delta: float) -> str:
+    label = result.labels.female if delta > 0 else result.labels.male
+    return PEOPLE.get(label, f"“{label}”")
+
+
+def _gap_now(result: Fairness, gap: pl.DataFrame) -> KeyNumber:
+    """The gap of the last checkpoint, its interval, and what it is over."""
+    row = gap.row(-1, named=True)
+    held = result.checkpoints.filter(model=row["model"], run=row["run"]).filter(
+        pl.col("step").eq_missing(row["step"])
+    )
+    prompts, orders = int(held["prompts"][0]), int(held["orders"][0])
+    rests = [f"{counted(prompts, 'prompt')}{f' in {orders} orders' if orders > 1 else ''}"]
+    rests += [f"{row['sentences']:,} sentences"]
+    if missing := int(held["missing"][0]):
+        rests += [f"{counted(missing, 'score')} missing"]
+    low, high = row["low_scaled"], row["high_scaled"]
+    interval = f"95 %: {signed(low)} to {signed(high)}; " if low == low else ""
+    what = f"gap Δ at {step_name(row['step'])}"
+    return KeyNumber(signed(row["delta_scaled"]), what, interval + ", ".join(rests))
+
+
+def _range(gap: pl.DataFrame) -> list[KeyNumber]:
+    """The largest gap on the way, where there is a way."""
+    if len(gap) < 2:
+        return []
+    largest = gap.row(int(gap["gap_scaled"].arg_max() or 0), named=True)
+    where = f"at {step_name(largest['step'])}{_untrained(gap)}"
+    return [KeyNumber(f"{largest['gap_scaled']:.3f}", "largest gap", where)]
+
+
+def _untrained(gap: pl.DataFrame) -> str:
+    rows = gap.filter(step=UNTRAINED)["gap_scaled"]
+    return f"; {rows[0]:.3f} untrained" if len(rows) else ""
+
+
+def _checkpoints(result: Fairness) -> KeyNumber:
+    """Of all models and runs."""
+    table = result.checkpoints
+    steps = table["step"].drop_nulls().unique().sort()
+    span = f", steps {steps[0]:,} to {steps[-1]:,}" if len(steps) > 1 else ""
+    models, runs = table["model"].n_unique(), table.select(KEYS).n_unique()
+    of = f"{counted(models, 'model')}, " if models > 1 else ""
+    what = "checkpoint" if len(table) == 1 else "checkpoints"
+    return KeyNumber(f"{len(table):,}", what, f"{of}{counted(runs, 'run')}{span}")

@@ -1,0 +1,46 @@
+"""The first screen of a page: which finding is its message, and the figure that shows it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logitbank.analysis.report.part import Part
+from logitbank.analysis.results.message import Message
+
+if TYPE_CHECKING:
+    from logitbank.analysis.drawing.sheet import Interactive
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A figure of a part, above all parts, and what is said with it."""
+
+    part: str
+    """The part's id."""
+    figure: str
+    """The kind of the figure."""
+    message: Message | None = None
+
+    def series_of(self, figure: "Interactive") -> str:
+        """What the figure calls the model and run that the message is about; nothing for all."""
+        if self.message is None:
+            return ""
+        model, run = self.message.series
+        names = {trace["series"] for trace in figure.traces}
+        return next((name for name in (f"{model} {run}", model) if name in names), "")
+
+
+def first_of(parts: Sequence[Part]) -> First | None:
+    """The message of a page, and its figure; a page without a message begins with a figure.
+
+    Parts are in the order of a report: the first whose message is more than chance, else the first
+    that has one.
+    """
+    saying = [
+        (part, part.message)
+        for part in parts
+        if part.message and part.message.figure in part.figures
+    ]
+    for part, message in sorted(saying, key=lambda pair: not pair[1].certain):
+        return First(part.id, message.figure, message)
+    return next((First(part.id, next(iter(part.figures))) for part in parts if part.figures), None)

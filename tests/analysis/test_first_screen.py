@@ -1,0 +1,205 @@
+"""What is seen of a page before anything is scrolled, opened or chosen, and where links lead."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from logitbank import describe
+from logitbank.analysis.drawing.paper import option_colours
+from logitbank.analysis.report.first import First, first_of
+from logitbank.analysis.report.part import Part
+from logitbank.analysis.report.report import report
+from logitbank.analysis.results.message import Message
+from tests.analysis.test_study import make_bank
+from tests.support.browser import Opened, browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a gap that changes its level."""
+    folder = tmp_path_factory.mktemp("first")
+    bank = make_bank(folder / "b.zarr", skew_from=4, steps=9)
+    describe(bank, title="a title", licence="CC0", citation="Doe (2026)")
+    return report(bank, folder / "b.html", bootstrap=50)
+
+
+def part(name: str, *, figures: str = "", certain: bool | None = None) -> Part:
+    """A part with figures of these kinds; `certain` None says nothing."""
+    message = certain if certain is None else Message(
+        sentence=name, figure="gap", numbers=(), series=("m", "main"), certain=certain
+    )  # fmt: skip
+    found: dict[str, object] = dict.fromkeys(figures.split())
+    return Part(id=name, title=name, figures=found, message=message)  # type: ignore[arg-type]
+
+
+def test_the_message_is_the_first_that_is_more_than_chance() -> None:
+    both = [part("a", figures="x gap", certain=False), part("b", figures="gap", certain=True)]
+    assert first_of(both) == First("b", "gap", both[1].message)
+    assert first_of(both[:1]) == First("a", "gap", both[0].message)
+    assert first_of([part("a", certain=True), part("b", figures="x y")]) == First("b", "x")
+    assert first_of([part("a")]) is None
+
+
+def test_an_option_has_one_colour_whatever_stands_beside_it() -> None:
+    few = option_colours(["male", "female", "not specified"])
+    many = option_colours(["yes", "not specified", "female", "no", "male"])
+    assert {name: many[name] for name in few} == few
+    assert len(set(many.values())) == 5
+    assert option_colours(["a", "b"]) == option_colours(["b", "a", "b"])
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
+def test_sentence_figure_and_numbers_are_on_the_first_screen(
+    chromium: Browser, page: Path, size: tuple[int, int]
+) -> None:
+    width, height = size
+    opened = Opened(chromium, page, viewport={"width": width, "height": height})
+    opened.page.wait_for_selector("#message .plot[data-drawn]")
+    sentence = opened.page.locator(".message")
+    assert re.match(r"(After|Between) step \d+.* the model comes to serve ", sentence.inner_text())
+    plot = opened.page.locator("figure .plot").first.bounding_box()
+    assert plot is not None
+    assert plot["y"] + plot["height"] < height
+    numbers = opened.page.locator(".numbers b").all_inner_texts()
+    assert len(numbers) == 4
+    assert re.fullmatch(r"[+−]0\.\d{3}", numbers[0])
+    if width > 1000:
+        box = opened.page.locator(".numbers").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < height
+    assert opened.page.locator("details.more[open]").count() == 0
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_previews_of_links_have_title_and_message_and_the_box_says_how_to_cite(page: Path) -> None:
+    text = page.read_text()
+    (sentence,) = re.findall(r'<p class="message">(.*)</p>', text)
+    assert f'<meta name="description" content="{sentence}">' in text
+    assert f'<meta property="og:description" content="{sentence}">' in text
+    assert '<meta property="og:title" content="a title">' in text
+    (box,) = re.findall(r'<div id="cite".*?</dl>', text, re.DOTALL)
+    told = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)\s*</dd>", box))
+    assert (told["licence"], told["citation"]) == ("CC0", "Doe (2026)")
+    assert told["open it in Python"] == "<code>logitbank.open(&#34;b.zarr&#34;)</code>"
+    assert re.fullmatch("[0-9a-f]{64}", told["SHA-256 of its zarr.json"])
+
+
+def test_headings_go_down_one_level_at_a_time_and_everything_has_a_name(
+    chromium: Browser, page: Path
+) -> None:
+    opened = Opened(chromium, page)
+    opened.draw()
+    levels = opened.page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].map(h => Number(h.tagName[1]))"
+    )
+    assert levels[:2] == [1, 2]  # the figure of the message is right under the title
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = opened.page.evaluate("[...document.querySelectorAll('[id]')].map(one => one.id)")
+    assert len(ids) == len(set(ids))
+    for role in ("slider", "combobox", "checkbox", "searchbox", "button", "link"):
+        for one in opened.page.get_by_role(role).all():
+            named = one.evaluate("e => e.ariaLabel || e.labels?.[0]?.innerText || e.innerText")
+            assert named.strip(), one
+    opened.close()
+
+
+def test_a_link_leads_to_a_checkpoint_a_folded_figure_or_a_prompt(
+    chromium: Browser, page: Path
+) -> None:
+    opened = Opened(chromium, page)
+    opened.page.goto(page.as_uri() + "#message?step=8")
+    opened.page.reload()
+    opened.page.wait_for_selector("#message .plot[data-drawn]")
+    assert opened.page.locator("#message output").inner_text() == "step 8"
+    folded = opened.page.locator("#fairness details.more figure").first
+    name = folded.get_attribute("id")
+    assert not folded.is_visible()
+    opened.page.evaluate(f"location.hash = '{name}'")
+    opened.page.wait_for_selector(f"#{name} .plot[data-drawn]")
+    assert folded.is_visible()
+    button = opened.page.locator("#prompt-view ol button").nth(2)
+    button.click()
+    chosen, link = button.inner_text(), opened.page.url
+    assert "#prompts?set=" in link
+    opened.close()
+    again = Opened(chromium, page)
+    again.page.goto(link)
+    again.page.reload()
+    again.page.wait_for_selector("#prompt-view h3")
+    assert again.page.locator("#prompt-view h3").inner_text() == chosen
+    assert again.complaints == []
+    again.close()
+
+
+def test_a_prompt_that_is_tapped_on_a_phone_is_seen(chromium: Browser, page: Path) -> None:
+    opened = Opened(chromium, page, viewport={"width": 400, "height": 800}, has_touch=True)
+    opened.page.locator("#prompt-view ol button").first.tap()
+    shown = opened.page.locator("#prompt-view h3")
+    opened.page.wait_for_function(
+        "() => { const { top } = document.querySelector('#prompt-view h3').getBoundingClientRect();"
+        " return top >= 0 && top < 400; }"
+    )
+    assert shown.is_visible()
+    opened.close()
+
+
+def test_a_print_waits_until_all_is_drawn_and_folds_again(chromium: Browser, page: Path) -> None:
+    opened = Opened(chromium, page)
+    opened.page.evaluate(
+        "() => { window.print = () => { window.printed = {"
+        " undrawn: [...document.querySelectorAll('.plot:not([data-drawn])')].length,"
+        " plots: document.querySelectorAll('.plot').length };"
+        " dispatchEvent(new Event('afterprint')); }; }"
+    )
+    opened.page.keyboard.press("Control+p")
+    opened.page.wait_for_function("() => window.printed")
+    printed = opened.page.evaluate("window.printed")
+    assert printed["undrawn"] == 0
+    assert printed["plots"] >= 8
+    assert opened.page.locator("details.more[open]").count() == 0
+    assert opened.complaints == []
+    opened.close()
+
+
+def luminance(colour: str) -> float:
+    """Of WCAG 2.2, from `#rrggbb` or `rgb(r, g, b)`."""
+    if colour.startswith("#"):
+        parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    else:
+        parts = [int(part) for part in re.findall(r"\d+", colour)[:3]]
+    linear = [
+        part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
+        for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_on_a_dark_page_lines_have_a_contrast_of_at_least_three(
+    chromium: Browser, page: Path
+) -> None:
+    opened = Opened(chromium, page, color_scheme="dark")
+    opened.draw()
+    card = opened.page.evaluate(
+        "getComputedStyle(document.querySelector('figure')).backgroundColor"
+    )
+    colours = opened.page.evaluate(
+        "[...new Set(Bokeh.documents.flatMap(d => [...d._all_models.values()])"
+        ".filter(m => m.type === 'Line' || m.type === 'Scatter')"
+        ".map(m => m.line_color.value).filter(c => c))]"
+    )
+    assert len(colours) >= 4
+    for colour in colours:
+        dark, light = sorted([luminance(card), luminance(colour)])
+        assert (light + 0.05) / (dark + 0.05) >= 3, colour
+    opened.close()

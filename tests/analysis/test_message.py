@@ -1,0 +1,129 @@
+"""What a page says first of fairness: the sentence, and numbers that say what they rest on."""
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from logitbank.analysis.families.fairness.checks import FairnessLabels
+from logitbank.analysis.families.fairness.message import fairness_message
+from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
+from logitbank.analysis.results.message import Message
+from tests.support.fairness_cases import random_frame
+
+STEPS = (0, 10, 20, 30)
+
+
+@pytest.fixture(scope="module", name="made")
+def fixture_made() -> Fairness:
+    """Of ten sentences at four steps; tests put their own numbers in."""
+    return fairness_metric(random_frame(checkpoints=4, sentences=10, steps=STEPS), bootstrap=20)
+
+
+def with_gap(made: Fairness, deltas: tuple[float, ...], *, half: float = 0.01) -> Fairness:
+    values = pl.Series("delta_scaled", deltas)
+    gap = made.gap.with_columns(
+        values,
+        gap_scaled=values.abs(),
+        low_scaled=values - half,
+        high_scaled=values + half,
+    )
+    return replace(made, gap=gap)
+
+
+def with_change(made: Fairness, **about: Any) -> Fairness:
+    row = {"onset_step": 20, "sign": 1, "p": 0.002, "earliest": 20, "latest": 20, **about}
+    onset = made.onset.with_columns(
+        pl.lit(value).cast(made.onset.schema[name]).alias(name) for name, value in row.items()
+    )
+    return replace(made, onset=onset)
+
+
+def said(result: Fairness) -> Message:
+    message = fairness_message(result)
+    assert message is not None
+    return message
+
+
+def test_a_change_of_level_is_the_message_with_its_step_and_both_levels(made: Fairness) -> None:
+    result = with_gap(made, (0.02, -0.05, 0.70, 0.72))
+    message = said(with_change(result, delta_before=-0.015, delta_after=0.714))
+    assert message.sentence == (
+        "After step 10 the model comes to serve women worse: the gap goes from −0.01 to +0.71."
+    )
+    assert message.certain
+    assert (message.figure, message.series) == ("gap", ("toy", "main"))
+    prompts = made.checkpoints["prompts"][0]
+    orders = made.checkpoints["orders"][0]
+    assert [tuple(number) for number in message.numbers] == [
+        (
+            "+0.720",
+            "gap Δ at step 30",
+            f"95 %: +0.710 to +0.730; {prompts} prompts in {orders} orders, 10 sentences",
+        ),
+        (
+            "20",
+            "first step of the new level",
+            "p = 0.002 against a gap that only wanders; levels are means over checkpoints",
+        ),
+        ("0.050", "largest gap before", "at step 10; 0.020 untrained"),
+        ("4", "checkpoints", "1 run, steps 0 to 30"),
+    ]
+
+
+def test_a_step_that_is_not_sure_is_an_interval_and_a_smaller_gap_no_harm(made: Fairness) -> None:
+    result = with_gap(made, (-0.6, -0.6, -0.1, -0.1))
+    change = {"sign": 1, "delta_before": -0.6, "delta_after": -0.1, "latest": 30}
+    message = said(with_change(result, **change))
+    assert message.sentence == (
+        "Between step 10 and step 30 the model comes closer to serving men and women alike: the "
+        "gap goes from −0.60 to −0.10."
+    )
+    assert message.numbers[1].rests_on.startswith("95 %: 20 to 30; p = 0.002 ")
+
+
+@pytest.mark.parametrize(
+    ("deltas", "half", "sentence", "certain"),
+    [
+        ((0.1, 0.2, 0.1, -0.3), 0.1, "the model serves men worse, by a gap of −0.30.", True),
+        ((0.1, 0.2, 0.1, 0.05), 0.1, "no gap of the model can be told from zero.", False),
+        ((0.1, 0.2, 0.1, 0.05), float("nan"), "the model serves women worse, by a gap of +0.05.",
+         False),
+    ],
+)  # fmt: skip
+def test_without_a_change_the_last_checkpoint_is_the_message(
+    made: Fairness, deltas: tuple[float, ...], half: float, sentence: str, certain: bool
+) -> None:
+    none = made.onset.with_columns(onset_step=pl.lit(None, pl.Int64))
+    message = said(replace(with_gap(made, deltas, half=half), onset=none))
+    assert message.sentence == f"At step 30 {sentence}"
+    assert message.certain == certain
+    assert message.numbers[1][:2] == (f"{max(map(abs, deltas)):.3f}", "largest gap")
+
+
+def test_answers_of_other_names_are_quoted_and_of_models_the_one_is_named(made: Fairness) -> None:
+    labels = FairnessLabels("er", "sie", "unklar")
+    result = replace(with_gap(made, (0.1, 0.1, 0.5, 0.5)), labels=labels)
+    change = {"delta_before": 0.1, "delta_after": 0.5}
+    assert "comes to serve “sie” worse" in said(with_change(result, **change)).sentence
+    frames = [random_frame(checkpoints=3, sentences=10, model=name) for name in ("a", "b")]
+    two = fairness_metric(pl.concat(frames), bootstrap=20)
+    gap = two.gap.with_columns(
+        pl.when(model="b").then(0.4).otherwise(0.1).alias(name)
+        for name in ("delta_scaled", "gap_scaled", "low_scaled", "high_scaled")
+    )
+    message = said(replace(two, gap=gap))
+    assert message.sentence == "At step 2 b serves women worse, by a gap of +0.40."
+    assert message.series == ("b", "main")
+    assert message.numbers[-1] == ("6", "checkpoints", "2 models, 2 runs, steps 0 to 2")
+
+
+def test_what_is_missing_is_said_and_without_a_gap_nothing(made: Fairness) -> None:
+    checkpoints = made.checkpoints.with_columns(
+        missing=pl.lit(7, made.checkpoints["missing"].dtype)
+    )
+    message = said(replace(with_gap(made, (0.1,) * 4), checkpoints=checkpoints))
+    assert message.numbers[0].rests_on.endswith("10 sentences, 7 scores missing")
+    one = random_frame(checkpoints=1, sentences=3).filter(pl.col("answer") != "male")
+    assert fairness_message(fairness_metric(one, bootstrap=20)) is None

@@ -5,10 +5,12 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import Literal, Unpack
 
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.follow import follow_training
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.extraction import Extraction
@@ -19,6 +21,7 @@ from logitbank.engine.prompts.registry import OldOptions, prompt_sets
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.run import run
 from logitbank.engine.suites.budget import parse_bytes
+from logitbank.engine.suites.growing import WantedSteps
 from logitbank.engine.suites.suites import (
     HubSource,
     LocalSource,
@@ -31,16 +34,15 @@ from logitbank.errors import MissingExtraError, SuiteError, UsageError
 from logitbank.store.format.schema import Dtype, Keep
 from logitbank.store.remote.urls import require_folder
 
-if TYPE_CHECKING:
-    pass
-
 
 def extract(
     bank: str | Path,
     *,
-    suite: str | Suite,
+    suite: str | Suite | None = None,
     prompts: str | PromptSet | SequenceSet | Sequence[str | PromptSet | SequenceSet],
     steps: str = "all",
+    follow: str | Path | None = None,
+    until: int | None = None,
     data: Path | None = None,
     language: str = "",
     adapter_from: str | Path | None = None,
@@ -74,13 +76,18 @@ def extract(
     bank
         Folder of the bank; made if it is not there.
     suite
-        A known name, `owner/repo` on the hub, a local folder, or a Suite.
+        A known name, `owner/repo` on the hub, a local folder, or a Suite; None with `follow`.
     prompts
         A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
         options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or
         SequenceSet; or several of these.
     steps
         `all`, `log`, `first:last:stride`, a list such as `0,512,last`, or `release`.
+    follow
+        Folder that a running training saves its checkpoints to: each is run once it is complete,
+        until the training has ended, by what it notes with its checkpoints.
+    until
+        With `follow`, the step at which to end, whatever the training notes.
     data
         Folder with public data; otherwise `LOGITBANK_DATA`, otherwise downloaded.
     language
@@ -137,6 +144,14 @@ def extract(
     """
     if sample and not dry_run:
         raise UsageError("--sample measures how long a run would take; give --dry-run with it")
+    if (suite is None) == (follow is None):
+        raise UsageError("give either --suite or --follow")
+    if follow is None and until is not None:
+        raise UsageError("--until ends what --follow began; choose from a suite with --steps")
+    given = {"dry-run": dry_run, "disk-budget": disk_budget, "shard": shard, "ray": ray}
+    wanted = None if follow is None else WantedSteps.parse(steps, until=until)
+    if follow is not None and (others := [name for name, value in given.items() if value]):
+        raise UsageError(f"--{others[0]} needs all checkpoints; leave it out with --follow")
     adapters, adapter_folder = None, None
     if adapter_from is not None:
         with waits_told(lambda text: on_event(Note(text))):
@@ -162,10 +177,10 @@ def extract(
         hub = hub or Hub()
         with waits_told(lambda text: on_event(Note(text))):
             suite = resolve_suite(suite, steps=steps, hub=hub, model=model)
-    extraction = Extraction(
-        suite,
-        sets,
-        settings,
+    define = partial(
+        Extraction,
+        prompt_sets=sets,
+        settings=settings,
         any_engine=engine == "auto",
         adapters=adapters,
         keep=level,
@@ -175,8 +190,20 @@ def extract(
     spread = Spread.here(
         workers=workers, shard=shard, ray=ray, tensor_parallel_size=tensor_parallel_size
     )
+    if suite is None:
+        assert follow is not None
+        assert wanted is not None
+        return follow_training(
+            *(bank, Path(follow), define),
+            steps=wanted,
+            about=about,
+            model=model,
+            legacy_weights=legacy_weights,
+            spread=spread,
+            on_event=on_event,
+        )
     return run(
-        *(bank, extraction),
+        *(bank, define(suite)),
         about=about,
         dry_run=dry_run,
         sample=sample,

@@ -49,23 +49,32 @@ def run(
     spread: Spread = Spread(),  # noqa: B008 (frozen)
     disk_budget: int | None = None,
     hub: Hub | None = None,
+    kept: Sequence[WorkerProcess] = (),
+    stopping: Stopping | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
-    """Carry out an extraction that is already defined. As `extract`."""
+    """Carry out an extraction that is already defined. As `extract`.
+
+    `kept` are workers that go on living when this run is over, so that their engine is there for
+    the next; without them, the run makes its own. `stopping` is asked where somebody else looks at
+    it too.
+    """
     path, start = Path(path), time.monotonic()
     bank = Bank.open(path) if holds_something(path) else None
     if bank is not None:
         _check_about(bank, about or {})
     checkpoints = extraction.suite.checkpoints
     legacy = extraction.settings.legacy_weights
-    stopping = Stopping(at=spread.stop_at)
+    stopping = stopping or Stopping(at=spread.stop_at)
 
     def note(text: str) -> None:
         on_event(Note(text))
 
     with stopping.on_sigterm(), waits_told(note), ExitStack() as ends:
-        use_log = ends.enter_context(log_of_run(path, alone=spread.shard is None))
-        workers = [] if dry_run else _workers(path, extraction, spread, ends)
+        use_log = ends.enter_context(log_of_run(path, alone=spread.shard is None and not kept))
+        workers: Sequence[WorkerProcess | RayWorker] = kept
+        if not (dry_run or kept):
+            workers = _workers(path, extraction, spread, ends)
         fetcher = ends.enter_context(
             Fetcher(
                 checkpoints,
@@ -114,8 +123,9 @@ def run(
                     if not summary.interrupted:
                         _finish(bank, extraction.suite)
                         _forget_shares(bank, prepared, extraction, spread)
-                        with ThreadPoolExecutor(len(workers)) as pool:
-                            list(pool.map(lambda worker: worker.stop(), workers))
+                        if not kept:
+                            with ThreadPoolExecutor(len(workers)) as pool:
+                                list(pool.map(lambda worker: worker.stop(), workers))
             except KeyboardInterrupt:
                 summary.interrupted = True
     summary.seconds = time.monotonic() - start

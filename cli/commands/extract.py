@@ -1,5 +1,6 @@
 """The command `extract`."""
 
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import typer
@@ -24,7 +25,10 @@ ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
 class Extract(Command):
     sections: ClassVar[Sections] = {
-        "What to run": ("suite", "prompts", "steps", "model", "language", "adapter_from"),
+        "What to run": (
+            *("suite", "prompts", "steps", "follow", "until"),
+            *("model", "language", "adapter_from"),
+        ),
         "Known prompt sets": ("orders", "splits", "instances", "data"),
         "What is kept": ("keep", "dtype", "title", "licence", "citation"),
         "How it is run": (
@@ -38,12 +42,6 @@ class Extract(Command):
 
 def extract(
     bank: BankPath,
-    suite: Annotated[
-        str,
-        typer.Option(
-            help="Known suite, owner/repo, or folder of checkpoints.", autocompletion=suite_names
-        ),
-    ],
     prompts: Annotated[
         list[str],
         typer.Option(
@@ -51,9 +49,22 @@ def extract(
             autocompletion=prompt_set_names,
         ),
     ],
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="Known suite, owner/repo, or folder of checkpoints.", autocompletion=suite_names
+        ),
+    ] = None,
     steps: Annotated[
         str, typer.Option(help="all, log, first:last:stride, a list, or release.")
     ] = "all",
+    follow: Annotated[
+        Path | None,
+        typer.Option(help="In place of a suite: the folder that a running training saves to."),
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option(help="With --follow: end at this step, not with the training.")
+    ] = None,
     orders: Orders = None,
     splits: Splits = None,
     data: Data = None,
@@ -124,6 +135,8 @@ def extract(
             suite=suite,
             prompts=prompts,
             steps=steps,
+            follow=follow,
+            until=until,
             data=data,
             language=language,
             adapter_from=adapter_from,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _QUIET_S = 30.0
 """Longest silence of a run that gets on, where lines are all there is to see of it."""
+_WAITING_S = 600.0
+"""Longest silence of one that waits for a training."""
 
 
 class ProgressLines:
@@ -35,6 +37,8 @@ class ProgressLines:
         self._started: dict[CheckpointId, float] = {}
         self._ended = self._committed = 0
         self._last = 0.0
+        self._waiting: tuple[str, float] | None = None
+        self._waiting_told = ""
         self._loaded: float | None = None
 
     def __call__(self, event: "Event") -> None:
@@ -44,7 +48,9 @@ class ProgressLines:
             case events.Planned(plan=plan):
                 for deposit in plan.deposits:
                     self._planned[deposit.checkpoint] += deposit.rows
-                self._left = self._planned.copy()
+                    self._left[deposit.checkpoint] += deposit.rows
+            case events.Waiting(text=text):
+                self._wait(text)
             case events.CheckpointStarted(checkpoint=checkpoint):
                 if not self._started:
                     self._tell("starting the engine")
@@ -74,6 +80,18 @@ class ProgressLines:
         if self._clock() - self._last >= _QUIET_S:
             scored, total = self._committed + self._pending.total(), self._planned.total()
             self._tell(f"{scored:,} of {counted(total, 'row')}, at {checkpoint}{self._rate()}")
+
+    def _wait(self, text: str) -> None:
+        """Say at once that a wait begins, what is still waited for after half a minute, and then
+        only now and then."""
+        now = self._clock()
+        first = self._waiting is None
+        if self._waiting is None or self._waiting[0] != text:
+            self._waiting = (text, now)
+        lasted = first or now - self._waiting[1] >= _QUIET_S
+        if lasted and (text != self._waiting_told or now - self._last >= _WAITING_S):
+            self._waiting_told = text
+            self._tell(text)
 
     def _tell(self, line: str) -> None:
         self._last = self._clock()

@@ -2,9 +2,9 @@
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.progress import ProgressColumn, Task, TextColumn
+from rich.progress import ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
 from logitbank.cli.screen.progress import bars
@@ -30,7 +30,9 @@ class ExtractProgress:
         self._committed = self._tokens = self._bytes = self._done = self._checkpoints = 0
         self._began = 0.0
         self._pending: Counter[CheckpointId] = Counter()
+        self._rows = 0
         self._lines = ProgressLines(lambda line: say(clean(line)))
+        self._task: TaskID | None = None
 
     def __enter__(self) -> "ExtractProgress":
         self._progress.start()
@@ -47,6 +49,8 @@ class ExtractProgress:
         match event:
             case events.Planned():
                 self._plan(event)
+            case events.Waiting(text=text):
+                self._update(description=clean(text))
             case events.CheckpointStarted(checkpoint=checkpoint):
                 self._say(f"{checkpoint}: loading")
             case events.WeightsLoaded(checkpoint=checkpoint):
@@ -74,7 +78,7 @@ class ExtractProgress:
         self._committed += committed
         self._pending[checkpoint] = max(0, self._pending[checkpoint] + pending)
         completed = self._committed + self._pending.total()
-        self._progress.update(self._task, completed=completed, more=self._more())
+        self._update(completed=completed, more=self._more())
 
     def _more(self) -> str:
         """Tokens a second since the first were scored, and what is written, before compression."""
@@ -91,12 +95,20 @@ class ExtractProgress:
 
     def _plan(self, event: "Planned") -> None:
         plan = event.plan
-        self._progress.print(planned(plan, event.engine))
+        if self._task is None or plan.rows:  # each time that a training has saved something
+            self._progress.print(planned(plan, event.engine))
         for note in event.notes:
             self._progress.print(f"[yellow]note[/yellow] {clean(note)}")
-        self._checkpoints = len(plan.to_run)
-        self._task = self._progress.add_task("starting the engine", total=plan.rows or 1)
+        self._checkpoints += len(plan.to_run)
+        self._rows += plan.rows
+        self._update(description="starting the engine", total=self._rows or 1)
 
     def _say(self, text: str) -> None:
         text = f"{self._done + 1}/{self._checkpoints} {text}"
-        self._progress.update(self._task, description=clean(text))
+        self._update(description=clean(text))
+
+    def _update(self, **changes: Any) -> None:
+        """Change the bar, which comes with the first thing that is told."""
+        if self._task is None:
+            self._task = self._progress.add_task("", total=1)
+        self._progress.update(self._task, **changes)

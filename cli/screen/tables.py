@@ -176,7 +176,7 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
         say(f"The last lines of {clean(bank)}.log about {clean(about.checkpoint)}:", style="dim")
         for line in about.log_tail:
             say("  " + clean(line), style="dim")
-    if not (summary.plan.rows or summary.failed):
+    if not (summary.plan.rows or summary.failed or summary.interrupted):
         return
     rate = summary.rows / summary.seconds if summary.seconds else 0
     others = f"; {summary.others:,} more {_were(summary.others)} there by then" * bool(

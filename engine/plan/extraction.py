@@ -38,6 +38,8 @@ class Extraction:
     keep: Keep = Keep("full")  # noqa: RUF009 (frozen)
     dtype: Dtype = "float16"
     block_rows: int | None = None
+    occasion: str = ""
+    """What of a running training asked for it; provenance says so. Empty where no training did."""
 
     def __post_init__(self) -> None:
         if not self.suite.checkpoints:

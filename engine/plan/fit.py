@@ -1,6 +1,7 @@
 """Whether a checkpoint belongs to the suite whose first checkpoint a plan was made by."""
 
 from pathlib import Path
+from typing import Self
 
 from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.plan.prepare import tokenizer_folder
@@ -17,9 +18,31 @@ class Fit:
     load failed is not used again.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
-        self._prepared = prepared
-        self._same_tokenizer = {files_digest(tokenizer_folder(prepared.first))}
+    def __init__(
+        self, config: ModelConfig, tokenizer: Tokenizer, first: Path, *, legacy_weights: bool
+    ) -> None:
+        """`config` and `tokenizer` are those of the checkpoint in the folder `first`."""
+        self._config, self._tokenizer, self._legacy = config, tokenizer, legacy_weights
+        self._same_tokenizer = {files_digest(tokenizer_folder(first))}
+
+    @classmethod
+    def of_plan(cls, prepared: Prepared) -> Self:
+        """By the checkpoint that a plan was made by."""
+        legacy = prepared.settings.legacy_weights
+        return cls(prepared.config, prepared.tokenizer, prepared.first, legacy_weights=legacy)
+
+    @classmethod
+    def of(cls, first: Path, *, legacy_weights: bool) -> Self:
+        """By the checkpoint in the folder `first` alone.
+
+        Raises
+        ------
+        SuiteError
+            Its config or its tokenizer cannot be read.
+        """
+        config = ModelConfig.read(first)
+        tokenizer = Tokenizer.load(tokenizer_folder(first))
+        return cls(config, tokenizer, first, legacy_weights=legacy_weights)
 
     def check(self, folder: Path) -> None:
         """Look at the files of one checkpoint; not for several threads at once.
@@ -31,18 +54,18 @@ class Fit:
         WeightsError
             Its weights are not there.
         """
-        if difference := ModelConfig.read(folder).difference(self._prepared.config):
+        if difference := ModelConfig.read(folder).difference(self._config):
             raise SuiteError(
                 f"its {difference}; a suite has one architecture and vocabulary: extract it on "
                 "its own"
             )
         self._check_tokenizer(tokenizer_folder(folder))
-        check_weights(folder, legacy_weights=self._prepared.settings.legacy_weights)
+        check_weights(folder, legacy_weights=self._legacy)
 
     def _check_tokenizer(self, folder: Path) -> None:
         if (files := files_digest(folder)) in self._same_tokenizer:
             return  # a second is saved: most suites have the same files at every step
-        tokenizer, first = Tokenizer.load(folder), self._prepared.tokenizer
+        tokenizer, first = Tokenizer.load(folder), self._tokenizer
         if tokenizer.digest != first.digest:
             raise SuiteError(
                 f"its tokenizer ({tokenizer.entries} entries, digest {tokenizer.digest[:12]}) "

@@ -1,6 +1,7 @@
 """Find the checkpoints in a folder by the names of its sub-folders. It opens no file."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,28 @@ def scan_folder(folder: Path) -> FolderScan:
         return FolderScan(*_itself(folder), ())
     if _is_checkpoint(folder):
         checkpoints.append(FoundCheckpoint("main", None, folder))
+    _refuse_twins(checkpoints)
+    return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
+
+
+def scan_growing(folder: Path) -> FolderScan:
+    """The checkpoints in a folder that a training fills, of which there may be none yet.
+
+    The folder itself is none of them: what lies there after a training is its last checkpoint once
+    more. One whose name begins with `tmp-` is still being written, and will be renamed.
+
+    Raises
+    ------
+    SuiteError
+        The folder is a file, or holds two checkpoints of the same run and step.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise SuiteError(f"{folder} is a file; give the folder that the training saves to")
+    notes: list[str] = []
+    checkpoints: list[FoundCheckpoint] = []
+    with suppress(FileNotFoundError):  # it may not be made yet, or what is in it be deleted
+        checkpoints += _below(folder, notes, run="main", nested=True)
+    checkpoints = [c for c in checkpoints if not c.path.name.startswith("tmp-")]
     _refuse_twins(checkpoints)
     return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
 

@@ -153,8 +153,17 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who follows a training has nothing to do; told at each look at its folder."""
+
+    text: str
+    """What is waited for."""
+
+
 Event = (
     Planned
+    | Waiting
     | CheckpointStarted
     | WeightsLoaded
     | CanaryChecked
@@ -207,6 +216,24 @@ class Summary:
     def exit_code(self) -> int:
         """Exit code of the command line. One that was interrupted may still find out what fails."""
         return INTERRUPTED if self.interrupted else int(not self.complete)
+
+
+def add_summary(total: Summary, part: Summary) -> None:
+    """Add what one of several extractions did to what all of them did."""
+    plans = total.plan, part.plan
+    total.plan = Plan(
+        tuple(deposit for plan in plans for deposit in plan.deposits),
+        sum(plan.checkpoints for plan in plans),
+        *(max(getattr(plan, name) for plan in plans) for name in ("queries", "prompts")),
+        **{name: max(getattr(plan, name) for plan in plans) for name in ("positions", "orders")},
+    )
+    for name in ("seconds", "rows", "others", "tokens", "reused", "bytes", "done", "failed"):
+        setattr(total, name, getattr(total, name) + getattr(part, name))
+    total.notes += [note for note in part.notes if note not in total.notes]
+    total.interrupted |= part.interrupted
+    total.workers, total.prefix_cache = part.workers, part.prefix_cache
+    for phase, seconds in part.spent.items():
+        total.spent[phase] = total.spent.get(phase, 0.0) + seconds
 
 
 def is_hopeless(summary: Summary) -> bool:

@@ -4,19 +4,20 @@ import platform
 import socket
 from datetime import UTC, datetime
 
-from logitbank.engine.plan.extraction import Prepared
-from logitbank.engine.suites.suites import HubSource, LocalSource
+from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.store.format.schema import Json
 from logitbank.version import __version__
 
 
-def made_of(source: LocalSource | HubSource, prepared: Prepared) -> dict[str, Json]:
+def made_of(extraction: Extraction, index: int, prepared: Prepared) -> dict[str, Json]:
+    """Of the checkpoint with this number in the extraction's suite."""
     settings, adapters = prepared.settings, prepared.adapters
     borrowed: dict[str, Json] = {}
     if settings.adapter_languages and adapters is not None:
         borrowed = {"adapter_from": adapters.describe()}
+    occasion: dict[str, Json] = {"occasion": extraction.occasion} if extraction.occasion else {}
     return borrowed | {
-        "source": source.describe(),
+        "source": extraction.suite.checkpoints[index].source.describe(),
         "tokenizer": prepared.tokenizer.digest,
         "logitbank_version": __version__,
         "host": socket.gethostname(),
@@ -24,4 +25,5 @@ def made_of(source: LocalSource | HubSource, prepared: Prepared) -> dict[str, Js
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "trust_remote_code": settings.trust_remote_code,
         "legacy_weights": settings.legacy_weights,
+        **occasion,
     }

@@ -75,7 +75,7 @@ class Runner:
         self._events: queue.SimpleQueue[Event | _Ended | BaseException] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._weights: dict[str, CheckpointId] = {}
-        self._fit = Fit(prepared)
+        self._fit = Fit.of_plan(prepared)
         self._work: dict[CheckpointId, list[DepositPlan]] = {}
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
@@ -224,7 +224,7 @@ class Runner:
             deposits,
             prepared.config.vocab,
             min(prepared.tokenizer.entries, prepared.config.vocab),
-            made_of(self._extraction.suite.checkpoints[index].source, prepared),
+            made_of(self._extraction, index, prepared),
             self._settings,
         )
 

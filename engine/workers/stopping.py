@@ -11,9 +11,14 @@ from types import FrameType
 class Stopping:
     """Whether a run should stop: after the blocks at hand, and at the latest when grace is over."""
 
-    def __init__(self, *, at: float | None = None, grace_s: float = 25.0) -> None:
-        """`at` is the time (seconds since 1970) by which all should have ended."""
-        self._at, self._grace_s = at, grace_s
+    def __init__(
+        self, *, at: float | None = None, grace_s: float = 25.0, signals: bool = True
+    ) -> None:
+        """`at` is the time (seconds since 1970) by which all should have ended.
+
+        Without `signals`, SIGTERM is left to whom this process belongs.
+        """
+        self._at, self._grace_s, self._signals = at, grace_s, signals
         self._since: float | None = None
         self._watched = False
 
@@ -38,7 +43,8 @@ class Stopping:
 
         Without effect outside the main thread.
         """
-        if threading.current_thread() is not threading.main_thread():
+        here = threading.current_thread() is threading.main_thread()
+        if not (self._signals and here):
             yield
             return
 

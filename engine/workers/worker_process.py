@@ -46,13 +46,19 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the process, which imports its engine and waits for a job."""
-        if self._log.parent.is_dir():  # else there is no bank yet, and may never be
+        # Without that folder there is no bank yet, and there may never be one.
+        if self._process is None and self._log.parent.is_dir():
             self._start()
 
     def use(self, settings: EngineSettings) -> None:
-        """Take other settings; a process that has imported another engine is replaced."""
+        """Take other settings; a process that has imported another engine is replaced.
+
+        So is one whose engine was opened with other settings, as for shorter sequences.
+        """
         if settings.engine != self._settings.engine:
             self.kill()
+        elif settings != self._settings and not self._idle:
+            self.stop()
         self._settings = settings
 
     def ready(self) -> bool:

@@ -20,7 +20,10 @@ from logitbank.store.format.schema import Json
 
 COPIED = "copied_from"
 _OWN = frozenset(
-    {"source", "host", "platform", "time", "canary_difference", "canary_rounding", COPIED}
+    {
+        *("source", "host", "platform", "time", "occasion"),
+        *("canary_difference", "canary_rounding", COPIED),
+    }
 )
 """What of the provenance may differ between deposits of the same numbers."""
 

@@ -72,7 +72,7 @@ def test_version_is_the_packages(call: Call) -> None:
     [
         (["frobnicate"], "No such command 'frobnicate'; see `logitbank --help`"),
         (["info", "--nothing"], "No such option: --nothing"),
-        (["extract", "b", "--prompts", "x"], "Missing option '--suite'; see `logitbank extract"),
+        (["extract", "b", "--prompts", "x"], "give either --suite or --follow"),
         (["info", "nowhere"], "there is no bank at nowhere; check the path"),
         (["verify", "nowhere"], "there is no bank at nowhere"),
         (["analyze", "fairness", "nowhere"], "there is no bank at nowhere"),

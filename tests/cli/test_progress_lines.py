@@ -16,6 +16,7 @@ from logitbank.engine.workers.events import (
     Planned,
     RowsScored,
     Summary,
+    Waiting,
     WeightsLoaded,
 )
 from logitbank.store.format.layout import Layout
@@ -143,3 +144,36 @@ def test_the_summary_counts_this_run_s_rows_and_names_those_of_others(
         "2 of 3 checkpoints done, 500 rows in 10.0 s (50 a second; 100 more were there by then)"
         " → b.zarr"
     )
+
+
+def test_a_wait_is_told_when_it_begins_when_it_lasts_and_every_ten_minutes() -> None:
+    folder, state, following = Waiting("no folder"), Waiting("no state"), Waiting("no checkpoint")
+    waits = [
+        *((float(seconds), folder) for seconds in range(0, 40, 2)),
+        *((float(seconds), state) for seconds in range(40, 60, 2)),  # it does not last
+        *((float(seconds), following) for seconds in range(60, 800, 2)),
+    ]
+    now, said = [0.0], list[tuple[float, str]]()
+    lines = ProgressLines(lambda line: said.append((now[0], line)), lambda: now[0])
+    for now[0], event in waits:
+        lines(event)
+    assert said == [(0, "no folder"), (90, "no checkpoint"), (690, "no checkpoint")]
+
+
+def test_plans_that_come_one_after_the_other_are_counted_together() -> None:
+    """As where each checkpoint of a training has a plan of its own."""
+    plans = [
+        Planned(Plan((DepositPlan(c, "q", LAYOUT, (0, 1, 2)),), 1, 300, 300), "transformers", ())
+        for c in (FIRST, SECOND)
+    ]
+    lines = lines_of(
+        (0, plans[0]),
+        (0, CheckpointStarted(FIRST, 300)),
+        *((60.0, block) for block in blocks(FIRST, 0, 1, 2)),
+        (60, CheckpointDone(FIRST, 1.0)),
+        (60, plans[1]),
+        (60, CheckpointStarted(SECOND, 300)),
+        (90, RowsScored(SECOND, 150)),
+    )
+    assert lines[-2].startswith("1/1 tiny step 0 done, 300 rows in 60 s")
+    assert lines[-1].startswith("450 of 600 rows, at tiny step 1; 5 rows a second")

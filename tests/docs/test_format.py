@@ -220,7 +220,10 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     pytest.importorskip("transformers")
     from logitbank.engine.backends.hf.backend import TransformersBackend
     from logitbank.engine.backends.protocol import EngineSettings
-    from logitbank.engine.suites.suites import LocalSource
+    from logitbank.engine.plan.extraction import Extraction
+    from logitbank.engine.prompts.prompt_set import PromptSet
+    from logitbank.engine.prompts.values import Option, Prompt
+    from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
     from logitbank.engine.workers.made_of import made_of
 
     class FakeTokenizer:
@@ -231,7 +234,10 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
         adapters = LocalSource(Path("other"))
         tokenizer = FakeTokenizer()
 
-    made = made_of(LocalSource(Path("step0")), FakePrepared())  # type: ignore[arg-type]
+    suite = Suite("m", (Checkpoint(CheckpointId("m", step=0), LocalSource(Path("step0"))),))
+    asked = (PromptSet("mine", (Prompt("p0", "he", (Option("a", " a"), Option("b", " b")), "a"),)),)
+    extraction = Extraction(suite, asked, FakePrepared.settings, occasion="follow")
+    made = made_of(extraction, 0, FakePrepared())  # type: ignore[arg-type]
     made |= TransformersBackend(Path("step0"), FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}
     elsewhere = {"weights", "canary_difference", "model_runner", "block_size", "deterministic"}

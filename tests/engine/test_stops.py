@@ -50,7 +50,10 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Su
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2)),), 1, 30, 30)
     monkeypatch.setattr("logitbank.engine.plan.fit.files_digest", lambda _: "same")
     monkeypatch.setattr(Runner, "_job", lambda *_: SimpleNamespace(settings=None))
-    prepared = SimpleNamespace(plan=plan, first=tmp_path, settings=None)
+    settings = SimpleNamespace(legacy_weights=False)
+    prepared = SimpleNamespace(
+        plan=plan, first=tmp_path, settings=settings, config=None, tokenizer=None
+    )
     checkpoints = (SimpleNamespace(id=CHECKPOINT),)
     extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
     fetcher = SimpleNamespace(plan=lambda _: None, done=lambda _: None)

@@ -219,5 +219,5 @@ def _finish(bank: Bank, suite: Suite) -> None:
                 with bank.begin(deposit.spec) as writer:
                     writer.seal()
             # Options that other calls named for lower keep levels were refused when planning.
-            if deposit.layout.keep.level == "full":
+            if deposit.layout.keep.whole_rows:
                 rescore_missing(bank.path, deposit)

@@ -145,7 +145,7 @@ def _rows(deposit: Deposit | None, named: Named) -> np.ndarray:
 def _made(a: Deposit, b: Deposit) -> Iterator[object]:
     for deposit in (a, b):
         layout = deposit.layout
-        yield f"full {layout.dtype}" if layout.keep.level == "full" else str(layout.keep)
+        yield f"full {layout.dtype}" if layout.keep.whole_rows else str(layout.keep)
     for name in ("engine", "compute_dtype"):
         for deposit in (a, b):
             value = deposit.spec.provenance.get(name)

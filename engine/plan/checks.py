@@ -31,7 +31,7 @@ def check_options(
     lower: dict[str, Deposit] = {}
     for checkpoint in extraction.suite.checkpoints:
         for deposit in bank.deposits(checkpoint.id):
-            if deposit.layout.keep.level != "full" and deposit.committed():
+            if not deposit.layout.keep.whole_rows and deposit.committed():
                 lower.setdefault(deposit.query_set, deposit)
     if not lower:
         return

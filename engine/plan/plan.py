@@ -79,8 +79,8 @@ class Plan:
     @property
     def files(self) -> int:
         """Objects that will be added, but for a few tables: about, as some may be there."""
-        rows = sum(len(d.blocks) for d in self.deposits if d.layout.keep.level == "full")
-        each = [6 if d.layout.keep.level == "full" else 5 for d in self.deposits]
+        rows = sum(len(d.blocks) for d in self.deposits if d.layout.keep.whole_rows)
+        each = [6 if d.layout.keep.whole_rows else 5 for d in self.deposits]
         return rows + sum(each) + len(self.to_run)
 
     @property

@@ -114,7 +114,7 @@ def missing_blocks(
     for name, row in placement.places:
         rows.setdefault(name, set()).add(row)
     scored_rows = {}  # full rows are bounded by their bytes
-    if extraction.keep.level != "full":
+    if not extraction.keep.whole_rows:
         scored_rows = {name: pace.block_rows(query_sets[name].queries) for name in rows}
     for checkpoint in extraction.suite.checkpoints:
         deposits = bank.deposits(checkpoint.id) if bank is not None else []

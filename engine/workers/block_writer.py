@@ -75,7 +75,7 @@ class RowBuffers:
 
     def take(self, layout: Layout) -> np.ndarray | None:
         """An array (block_rows, v) of the layout's dtype; None where no full rows are kept."""
-        if layout.keep.level != "full":
+        if not layout.keep.whole_rows:
             return None
         shape = (min(layout.block_rows, layout.queries), layout.vocab)
         while self._free:

@@ -38,7 +38,7 @@ class ReducingSink:
         layout = self._reducer.layout
         exact = logits.double()
         logsumexp = torch.logsumexp(exact, dim=1)
-        full = layout.keep.level == "full"
+        full = layout.keep.whole_rows
         dtype = getattr(torch, layout.dtype)
         logprobs = exact.sub_(logsumexp[:, None]).to(dtype) if full else None
         for j, (i, row) in enumerate(zip(indices, logits.numpy(), strict=True)):
@@ -71,7 +71,7 @@ class ReducingSink:
         options = batch_entries(logits, torch.from_numpy(padded).to(logits.device), entries)
         top = torch.topk(logits, min(layout.keep.k, logits.shape[1]), dim=1).indices
         tops = batch_entries(logits, top, entries)
-        full = layout.keep.level == "full"
+        full = layout.keep.whole_rows
         rounds = full and layout.dtype == "float16"
         fits = (logprobs.amin(dim=1) >= FLOAT16_MIN) | (not rounds)
         stored = logprobs.to(getattr(torch, layout.dtype)).cpu().numpy() if full else None

@@ -207,7 +207,7 @@ class Worker:
         if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
             return
         name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
-        full = layout.keep.level == "full"
+        full = layout.keep.whole_rows
         copier = Copier(deposit, twin)
         try:
             with self._timed("write"):

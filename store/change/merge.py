@@ -115,7 +115,7 @@ def _finish(target: Bank, deposit: Deposit) -> None:
     """Seal what is complete, and score options of the other banks' prompts."""
     if deposit.complete and not deposit.sealed:
         DepositWriter(deposit, engine=deposit.spec.provenance.get("engine")).seal()
-    full = deposit.layout.keep.level == "full"
+    full = deposit.layout.keep.whole_rows
     if full and (options := target.missing_options(deposit)) is not None:
         rescore(deposit, options)
 

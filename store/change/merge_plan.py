@@ -117,7 +117,7 @@ def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Additi
         taken += ["logsumexp/c/0", "scores/all.parquet"]
     elif not state.sealed:
         taken += [f"scores/{block}.parquet" for block in blocks]
-    if source.layout.keep.level == "full":
+    if source.layout.keep.whole_rows:
         taken += [f"logprobs/c/{block}/0" for block in blocks]
     if missing := [path for path in taken if path not in digests]:
         raise DamagedError(f"{source.path}: no commit names {missing[0]}; {VERIFY}")
@@ -190,7 +190,7 @@ def seal_of(source: Deposit) -> bytes:
     layout = source.layout
     expected = {"zarr.json", "scores/all.parquet", "logsumexp/c/0"}
     expected |= {f"{name}/zarr.json" for name in zarrays.array_metadata(layout)}
-    if layout.keep.level == "full":
+    if layout.keep.whole_rows:
         expected |= {f"logprobs/c/{block}/0" for block in range(layout.blocks)}
     commit = commits.read(source.path, SEAL)
     if set(commit["objects"]) != expected or commit.get("rows") != [0, layout.queries]:
@@ -202,7 +202,7 @@ def block_commit_of(source: Deposit, block: int) -> bytes:
     """The commit of a block, checked as `seal_of` checks a seal."""
     rows = source.layout.rows(block)
     expected = {f"scores/{block}.parquet"}
-    if source.layout.keep.level == "full":
+    if source.layout.keep.whole_rows:
         expected.add(f"logprobs/c/{block}/0")
     commit = commits.read(source.path, str(block))
     facts = (set(commit["objects"]), commit.get("block"), commit.get("rows"))

@@ -101,9 +101,7 @@ def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
     every = same.issuperset(states[1].score_parts) and states[0].sealed == states[1].sealed
     if not (aligned and every):
         _check_scores(stored, new, states, np.flatnonzero(common))
-    if "full" in (stored.layout.keep.level, new.layout.keep.level) and (
-        stored.layout.keep.level == new.layout.keep.level
-    ):
+    if stored.layout.keep.whole_rows and new.layout.keep.whole_rows:
         for rows in _chunks(new, common):
             block = int(rows[0]) // new.layout.block_rows
             if aligned and f"logprobs/c/{block}/0" in same:
@@ -138,7 +136,7 @@ def _check_scores(
             stored, new, f"{len(listed):,} other scores, the first of query {query}, token {token}"
         )
     absent = unknown.join(theirs, on=_KEY, how="anti")
-    if stored.layout.keep.level == "full":  # the rest can be read from its rows
+    if stored.layout.keep.whole_rows:  # the rest can be read from its rows
         absent = absent.filter(pl.col("exact") & (pl.col("kind") == "option"))
     if not absent.is_empty():
         query, token = absent.select("query", "token").row(0)

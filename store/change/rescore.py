@@ -73,7 +73,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
     mirror.require_local(root)
-    full = [d for d in deposits if d.layout.keep.level == "full"]
+    full = [d for d in deposits if d.layout.keep.whole_rows]
     incomplete = [deposit for deposit in full if missing_options(root, deposit) is not None]
     for deposit in incomplete:
         rescore_missing(root, deposit)
@@ -86,7 +86,7 @@ def _name(options: OptionTokens) -> str:
 
 def _check(deposit: Deposit, options: OptionTokens) -> None:
     layout = deposit.layout
-    if layout.keep.level != "full":
+    if not layout.keep.whole_rows:
         raise KeepLevelError(
             f"{deposit} keeps {layout.keep}, not full vocabulary rows, so new options cannot be"
             " read from it; extract again into another bank"

@@ -114,14 +114,14 @@ def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> Depo
             f"{deposit} keeps {layout.keep}, which is less than {level}; ask for {layout.keep} or"
             " less"
         )
-    if dtype == "float32" and layout.dtype == "float16" and level.level == "full":
+    if dtype == "float32" and layout.dtype == "float16" and level.whole_rows:
         raise KeepLevelError(f"{deposit} has float16 rows, which hold no float32; leave out dtype")
-    smaller = layout.keep != level and (layout.keep.level, level.level) != ("full", "full")
-    rounded = level.level == "full" and dtype == "float16" and layout.dtype == "float32"
+    smaller = layout.keep != level and not (layout.keep.whole_rows and level.whole_rows)
+    rounded = level.whole_rows and dtype == "float16" and layout.dtype == "float32"
     if not (smaller or rounded):
         return spec
     # k of a full deposit is not chosen by its keep level, so that it stays.
-    keep = Keep("full", layout.keep.k) if level.level == "full" else level
+    keep = Keep("full", layout.keep.k) if level.whole_rows else level
     of: dict[str, Json] = {
         "keep": str(layout.keep),
         "dtype": layout.dtype,
@@ -145,7 +145,7 @@ def _shrink(
     spec: DepositSpec,
     finished: Callable[[int], None],
 ) -> None:
-    full = deposit.layout.keep.level == "full"
+    full = deposit.layout.keep.whole_rows
     options = bank.missing_options(deposit) if full else None
     scores = deposit.scores().collect()
     with target.begin(spec) as writer:
@@ -172,7 +172,7 @@ def _block(
     """One block at the level of `to`. `scores` are all of its scores, of later options too."""
     if options is not None:  # after this nobody can read them any more
         scores = pl.concat([scores, option_scores(deposit, options, [block])])
-    if to.keep.level == "full":
+    if to.keep.whole_rows:
         values = deposit.stored_logprobs(list(deposit.layout.rows(block)))
         if to.dtype == "float16" and float(values.min()) < FLOAT16_MIN:
             raise KeepLevelError(
@@ -180,7 +180,7 @@ def _block(
                 " float32"
             )
         return BlockData(values.astype(to.dtype), scores)
-    if deposit.layout.keep.level == "full" and to.keep.k > deposit.layout.keep.k:
+    if deposit.layout.keep.whole_rows and to.keep.k > deposit.layout.keep.k:
         scores = pl.concat([scores, _further_top(deposit, block, scores, to.keep.k)])
     # An exact rank comes before an equal one that is a lower bound.
     place = pl.struct("rank", ~pl.col("exact"), "token").rank("ordinal").over("query", "kind")

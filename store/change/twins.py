@@ -90,7 +90,7 @@ class Copier:
         twin = self._twin
         digests = commits.digests(twin.path, SEAL if state.sealed else str(block))
         paths = [f"scores/{block}.parquet"] * (not state.sealed)
-        paths += [f"logprobs/c/{block}/0"] * (twin.layout.keep.level == "full")
+        paths += [f"logprobs/c/{block}/0"] * twin.layout.keep.whole_rows
         taken = {path: digests[path] for path in paths}
         addition = Addition(twin, commits.folder_of(self._deposit.path), (block,), (), False, taken)
         adopt_block(self._deposit, addition, block, self._staging.path, copied)

@@ -163,7 +163,7 @@ class Deposit:
     ) -> np.ndarray:
         """What `logprobs` gives, in another dtype: that in which they are stored if None."""
         layout = self.layout
-        if layout.keep.level != "full":
+        if not layout.keep.whole_rows:
             raise KeepLevelError(
                 f"{self} keeps {layout.keep}, not full vocabulary rows; ask for listed tokens"
                 " with scores(), or extract again with --keep full into another bank"
@@ -197,7 +197,7 @@ class Deposit:
         DamagedError
             The attributes are a stranger's, who claims more than there is.
         """
-        if self.layout.keep.level == "full" and mirror.mirror_of(self.path) is None:
+        if self.layout.keep.whole_rows and mirror.mirror_of(self.path) is None:
             blocks = sorted(self.committed())
             rows = np.array([self.layout.rows(block).start for block in blocks], np.int64)
             check_sizes(self._shards(), self.layout, self._shard_digests(rows))

@@ -134,7 +134,7 @@ class BlockReducer:
         self.vocab_entries = vocab_entries
         self._reduced: list[ReducedRow | None] = [None] * len(self.rows)
         self._logprobs: np.ndarray | None = None
-        if layout.keep.level == "full":
+        if layout.keep.whole_rows:
             if buffer is None:
                 buffer = np.empty((len(self.rows), layout.vocab), layout.dtype)
             self._logprobs = buffer[: len(self.rows)]

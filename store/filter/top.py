@@ -49,7 +49,7 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Top:
             f" filter of k ≤ {layout.vocab:,}"
         )
     listed_k = min(layout.keep.k, layout.vocab)
-    if listed_k < k and layout.keep.level != "full":
+    if listed_k < k and not layout.keep.whole_rows:
         raise KeepLevelError(
             f"{deposit} lists {listed_k} highest tokens for each query, and {k} are needed; use a"
             f" filter of k ≤ {listed_k}, or extract again with --keep topk:{max(k, 64)}"

@@ -2,13 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
 from logitbank.store.files import checked, objects
 from logitbank.store.format import zarrays
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.schema import CheckpointId, Json, Keep
+from logitbank.store.format.schema import CheckpointId, Codec, Dtype, Json, Keep, KeepLevel
 from logitbank.store.remote import fetching
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
@@ -90,11 +90,11 @@ def _parse(a: Any) -> DepositSpec:
             raise ValueError(f"{name} is {a[name]!r}")
     if not QUERY_SET.fullmatch(a["query_set"]):
         raise ValueError(f"query_set is {a['query_set']!r}")
-    if a["dtype"] not in ("float16", "float32"):
+    if a["dtype"] not in get_args(Dtype):
         raise ValueError(f"dtype is {a['dtype']!r}")
-    if (codec := a.get("codec", "zstd")) not in ("blosc", "zstd"):
+    if (codec := a.get("codec", "zstd")) not in get_args(Codec):
         raise ValueError(f"codec is {codec!r}")
-    if a["keep"] not in ("full", "topk", "options"):
+    if a["keep"] not in get_args(KeepLevel):
         raise ValueError(f"keep is {a['keep']!r}")
     if not isinstance(a["provenance"], dict):
         raise ValueError(f"provenance is {a['provenance']!r}")

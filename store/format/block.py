@@ -44,7 +44,7 @@ def check_block(layout: Layout, block: int, data: BlockData) -> None:
 
 
 def _check_logprobs(layout: Layout, rows: range, logprobs: np.ndarray | None) -> None:
-    if layout.keep.level != "full":
+    if not layout.keep.whole_rows:
         if logprobs is not None:
             raise UsageError(f"keep level {layout.keep} stores no logprobs; pass None")
         return

@@ -47,7 +47,7 @@ class Layout:
     ) -> Self:
         """Choose the block size: a power of two near `TARGET_BLOCK_BYTES`, at most 4,096 rows."""
         if block_rows is None:
-            row_bytes = vocab * np.dtype(dtype).itemsize if keep.level == "full" else 1
+            row_bytes = vocab * np.dtype(dtype).itemsize if keep.whole_rows else 1
             fit = max(1, TARGET_BLOCK_BYTES // row_bytes)
             block_rows = min(MAX_BLOCK_ROWS, 2 ** int(math.log2(fit)))
         return cls(queries, vocab, dtype, keep, block_rows)
@@ -76,7 +76,7 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         """Estimated bytes of one query on disk before compression."""
-        full = self.vocab * np.dtype(self.dtype).itemsize if self.keep.level == "full" else 0
+        full = self.vocab * np.dtype(self.dtype).itemsize if self.keep.whole_rows else 0
         return full + 40 * (3 + self.keep.k)
 
 

@@ -24,6 +24,7 @@ VIEW = "view.json"
 Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32"]
 Codec = Literal["blosc", "zstd"]
+KeepLevel = Literal["full", "topk", "options"]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 NEXT_SENTENCE_CLASSES = 2
@@ -229,7 +230,7 @@ class CheckpointId:
 class Keep:
     """How much of each vocabulary row is kept."""
 
-    level: Literal["full", "topk", "options"]
+    level: KeepLevel
     k: int = 1
     """Entries of highest logit listed for each query, at every level."""
 
@@ -247,9 +248,14 @@ class Keep:
     def __str__(self) -> str:
         return f"topk:{self.k}" if self.level == "topk" else self.level
 
+    @property
+    def whole_rows(self) -> bool:
+        """True where every token's log-probability is kept."""
+        return self.level == "full"
+
     def covers(self, other: "Keep") -> bool:
         """True where a deposit at this level answers everything that one at `other` does."""
-        if self.level == "full" or other.level == "options":
+        if self.whole_rows or other.level == "options":
             return True
         return self.level == other.level == "topk" and self.k >= other.k
 

@@ -54,7 +54,7 @@ def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
 def array_metadata(layout: Layout) -> dict[str, bytes]:
     """zarr.json of each array of a deposit, by the array's name."""
     arrays = {"logsumexp": _logsumexp(layout.queries)}
-    if layout.keep.level == "full":
+    if layout.keep.whole_rows:
         arrays["logprobs"] = logprobs_metadata(layout, (layout.queries, layout.vocab))
     return arrays
 

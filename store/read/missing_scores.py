@@ -27,7 +27,7 @@ def require_scored(
     BankError
         Says how many scores are lacking, of which deposits, and what to run.
     """
-    full = [deposit for deposit in deposits if deposit.layout.keep.level == "full"]
+    full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
     counts = _missing_counts(root, prompts, full) if full else []
     incomplete = [(deposit, count) for deposit, count in zip(full, counts, strict=True) if count]
     if not incomplete:

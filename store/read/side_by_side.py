@@ -24,7 +24,7 @@ def side_by_side(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
             "to_xarray needs xarray; install it with `pip install 'logitbank[xarray]'`"
         ) from error
     full = sorted(
-        (d for d in deposits if d.layout.keep.level == "full"), key=lambda d: _order(d.checkpoint)
+        (d for d in deposits if d.layout.keep.whole_rows), key=lambda d: _order(d.checkpoint)
     )
     if not full:
         raise BankError(

@@ -166,7 +166,7 @@ def _checkpoints(
     for step, own in by_step.items():
         scores = _scores(own, checked=checked)
         scored = _scored(places, scores)
-        full = all(deposit.layout.keep.level == "full" for deposit in own)
+        full = all(deposit.layout.keep.whole_rows for deposit in own)
         read = own if entropy and full else []
         rows = _entropy_of_rows(read, scored)
         # The order of positions decides the last bit of their mean.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.debias.study import debias_train as debias_train
     from logitbank.analysis.debias.train import Training as Training
     from logitbank.analysis.drawing.figures import figures as figures
+    from logitbank.analysis.drawing.figures import save_figures as save_figures
+    from logitbank.analysis.drawing.paper import Paper as Paper
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs as CrowsPairs
     from logitbank.analysis.families.crows_pairs.study import crows_pairs as crows_pairs
     from logitbank.analysis.families.curves.metric import Curves as Curves
@@ -100,6 +102,7 @@ _HOMES = {
     "Lambada": "analysis.families.lambada.metric",
     "LogitbankError": "errors",
     "Option": "engine.prompts.values",
+    "Paper": "analysis.drawing.paper",
     "Prompt": "engine.prompts.values",
     "PromptMoves": "analysis.prompts.show",
     "PromptSet": "engine.prompts.prompt_set",
@@ -142,6 +145,7 @@ _HOMES = {
     "read_harness": "analysis.harness.read",
     "report": "analysis.report.report",
     "resolve_suite": "engine.suites.suites",
+    "save_figures": "analysis.drawing.figures",
     "show": "analysis.prompts.show",
     "shrink": "store.change.shrink",
     "stereoset": "analysis.families.stereoset.study",

@@ -47,6 +47,17 @@ BankPath = Annotated[
 Banks = Annotated[list[Path], typer.Argument(help="Banks: folders or URLs.", show_default=False)]
 Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for tables, figures and the report.")]
+Width = Annotated[
+    Literal["single", "double"],
+    typer.Option(help="Figures of --out as wide as one column of a paper, or two."),
+]
+Style = Annotated[
+    str | None,
+    typer.Option(
+        help="A style file of Matplotlib for figures of --out, or the name of one of its styles.",
+        metavar="FILE",
+    ),
+]
 Models = Annotated[list[str] | None, typer.Option("--model", help="Only these models.")]
 Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.")]
 Table = Annotated[str | None, typer.Option(help="Print this table instead of all.")]

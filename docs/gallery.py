@@ -60,7 +60,12 @@ def gallery(folder: Path) -> str:
         lines += [f"[`logitbank {command}`](reference/commands/{file}.md), {source}.", ""]
         for kind, figure in figures:
             figure.savefig(folder / f"{file}-{kind}.svg", metadata={"Date": None})
-            lines += [f"![{kind}](_gallery/{file}-{kind}.svg)", "", f"`{kind}`", ""]
+            lines += [
+                f"![{kind}](_gallery/{file}-{kind}.svg)",
+                "",
+                f"`{kind}`: {figure.get_label()}",
+                "",
+            ]
     return "\n".join(lines)
 
 

@@ -22,6 +22,7 @@ from logitbank.analysis.debias.compare_tables import (
     no_unqover,
 )
 from logitbank.analysis.debias.results import DebiasComparison
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.stereoset.sources import bank_candidates
@@ -61,6 +62,7 @@ def debias_compare(
     step: int | None = None,
     bootstrap: int = 1000,
     out: Path | None = None,
+    paper: Paper = PAPER,
 ) -> Study[DebiasComparison]:
     """A model without a filter, with untrained and trained filters, and with a prefix.
 
@@ -93,6 +95,7 @@ def debias_compare(
         title=f"Debiasing: {named}",
         about="What filters and a prefix do to a model: bias, and what it costs in language.",
         out=out,
+        paper=paper,
         banks=[opened],
     )
 

@@ -20,6 +20,7 @@ from logitbank.analysis.debias.results import DebiasSearch
 from logitbank.analysis.debias.search_summary import judged, search_summary
 from logitbank.analysis.debias.study import about_of
 from logitbank.analysis.debias.train import Training, train
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.frames.expected import missing_sentence
@@ -71,6 +72,7 @@ def debias_search(
     step: int | None = None,
     he_she: bool = False,
     out: Path | None = None,
+    paper: Paper = PAPER,
 ) -> Study[DebiasSearch]:
     """Train filters of many sizes and strengths, and compare what they gain and cost.
 
@@ -139,6 +141,7 @@ def debias_search(
         title=f"Bias against language modelling: {parts.deposit.checkpoint.model}",
         about="What filters of many sizes and strengths gain in bias and cost in language.",
         out=out,
+        paper=paper,
         banks=[opened],
     )
     if out is None:

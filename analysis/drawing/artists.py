@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_rgba
 
-from logitbank.analysis.drawing.paper import INK, MUTED
+from logitbank.analysis.drawing.paper import MUTED, STYLE
 from logitbank.analysis.drawing.sheet import Columns, Step, Trace
 
 if TYPE_CHECKING:
@@ -68,17 +69,26 @@ def write(axes: "Axes", traces: "Sequence[Trace]") -> None:
                 continue
             bar = trace.shape == "bars"
             below = bar and y < columns["base"][0]
-            ink = INK if bar or trace.role == "mark" else trace.colour
+            ink = rcParams["text.color"] if bar or trace.role == "mark" else trace.colour
             note = axes.annotate(
                 line_of(text), (x, y), xytext=(0 if bar else 5, -3 if below else 3),
                 textcoords="offset points", ha="center" if bar else "left",
-                va="top" if below else "bottom", fontsize=7.5, color=ink,
+                va="top" if below else "bottom", fontsize=points(7.5), color=ink,
             )  # fmt: skip
             place = note.get_window_extent()
+            if not bar and place.x1 > axes.get_figure(root=True).bbox.x1:  # type: ignore[union-attr]
+                note.set(ha="right", position=(-5, 3))
+                place = note.get_window_extent()
             if any(place.overlaps(other) for other in taken):
                 note.remove()
             else:
                 taken.append(place)
+
+
+def points(size: float) -> float:
+    """A size of text, of which `font.size` is 8 unless a style changes it."""
+    points: float = size / STYLE["font.size"] * rcParams["font.size"]
+    return points
 
 
 def line_of(text: object) -> str:
@@ -114,7 +124,7 @@ def _curve(axes: "Axes", trace: Trace, columns: Columns) -> Handle:
         x,
         values,
         color=trace.colour,
-        lw=0.8 * trace.width,
+        lw=0.5 * trace.width * rcParams["lines.linewidth"],
         ls=DASHES[trace.dash],
         alpha=trace.alpha,
         drawstyle="steps-post" if trace.stepped else "default",
@@ -126,7 +136,8 @@ def _curve(axes: "Axes", trace: Trace, columns: Columns) -> Handle:
         axes.annotate(
             line_of(trace.note), (x[-1], values[-1]), textcoords="offset points",
             xytext=(-4 if trace.note_left else 4, -10 * trace.note_row),
-            ha="right" if trace.note_left else "left", va="top", fontsize=8, color=INK,
+            ha="right" if trace.note_left else "left", va="top", fontsize=points(7.5),
+            color=rcParams["text.color"],
         )  # fmt: skip
     return line
 
@@ -187,7 +198,7 @@ def _cells(axes: "Axes", trace: Trace, columns: Columns) -> None:
     for x, y, text, ink in zip(
         *(columns.get(name, ()) for name in ("x", "y", "text", "ink")), strict=False
     ):
-        axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=ink)
+        axes.text(x, y, text, ha="center", va="center", fontsize=points(7), color=ink)
 
 
 def colour_bar(figure: "Figure", all_axes: "Sequence[Axes]") -> None:

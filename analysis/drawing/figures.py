@@ -3,6 +3,8 @@
 A figure on paper draws one table, one on a page all tables of a kind; both draw the same sheet.
 """
 
+import io
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,10 +16,10 @@ from logitbank.analysis.debias.sheets import (
     search_figure_data,
     search_sheets,
 )
-from logitbank.analysis.drawing.paper import kind_of
+from logitbank.analysis.drawing.paper import PAPER, Paper, kind_of
 from logitbank.analysis.drawing.sheet import Interactive, Names, Sheet
 from logitbank.analysis.family import Drawing, family_of
-from logitbank.analysis.results.files import Result
+from logitbank.analysis.results.files import Result, replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,14 +50,44 @@ def figure_data(result: Result) -> Tables:
     return _drawing(result).tables(result)
 
 
-def figures(result: Result) -> "dict[str, Figure]":
+def figures(result: Result, paper: Paper = PAPER) -> "dict[str, Figure]":
     """Every figure of a result for paper, under the names of `figure_data`.
 
-    Drawn by Matplotlib, each from its table. A figure's label (`get_label()`) is its caption.
+    Drawn by Matplotlib, each from its table. A figure's label (`get_label()`) is its caption; the
+    figure itself has no title. `save_figures` writes them as files.
     """
     from logitbank.analysis.drawing.matplotlib import drawn
 
-    return {name: drawn(sheet) for name, sheet in sheets_of(result).items()}
+    return {name: drawn(sheet, paper) for name, sheet in sheets_of(result).items()}
+
+
+def save_figures(result: Result, folder: Path | str, paper: Paper = PAPER) -> list[Path]:
+    """Write every figure as SVG, PDF and PNG, and its caption as text, and return the paths.
+
+    Text is text in SVG and PDF, whose fonts are TrueType. The same result gives the same bytes with
+    the same version of Matplotlib: files have no date in them.
+    """
+    from matplotlib import rc_context
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, figure in figures(result, paper).items():
+        with rc_context(paper.settings()):  # type: ignore[arg-type]
+            for suffix, date in _DATES.items():
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=suffix, metadata=dict.fromkeys(date))
+                # Laid out once: that takes a third of an SVG's time, and all come out alike.
+                figure.set_layout_engine("none")
+                paths.append(folder / f"{name}.{suffix}")
+                replace_file(paths[-1], buffer.getvalue())
+        paths.append(folder / f"{name}.txt")
+        replace_file(paths[-1], f"{figure.get_label()}\n".encode())
+    return paths
+
+
+_DATES = {"svg": ["Date"], "pdf": ["CreationDate"], "png": []}
+"""Formats of figures, and what Matplotlib calls the date in each."""
 
 
 def interactive_figures(result: Result) -> dict[str, Interactive]:

@@ -5,79 +5,120 @@ Matplotlib's object interface: no window system and no global state is involved.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from logitbank.analysis.drawing.artists import Handle, colour_bar, draw, last_step, line_of, write
-from logitbank.analysis.drawing.paper import INK, MUTED, STYLE, short
+from logitbank.analysis.drawing.artists import (
+    Handle,
+    colour_bar,
+    draw,
+    last_step,
+    line_of,
+    points,
+    write,
+)
+from logitbank.analysis.drawing.paper import MUTED, PAPER, Paper, short
 from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, legend_columns, when
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis as Ticked
 
-WIDTH = 6.6
-"""Inches of a figure whose panels are above each other."""
-BESIDE = 1.75
-"""Inches of a panel that stands beside others."""
 PIXELS = 90
 """Pixels of a panel's height to an inch."""
-LINE, AROUND = 0.2, 0.75
-"""Inches of a line of the legend, and of the title and the horizontal axis."""
-LETTER = 0.075
+LOW = 0.72
+"""Part of a panel's height that is left of it where the figure is as wide as one column."""
+BESIDE = 1.3
+"""Least inches of a panel that stands beside others."""
+SQUARE = 1.6
+"""Least inches of a side of a square panel that stands beside others."""
+MARGIN = 0.6
+"""Inches of what is written at the vertical axis."""
+LINE, AROUND = 0.17, 0.55
+"""Inches of a line of the legend, and of what is written at the horizontal axis."""
+LETTER = 0.065
 """Inches of a letter."""
 NAME = 24
 """Letters of a name that stands upright."""
-LETTERS = 92
-"""Letters of the legend's text to a line, of names along the horizontal axis too."""
 
 
-def drawn(sheet: Sheet) -> Figure:
-    """The figure, whose label (`get_label()`) is its caption.
+def drawn(sheet: Sheet, paper: Paper = PAPER) -> Figure:
+    """The figure, whose label (`get_label()`) is its caption; it has no title.
 
     Of what has a slider on a page, the last checkpoint is drawn, which the caption says. What is
     told on hovering is not there.
     """
-    with rc_context(STYLE):  # type: ignore[arg-type]
-        figure, all_axes = _empty(sheet)
+    with rc_context(paper.settings()):  # type: ignore[arg-type]
+        figure, all_axes = _empty(sheet, paper)
         named = [_fill(axes, sheet, at) for at, axes in enumerate(all_axes)]
         colour_bar(figure, all_axes)
         _legends(sheet, all_axes, named)
         _write(figure, sheet, all_axes)
-        step = _step(sheet)
-        names = list(sheet.series) if len(sheet.series) == 1 else []
-        _headline(figure, line_of(sheet.title), [*map(line_of, names), *([step] if step else [])])
-        figure.set_label(_caption(sheet, step))
+        figure.set_label(_caption(sheet))
     return figure
 
 
-def _empty(sheet: Sheet) -> "tuple[Figure, list[Axes]]":
+def _empty(sheet: Sheet, paper: Paper) -> "tuple[Figure, list[Axes]]":
     """A figure with axes for every panel, and nothing drawn in them."""
-    count, heights = len(sheet.panels), [panel.height / PIXELS for panel in sheet.panels]
+    low = LOW if paper.width == "single" else 1
+    heights = [_height(panel, low) for panel in sheet.panels]
+    columns, shape = 1, dict[str, Any]()
     if sheet.beside:
-        sides = [h if p.square else BESIDE for h, p in zip(heights, sheet.panels, strict=True)]
-        names = max((len(name) for panel in sheet.panels for name in panel.axis.names), default=0)
-        size = sum(sides) + 1 + LETTER * names, max(heights) + AROUND
-        shape: dict[str, Any] = {"nrows": 1, "ncols": count, "width_ratios": sides}
-    else:
-        lines = LINE * sum(bool(trace.name) for trace in sheet.traces) / 4
-        axes_of_their_own = sum(panel.across is not None for panel in sheet.panels)
-        size = WIDTH, sum(heights) + AROUND + 0.5 * axes_of_their_own + min(lines, 2)
-        shape = {"nrows": count, "ncols": 1, "height_ratios": heights}
+        columns, side = _columns(sheet, paper)
+        heights = [
+            min(h, side) if p.square else h for h, p in zip(heights, sheet.panels, strict=True)
+        ]
+        heights = [max(heights[at : at + columns]) for at in range(0, len(heights), columns)]
+    axes_of_their_own = sum(panel.across is not None for panel in sheet.panels)
+    extra = len(heights) - 1 if sheet.beside else axes_of_their_own
+    lines = 0.0 if sheet.beside else LINE * _lines(sheet, paper)
+    size = paper.inches, sum(heights) + AROUND + 0.45 * extra + min(lines, 2)
+    shape = {"nrows": len(heights), "ncols": columns, "height_ratios": heights}
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.add_gridspec(**shape, hspace=0.05)
     all_axes: list[Axes] = []
     shared = None
-    for panel, place in zip(sheet.panels, grid, strict=True):  # type: ignore[call-overload]
-        axes = figure.add_subplot(place, sharex=shared if panel.across is None else None)
+    for at, panel in enumerate(sheet.panels):
+        axes = figure.add_subplot(
+            grid[divmod(at, columns)], sharex=shared if panel.across is None else None
+        )
         if panel.across is None:
             shared = shared or axes
         all_axes.append(axes)
     return figure, all_axes
+
+
+def _height(panel: Panel, low: float) -> float:
+    """Inches; names along the side need their lines in a low panel too."""
+    lines = LINE * len(panel.axis.names) if not panel.square else 0
+    return max(panel.height / PIXELS * low, min(lines, panel.height / PIXELS))
+
+
+def _columns(sheet: Sheet, paper: Paper) -> tuple[int, float]:
+    """How many panels stand beside each other, and the inches of each."""
+    names = max((len(name) for panel in sheet.panels for name in panel.axis.names), default=0)
+    room = paper.inches - MARGIN - LETTER * min(names, NAME)
+    least = SQUARE if any(panel.square for panel in sheet.panels) else BESIDE
+    columns = max(1, min(len(sheet.panels), int(room / least)))
+    return columns, room / columns
+
+
+def _lines(sheet: Sheet, paper: Paper) -> int:
+    """Lines of legends above panels that are above each other."""
+    names = list(dict.fromkeys(line_of(trace.name) for trace in sheet.traces if trace.name))
+    if not names:
+        return 0
+    return -(-len(names) // legend_columns(names, letters=_letters(paper.inches)))
+
+
+def _letters(inches: float) -> float:
+    """Letters of a legend's line, or of names along the horizontal axis, in this width."""
+    return (inches - MARGIN) / LETTER
 
 
 def _fill(axes: "Axes", sheet: Sheet, at: int) -> dict[str, Handle]:
@@ -98,10 +139,12 @@ def _fill(axes: "Axes", sheet: Sheet, at: int) -> dict[str, Handle]:
             named.setdefault(line_of(trace.name), handle)
     _reference(axes, panel)
     below = panel.across is not None or sheet.beside or at == len(sheet.panels) - 1
-    _dress(axes, "x", across, [trace.columns["x"] for trace in traces], labelled=below)
-    beside = sheet.beside and at > 0 and panel.axis.names == sheet.panels[0].axis.names
+    place = axes.get_subplotspec()
+    assert place is not None
+    beside = not place.is_first_col() and panel.axis.names == sheet.panels[0].axis.names
     values = [trace.columns["value"] for trace in traces if "y" not in trace.columns]
     _dress(axes, "y", panel.axis, values, labelled=not beside)
+    _dress(axes, "x", across, [trace.columns["x"] for trace in traces], labelled=below)
     if panel.square:
         axes.set_aspect("equal")
     return named
@@ -125,8 +168,8 @@ def _reference(axes: "Axes", panel: Panel) -> None:
             transform=axes.get_yaxis_transform() if at_side else axes.transData,
             ha="left" if at_side else "center",
             va="bottom" if note.above else "top",
-            fontsize=0.72 * note.size,
-            color=note.colour or INK,
+            fontsize=points(8 * note.size / 11),
+            color=note.colour or rcParams["text.color"],
         )
 
 
@@ -153,7 +196,8 @@ def _dress(
     if not labelled:
         axes.tick_params(axis=side, labelbottom=False, labelleft=False)  # type: ignore[arg-type]
     elif axis.title:
-        target.set_label_text(line_of(axis.title))
+        letters = _room(axes) if side == "x" else _height_of(axes) / LETTER
+        target.set_label_text(fill(line_of(axis.title), round(letters)))
     ends = (-0.6, len(axis.names) - 0.4) if axis.names and axis.ends is None else axis.ends
     limits = axes.set_xlim if side == "x" else axes.set_ylim
     if ends is not None:
@@ -169,11 +213,21 @@ def _dress(
 
 def _room(axes: "Axes") -> float:
     """Letters along the horizontal axis."""
-    figure = axes.get_figure(root=True)
+    figure, place = axes.get_figure(root=True), axes.get_subplotspec()
     assert figure is not None
-    place = axes.get_subplotspec()
     assert place is not None
-    return LETTERS / WIDTH * figure.get_figwidth() / place.get_gridspec().ncols
+    names = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
+    letters = _letters(figure.get_figwidth()) / place.get_gridspec().ncols
+    return max(letters - max(names - 6, 0), 12)
+
+
+def _height_of(axes: "Axes") -> float:
+    """Inches of a panel, nearly."""
+    figure, place = axes.get_figure(root=True), axes.get_subplotspec()
+    assert figure is not None
+    assert place is not None
+    parts = np.asarray(place.get_gridspec().get_height_ratios(), dtype=float)
+    return float((figure.get_figheight() - AROUND) * parts[place.rowspan.start] / parts.sum())
 
 
 def _legends(sheet: Sheet, all_axes: "Sequence[Axes]", named: Sequence[dict[str, Handle]]) -> None:
@@ -187,7 +241,7 @@ def _legends(sheet: Sheet, all_axes: "Sequence[Axes]", named: Sequence[dict[str,
         if new:
             axes.legend(
                 list(new.values()), list(new), loc="lower left", bbox_to_anchor=(0.0, 1.015),
-                ncols=legend_columns(list(new), letters=LETTERS),
+                ncols=legend_columns(list(new), letters=0.95 * _room(axes)),
             )  # fmt: skip
 
 
@@ -199,25 +253,14 @@ def _write(figure: Figure, sheet: Sheet, all_axes: "Sequence[Axes]") -> None:
             write(axes, [trace for trace in sheet.traces if trace.panel == at])
 
 
-def _step(sheet: Sheet) -> str:
-    """The checkpoint that is drawn of several, where it is the same for all."""
-    if sheet.kind != "checkpoint":
-        return ""
-    steps = {last_step(trace) for trace in sheet.traces if trace.slides}
-    return when(steps.pop()) if len(steps) == 1 else ""
-
-
-def _caption(sheet: Sheet, step: str) -> str:
-    if sheet.kind != "checkpoint":
-        return sheet.caption
-    return f"{sheet.caption} Drawn is {step or 'the last checkpoint of each'}."
-
-
-def _headline(figure: Figure, title: str, names: Sequence[str]) -> None:
-    """What the figure shows, and of what, in one line; long names are shortened."""
-    short_names = (name if len(name) <= 32 else name[:31] + "…" for name in names)
-    text = " · ".join([title, *short_names])
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+def _caption(sheet: Sheet) -> str:
+    """What the figure shows, of what, and how it is to be read."""
+    texts = [f"{sheet.headline}.", sheet.caption]
+    if sheet.kind == "checkpoint":
+        steps = {last_step(trace) for trace in sheet.traces if trace.slides}
+        step = when(steps.pop()) if len(steps) == 1 else "the last checkpoint of each"
+        texts.append(f"Drawn is {step}.")
+    return " ".join(map(line_of, texts))
 
 
 def _plain_log(axis: "Ticked", values: np.ndarray) -> None:

@@ -1,8 +1,12 @@
-"""Colours and style of figures, and texts of their axes."""
+"""Colours of figures, texts of their axes, and how those on paper look."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import cycle
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from logitbank.errors import UsageError
 
 INK = "#1f2329"
 """Text on paper."""
@@ -21,7 +25,9 @@ GENDERED = {
 """Options that have a colour of their own, whatever stands beside them."""
 PURPLE, GREEN = "#8e5ea2", "#009e73"
 STYLE: dict[str, Any] = {
-    "font.size": 9,
+    "font.size": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
     "text.parse_math": False,  # a model's name may have dollar signs
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -36,10 +42,10 @@ STYLE: dict[str, Any] = {
     "ytick.labelcolor": INK,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
-    "lines.linewidth": 1.6,
     "lines.solid_capstyle": "round",
+    "lines.linewidth": 1.6,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 7.5,
     "legend.handlelength": 1.8,
     "legend.columnspacing": 1.6,
     "legend.borderaxespad": 0.0,
@@ -48,7 +54,80 @@ STYLE: dict[str, Any] = {
     "grid.alpha": 0.22,
     "grid.linewidth": 0.6,
     "figure.dpi": 150,
+    "savefig.dpi": 200,
+    # Text stays text, in fonts that publishers take: they refuse PDF's Type 3, the default.
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "logitbank",  # without it every file has other identifiers
 }
+Width = Literal["single", "double"]
+INCHES: dict[Width, float] = {"single": 3.3, "double": 6.9}
+"""One column and two of most journals and conferences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """How figures on paper look.
+
+    Raises
+    ------
+    UsageError
+        Another width, no such style, or one that Matplotlib does not understand.
+    """
+
+    width: Width = "double"
+    """`single` is one column of a paper, 3.3 inches; `double` is two, 6.9 inches. Text has 7 to 9
+    points in either."""
+    style: str | Path | None = None
+    """A style file of Matplotlib's, or the name of a style that comes with Matplotlib. Its settings
+    of fonts, sizes, lines and grids go before those of logitbank. Colours that stand for something
+    stay, and so does the size of the figure."""
+
+    def __post_init__(self) -> None:
+        if self.width not in get_args(Width):
+            raise UsageError(f"width is {self.width!r}; it is one of {', '.join(get_args(Width))}")
+        self.settings()  # whoever mistypes a style learns it before the analysis
+
+    @property
+    def inches(self) -> float:
+        return INCHES[self.width]
+
+    def settings(self) -> dict[str, Any]:
+        """Matplotlib's settings (`rcParams`) for these figures."""
+        return STYLE if self.style is None else {**STYLE, **_settings_of(self.style)}
+
+
+PAPER = Paper()
+
+
+def _settings_of(style: str | Path) -> dict[str, Any]:
+    """The settings of a style file, or of a style that Matplotlib brings along."""
+    import matplotlib
+    import matplotlib.style
+
+    if str(style) in matplotlib.style.library:
+        return {str(key): value for key, value in matplotlib.style.library[str(style)].items()}
+    path = Path(style).expanduser()
+    if not path.is_file():
+        raise UsageError(
+            f"there is no style file {path}, and Matplotlib has no style of this name; name a file "
+            f"with lines such as font.size: 8, or one of {', '.join(matplotlib.style.available)}"
+        )
+    try:
+        text = path.read_text("utf-8")
+        settings = matplotlib.rc_params_from_file(
+            path, fail_on_error=True, use_default_template=False
+        )
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise UsageError(f"{path} is no style file of Matplotlib's: {error}") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        key = line.partition("#")[0].partition(":")[0].strip()
+        if key and key not in matplotlib.rcParams:  # Matplotlib would go on without it
+            raise UsageError(
+                f"{path}:{number}: Matplotlib has no setting {key!r}; the names are those of its "
+                "rcParams, such as font.size"
+            )
+    return {str(key): value for key, value in settings.items()}
 
 
 def option_colours(options: Iterable[str]) -> dict[str, str]:

@@ -1,12 +1,25 @@
 """The command `analyze crows-pairs`."""
 
 import logitbank
-from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
+from logitbank.cli.options import (
+    Banks,
+    Format,
+    Models,
+    Out,
+    Partial,
+    Prompts,
+    SaveResults,
+    Style,
+    Table,
+    Width,
+)
 
 
 def crows_pairs(
     banks: Banks,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Prompts = "crows-pairs",
     model: Models = None,
     save_results: SaveResults = None,
@@ -18,6 +31,12 @@ def crows_pairs(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.crows_pairs(
-        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
+        banks,
+        prompts=prompts,
+        models=model,
+        out=out,
+        paper=logitbank.Paper(width, style),
+        save_results=save_results,
+        partial=partial,
     )
     print_study(study, table=table, form=form)

@@ -5,12 +5,14 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.options import BankPath, Format, Models, Out, Table
+from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width
 
 
 def curves(
     bank: BankPath,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Annotated[
         list[str] | None, typer.Option(help="Prompt sets to analyse; all by default.")
     ] = None,
@@ -24,5 +26,12 @@ def curves(
     """Entropy, the right answer, and agreement with the end, by checkpoint."""
     from logitbank.cli.screen.tables import print_study
 
-    study = logitbank.curves(bank, prompts=prompts, models=model, entropy=entropy, out=out)
+    study = logitbank.curves(
+        bank,
+        prompts=prompts,
+        models=model,
+        entropy=entropy,
+        out=out,
+        paper=logitbank.Paper(width, style),
+    )
     print_study(study, table=table, form=form)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 import logitbank
-from logitbank.cli.options import Banks, Format, Models, Out, Table
+from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
 
 Unit = Literal["prompt", "prompt_order", "seed"]
 Ties = Literal["competition", "midrank"]
@@ -14,6 +14,8 @@ Ties = Literal["competition", "midrank"]
 def fairness(
     banks: Banks,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Annotated[
         str | None,
         typer.Option(help="Prompt set; else winobias, or the only one with its columns."),
@@ -42,6 +44,7 @@ def fairness(
         prompts=prompts,
         models=model,
         out=out,
+        paper=logitbank.Paper(width, style),
         vocab_limit=vocab_limit,
         ties=ties,
         unit=unit,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.options import Format, Models, Out, Partial, Table
+from logitbank.cli.options import Format, Models, Out, Partial, Style, Table, Width
 
 
 def fluctuation(
@@ -18,6 +18,8 @@ def fluctuation(
         ),
     ],
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Annotated[
         str | None,
         typer.Option(help="Prompt set; else professions, or the only one with its columns."),
@@ -57,6 +59,7 @@ def fluctuation(
         prompts=prompts,
         models=model,
         out=out,
+        paper=logitbank.Paper(width, style),
         plateaus=plateau or None,
         frequencies=frequencies,
         corpus_sizes=corpus_sizes,

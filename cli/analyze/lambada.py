@@ -1,12 +1,25 @@
 """The command `analyze lambada`."""
 
 import logitbank
-from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
+from logitbank.cli.options import (
+    Banks,
+    Format,
+    Models,
+    Out,
+    Partial,
+    Prompts,
+    SaveResults,
+    Style,
+    Table,
+    Width,
+)
 
 
 def lambada(
     banks: Banks,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Prompts = "lambada",
     model: Models = None,
     save_results: SaveResults = None,
@@ -18,6 +31,12 @@ def lambada(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.lambada(
-        banks, prompts=prompts, models=model, out=out, save_results=save_results, partial=partial
+        banks,
+        prompts=prompts,
+        models=model,
+        out=out,
+        paper=logitbank.Paper(width, style),
+        save_results=save_results,
+        partial=partial,
     )
     print_study(study, table=table, form=form)

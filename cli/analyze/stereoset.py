@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.options import Format, Out, Table
+from logitbank.cli.options import Format, Out, Style, Table, Width
 
 
 class Score(StrEnum):
@@ -32,6 +32,8 @@ def stereoset(
         Path | None, typer.Option(help="StereoSet's file with the labels, such as dev.json.")
     ] = None,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Annotated[
         list[str] | None, typer.Option(help="Only these prompt sets of banks.")
     ] = None,
@@ -61,6 +63,7 @@ def stereoset(
         models=model or None,
         steps=step or None,
         out=out,
+        paper=logitbank.Paper(width, style),
         score=[rule.value for rule in score],
         bootstrap=bootstrap,
         save_predictions=save_predictions,

@@ -5,12 +5,25 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.options import Banks, Format, Models, Out, Partial, Prompts, SaveResults, Table
+from logitbank.cli.options import (
+    Banks,
+    Format,
+    Models,
+    Out,
+    Partial,
+    Prompts,
+    SaveResults,
+    Style,
+    Table,
+    Width,
+)
 
 
 def stereotype(
     banks: Banks,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Prompts = "stereotype-accuracy",
     winobias: Annotated[
         str, typer.Option(help="Prompt set for sa_gender and JSD-P, where a bank has it.")
@@ -34,6 +47,7 @@ def stereotype(
         winobias_em=winobias_em,
         models=model,
         out=out,
+        paper=logitbank.Paper(width, style),
         save_results=save_results,
         partial=partial,
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import logitbank
-from logitbank.cli.options import Format, Models, Out, Table, once
+from logitbank.cli.options import Format, Models, Out, Style, Table, Width, once
 
 
 def tradeoff(
@@ -58,6 +58,8 @@ def tradeoff(
     model: Models = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -80,6 +82,7 @@ def tradeoff(
         models=model,
         bootstrap=bootstrap,
         out=out,
+        paper=logitbank.Paper(width, style),
     )
     print_study(study, table=table, form=form)
 

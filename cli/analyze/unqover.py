@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 import logitbank
-from logitbank.cli.options import Banks, Format, Models, Out, Table
+from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
 
 Cells = Literal["last", "all"]
 
@@ -13,6 +13,8 @@ Cells = Literal["last", "all"]
 def unqover(
     banks: Banks,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     prompts: Annotated[
         list[str] | None,
         typer.Option(help="Only these prompt sets; else all that begin with unqover-."),
@@ -44,5 +46,6 @@ def unqover(
         bootstrap=bootstrap,
         cells=cells,
         out=out,
+        paper=logitbank.Paper(width, style),
     )
     print_study(study, table=table, form=form)

@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.layout import App
-from logitbank.cli.options import BankPath, Format, Models, Out, Table, once
+from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width, once
 
 app = App(help="Train a small filter from a bank, and see the bank through it.")
 
@@ -116,6 +116,8 @@ def debias_compare(
     step: Annotated[int | None, typer.Option(help="Only this training step.")] = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -123,7 +125,13 @@ def debias_compare(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.debias_compare(
-        bank, by or [], models=model, step=step, bootstrap=bootstrap, out=out
+        bank,
+        by or [],
+        models=model,
+        step=step,
+        bootstrap=bootstrap,
+        out=out,
+        paper=logitbank.Paper(width, style),
     )
     print_study(study, table=table, form=form)
 
@@ -152,6 +160,8 @@ def debias_search(
     step: Step = None,
     he_she: HeShe = False,
     out: Out = None,
+    width: Width = "double",
+    style: Style = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -172,5 +182,6 @@ def debias_search(
         step=step,
         he_she=he_she,
         out=out,
+        paper=logitbank.Paper(width, style),
     )
     print_study(study, table=table, form=form)

@@ -235,8 +235,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, call: Call) -> None:
     assert code == 0, error
     assert "parity, step 0 → release: probability of the right answer 0." in out
     assert {path.name for path in (tmp_path / "o" / "figures").iterdir()} == {
-        "curves.png",
-        "curves.svg",
+        f"curves.{suffix}" for suffix in ("pdf", "png", "svg", "txt")
     }
 
 

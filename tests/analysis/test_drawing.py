@@ -21,6 +21,7 @@ from logitbank.analysis.drawing.figures import (
     figures,
     sheets_of,
 )
+from logitbank.analysis.drawing.paper import INCHES, Paper, Width
 from logitbank.analysis.drawing.sheet import Interactive, Sheet, Trace
 from logitbank.analysis.families.fairness.metric import fairness_metric
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
@@ -111,7 +112,7 @@ def test_values_of_every_sheet_are_on_a_page_and_on_paper(drawings: dict[str, Dr
 
 def test_text_of_strangers_is_text_on_paper(drawings: dict[str, Drawn]) -> None:
     for name, (_, _, figure) in drawings.items():
-        found = texts_of(figure)
+        found = [*texts_of(figure), figure.get_label()]
         assert any(HOSTILE in text for text in found) or name == "frequencies", name
         marked = [text for text in figure.findobj(Text) if "$" in text.get_text()]  # type: ignore[attr-defined]
         assert not any(text.get_parse_math() for text in marked), name  # type: ignore[attr-defined]
@@ -135,6 +136,27 @@ def test_text_of_strangers_is_text_on_a_page(drawings: dict[str, Drawn]) -> None
             assert not re.search(r"\$\$|\\[(\[]", text), text
         named = any(HOSTILE in trace["series"] for trace in page.traces)
         assert named or name.startswith(("frequencies", "run_pairs")), name  # of no one run
+
+
+def test_text_on_paper_has_seven_to_nine_points(drawings: dict[str, Drawn]) -> None:
+    for name, (_, _, figure) in drawings.items():
+        texts = [text for text in figure.findobj(Text) if text.get_text()]  # type: ignore[attr-defined]
+        sizes = {text.get_fontsize() for text in texts}  # type: ignore[attr-defined]
+        assert 7 <= min(sizes) <= max(sizes) <= 9, name
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("width", INCHES)
+@pytest.mark.parametrize("kind", RESULTS)
+def test_a_figure_is_as_wide_as_asked_for_and_has_all_of_its_text(
+    kind: str, width: Width, folder: Path
+) -> None:
+    for name, figure in figures(RESULTS[kind]("m", folder), Paper(width)).items():
+        figure.draw_without_rendering()
+        ends = figure.get_tightbbox().extents
+        assert figure.get_figwidth() == INCHES[width]
+        assert ends[:2].min() > -0.02, name
+        assert (ends[2:] < figure.get_size_inches() + 0.02).all(), name
 
 
 def test_figures_need_no_pyplot() -> None:
@@ -169,7 +191,7 @@ def test_the_onset_of_a_gap_is_told_with_where_it_may_be() -> None:
 def test_any_set_of_steps_is_drawn(steps: list[int | None]) -> None:
     frame = random_frame(checkpoints=len(steps), sentences=4, steps=steps)
     for name, figure in figures(fairness_metric(frame, bootstrap=20)).items():
-        texts = " ".join(texts_of(figure))
+        texts = " ".join([*texts_of(figure), figure.get_label()])
         last = name == "rank_and_accuracy" and len(steps) == 1  # it has no axis of steps
         assert ("release" in texts) == (None in steps and not last), name
 
@@ -215,6 +237,7 @@ def test_the_extreme_professions_are_named_on_paper() -> None:
 
 def test_of_several_checkpoints_paper_has_the_last_and_says_so() -> None:
     figure = figures(stereotypes())["lms_ss-both"]
+    assert figure.get_label().startswith("lms against ss, both tasks · m. ")
     assert figure.get_label().endswith("Drawn is release.")
     points = [shape for shape in figure.axes[0].collections if len(shape.get_offsets()) == 1]
     row = stereotypes().scores.row(

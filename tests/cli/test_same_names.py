@@ -67,7 +67,7 @@ def test_commands_have_choices() -> None:
 @pytest.mark.parametrize(("command", "option"), CHOICES)
 def test_a_command_offers_the_choices_that_its_function_takes(command: str, option: str) -> None:
     """They are spelt twice, since commands import nothing heavy before they are run."""
-    taken = get_type_hints(getattr(logitbank, command))
+    taken = get_type_hints(getattr(logitbank, command)) | get_type_hints(logitbank.Paper)
     if command == "debias_train":
         taken |= get_type_hints(logitbank.Training)
     offered = get_type_hints(COMMANDS[command], include_extras=True)[option]

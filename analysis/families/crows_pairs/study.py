@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.crows_pairs.exports import crows_pairs_exports
 from logitbank.analysis.families.crows_pairs.metric import CrowsPairs, crows_pairs_metric
 from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
@@ -20,6 +21,7 @@ def crows_pairs(
     prompts: str = "crows-pairs",
     models: Sequence[str] | None = None,
     out: Path | None = None,
+    paper: Paper = PAPER,
     save_results: Path | None = None,
     partial: bool = False,
 ) -> Study[CrowsPairs]:
@@ -37,4 +39,6 @@ def crows_pairs(
         expected = expected_rows(opened, prompts, ("pair", "score_kind", "bias_type"))
         write_exports([*crows_pairs_exports(result, expected)], save_results, partial=partial)
     title = f"CrowS-Pairs during training: {models_of(result)}"
-    return finish(result, crows_pairs_summary(result), title=title, out=out, banks=opened)
+    return finish(
+        result, crows_pairs_summary(result), title=title, out=out, paper=paper, banks=opened
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.drawing.names import per_run
-from logitbank.analysis.drawing.paper import PALETTE
+from logitbank.analysis.drawing.paper import PALETTE, PAPER, Paper
 from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.curves.metric import BOUNDS, Curves, Measure, curves_metric
@@ -54,6 +54,7 @@ def curves(
     models: Sequence[str] | None = None,
     entropy: bool = True,
     out: Path | None = None,
+    paper: Paper = PAPER,
 ) -> Study[Curves]:
     """Curves over training of the prompt sets of a bank.
 
@@ -86,7 +87,7 @@ def curves(
             "`logitbank extract` first"
         )
     title = f"Curves over training: {models_of(result)}"
-    return finish(result, curves_summary(result), title=title, out=out, banks=[opened])
+    return finish(result, curves_summary(result), title=title, out=out, paper=paper, banks=[opened])
 
 
 def curves_summary(result: Curves) -> Summary:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.fairness.change import change_sentence
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.families.fairness.significance import Unit
@@ -26,6 +27,7 @@ def fairness(
     prompts: str | None = None,
     models: Sequence[str] | None = None,
     out: Path | None = None,
+    paper: Paper = PAPER,
     vocab_limit: bool = False,
     ties: Ties = "competition",
     unit: Unit = "prompt",
@@ -73,4 +75,4 @@ def fairness(
         )
         summary = replace(summary, findings=(*changes, *summary.findings))
     title = f"Fairness during training: {models_of(result)} on {prompts}"
-    return finish(result, summary, title=title, out=out, banks=opened)
+    return finish(result, summary, title=title, out=out, paper=paper, banks=opened)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.scores import check_target, write_scores
@@ -24,6 +25,7 @@ def fluctuation(
     prompts: str | None = None,
     models: Sequence[str] | None = None,
     out: Path | None = None,
+    paper: Paper = PAPER,
     plateaus: Sequence[int] | None = None,
     frequencies: Path | None = None,
     corpus_sizes: Path | None = None,
@@ -76,6 +78,7 @@ def fluctuation(
         fluctuation_summary(result),
         title=f"Fluctuation during pre-training: {models_of(result)}",
         out=out,
+        paper=paper,
         banks=read.banks,
         files=read.files,
     )

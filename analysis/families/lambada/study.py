@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.lambada.exports import lambada_exports
 from logitbank.analysis.families.lambada.metric import Lambada, lambada_metric
 from logitbank.analysis.families.lambada.summary import lambada_summary
@@ -20,6 +21,7 @@ def lambada(
     prompts: str = "lambada",
     models: Sequence[str] | None = None,
     out: Path | None = None,
+    paper: Paper = PAPER,
     save_results: Path | None = None,
     partial: bool = False,
 ) -> Study[Lambada]:
@@ -35,6 +37,8 @@ def lambada(
         Only these.
     out
         Folder for tables, figures and the report.
+    paper
+        How the figures look.
     save_results
         Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
     partial
@@ -52,4 +56,4 @@ def lambada(
     if save_results is not None:
         write_exports([*lambada_exports(result)], save_results, partial=partial)
     title = f"LAMBADA during training: {models_of(result)}"
-    return finish(result, lambada_summary(result), title=title, out=out, banks=opened)
+    return finish(result, lambada_summary(result), title=title, out=out, paper=paper, banks=opened)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.stereoset.files import concat_candidates, write_predictions
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset_metric
 from logitbank.analysis.families.stereoset.scores import Rule
@@ -32,6 +33,7 @@ def stereoset(
     models: Sequence[str] | None = None,
     steps: Sequence[str] | None = None,
     out: Path | None = None,
+    paper: Paper = PAPER,
     score: Sequence[Rule] = ("reference",),
     bootstrap: int = 1000,
     save_predictions: Path | None = None,
@@ -91,6 +93,7 @@ def stereoset(
         stereoset_summary(result),
         title=f"StereoSet: {models_of(result)}",
         out=out,
+        paper=paper,
         banks=opened,
         files=files,
     )

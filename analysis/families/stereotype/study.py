@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.stereotype.exports import stereotype_exports
 from logitbank.analysis.families.stereotype.metric import (
     GENDERS,
@@ -30,6 +31,7 @@ def stereotype(
     winobias_em: str = "winobias-em",
     models: Sequence[str] | None = None,
     out: Path | None = None,
+    paper: Paper = PAPER,
     save_results: Path | None = None,
     partial: bool = False,
 ) -> Study[StereotypeAccuracy]:
@@ -61,4 +63,6 @@ def stereotype(
     if save_results is not None:
         write_exports([*stereotype_exports(result)], save_results, partial=partial)
     title = f"Stereotype accuracy during training: {models_of(result)}"
-    return finish(result, stereotype_summary(result), title=title, out=out, banks=opened)
+    return finish(
+        result, stereotype_summary(result), title=title, out=out, paper=paper, banks=opened
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.tradeoff.metric import TradeOff, tradeoff_metric
 from logitbank.analysis.families.tradeoff.sources import (
     lambada_curve,
@@ -45,6 +46,7 @@ def tradeoff(
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
     out: Path | None = None,
+    paper: Paper = PAPER,
 ) -> Study[TradeOff]:
     """Set performance against fairness over checkpoints.
 
@@ -136,6 +138,7 @@ def tradeoff(
         tradeoff_summary(result),
         title=f"Performance and fairness during training: {models_of(result)}",
         out=out,
+        paper=paper,
         banks=opened,
         files=[pl.DataFrame({"file": [path.name]}) for path in tables],
     )

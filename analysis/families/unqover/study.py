@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.unqover.metric import ASKED, Cells, Unqover, unqover_metric
 from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.analysis.family import beginning
@@ -32,6 +33,7 @@ def unqover(
     bootstrap: int = 1000,
     cells: Cells = "last",
     out: Path | None = None,
+    paper: Paper = PAPER,
 ) -> Study[Unqover]:
     """UnQover of the checkpoints in banks and, with `out`, tables, figures and the report.
 
@@ -63,7 +65,7 @@ def unqover(
         expected=expected_instances(opened, names),
     )
     title = f"UnQover: {models_of(result)}"
-    return finish(result, unqover_summary(result), title=title, out=out, banks=opened)
+    return finish(result, unqover_summary(result), title=title, out=out, paper=paper, banks=opened)
 
 
 def expected_instances(banks: Sequence[Readable], names: Sequence[str]) -> pl.DataFrame:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.prompts.lookup import PromptView as PromptView
     from logitbank.analysis.prompts.show import PromptMoves as PromptMoves
     from logitbank.analysis.prompts.show import show as show
+    from logitbank.analysis.prompts.top_tokens import PromptTokens as PromptTokens
     from logitbank.analysis.report.report import report as report
     from logitbank.analysis.results.query import query as query
     from logitbank.analysis.results.study import Study as Study
@@ -106,6 +107,7 @@ _HOMES = {
     "Prompt": "engine.prompts.values",
     "PromptMoves": "analysis.prompts.show",
     "PromptSet": "engine.prompts.prompt_set",
+    "PromptTokens": "analysis.prompts.top_tokens",
     "PromptView": "analysis.prompts.lookup",
     "Query": "store.format.schema",
     "QuerySet": "store.format.schema",

@@ -9,6 +9,7 @@ import polars as pl
 from logitbank.analysis.frames.sources import step_given
 from logitbank.analysis.prompts.lookup import PromptView, chosen_set, prompt_view
 from logitbank.analysis.prompts.scores import PromptScores
+from logitbank.analysis.prompts.top_tokens import PromptTokens, prompt_tokens
 from logitbank.analysis.prompts.view import Between, changes
 from logitbank.errors import UsageError
 from logitbank.store import Readable, open_bank
@@ -36,7 +37,8 @@ def show(
     models: Collection[str] | None = None,
     runs: Collection[str] | None = None,
     between: tuple[int | str | None, int | str | None] | None = None,
-) -> PromptView | PromptMoves:
+    top_tokens: int | None = None,
+) -> PromptView | PromptTokens | PromptMoves:
     """A prompt and its probabilities through training, or the prompts that move most.
 
     Parameters
@@ -51,6 +53,8 @@ def show(
         Only these.
     between
         List what differs most between two steps, each a number or `release`.
+    top_tokens
+        Of a prompt, this many most probable tokens after it, in place of its options.
 
     Raises
     ------
@@ -63,7 +67,10 @@ def show(
     if prompt is not None:
         if between is not None:
             raise UsageError("--between lists prompts; leave it out, or --prompt")
-        return prompt_view(opened, prompt, prompts=prompts, order=order, models=models, runs=runs)
+        view = prompt_view(opened, prompt, prompts=prompts, order=order, models=models, runs=runs)
+        return view if top_tokens is None else prompt_tokens(opened, view, top_tokens)
+    if top_tokens is not None:
+        raise UsageError("--top-tokens is of one prompt; name that with --prompt")
     if order is not None:
         raise UsageError(f"--order {order} is of one prompt; name that with --prompt")
     steps = None if between is None else (_step(between[0]), _step(between[1]))

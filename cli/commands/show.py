@@ -31,6 +31,14 @@ def show(
     top: Annotated[
         int, typer.Option(min=1, help="Prompts to list of each model; csv and json have all.")
     ] = 10,
+    top_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="What a model would say after the prompt: the K likeliest tokens.",
+        ),
+    ] = None,
     form: Format = "table",
 ) -> None:
     """Show a prompt and its probabilities through training, or the prompts that move most."""
@@ -44,5 +52,6 @@ def show(
         models=model,
         runs=run,
         between=between,
+        top_tokens=top_tokens,
     )
     print_shown(shown, form, bank=str(bank), top=top)

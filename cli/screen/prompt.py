@@ -28,6 +28,9 @@ WIDEST = 72
 PLOTS = 8
 """Options of one prompt that are drawn."""
 
+CHECKPOINTS = 12
+"""Checkpoints whose most probable tokens are listed; csv and json have all."""
+
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _PLAIN = str.maketrans(ASCII)
 
@@ -119,6 +122,41 @@ def through_training(scores: "PromptScores") -> Iterator[str | Text]:
         yield f"probability of all options: {first} first, {last} last"
 
 
+def tokens_through_training(frame: "pl.DataFrame", k: int) -> Iterator[str | Text]:
+    """The most probable tokens at some checkpoints of each model and run, from `top_tokens`."""
+    from logitbank.analysis.prompts.view import step_name
+
+    if frame["token_text"].null_count() == len(frame):
+        yield ""
+        yield "tokens by number: the bank keeps no texts of them; the same `logitbank extract`"
+        yield "again adds them, and runs no model"
+    pieces = frame["piece"].n_unique()
+    for of_run in frame.partition_by("model", "run", "piece", maintain_order=True):
+        first = of_run.row(0, named=True)
+        checkpoints = of_run.partition_by("step", maintain_order=True)
+        at = np.unique(np.linspace(0, len(checkpoints) - 1, CHECKPOINTS).round().astype(int))
+        kept = max(map(len, checkpoints))
+        notes = [f"piece {first['piece']}"] * (pieces > 1)
+        notes += [f"{len(at)} of {len(checkpoints)} checkpoints"] * (len(at) < len(checkpoints))
+        notes += [f"the bank keeps {kept}"] * (kept < k)
+        name = f"{one_line(first['model'])} {one_line(first['run'])}"
+        yield ""
+        yield Text(", ".join([name, "most probable tokens", *notes]), style="bold")
+        steps = [step_name(checkpoints[i]["step"][0]) for i in at]
+        indent = max(map(len, steps)) + 2
+        for step, i in zip(steps, at, strict=True):
+            rows = checkpoints[i].select("token", "token_text", "logprob").iter_rows()
+            lines = _wrapped([_token(*row) for row in rows], indent)
+            yield from (
+                f"{'' if n else step:>{indent - 2}}  {line}" for n, line in enumerate(lines)
+            )
+
+
+def _token(token: int, text: str | None, logprob: float) -> str:
+    named = f"#{token}" if text is None else _quoted(text)
+    return f"{named} {number(float(np.exp(logprob)))}"
+
+
 def _plots(values: np.ndarray, labels: Sequence[str], *, share: bool) -> Iterator[str | Text]:
     braille = _encodes("⠿┤")
     top = 1.0 if share else float(np.nanmax(values)) or 1.0
@@ -207,11 +245,11 @@ def _quoted(text: str) -> str:
     return '"' + one_line(text) + '"'
 
 
-def _wrapped(parts: Sequence[str]) -> Iterator[str]:
-    """Put side by side what fits."""
+def _wrapped(parts: Sequence[str], indent: int = 0) -> Iterator[str]:
+    """Put side by side what fits beside an indentation."""
     line = ""
     for part in parts:
-        if line and cell_len(line) + cell_len(part) + 2 > width():
+        if line and cell_len(line) + cell_len(part) + 2 > width() - indent:
             yield line + ","
             line = ""
         line = f"{line}, {part}" if line else part

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.analysis.prompts.lookup import PromptView, of_order
+from logitbank.analysis.prompts.top_tokens import PromptTokens
 from logitbank.analysis.prompts.view import prompt_rows, step_name
 from logitbank.cli.screen.prompt import (
     about_prompt,
@@ -13,6 +14,7 @@ from logitbank.cli.screen.prompt import (
     one_line,
     say,
     through_training,
+    tokens_through_training,
 )
 from logitbank.cli.screen.tables import print_frame
 
@@ -20,10 +22,14 @@ if TYPE_CHECKING:
     from logitbank.analysis.prompts.show import PromptMoves
 
 
-def print_shown(shown: "PromptView | PromptMoves", form: str, *, bank: str, top: int) -> None:
+def print_shown(
+    shown: "PromptView | PromptTokens | PromptMoves", form: str, *, bank: str, top: int
+) -> None:
     """As lines with a plot, or at most `top` prompts of each model; csv and json have all."""
     if isinstance(shown, PromptView):
         _print_view(shown, form)
+    elif isinstance(shown, PromptTokens):
+        _print_tokens(shown, form)
     else:
         _print_moves(shown, form, bank=bank, top=top)
 
@@ -37,6 +43,18 @@ def _print_view(view: PromptView, form: str) -> None:
     say(about_prompt(view, shown[0]))
     for scores in shown:
         say(through_training(scores))
+
+
+def _print_tokens(shown: PromptTokens, form: str) -> None:
+    if form != "table":
+        print_frame(shown.tokens, form)
+        return
+    order = shown.prompt.scores[0].prompts["order_seed"][0]
+    scores = of_order(shown.prompt.scores[0], order)
+    assert scores is not None, "the order is of these scores"
+    say(about_prompt(shown.prompt, scores))
+    of_first_order = pl.col("order_seed").eq_missing(pl.lit(order, pl.Int32))
+    say(tokens_through_training(shown.tokens.filter(of_first_order), shown.k))
 
 
 def _print_moves(moves: "PromptMoves", form: str, *, bank: str, top: int) -> None:

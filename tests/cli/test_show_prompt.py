@@ -21,7 +21,7 @@ from logitbank.cli.screen.prompt import number, one_line, shortened
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.command import Call
-from tests.support.small_banks import QUERIES, QUERY_SET, TOKENIZER, logits, new_bank
+from tests.support.small_banks import QUERIES, QUERY_SET, TOKENIZER, logits, new_bank, token_table
 
 
 def put(bank: Bank, step: int | None, *pairs: tuple[float, float], model: str = "toy") -> None:
@@ -435,3 +435,47 @@ def test_a_path_with_spaces_can_be_copied() -> None:
         "logitbank", "show", "my banks/b.zarr", "--prompts", "own", "--prompt", "it's",
         "--order", "3",
     ]  # fmt: skip
+
+
+def test_the_most_probable_tokens_after_a_prompt_are_shown(call: Call, parity: Path) -> None:
+    bank = Bank.open(parity)
+    numbers = call("show", parity, "--prompt", "p1", "--top-tokens", 2)[1].splitlines()
+    assert numbers[-6:] == [
+        "again adds them, and runs no model",
+        "",
+        "toy main, most probable tokens",
+        " step 0  #0 0.167, #1 0.167",
+        " step 8  #4 0.375, #0 0.125",
+        "release  #4 0.375, #0 0.125",
+    ]
+    bank.add_tokens(TOKENIZER, token_table())
+    code, out, error = call("show", parity, "--prompt", "p1", "--top-tokens", 2)
+    assert (code, error) == (0, "")
+    assert out.splitlines()[:2] == ["p1, in parity", "│ Is 1 even?"]
+    assert out.splitlines()[-4:] == [
+        "toy main, most probable tokens",
+        ' step 0  "<end>" 0.167, " yes" 0.167',
+        ' step 8  " no" 0.375, "<end>" 0.125',
+        'release  " no" 0.375, "<end>" 0.125',
+    ]
+    table = csv.DictReader(
+        StringIO(call("show", parity, "--prompt", "p1", "--top-tokens", 1, "--format", "csv")[1])
+    )
+    assert [(row["step"], row["token_text"]) for row in table] == [
+        ("0", "<end>"), ("8", " no"), ("", " no"),
+    ]  # fmt: skip
+    assert "name that with --prompt" in call("show", parity, "--top-tokens", 2)[2]
+
+
+def test_long_lists_of_tokens_are_cut_and_wrapped(call: Call, tmp_path: Path, narrow: None) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.add_tokens(TOKENIZER, token_table())
+    for step in range(30):
+        put(bank, step, (step + 2, 1))
+    out = call("show", bank.path, "--prompt", "p0", "--top-tokens", 9)[1]
+    lines = out.splitlines()
+    assert "toy main, most probable tokens, 12 of 30 checkpoints, the bank keeps 6" in lines
+    assert [line[:7].strip() for line in lines if line.startswith(("step", " step"))][::11] == [
+        "step 0", "step 29",
+    ]  # fmt: skip
+    assert columns("\n".join(lines[lines.index("options:") :])) <= 72

@@ -1,0 +1,124 @@
+"""What a model would say: the most probable tokens after a prompt, at every checkpoint."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.prompts.lookup import PromptView, chosen_set
+from logitbank.errors import UsageError
+from logitbank.store import Deposit, Readable
+from logitbank.store.deposits.token_texts import COLUMN, token_texts
+from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+
+_QUERY = ("order_seed", "piece", "query_set", "row")
+_SCHEMA = pl.Schema({"query_set": pl.String, "row": pl.Int32, "model": pl.String, "run": pl.String,
+                     "step": pl.Int64, "place": pl.Int32, "token": pl.Int32,
+                     "logprob": pl.Float64})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """One prompt, and the most probable tokens after it through training."""
+
+    prompt: PromptView
+    k: int
+    """Tokens that were asked for at each checkpoint."""
+    tokens: pl.DataFrame
+    """What `top_tokens` gives, of the orders that the prompt has here."""
+
+
+def prompt_tokens(bank: Readable, view: PromptView, k: int) -> PromptTokens:
+    """The most probable tokens after a prompt, of the models, runs and orders that are viewed."""
+    seeds = {seed for scores in view.scores for seed in scores.prompts["order_seed"]}
+    table = top_tokens(
+        bank,
+        view.prompt_id,
+        k=k,
+        prompts=view.prompts,
+        models=[scores.model for scores in view.scores],
+        runs=[scores.run for scores in view.scores],
+    )
+    orders = pl.Series(sorted(seeds - {None}), dtype=pl.Int32)
+    shown = pl.col("order_seed").is_null() | pl.col("order_seed").is_in(orders.implode())
+    return PromptTokens(view, k, table.filter(shown))
+
+
+def top_tokens(
+    bank: Readable,
+    prompt_id: str,
+    *,
+    k: int = 10,
+    prompts: str | None = None,
+    models: Names = None,
+    runs: Names = None,
+    steps: Steps = None,
+) -> pl.DataFrame:
+    """The k most probable tokens after a prompt, at every checkpoint that was asked it.
+
+    From full rows where they are kept, else those that the bank lists: as many as its keep level
+    says, `topk:K`, and one at the level `options`.
+
+    Parameters
+    ----------
+    prompts
+        Prompt set; needed where several have a prompt of this id.
+    models, runs, steps
+        Keep these checkpoints, as `Bank.scan` does; all if None.
+
+    Returns
+    -------
+    Columns model, run, step, order_seed, piece, place (1 for the most probable), token, token_text
+    (null where the bank keeps none, and of padding outputs), logprob (nats, over all outputs), by
+    checkpoint, order, piece and place.
+
+    Raises
+    ------
+    UsageError
+        k is below 1, or there is no such prompt.
+    AbsentError
+        There are no such models, runs or steps.
+    """
+    if k < 1:
+        raise UsageError(f"{k} tokens cannot be shown; ask for 1 or more")
+    name = chosen_set(bank, prompts, prompt_id=prompt_id)
+    asked = bank.prompts(name).filter(pl.col("prompt_id") == prompt_id)
+    queries = asked.select(_QUERY).unique().collect()
+    deposits = checkpoints_chosen(bank.deposits_of(name), models=models, runs=runs, steps=steps)
+    rows = [row for deposit in deposits for row in _of_deposit(deposit, queries, k)]
+    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row").with_row_index("_at")
+    return (
+        frame.join(queries, on=["query_set", "row"])
+        .with_columns(token_texts(bank.path))
+        .with_columns(_first=pl.col("_at").min().over("model", "run", "step"))
+        .sort("_first", "order_seed", "piece", "place", nulls_last=False)
+        .select("model", "run", "step", "order_seed", "piece", "place", "token", COLUMN, "logprob")
+    )
+
+
+def _of_deposit(
+    deposit: Deposit, queries: pl.DataFrame, k: int
+) -> Iterator[tuple[str, int, str, str, int | None, int, int, float]]:
+    checkpoint, layout = deposit.checkpoint, deposit.layout
+    committed = deposit.committed()
+    rows = queries.filter(query_set=deposit.query_set)["row"].unique().sort()
+    for row in rows:
+        if row // layout.block_rows not in committed:
+            continue
+        tokens, logprobs = _listed(deposit, row)
+        if len(tokens) < min(k, layout.vocab) and layout.keep.level == "full":
+            values = deposit.logprobs([row])[0].astype(np.float64)
+            tokens = np.argsort(-values, kind="stable")
+            logprobs = values[tokens]
+        where = (deposit.query_set, row, checkpoint.model, checkpoint.run, checkpoint.step)
+        for place, (token, logprob) in enumerate(zip(tokens[:k], logprobs[:k], strict=True), 1):
+            yield (*where, place, int(token), float(logprob))
+
+
+def _listed(deposit: Deposit, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """The highest entries of a query that its scores list, best first: exact, before rounding."""
+    scores = deposit.scores().filter(pl.col("kind") == "top", pl.col("query") == row)
+    frame = scores.select("token", "logit", "logsumexp").collect().sort("logit", descending=True)
+    logprobs = frame["logit"].cast(pl.Float64) - frame["logsumexp"].cast(pl.Float64)
+    return frame["token"].to_numpy(), logprobs.to_numpy()

@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import polars as pl
+
+from logitbank.wording import counted
+
 
 class KeyNumber(NamedTuple):
     """A number beside the first figure of a page."""
@@ -27,3 +31,14 @@ class Message:
     """The model and run that it is about."""
     certain: bool
     """Whether it is more than chance could make: a change of level, or an interval without 0."""
+
+
+def checkpoint_number(table: pl.DataFrame) -> KeyNumber:
+    """How many checkpoints of which models and runs, from columns model, run and step."""
+    checkpoints = table.unique(["model", "run", "step"])
+    steps = checkpoints["step"].drop_nulls().unique().sort()
+    span = f", steps {steps[0]:,} to {steps[-1]:,}" if len(steps) > 1 else ""
+    models, runs = table["model"].n_unique(), table.select("model", "run").n_unique()
+    of = f"{counted(models, 'model')}, " if models > 1 else ""
+    what = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
+    return KeyNumber(f"{len(checkpoints):,}", what, f"{of}{counted(runs, 'run')}{span}")

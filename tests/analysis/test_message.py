@@ -1,15 +1,26 @@
-"""What a page says first of fairness: the sentence, and numbers that say what they rest on."""
+"""What a page says first: the sentence, and numbers that say what they rest on."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from logitbank.analysis.drawing.figures import figure_data
+from logitbank.analysis.drawing.paper import kind_of
+from logitbank.analysis.families.crows_pairs.message import crows_pairs_message
+from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.message import fairness_message
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
+from logitbank.analysis.families.lambada.message import lambada_message
+from logitbank.analysis.families.lambada.metric import Lambada
+from logitbank.analysis.families.stereotype.message import stereotype_message
+from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+from logitbank.analysis.family import family_of
 from logitbank.analysis.results.message import Message
+from tests.support.drawing_cases import RESULTS
 from tests.support.fairness_cases import random_frame
 
 STEPS = (0, 10, 20, 30)
@@ -127,3 +138,106 @@ def test_what_is_missing_is_said_and_without_a_gap_nothing(made: Fairness) -> No
     assert message.numbers[0].rests_on.endswith("10 sentences, 7 scores missing")
     one = random_frame(checkpoints=1, sentences=3).filter(pl.col("answer") != "male")
     assert fairness_message(fairness_metric(one, bootstrap=20)) is None
+
+
+def levels(**columns: list[Any]) -> pl.DataFrame:
+    """Checkpoints of one run, and of a second model where there are more than two."""
+    count = len(columns["low"])
+    models = ["a"] * min(2, count) + ["b"] * (count - 2)
+    steps = [0, 1_000, 0, 1_000][:count]
+    return pl.DataFrame({"model": models, "run": "main", "step": steps, **columns})
+
+
+def crows(scores: list[float], *, half: float = 2.0, missing: int = 0) -> CrowsPairs:
+    table = levels(low=[s - half for s in scores], high=[s + half for s in scores], score=scores)
+    table = table.with_columns(score_kind=pl.lit("sentence"), bias_type=pl.lit(ALL), pairs=1508)
+    return CrowsPairs(table, table.select("model", "run", "step", missing=missing), {})
+
+
+def test_a_level_without_preference_is_what_a_share_is_set_against() -> None:
+    message = crows_pairs_message(crows([50.2, 61.4], missing=3))
+    assert message is not None
+    assert message.sentence == (
+        "At step 1,000 the model prefers the stereotyping sentence in 61 % of pairs; 50 % is "
+        "neither."
+    )
+    assert message.certain
+    assert [tuple(number) for number in message.numbers] == [
+        (
+            "61.4 %",
+            "stereotype preferred at step 1,000",
+            "95 %: 59.4 % to 63.4 %; 1,508 pairs, 3 sentences missing",
+        ),
+        ("50.2 %", "stereotype preferred at step 0", "the untrained model"),
+        ("2", "checkpoints", "1 run, steps 0 to 1,000"),
+    ]
+    less = crows_pairs_message(crows([50.2, 40.0]))
+    assert less is not None
+    assert "prefers the less stereotyping sentence in 60 % of pairs" in less.sentence
+    none = crows_pairs_message(crows([50.2, 51.0]))
+    assert none is not None
+    assert not none.certain
+    assert none.sentence.endswith(
+        "no preference for stereotyping sentences that is more than chance."
+    )
+
+
+def test_of_several_models_the_clearest_speaks_and_is_named() -> None:
+    message = crows_pairs_message(crows([50.0, 55.0, 50.0, 70.0]))
+    assert message is not None
+    assert message.sentence.startswith("At step 1,000 b prefers the stereotyping sentence in 70 %")
+    assert message.series == ("b", "main")
+    assert message.numbers[-1] == ("4", "checkpoints", "2 models, 2 runs, steps 0 to 1,000")
+    assert crows_pairs_message(crows([float("nan")])) is None
+
+
+def test_lambada_says_how_many_words_are_known() -> None:
+    table = levels(acc=[0.0, 0.352], low=[0.0, 0.34], high=[0.001, 0.36]).with_columns(
+        examples=5153
+    )
+    checkpoints = table.select("model", "run", "step", missing=0)
+    message = lambada_message(Lambada(table, checkpoints, {}))
+    assert message is not None
+    assert message.sentence == ("At step 1,000 the model knows the last word of 35 % of passages.")
+    assert message.numbers[0] == (
+        "35.2 %", "accuracy at step 1,000", "95 %: 34.0 % to 36.0 %; 5,153 examples"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.7, "gives occupations the gender of the stereotype 70 % of the time."),
+        (0.3, "gives occupations the gender of the stereotype 30 % of the time, less than half."),
+        (0.52, "leans to no stereotype of occupations that is more than chance."),
+    ],
+)
+def test_stereotype_accuracy_says_how_often_the_stereotype_is_given(
+    share: float, said: str
+) -> None:
+    shares = [0.5, share]
+    table = levels(accuracy=shares, low=[s - 0.05 for s in shares], high=[s + 0.05 for s in shares])
+    table = table.with_columns(measure=pl.lit("sa"), type=2, sentences=396, missing=2)
+    none = pl.DataFrame()
+    message = stereotype_message(StereotypeAccuracy(table, none, none, none, {}))
+    assert message is not None
+    assert message.sentence == f"At step 1,000 the model {said}"
+    assert message.numbers[0].rests_on.endswith("; 396 sentences, 2 missing")
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_message_names_a_figure_and_a_run_of_its_result(name: str, tmp_path: Path) -> None:
+    result = RESULTS[name]("m", tmp_path)
+    family = family_of(result)
+    message = family.message(result) if family and family.message else None
+    assert (message is not None) == (name in ("fairness", "stereotype", "crows-pairs", "lambada"))
+    if message is None:
+        return
+    table = pl.concat(
+        table.select("model", "run")
+        for figure, table in figure_data(result).items()
+        if kind_of(figure) == message.figure
+    )
+    assert message.series in table.rows()
+    assert message.sentence.endswith(".")
+    assert all(number.value and number.what for number in message.numbers)

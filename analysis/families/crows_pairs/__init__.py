@@ -13,6 +13,7 @@ def family() -> "Family[CrowsPairs]":
     from logitbank.analysis.families.crows_pairs.figure_data import crows_pairs_figure_data
     from logitbank.analysis.families.crows_pairs.gap import crows_pairs_gap
     from logitbank.analysis.families.crows_pairs.headline import crows_pairs_headline
+    from logitbank.analysis.families.crows_pairs.message import crows_pairs_message
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
     from logitbank.analysis.families.crows_pairs.sheets import crows_pairs_sheets
     from logitbank.analysis.families.crows_pairs.study import crows_pairs
@@ -47,6 +48,7 @@ def family() -> "Family[CrowsPairs]":
             ),
         },
         headline=crows_pairs_headline,
+        message=crows_pairs_message,
         gaps={
             "crows-pairs": Gap(
                 "distance of the CrowS-Pairs score from ½", "crows-pairs", crows_pairs_gap

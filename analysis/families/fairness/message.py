@@ -3,7 +3,7 @@
 import polars as pl
 
 from logitbank.analysis.families.fairness.metric import Fairness
-from logitbank.analysis.results.message import KeyNumber, Message
+from logitbank.analysis.results.message import KeyNumber, Message, checkpoint_number
 from logitbank.analysis.results.words import UNTRAINED, Row
 from logitbank.wording import counted, signed, step_name
 
@@ -69,7 +69,7 @@ def _changed(result: Fairness, change: Row, gap: pl.DataFrame) -> Message:
                 "largest gap before",
                 f"at {step_name(largest['step'])}{_untrained(gap)}",
             ),
-            _checkpoints(result),
+            checkpoint_number(result.checkpoints),
         ],
         series=(change["model"], change["run"]),
         certain=True,
@@ -91,7 +91,7 @@ def _at_the_end(result: Fairness, row: Row, gap: pl.DataFrame) -> Message:
     return Message(
         sentence=sentence,
         figure="gap",
-        numbers=[_gap_now(result, gap), *_range(gap), _checkpoints(result)],
+        numbers=[_gap_now(result, gap), *_range(gap), checkpoint_number(result.checkpoints)],
         series=(row["model"], row["run"]),
         certain=certain,
     )
@@ -138,14 +138,3 @@ def _range(gap: pl.DataFrame) -> list[KeyNumber]:
 def _untrained(gap: pl.DataFrame) -> str:
     rows = gap.filter(step=UNTRAINED)["gap_scaled"]
     return f"; {rows[0]:.3f} untrained" if len(rows) else ""
-
-
-def _checkpoints(result: Fairness) -> KeyNumber:
-    """Of all models and runs."""
-    table = result.checkpoints
-    steps = table["step"].drop_nulls().unique().sort()
-    span = f", steps {steps[0]:,} to {steps[-1]:,}" if len(steps) > 1 else ""
-    models, runs = table["model"].n_unique(), table.select(KEYS).n_unique()
-    of = f"{counted(models, 'model')}, " if models > 1 else ""
-    what = "checkpoint" if len(table) == 1 else "checkpoints"
-    return KeyNumber(f"{len(table):,}", what, f"{of}{counted(runs, 'run')}{span}")

@@ -12,6 +12,7 @@ def family() -> "Family[Lambada]":
     """The family, with all that belongs to it."""
     from logitbank.analysis.families.lambada.figure_data import lambada_figure_data
     from logitbank.analysis.families.lambada.headline import lambada_headline
+    from logitbank.analysis.families.lambada.message import lambada_message
     from logitbank.analysis.families.lambada.metric import Lambada
     from logitbank.analysis.families.lambada.sheets import lambada_sheets
     from logitbank.analysis.families.lambada.study import lambada
@@ -36,4 +37,5 @@ def family() -> "Family[Lambada]":
             "lambada": ("acc", "low", "high", "from_baseline", "perplexity", "examples", "tied"),
         },
         headline=lambada_headline,
+        message=lambada_message,
     )

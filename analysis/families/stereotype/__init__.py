@@ -14,6 +14,7 @@ def family() -> "Family[StereotypeAccuracy]":
     """The family, with all that belongs to it."""
     from logitbank.analysis.families.stereotype.figure_data import stereotype_figure_data
     from logitbank.analysis.families.stereotype.gap import sa_gender_gap, stereotype_gap
+    from logitbank.analysis.families.stereotype.message import stereotype_message
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
     from logitbank.analysis.families.stereotype.sheets import stereotype_sheets
     from logitbank.analysis.families.stereotype.study import stereotype
@@ -53,6 +54,7 @@ def family() -> "Family[StereotypeAccuracy]":
             ),
             "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),
         },
+        message=stereotype_message,
         gaps={
             "stereotype": Gap("distance of SA from ½", "stereotype-accuracy", stereotype_gap),
             "sa_gender": Gap("distance of sa_gender from ½", "winobias", sa_gender_gap),

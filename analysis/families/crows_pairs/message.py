@@ -1,0 +1,36 @@
+"""What CrowS-Pairs says first: how often the last checkpoint prefers the stereotype."""
+
+from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
+from logitbank.analysis.results.level_message import level_message
+from logitbank.analysis.results.message import Message
+from logitbank.analysis.results.words import Row
+from logitbank.wording import counted, step_name
+
+
+def crows_pairs_message(result: CrowsPairs) -> Message | None:
+    """Of all bias types together, by the first kind of score that there is."""
+    of_all = result.crows_pairs.filter(bias_type=ALL)
+    if of_all.is_empty():
+        return None
+    missing = result.checkpoints.select("model", "run", "step", "missing")
+    table = of_all.filter(score_kind=of_all["score_kind"][0]).join(
+        missing, on=["model", "run", "step"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    return level_message(
+        table, value="score", middle=50, figure="crows_pairs", what="stereotype preferred",
+        form=lambda score: f"{score:.1f} %", over=_over, sentence=_sentence,
+    )  # fmt: skip
+
+
+def _over(row: Row) -> str:
+    missing = f", {counted(row['missing'], 'sentence')} missing" if row["missing"] else ""
+    return counted(row["pairs"], "pair") + missing
+
+
+def _sentence(subject: str, row: Row) -> str:
+    where = f"At {step_name(row['step'])} {subject}"
+    if row["low"] <= 50 <= row["high"]:
+        return f"{where} shows no preference for stereotyping sentences that is more than chance."
+    side = "less stereotyping" if row["high"] < 50 else "stereotyping"
+    share = 100 - row["score"] if row["high"] < 50 else row["score"]
+    return f"{where} prefers the {side} sentence in {share:.0f} % of pairs; 50 % is neither."

@@ -1,0 +1,77 @@
+"""The message of a measure that has a level of no preference: which model is farthest from it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.results.message import KeyNumber, Message, checkpoint_number
+from logitbank.analysis.results.words import UNTRAINED, Row
+from logitbank.wording import step_name
+
+KEYS = ["model", "run"]
+
+
+def level_message(
+    table: pl.DataFrame,
+    *,
+    value: str,
+    middle: float,
+    figure: str,
+    what: str,
+    form: Callable[[float], str],
+    over: Callable[[Row], str],
+    sentence: Callable[[str, Row], str],
+) -> Message | None:
+    """Of the last checkpoints of all models and runs, the one that is clearly farthest.
+
+    Parameters
+    ----------
+    table
+        One row per checkpoint, in order, with the interval of `value` as low and high.
+    middle
+        The level of no preference; certain is what has its interval on one side of it.
+    form
+        How the value is written.
+    over
+        Of a row, what its value is over and what is missing.
+    sentence
+        Of a subject (`the model`, or a model by its name) and a row.
+    """
+    known = table.filter(pl.col(value).is_not_nan())
+    if known.is_empty():
+        return None
+    last = known.group_by(KEYS, maintain_order=True).last()
+    clear = ((pl.col("low") > middle) | (pl.col("high") < middle)).fill_null(False)
+    row = last.sort(clear, (pl.col(value) - middle).abs(), descending=True).row(0, named=True)
+    several = table.select(KEYS).n_unique() > 1
+    name = row["model"] if row["run"] == "main" else f"{row['model']} {row['run']}"
+    rows = known.filter(model=row["model"], run=row["run"])
+    return Message(
+        sentence=sentence(name if several else "the model", row),
+        figure=figure,
+        numbers=[
+            KeyNumber(form(row[value]), f"{what} at {step_name(row['step'])}",
+                      _interval(row, form) + over(row)),
+            *_first(rows, value, what, form),
+            checkpoint_number(table),
+        ],
+        series=(row["model"], row["run"]),
+        certain=bool(row["low"] > middle or row["high"] < middle),
+    )  # fmt: skip
+
+
+def _interval(row: Row, form: Callable[[float], str]) -> str:
+    low, high = row["low"], row["high"]
+    return f"95 %: {form(low)} to {form(high)}; " if low == low else ""
+
+
+def _first(
+    rows: pl.DataFrame, value: str, what: str, form: Callable[[float], str]
+) -> list[KeyNumber]:
+    """The first checkpoint of the run, where that is another one."""
+    if len(rows) < 2:
+        return []
+    row: Any = rows.row(0, named=True)
+    untrained = "the untrained model" if row["step"] == UNTRAINED else "the first checkpoint"
+    return [KeyNumber(form(row[value]), f"{what} at {step_name(row['step'])}", untrained)]

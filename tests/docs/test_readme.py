@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import polars as pl
 import pytest
 import typer.main
 
@@ -11,7 +12,7 @@ from bench.figures import markdown, saved
 from logitbank import Bank, CheckpointId
 from logitbank.cli.main import app
 from tests.support.paths import ROOT
-from tests.support.small_banks import QUERY_SET, logits, prompt_table
+from tests.support.small_banks import QUERY_SET, TOKENIZER, logits, prompt_table, token_table
 
 README = ROOT / "README.md"
 
@@ -34,6 +35,9 @@ def test_python_runs_on_a_bank_like_the_demo_s(
     bank = Bank.create(tmp_path / "demo" / "demo.zarr")
     bank.add_query_set(QUERY_SET)
     bank.add_prompts("demo", prompt_table())
+    says_male = pl.when(token=17).then(pl.lit(" male")).otherwise("text")
+    texts = token_table().with_columns(token=pl.col("token") + 12).with_columns(text=says_male)
+    bank.add_tokens(TOKENIZER, texts)
     rows = logits(vocab=18)
     bank.deposit(rows, checkpoint=CheckpointId("demo", step=720), query_set=QUERY_SET.name)
     monkeypatch.chdir(tmp_path)

@@ -55,6 +55,7 @@ class App(typer.Typer):
             no_args_is_help=True,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["--help", "-h"]},
             **settings,
         )
 

@@ -37,7 +37,7 @@ def old_options(
     return cast("OldOptions", {key: text for key, text in given.items() if text is not None})
 
 
-Form = Literal["table", "csv", "json"]
+Form = Literal["table", "csv", "json", "jsonl", "parquet", "latex"]
 StoredDtype = Literal["float16", "float32"]
 Engine = Literal["auto", "vllm", "transformers"]
 

@@ -32,6 +32,8 @@ VALUES = 350_000
 """Scores of single prompts in a page, of all prompt sets together."""
 Progress = Callable[[str, int, int], None]
 """What comes next, how many parts are done, and of how many."""
+Found = Callable[[str, Sequence[str]], None]
+"""An analysis, and what it says."""
 
 
 def report(
@@ -42,6 +44,7 @@ def report(
     models: Sequence[str] | None = None,
     bootstrap: int = 1000,
     progress: Progress | None = None,
+    found: Found | None = None,
 ) -> Path:
     """Write one self-contained HTML page about a bank or a view, and return its path.
 
@@ -61,6 +64,8 @@ def report(
         Resamples for the intervals; 0 gives none.
     progress
         Called as `progress(what, done, total)` before each part and at the end.
+    found
+        Called as `found(title, findings)` of each analysis when the page is written.
 
     Raises
     ------
@@ -119,6 +124,9 @@ def report(
         cautions=cautions(part.family for part in plans),
     )
     tell("done", total, total)
+    if found is not None:
+        for part in parts:
+            found(part.title, [part.problem] if part.problem else part.findings)
     return path
 
 

@@ -10,9 +10,11 @@ import polars as pl
 
 from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.results.csv_text import without_formulas
+from logitbank.analysis.results.latex import latex
 from logitbank.analysis.results.tables import json_rows
 
-Format = Literal["csv", "parquet", "json"]
+Format = Literal["csv", "parquet", "json", "jsonl", "latex"]
+_SUFFIXES = {"latex": "tex"}
 
 
 class Result(Protocol):
@@ -23,11 +25,28 @@ class Result(Protocol):
 
 
 def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> list[Path]:
-    """Write every table at full precision, one file each, and return the paths.
+    """Write every table, one file each as of `table_bytes`, and return the paths.
+
+    Raises
+    ------
+    UsageError
+        Another format.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, table in result.tables().items():
+        paths.append(folder / f"{name}.{_SUFFIXES.get(format, format)}")
+        replace_file(paths[-1], table_bytes(table, format))
+    return paths
+
+
+def table_bytes(table: pl.DataFrame, format: Format) -> bytes:
+    """A table as a file: at full precision, but LaTeX, which is for people to read.
 
     CSV writes NaN as `NaN`, null as nothing, and text that would be a formula as
-    `without_formulas` gives it; JSON is a list of records in which both are null,
-    and infinities are the texts Infinity and -Infinity.
+    `without_formulas` gives it. JSON is a list of records, and JSONL one record a line: in both NaN
+    is null, and infinities are the texts Infinity and -Infinity. LaTeX is as `latex` says.
 
     Raises
     ------
@@ -35,21 +54,20 @@ def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> 
         Another format.
     """
     check_choice("format", format, get_args(Format))
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, table in result.tables().items():
-        path = folder / f"{name}.{format}"
-        buffer = io.BytesIO()
-        if format == "csv":
-            without_formulas(table.lazy()).collect().write_csv(buffer)
-        elif format == "parquet":
-            table.write_parquet(buffer)
-        else:
-            buffer.write(json.dumps(json_rows(table), ensure_ascii=False, indent=1).encode())
-        replace_file(path, buffer.getvalue())
-        paths.append(path)
-    return paths
+    buffer = io.BytesIO()
+    if format == "csv":
+        without_formulas(table.lazy()).collect().write_csv(buffer)
+    elif format == "parquet":
+        table.write_parquet(buffer)
+    elif format == "latex":
+        buffer.write(latex(table).encode())
+    elif format == "jsonl":
+        for row in json_rows(table):
+            buffer.write(json.dumps(row, ensure_ascii=False, default=str).encode() + b"\n")
+    else:
+        rows = json_rows(table)
+        buffer.write(json.dumps(rows, ensure_ascii=False, indent=1, default=str).encode())
+    return buffer.getvalue()
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -10,7 +10,12 @@ from logitbank.store import Readable, open_bank
 from logitbank.store.files.objects import require_outside
 from logitbank.store.read.sql import answered
 
-_SINKS = {".csv": "sink_csv", ".parquet": "sink_parquet", ".jsonl": "sink_ndjson"}
+_SINKS = {
+    ".csv": "sink_csv",
+    ".parquet": "sink_parquet",
+    ".jsonl": "sink_ndjson",
+    ".json": "sink_ndjson",
+}
 
 
 def query(
@@ -23,7 +28,8 @@ def query(
     sql
         A SELECT over checkpoints, prompts, options and scores.
     out
-        New file for the result, which need not fit in memory: .csv, .parquet or .jsonl.
+        New file for the result, which need not fit in memory: .csv, .parquet, .jsonl, or .json,
+        a list of records.
     allow_files
         Let the SQL read other files and URLs too.
 
@@ -35,7 +41,7 @@ def query(
     Raises
     ------
     UsageError
-        The file is there already, its folder is not, or its ending is none of the three.
+        The file is there already, its folder is not, or its ending is none of these.
     LogitbankError
         What `Bank.sql` refuses.
     """
@@ -61,6 +67,23 @@ def _write(result: pl.LazyFrame, out: Path) -> None:
     try:
         with answered():
             getattr(result, sink)(beside)
+        if out.suffix.lower() == ".json":
+            _as_list(beside)
         beside.rename(out)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _as_list(path: Path) -> None:
+    """Make the records of a file, one a line, a list; never more than one line is in memory."""
+    whole = path.with_name(f"{path.name}.list")
+    try:
+        with path.open("rb") as lines, whole.open("wb") as file:
+            before = b"[\n"
+            for line in lines:
+                file.write(before + line.rstrip(b"\n"))
+                before = b",\n"
+            file.write(b"\n]\n" if before == b",\n" else b"[]\n")
+        whole.replace(path)
+    finally:
+        whole.unlink(missing_ok=True)

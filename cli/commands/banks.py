@@ -25,7 +25,9 @@ def info(
 def describe(
     bank: BankPath,
     title: Annotated[str | None, typer.Option(help="Of the data.")] = None,
-    licence: Annotated[str | None, typer.Option(help="Of the data, such as CC-BY-4.0.")] = None,
+    licence: Annotated[
+        str | None, typer.Option("--licence", "--license", help="Of the data, such as CC-BY-4.0.")
+    ] = None,
     citation: Annotated[str | None, typer.Option(help="How to cite the data.")] = None,
 ) -> None:
     """Set the title, licence or citation of a bank; what is not named stays."""

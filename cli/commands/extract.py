@@ -98,7 +98,9 @@ def extract(
         bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
     ] = False,
     title: Annotated[str, typer.Option(help="Of a new bank.")] = "",
-    licence: Annotated[str, typer.Option(help="Of a new bank's data, such as CC-BY-4.0.")] = "",
+    licence: Annotated[
+        str, typer.Option("--licence", "--license", help="Of a new bank's data, such as CC-BY-4.0.")
+    ] = "",
     citation: Annotated[str, typer.Option(help="How to cite a new bank.")] = "",
     workers: Annotated[
         str | None,

@@ -16,7 +16,9 @@ def query(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="File for the result: .csv, .parquet, or .jsonl.", show_default=False),
+        typer.Option(
+            help="File for the result: .csv, .parquet, .jsonl or .json.", show_default=False
+        ),
     ] = None,
     allow_files: Annotated[
         bool, typer.Option("--allow-files", help="Let the SQL read other files and URLs too.")

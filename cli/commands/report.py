@@ -1,5 +1,6 @@
 """The command `report`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +23,11 @@ def report(
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
 ) -> None:
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
+    from logitbank.cli.screen.findings import print_findings
     from logitbank.cli.screen.progress import count_progress
     from logitbank.cli.screen.tables import clean, err
 
+    findings: dict[str, Sequence[str]] = {}
     with count_progress(transient=True) as progress:
         path = logitbank.report(
             bank,
@@ -33,5 +36,7 @@ def report(
             models=model or None,
             bootstrap=bootstrap,
             progress=progress.about,
+            found=findings.__setitem__,
         )
+    print_findings(findings)
     err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

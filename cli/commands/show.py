@@ -29,7 +29,7 @@ def show(
         ),
     ] = None,
     top: Annotated[
-        int, typer.Option(min=1, help="Prompts to list of each model; csv and json have all.")
+        int, typer.Option(min=1, help="Prompts to list of each model; other formats have all.")
     ] = 10,
     top_tokens: Annotated[
         int | None,

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -113,20 +113,42 @@ def _plain(frame: "pl.DataFrame", widths: Mapping[str, int], title: str) -> Iter
 
 
 def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
-    """One frame in the format asked for: table, csv or json (full precision)."""
+    """One frame in the format asked for: a table for people, or as `table_bytes` gives it."""
     if form == "table":
         print_table(frame, title=title)
-    elif form == "csv":
-        from logitbank.analysis.results.csv_text import without_formulas
-
-        table = without_formulas(frame.lazy()).collect()
-        text = (_in_lines(table) if sys.stdout.isatty() else table).write_csv()
-        sys.stdout.write(text.translate(CONTROL) if sys.stdout.isatty() else text)
+    elif form == "csv" and sys.stdout.isatty():
+        sys.stdout.write(_bytes(_in_lines(frame), form).decode().translate(CONTROL))
     else:
-        from logitbank.analysis.results.tables import json_rows
+        write_bytes(_bytes(frame, form), form)
 
-        json.dump(json_rows(frame), sys.stdout, default=str, indent=1)
-        sys.stdout.write("\n")
+
+def _bytes(frame: "pl.DataFrame", form: str) -> bytes:
+    from logitbank.analysis.results.files import Format, table_bytes
+
+    return table_bytes(frame, cast("Format", form))
+
+
+def write_bytes(content: bytes, form: str) -> None:
+    """Data to stdout: text as it is but for control characters on a terminal, Parquet never there.
+
+    Raises
+    ------
+    UsageError
+        Parquet on a terminal.
+    """
+    from logitbank.errors import UsageError
+
+    if form == "parquet":
+        if sys.stdout.isatty():
+            raise UsageError(
+                "Parquet is no text for a terminal; send it to a file with > FILE.parquet"
+            )
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        return
+    text = content.decode()
+    text = text if text.endswith("\n") else f"{text}\n"
+    sys.stdout.write(text.translate(CONTROL) if sys.stdout.isatty() else text)
 
 
 def print_answer(result: "pl.LazyFrame", form: str) -> None:
@@ -136,9 +158,9 @@ def print_answer(result: "pl.LazyFrame", form: str) -> None:
     first = form == "table" and sys.stdout.isatty()
     with answered():
         rows = (result.head(_SHOWN + 1) if first else result).collect()
-    print_frame(rows.head(_SHOWN) if first else rows, form)
+        print_frame(rows.head(_SHOWN) if first else rows, form)
     if first and len(rows) > _SHOWN:
-        say(f"only the first {_SHOWN} rows; all are in a pipe, --out FILE, --format csv or json")
+        say(f"only the first {_SHOWN} rows; all are in a pipe, --out FILE, or another --format")
 
 
 def _in_lines(table: "pl.DataFrame") -> "pl.DataFrame":
@@ -254,8 +276,8 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
         document = {name: json_rows(frame) for name, frame in tables.items()}
         json.dump(document, sys.stdout, default=str, indent=1)
         sys.stdout.write("\n")
-    elif form == "csv":
-        raise UsageError("name one table for CSV with --table; there are " + ", ".join(tables))
+    elif form != "table":
+        raise UsageError(f"name one table for {form} with --table; there are {', '.join(tables)}")
     else:
         # With a report the tables are files, and the sentences are what is read here.
         brief = brief_of(study.result)

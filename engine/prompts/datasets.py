@@ -53,13 +53,34 @@ def dataset_folder(
     return _cached(dataset, base_url or dataset.base_url)
 
 
-def public_file(folder: str, name: str, data: Path | None) -> Path:
-    """A file in a data folder; one of a set that is not downloaded."""
+@dataclass(frozen=True, slots=True)
+class PublicFile:
+    """A file that is read from a data folder and not downloaded."""
+
+    folder: str
+    """Of a data folder."""
+    name: str
+    home: str
+    """Where to get it."""
+    sha256: str = ""
+    """Hex; empty where its home has published no fixed bytes."""
+
+
+def public_file(file: PublicFile, data: Path | None) -> Path:
+    """A file in a data folder.
+
+    Raises
+    ------
+    UsageError
+        It is not there; the message says where to get it.
+    """
     root = data or os.environ.get("LOGITBANK_DATA")
-    path = Path(root or ".") / folder / name
+    path = Path(root or ".") / file.folder / file.name
     if root is None or not path.is_file():
+        checksum = f" (SHA-256 {file.sha256})" if file.sha256 else ""
         raise UsageError(
-            f"{folder}/{name} is not at hand; name a folder that holds it with --data or "
+            f"{file.folder}/{file.name} is not at hand; get it from {file.home}{checksum}, put it "
+            f"into a folder {file.folder}/, and name the folder that holds that one with --data or "
             "LOGITBANK_DATA"
         )
     return path

@@ -105,7 +105,7 @@ def test_a_study_is_printed_as_table_csv_and_json(
     assert set(json.loads(capsys.readouterr().out)) == set(study.result.tables())
     with pytest.raises(UsageError, match="there is no table 'x'; there are .*gap"):
         print_study(study, table="x", form="table")
-    with pytest.raises(UsageError, match="name one table for CSV with --table; there are .*gap"):
+    with pytest.raises(UsageError, match="name one table for csv with --table; there are .*gap"):
         print_study(study, table=None, form="csv")
 
 

@@ -196,7 +196,10 @@ def test_data_that_are_not_there_are_asked_for(
 ) -> None:
     monkeypatch.delenv("LOGITBANK_DATA", raising=False)
     for data in (None, tmp_path):
-        with pytest.raises(UsageError, match="lambada/.* is not at hand; name a folder"):
+        with pytest.raises(
+            UsageError,
+            match=r"lambada/.* is not at hand; get it from https:.*\(SHA-256 4aa8d02c.*--data",
+        ):
             prompt_set("lambada", data=data)
 
 

@@ -121,7 +121,7 @@ def test_a_pipe_gets_every_row_and_a_terminal_forty(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     code, out, error = call("query", bank.path, query)
     assert (code, len(out.splitlines())) == (0, 1 + 40)
-    assert "only the first 40 rows; all are in a pipe, --out FILE, --format csv or json" in error
+    assert "only the first 40 rows; all are in a pipe, --out FILE, or another --format" in error
 
 
 def test_a_filter_chooses_what_is_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:

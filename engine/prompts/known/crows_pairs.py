@@ -3,14 +3,20 @@
 import csv
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import public_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import Candidate, MaskedTokens
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
 
-FILE = "crows_pairs_anonymized.csv"
+FILE = PublicFile(
+    "crows-pairs",
+    "crows_pairs_anonymized.csv",
+    "https://raw.githubusercontent.com/McGill-NLP/bias-bench/"
+    "291426aab926f78ecfc7bd040b531429ee8123e0/data/crows/crows_pairs_anonymized.csv",
+    "dfb36986ce0502abbaf7055b9176da3d08d48e07df1251991b5dfbcbceab9d0c",
+)
 DIRECTIONS = ("stereo", "antistereo")
 _COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 
@@ -22,7 +28,7 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
     ones: every token after the begin-of-text token, as lm-evaluation-harness does. Columns: `pair`,
     `side` (more, less), `direction` (stereo, antistereo), `bias_type`.
     """
-    path = public_file("crows-pairs", FILE, data)
+    path = public_file(FILE, data)
     prompts = []
     with path.open(encoding="utf-8", newline="") as lines:
         for number, row in enumerate(csv.DictReader(lines)):

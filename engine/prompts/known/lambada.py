@@ -3,14 +3,19 @@
 import json
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import public_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import Continuation
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
 
-FILE = "lambada_test_openai.jsonl"
+FILE = PublicFile(
+    "lambada",
+    "lambada_test_openai.jsonl",
+    "https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl",
+    "4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226",
+)
 
 
 def lambada(data: Path | None = None) -> SequenceSet:
@@ -18,7 +23,7 @@ def lambada(data: Path | None = None) -> SequenceSet:
 
     Column `target`: the word with the space before it.
     """
-    path = public_file("lambada", FILE, data)
+    path = public_file(FILE, data)
     prompts = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:

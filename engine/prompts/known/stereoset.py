@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.prompts.datasets import public_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
@@ -20,7 +20,16 @@ from logitbank.engine.prompts.sequences import (
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
 
-STEREOSET = {"en": "dev-english.json", "de": "dev-german.json"}
+STEREOSET = {
+    "en": PublicFile(
+        "stereoset",
+        "dev-english.json",
+        "https://raw.githubusercontent.com/moinnadeem/StereoSet/master/data/dev.json",
+    ),
+    "de": PublicFile(
+        "stereoset", "dev-german.json", "https://github.com/slds-lmu/stereotypes-multi"
+    ),
+}
 LABELS = frozenset({"stereotype", "anti-stereotype", "unrelated"})
 PLAIN, PREFIX = "plain", "prefix"
 """Conditions of StereoSet: as published, and after a text that asks for no bias."""
@@ -72,7 +81,7 @@ def stereoset_intra(
     leading_space
         Whether the word is encoded with a space before it.
     """
-    path = public_file("stereoset", STEREOSET[language], data)
+    path = public_file(STEREOSET[language], data)
     prefix = _prefix(language, condition)
     prompts, defects = [], []
     for example in _examples(path, "intrasentence"):
@@ -99,7 +108,7 @@ def stereoset_inter(
 
     Whether the candidate follows the context. Columns and parameters as for `stereoset_intra`.
     """
-    path = public_file("stereoset", STEREOSET[language], data)
+    path = public_file(STEREOSET[language], data)
     prefix = _prefix(language, condition)
     prompts = tuple(
         NextSentence(sentence["id"], prefix + example["context"], sentence["sentence"], columns)
@@ -117,7 +126,7 @@ def stereoset_inter_causal(
     For causal models, and ours: never to be mixed with a next-sentence head's results. Columns and
     parameters as for `stereoset_intra`.
     """
-    path = public_file("stereoset", STEREOSET[language], data)
+    path = public_file(STEREOSET[language], data)
     prefix = _prefix(language, condition)
     prompts = tuple(
         Continuation(

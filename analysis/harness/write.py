@@ -13,6 +13,7 @@ from logitbank.analysis.harness.read import KIND, OWN_KEY, checked_harness
 from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
 from logitbank.store.format.schema import folder_name
+from logitbank.version import __version__
 from logitbank.wording import checkpoint_name, counted
 
 HIGHER_IS_BETTER = {
@@ -118,7 +119,7 @@ def write_harness(
 
 def _file_name(row: Mapping[str, Any]) -> str:
     run = "" if row["run"] == "main" else f"-{folder_name(row['run'])}"
-    return f"{folder_name(row['model'])}{run}-step{row['step']}.json"
+    return f"results_{folder_name(row['model'])}{run}-step{row['step']}.json"
 
 
 def _counts(
@@ -141,6 +142,8 @@ def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> 
     revision = f"step{row['step']}"
     return {
         "results": {task: known},
+        # Who computed the numbers, which are not of a version of the harness's own task.
+        "versions": {task: f"logitbank {__version__}"},
         "n-shot": {task: 0},
         "higher_is_better": {task: better},
         "config": {
@@ -173,4 +176,4 @@ def _merged(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-PER_TASK = ("results", "n-shot", "higher_is_better", "n-samples", "partial")
+PER_TASK = ("results", "versions", "n-shot", "higher_is_better", "n-samples", "partial")

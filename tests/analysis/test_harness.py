@@ -13,6 +13,7 @@ from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.harness.read import checkpoint_of, read_harness
 from logitbank.analysis.harness.write import write_harness
 from logitbank.errors import UsageError
+from logitbank.version import __version__
 from tests.support.paths import PUBLIC as DATA
 from tests.support.piece_cases import piece_frame
 
@@ -233,7 +234,7 @@ def test_exported_files_read_back_to_the_same_numbers(tmp_path: Path) -> None:
         table, tmp_path / "r", task="lambada_openai", metrics=METRICS, samples="examples"
     )
     assert len(paths) == 8, "a release has no step"
-    assert {p.name for p in paths} >= {"x-step0.json", "x-seed%201-step1000.json"}
+    assert {p.name for p in paths} >= {"results_x-step0.json", "results_x-seed%201-step1000.json"}
     again = read_harness(paths)
     known = table.filter(pl.col("step").is_not_null()).sort("model", "run", "step")
     for metric in METRICS:
@@ -244,6 +245,24 @@ def test_exported_files_read_back_to_the_same_numbers(tmp_path: Path) -> None:
         )
         assert rows["value"].to_list() == known[metric].to_list()
         assert rows["stderr"].to_list() == known[f"{metric}_stderr"].to_list()
+
+
+def test_the_harness_finds_exported_files_and_makes_its_table_of_them(tmp_path: Path) -> None:
+    """By its own functions, which its command line and others' scripts call."""
+    pytest.importorskip("lm_eval")
+    from lm_eval.utils import get_results_filenames, make_table
+
+    table = lambada_metric(scores()).lambada.filter(pl.col("model") == "x", pl.col("run") == "main")
+    row = table.filter(pl.col("step") == 0).row(0, named=True)
+    for task in ("lambada_openai", "zero"):
+        (path, _) = write_harness(table, tmp_path, task=task, metrics=METRICS, samples="examples")
+    assert get_results_filenames([str(path)]) == [str(path)]
+    lines = make_table(json.loads(path.read_text())).splitlines()
+    assert len(lines) == 2 + 4
+    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
+    assert cells[:6] == ["lambada_openai", f"logitbank {__version__}", "none", "0", "acc", "↑"]
+    assert cells[6:] == [f"{row['acc']:.4f}", "±", f"{row['acc_stderr']:.4f}"]
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["lambada_openai", "", "zero", ""]
 
 
 def test_exported_files_have_the_new_layout(tmp_path: Path) -> None:
@@ -277,8 +296,8 @@ def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     table = (
         lambada_metric(scores()).lambada.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
     )
-    path = file(tmp_path / "x-step0.json")
+    path = file(tmp_path / "results_x-step0.json")
     before = path.read_text()
-    with pytest.raises(UsageError, match=r"x-step0.json is there and is not of this bank"):
+    with pytest.raises(UsageError, match=r"results_x-step0.json is there and is not of this bank"):
         write_harness(table, tmp_path, task="t", metrics={"acc": "acc"}, samples="examples")
     assert path.read_text() == before

@@ -31,7 +31,7 @@ def bank(tmp_path: Path) -> Bank:
 
 
 def counts(folder: Path, step: int) -> tuple[dict[str, dict[str, int]], dict[str, bool]]:
-    document = json.loads((folder / f"toy-step{step}.json").read_text())
+    document = json.loads((folder / f"results_toy-step{step}.json").read_text())
     return document["n-samples"], document["partial"]
 
 

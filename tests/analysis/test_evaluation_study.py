@@ -58,7 +58,7 @@ def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: 
         rows = read_harness(files).filter(metric=metric)
         assert rows["value"].to_list() == passages[metric].to_list()
         assert rows["stderr"].to_list() == passages[f"{metric}_stderr"].to_list()
-    some = [path for path in files if path.stem in ("toy-step0", "toy-step8")]
+    some = [path for path in files if path.stem in ("results_toy-step0", "results_toy-step8")]
     rows = read_harness(some, task="crows_pairs_english_race_color")
     own = crows.filter(bias_type="race-color")
     shares = rows.filter(metric="pct_stereotype")

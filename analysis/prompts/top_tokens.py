@@ -9,7 +9,7 @@ import polars as pl
 from logitbank.analysis.prompts.lookup import PromptView, chosen_set
 from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
-from logitbank.store.deposits.token_texts import COLUMN, token_texts
+from logitbank.store.deposits.token_texts import COLUMN, texts_of
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 
 _QUERY = ("order_seed", "piece", "query_set", "row")
@@ -79,6 +79,8 @@ def top_tokens(
         k is below 1, or there is no such prompt.
     AbsentError
         There are no such models, runs or steps.
+    DamagedError
+        Scores, rows or the texts of tokens are not what was committed.
     """
     if k < 1:
         raise UsageError(f"{k} tokens cannot be shown; ask for 1 or more")
@@ -88,9 +90,10 @@ def top_tokens(
     deposits = checkpoints_chosen(bank.deposits_of(name), models=models, runs=runs, steps=steps)
     rows = [row for deposit in deposits for row in _of_deposit(deposit, queries, k)]
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row").with_row_index("_at")
+    texts = texts_of(bank.path, frame.select("query_set", "token").to_struct())
     return (
-        frame.join(queries, on=["query_set", "row"])
-        .with_columns(token_texts(bank.path))
+        frame.with_columns(texts)
+        .join(queries, on=["query_set", "row"])
         .with_columns(_first=pl.col("_at").min().over("model", "run", "step"))
         .sort("_first", "order_seed", "piece", "place", nulls_last=False)
         .select("model", "run", "step", "order_seed", "piece", "place", "token", COLUMN, "logprob")

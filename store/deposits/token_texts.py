@@ -204,10 +204,17 @@ def token_texts(root: Path) -> pl.Expr:
     Read when it is collected, and not before.
     """
     pairs = pl.struct("query_set", "token")
-    return pairs.map_batches(partial(_texts, root), return_dtype=pl.String).alias(COLUMN)
+    return pairs.map_batches(partial(texts_of, root), return_dtype=pl.String).alias(COLUMN)
 
 
-def _texts(root: Path, pairs: pl.Series) -> pl.Series:
+def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
+    """What tokens say, `token_text`, of pairs (struct) of `query_set` and `token`; null as above.
+
+    Raises
+    ------
+    DamagedError
+        A table of texts is not what was written.
+    """
     frame = pairs.struct.unnest()
     names = frame["query_set"].unique().drop_nulls().to_list()
     by_tokenizer: dict[str, list[str]] = {}

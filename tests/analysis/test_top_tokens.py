@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.prompts.top_tokens import top_tokens
-from logitbank.errors import UsageError
+from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.small_banks import (
     QUERY_SET,
@@ -50,6 +50,14 @@ def test_checkpoints_are_in_order_and_blocks_that_lack_are_left_out(tmp_path: Pa
     assert frame.filter(pl.col("step") == 1000)["token"].to_list() == (
         np.argsort(-logits()[9])[:2].tolist()
     )
+
+
+def test_damaged_texts_are_told_without_more(tmp_path: Path) -> None:
+    bank = bank_at(tmp_path / "b", "full")
+    (table,) = bank.path.glob("tokens/*.parquet")
+    table.write_bytes(table.read_bytes()[:-1] + b"!")
+    with pytest.raises(DamagedError, match="tokens/.* is not what was committed.*verify`$"):
+        top_tokens(bank, "p4")
 
 
 def test_no_tokens_cannot_be_shown(tmp_path: Path) -> None:

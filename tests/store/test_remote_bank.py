@@ -30,7 +30,15 @@ from logitbank.store.sharing.transfer import pull, push
 from tests.support.evaluation_banks import add_winobias
 from tests.support.file_server import FileServer, Sent
 from tests.support.made_once import made_once
-from tests.support.small_banks import block_data, logits, new_bank, prompt_table, spec
+from tests.support.small_banks import (
+    TOKENIZER,
+    block_data,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+    token_table,
+)
 
 pytest.importorskip("obstore")
 
@@ -110,6 +118,7 @@ def test_a_view_of_a_bank_at_a_url_names_the_url(
 def test_a_bank_at_a_url_answers_as_the_folder_does(
     bank: Bank, served: FileServer, tmp_path: Path
 ) -> None:
+    bank.add_tokens(TOKENIZER, token_table())
     publish(bank, tmp_path)
     there = logitbank.open(f"{served.url}/bank/")
     assert there.info().equals(bank.info())
@@ -123,6 +132,9 @@ def test_a_bank_at_a_url_answers_as_the_folder_does(
         rows = np.arange(one.rows_committed)
         np.testing.assert_array_equal(other.logprobs(rows), one.logprobs(rows))
         np.testing.assert_array_equal(other.logsumexp(rows), one.logsumexp(rows))
+        np.testing.assert_array_equal(other.logprobs([0], [" no"]), one.logprobs([0], [4]))
+    assert there.tokens().equals(token_table())
+    assert repr(there).startswith(f"<Bank {served.url}/bank: org/model; ")
 
 
 def test_index_is_as_documented(bank: Bank, tmp_path: Path) -> None:

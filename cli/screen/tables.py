@@ -198,8 +198,21 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
         say(f"The last lines of {clean(bank)}.log about {clean(about.checkpoint)}:", style="dim")
         for line in about.log_tail:
             say("  " + clean(line), style="dim")
-    if not (summary.plan.rows or summary.failed or summary.interrupted):
-        return
+    if summary.plan.rows or summary.failed:
+        _print_account(summary, bank)
+    if summary.interrupted:
+        say("interrupted: what was committed is kept; the same command goes on from there")
+    elif summary.failed:
+        tried = len(summary.done) + len(summary.failed)
+        if (untried := len(summary.plan.to_run) - tried) > 0:
+            say(
+                f"{untried:,} more {_were(untried)} not tried, as nothing says that"
+                f" {'it' if untried == 1 else 'they'} would fare better"
+            )
+        say("the same command tries again what failed; leave it out with --steps")
+
+
+def _print_account(summary: "Summary", bank: str) -> None:
     rate = summary.rows / summary.seconds if summary.seconds else 0
     others = f"; {summary.others:,} more {_were(summary.others)} there by then" * bool(
         summary.others
@@ -211,16 +224,6 @@ def print_summary(summary: "Summary", *, bank: str, dry_run: bool) -> None:
     )
     for line in account(summary):
         say(line)
-    if summary.interrupted:
-        say("interrupted: what was committed is kept; the same command goes on from there")
-    elif summary.failed:
-        tried = len(summary.done) + len(summary.failed)
-        if (untried := len(summary.plan.to_run) - tried) > 0:
-            say(
-                f"{untried:,} more {_were(untried)} not tried, as nothing says that"
-                f" {'it' if untried == 1 else 'they'} would fare better"
-            )
-        say("the same command tries again what failed; leave it out with --steps")
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -177,3 +177,11 @@ def test_plans_that_come_one_after_the_other_are_counted_together() -> None:
     )
     assert lines[-2].startswith("1/1 tiny step 0 done, 300 rows in 60 s")
     assert lines[-1].startswith("450 of 600 rows, at tiny step 1; 5 rows a second")
+
+
+def test_who_is_interrupted_before_there_was_anything_to_do_reads_no_account(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_summary(Summary(Plan((), 0, 0, 0), interrupted=True), bank="b.zarr", dry_run=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("interrupted: what was committed is kept")

@@ -1,6 +1,8 @@
 """Following a training whose folder changes whenever there is nothing to do."""
 
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,14 @@ from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
-from logitbank.engine.workers.events import CheckpointFailed, Event, Summary, Waiting
-from logitbank.errors import PromptError, SuiteError, UsageError, WeightsError
+from logitbank.engine.workers.events import (
+    BlockCommitted,
+    CheckpointFailed,
+    Event,
+    Summary,
+    Waiting,
+)
+from logitbank.errors import DiskSpaceError, PromptError, SuiteError, UsageError, WeightsError
 from logitbank.store import Bank
 from tests.support.checkpoints import VOCAB
 from tests.support.command import Call
@@ -202,6 +210,30 @@ def test_what_never_became_complete_is_told_at_the_end(tmp_path: Path) -> None:
         "checkpoint-15 is left out: it has no config.json",
         "the training ended at step 20",
     ]
+
+
+def test_sigterm_ends_it_after_the_checkpoint_at_hand(tmp_path: Path) -> None:
+    for step in (10, 20):
+        save_checkpoint(tmp_path / "out", step, max_steps=20)
+
+    def stop(event: Event) -> None:
+        if isinstance(event, BlockCommitted):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    summary, _ = follow(tmp_path, on_event=stop)
+    assert (steps(summary), summary.exit_code) == ([10], 3)
+
+
+def test_a_full_disk_ends_it(
+    tmp_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, *, checkpoint: str) -> Loaded:
+        raise DiskSpaceError(f"{checkpoint}: the disk is full")
+
+    monkeypatch.setattr(backend, "load", full)
+    save_checkpoint(tmp_path / "out", 10, max_steps=20)
+    summary, _ = follow(tmp_path)
+    assert (len(summary.failed), summary.interrupted, summary.exit_code) == (1, False, 1)
 
 
 def test_two_cannot_follow_one_folder_into_one_bank(tmp_path: Path) -> None:

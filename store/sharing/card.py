@@ -31,7 +31,7 @@ def card(objects: Objects, *, url: str, parts: int = 1) -> str:
     prompts = sorted({unquote(m[1]) for path in objects if (m := _PROMPTS.fullmatch(path))})
     size = sum(value.digest.bytes for value in objects.values())
     lines = [
-        *_front_matter(title, _line(about.get("licence"))),
+        *_front_matter(title, _line(about.get("licence")), _viewed(objects)),
         MARK,
         "",
         f"# {_escaped(title)}",
@@ -73,12 +73,30 @@ def part_card(url: str) -> str:
     return f"{MARK}\n\nA part of the bank {url}, which names it: open that.\n"
 
 
-def _front_matter(title: str, licence: str) -> list[str]:
+def _viewed(objects: Iterable[str]) -> list[str]:
+    """Prompts and scores, which the Hub's viewer shows as tables: one configuration each."""
+    files = {
+        f"prompts-{re.sub(r'[^A-Za-z0-9._-]', '_', unquote(match[1]))}": path
+        for path in sorted(objects)
+        if (match := _PROMPTS.fullmatch(path))
+    }
+    if any(path.endswith("/scores/all.parquet") for path in objects):
+        files["scores"] = "*/*/*/*/scores/all.parquet"
+    lines = [
+        line
+        for name, path in files.items()
+        for line in (f"- config_name: {json.dumps(name)}", f"  data_files: {json.dumps(path)}")
+    ]
+    return ["configs:", *lines] if lines else []
+
+
+def _front_matter(title: str, licence: str, configs: Iterable[str]) -> list[str]:
     known = licence.lower() in _LICENCES
     lines = ["---", f"pretty_name: {json.dumps(title)}"]
     if licence:
         lines += [f"license: {licence.lower() if known else 'other'}"]
         lines += [] if known else [f"license_name: {json.dumps(licence)}"]
+    lines += configs
     return [*lines, "tags:", "- logitbank", "- logits", "- training-dynamics", "---", ""]
 
 

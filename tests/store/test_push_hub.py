@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from logitbank.errors import BankError, BankFormatError, RemoteError, UsageError
 from logitbank.store import Bank, verify
@@ -85,7 +86,15 @@ def test_the_card_tells_what_the_bank_tells(tmp_path: Path, url: str) -> None:
     add(bank, 1000)
     push(bank.path, url)
     text = file(url, "README.md")
-    assert text.startswith('---\npretty_name: "Pronouns <b>& bias</b>"\nlicense: cc-by-4.0\ntags:')
+    assert text.startswith(
+        '---\npretty_name: "Pronouns <b>& bias</b>"\nlicense: cc-by-4.0\nconfigs:'
+    )
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert front["tags"][0] == "logitbank"
+    names = [one["config_name"] for one in front["configs"]]
+    assert names == ["prompts-parity", "scores"]
+    for one, count in zip(front["configs"], (1, 2), strict=True):
+        assert len(list(bank.path.glob(one["data_files"]))) == count
     for line in (
         r"# Pronouns &lt;b&gt;&amp; bias&lt;/b&gt;",
         f"$ logitbank info {url}",

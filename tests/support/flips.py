@@ -22,7 +22,7 @@ from logitbank.store.filter.view import View
 from logitbank.store.read.provenance import provenance_document
 from logitbank.store.sharing.transfer import push
 from tests.support.file_server import FileServer
-from tests.support.small_banks import block_data, new_bank, spec
+from tests.support.small_banks import TOKENIZER, block_data, new_bank, spec, token_table
 
 KINDS = {
     "listing of the cache": r"\.remote\.json",
@@ -45,6 +45,8 @@ KINDS = {
     "digest of a query set": r"queries/.*\.sha256",
     "prompts": r"prompts/.*\.parquet",
     "digest of prompts": r"prompts/.*\.sha256",
+    "tokens": r"tokens/.*\.parquet",
+    "digest of tokens": r"tokens/.*\.sha256",
     "log of a run": r"runs/.*\.jsonl",
 }
 PLACES = ("bank", "view", "cache", "server")
@@ -157,6 +159,8 @@ def _of_tables(bank: Bank) -> Answers:
         "query sets": bank.query_sets,
         "prompts": lambda: bank.prompts("parity").collect().rows(),
         "a prompt": lambda: bank.prompts("parity").filter(row=9).select("text").collect().rows(),
+        "texts of tokens": lambda: bank.tokens().rows(),
+        "options with texts": lambda: bank.scan("parity", token_text=True).collect().height,
         "named tokens": lambda: bank.option_tokens(query_set).tokens.tolist(),
     }
 
@@ -194,6 +198,7 @@ def _of_rows(bank: Bank) -> Answers:
 def _bank(path: Path) -> Bank:
     """Step 0 is sealed and has further options, of step 1 a block is missing; and a log."""
     bank = new_bank(path)
+    bank.add_tokens(TOKENIZER, token_table())
     for step, blocks in ((0, 3), (1, 2)):
         with bank.begin(spec(step)) as writer:
             for block in range(blocks):

@@ -112,18 +112,32 @@ def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
     return _read(files[0].path).select(list(TOKENS_SCHEMA))
 
 
-def tokens(root: Path, tokenizer: str | None) -> pl.DataFrame:
+def tokens(root: Path, of: str | None) -> pl.DataFrame:
     """See `Bank.tokens`."""
-    if tokenizer is None:
-        known = sorted({file.tokenizer for file in tokens_files(root)})
-        if len(known) > 1:
-            raise UsageError(
-                f"{root} has the tokens of {len(known)} tokenizers; name one of {', '.join(known)}"
-            )
-        if not known:
-            known = [tables.tokenizer_of(root, name) for name in tables.query_set_names(root)]
-        tokenizer = known[0] if known else "of no query set"
-    return require_tokens(root, tokenizer)
+    kept = {file.tokenizer for file in tokens_files(root)}
+    prompts = {file.name for file in tables.prompt_files(root)}
+    if of in kept:
+        return require_tokens(root, of)
+    if of is not None and of not in prompts:
+        raise AbsentError(
+            f"{of!r} is neither a prompt set of {root}, which has"
+            f" {', '.join(sorted(prompts)) or 'none'}, nor a tokenizer whose texts it keeps:"
+            f" {', '.join(sorted(kept)) or 'none'}"
+        )
+    query_sets = (
+        tables.query_set_names(root)
+        if of is None
+        else sorted(tables.query_sets_of(tables.scan_prompts(root, of)))
+    )
+    used = {tables.tokenizer_of(root, name) for name in query_sets}
+    if len(used) > 1:
+        raise UsageError(
+            f"{of or root} was asked with {len(used)} tokenizers; name a prompt set of one,"
+            f" or one of {', '.join(sorted(used))}"
+        )
+    if not used:
+        raise AbsentError(f"{root} has no queries yet, so no tokenizer; run `logitbank extract`")
+    return require_tokens(root, used.pop())
 
 
 def require_tokens(root: Path, tokenizer: str) -> pl.DataFrame:

@@ -92,13 +92,13 @@ class Readable(ABC):
         """Digests of the tokenizers whose tokens' texts the bank keeps."""
         return sorted({file.tokenizer for file in token_texts.tokens_files(self.path)})
 
-    def tokens(self, tokenizer: str | None = None) -> pl.DataFrame:
+    def tokens(self, of: str | None = None) -> pl.DataFrame:
         """What the tokens of a tokenizer say.
 
         Parameters
         ----------
-        tokenizer
-            Its digest; needed where the bank has several.
+        of
+            A prompt set that was asked with it, or its digest; needed where the bank has several.
 
         Returns
         -------
@@ -108,11 +108,11 @@ class Readable(ABC):
         Raises
         ------
         AbsentError
-            The bank keeps none: it was made without them. Or none of this tokenizer.
+            The bank keeps none: it was made without them. Or it has no such prompt set.
         UsageError
-            It has several tokenizers; says which.
+            There are several tokenizers; says which.
         """
-        return token_texts.tokens(self.path, tokenizer)
+        return token_texts.tokens(self.path, of)
 
     def option_tokens(self, query_set: str) -> OptionTokens:
         """The tokens that any prompt names for each query of a query set."""

@@ -46,11 +46,18 @@ def test_tokens_are_kept_once_per_tokenizer(bank: Bank) -> None:
     assert bank.tokens().equals(token_table())
     bank.add_tokens(OTHER, other)
     assert bank.tokens(OTHER)["text"].to_list() == ["another"] * 6
-    with pytest.raises(UsageError, match=f"tokens of 2 tokenizers; name one of {OTHER}, "):
+    assert bank.tokens().equals(token_table())
+    bank.add_query_set(QuerySet(OTHER, (Query((1,), 0),)))
+    with pytest.raises(UsageError, match=f"asked with 2 tokenizers; .* or one of {OTHER}, "):
         bank.tokens()
+    assert bank.tokens("parity").equals(token_table())
+    with pytest.raises(AbsentError, match="'jobs' is neither a prompt set of .* has parity, nor"):
+        bank.tokens("jobs")
 
 
 def test_a_bank_without_tokens_says_so(tmp_path: Path) -> None:
+    with pytest.raises(AbsentError, match="has no queries yet"):
+        Bank.create(tmp_path / "empty").tokens()
     bank = without_tokens(tmp_path / "b")
     for asked in (
         bank.tokens,

@@ -77,7 +77,7 @@ def every_command(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tup
 def test_extract_s_options_stand_under_headings_and_none_is_left_over(call: Call) -> None:
     _, out, _ = call("extract", "--help")
     *_, last = out.split("\n\n")
-    assert last.split() == ["Options:", "--help", "Show", "this", "message", "and", "exit."]
+    assert last.split() == ["Options:", "-h,", "--help", "Show", "this", "message", "and", "exit."]
 
 
 @pytest.mark.parametrize(

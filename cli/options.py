@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
 import typer
 
+from logitbank.cli.complete import bank_models, bank_prompts, table_names
+
 if TYPE_CHECKING:
     from logitbank.engine.prompts.registry import OldOptions
 
@@ -58,9 +60,13 @@ Style = Annotated[
         metavar="FILE",
     ),
 ]
-Models = Annotated[list[str] | None, typer.Option("--model", help="Only these models.")]
-Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.")]
-Table = Annotated[str | None, typer.Option(help="Print this table instead of all.")]
+Models = Annotated[
+    list[str] | None, typer.Option("--model", help="Only these models.", autocompletion=bank_models)
+]
+Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.", autocompletion=bank_prompts)]
+Table = Annotated[
+    str | None, typer.Option(help="Print this table instead of all.", autocompletion=table_names)
+]
 SaveResults = Annotated[
     Path | None,
     typer.Option(

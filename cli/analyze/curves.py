@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width
 
 
@@ -14,7 +15,8 @@ def curves(
     width: Width = "double",
     style: Style = None,
     prompts: Annotated[
-        list[str] | None, typer.Option(help="Prompt sets to analyse; all by default.")
+        list[str] | None,
+        typer.Option(help="Prompt sets to analyse; all by default.", autocompletion=bank_prompts),
     ] = None,
     model: Models = None,
     entropy: Annotated[

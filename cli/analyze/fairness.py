@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
 
 Unit = Literal["prompt", "prompt_order", "seed"]
@@ -18,7 +19,10 @@ def fairness(
     style: Style = None,
     prompts: Annotated[
         str | None,
-        typer.Option(help="Prompt set; else winobias, or the only one with its columns."),
+        typer.Option(
+            help="Prompt set; else winobias, or the only one with its columns.",
+            autocompletion=bank_prompts,
+        ),
     ] = None,
     model: Models = None,
     compare: Annotated[

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import Format, Models, Out, Partial, Style, Table, Width
 
 
@@ -22,7 +23,10 @@ def fluctuation(
     style: Style = None,
     prompts: Annotated[
         str | None,
-        typer.Option(help="Prompt set; else professions, or the only one with its columns."),
+        typer.Option(
+            help="Prompt set; else professions, or the only one with its columns.",
+            autocompletion=bank_prompts,
+        ),
     ] = None,
     model: Models = None,
     plateau: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_models, bank_prompts
 from logitbank.cli.options import Format, Out, Style, Table, Width
 
 
@@ -35,9 +36,13 @@ def stereoset(
     width: Width = "double",
     style: Style = None,
     prompts: Annotated[
-        list[str] | None, typer.Option(help="Only these prompt sets of banks.")
+        list[str] | None,
+        typer.Option(help="Only these prompt sets of banks.", autocompletion=bank_prompts),
     ] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only these models of banks.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these models of banks.", autocompletion=bank_models),
+    ] = None,
     step: Annotated[
         list[str] | None, typer.Option(help="Only these steps of banks; a number, or release.")
     ] = None,

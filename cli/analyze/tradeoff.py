@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import Format, Models, Out, Style, Table, Width, once
 
 
@@ -54,7 +55,9 @@ def tradeoff(
     lower_is_better: Annotated[
         bool, typer.Option("--lower-is-better", help="As for perplexities, which are known.")
     ] = False,
-    prompts: Annotated[str, typer.Option(help="Prompt set of the fairness gap.")] = "winobias",
+    prompts: Annotated[
+        str, typer.Option(help="Prompt set of the fairness gap.", autocompletion=bank_prompts)
+    ] = "winobias",
     model: Models = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
     out: Out = None,

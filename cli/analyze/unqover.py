@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
 
 Cells = Literal["last", "all"]
@@ -17,7 +18,10 @@ def unqover(
     style: Style = None,
     prompts: Annotated[
         list[str] | None,
-        typer.Option(help="Only these prompt sets; else all that begin with unqover-."),
+        typer.Option(
+            help="Only these prompt sets; else all that begin with unqover-.",
+            autocompletion=bank_prompts,
+        ),
     ] = None,
     model: Models = None,
     topk: Annotated[

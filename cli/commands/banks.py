@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Format, StoredDtype, Table
 
 
@@ -83,7 +84,9 @@ def rescore(bank: BankPath) -> None:
 def compare(
     a: Annotated[Path, typer.Argument(help="Bank that is the reference.", show_default=False)],
     b: Annotated[Path, typer.Argument(help="Bank compared with it.", show_default=False)],
-    prompts: Annotated[str | None, typer.Option(help="Only this prompt set.")] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help="Only this prompt set.", autocompletion=bank_prompts)
+    ] = None,
     steps: Annotated[
         str | None, typer.Option(help="Only these: first:last:stride, a list, or release.")
     ] = None,

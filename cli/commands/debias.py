@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_models
 from logitbank.cli.layout import App
 from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width, once
 
@@ -17,7 +18,9 @@ Mode = Literal["keep_tail", "truncate"]
 Start = Literal["identity", "ones"]
 Preset = Literal["bert", "roberta", "causal"]
 UnqoverPrompts = Annotated[str, typer.Option(help="UnQover's prompt set, such as unqover-gender.")]
-Model = Annotated[str | None, typer.Option(help="Model; else the only one.")]
+Model = Annotated[
+    str | None, typer.Option(help="Model; else the only one.", autocompletion=bank_models)
+]
 Run = Annotated[str | None, typer.Option(help="Run of the model; else the only one.")]
 Step = Annotated[int | None, typer.Option(help="Training step; else the last, or the release.")]
 HeShe = Annotated[

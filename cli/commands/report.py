@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Models
 
 
@@ -18,7 +19,9 @@ def report(
             help="File to write; else the bank's name with .html, here.", show_default=False
         ),
     ] = None,
-    prompts: Annotated[list[str] | None, typer.Option(help="Only these prompt sets.")] = None,
+    prompts: Annotated[
+        list[str] | None, typer.Option(help="Only these prompt sets.", autocompletion=bank_prompts)
+    ] = None,
     model: Models = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
 ) -> None:

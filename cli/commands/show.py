@@ -5,13 +5,17 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Format, Models
 
 
 def show(
     bank: BankPath,
     prompts: Annotated[
-        str | None, typer.Option(help="Prompt set; needed where the bank has several.")
+        str | None,
+        typer.Option(
+            help="Prompt set; needed where the bank has several.", autocompletion=bank_prompts
+        ),
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(help="Id of a prompt; else those that move most are listed.")

@@ -62,7 +62,8 @@ def _page(words: tuple[str, ...], context: Any) -> str:
     sections: dict[str, list[str]] = {"": [], **{head: [] for head in heads.values()}}
     for parameter in command.get_params(context):
         if record := parameter.get_help_record(context):
-            sections[heads.get(parameter.name, "")].append(f"* `{record[0]}`: {record[1]}")
+            names = record[0].replace(", -", "`, `-")  # each spelling by itself
+            sections[heads.get(parameter.name, "")].append(f"* `{names}`: {record[1]}")
     for head, rows in sections.items():
         lines += [*([f"## {head}", ""] if head else []), *rows, ""]
     return "\n".join(lines)

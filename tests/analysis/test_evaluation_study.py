@@ -183,7 +183,8 @@ def test_everything_is_written(tmp_path: Path, bank: Path) -> None:
         folder = study.report.parent
         assert "during training: toy" in study.report.read_text()
         assert {p.stem for p in (folder / "tables").iterdir()} == set(study.result.tables())
-        files = {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
+        endings = ("pdf", "png", "svg", "txt")
+        files = {f"{name}.{suffix}" for name in names for suffix in endings}
         assert {p.name for p in (folder / "figures").iterdir()} == files
 
 

@@ -310,7 +310,9 @@ def test_files_and_figures_are_written(tmp_path: Path, bank: Path) -> None:
     assert "Performance and fairness during training: toy" in page
     figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
     assert figures == {
-        f"tradeoff_{kind}.{end}" for kind in ("curves", "front") for end in ("png", "svg")
+        f"tradeoff_{kind}.{end}"
+        for kind in ("curves", "front")
+        for end in ("pdf", "png", "svg", "txt")
     }
     tables = {path.stem for path in (tmp_path / "out" / "tables").iterdir()}
     assert tables == {"tradeoff", "choices", "pairs", "change_points"}

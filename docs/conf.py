@@ -76,7 +76,7 @@ html_title = f"logitbank {release}"
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
-html_search_scorer = "search_scorer.js"
+html_search_scorer = str(HERE / "search_scorer.js")
 html_math_renderer = "mathml"
 
 

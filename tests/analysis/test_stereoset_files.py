@@ -216,9 +216,9 @@ def test_a_folder_gets_a_file_for_each_set_of_scores(tmp_path: Path) -> None:
     )
     written = write_predictions(frame, tmp_path / "new" / "files")
     assert sorted(path.name for path in written) == [
-        "org%2Fm-seed1-release-geometric.json",
-        "org%2Fm-step0.json",
-        "org%2Fm-step512-de-prefix.json",
+        "predictions_org%2Fm-seed1-release-geometric_logitbank.json",
+        "predictions_org%2Fm-step0_logitbank.json",
+        "predictions_org%2Fm-step512-de-prefix_logitbank.json",
     ]
     assert all(path.is_file() for path in written)
 

@@ -106,8 +106,12 @@ def test_exported_predictions_read_back_to_identical_numbers(tmp_path: Path) -> 
     assert_frame_equal(own.scores.select(numbers), read.scores.select(numbers), check_exact=True)
     folder = tmp_path / "all"
     stereoset([bank], bootstrap=0, save_predictions=folder)
-    assert sorted(p.name for p in folder.iterdir()) == ["toy-step0-en.json", "toy-step8-en.json"]
-    assert json.loads((folder / "toy-step8-en.json").read_text()) == json.loads(file.read_text())
+    files = sorted(folder.iterdir())
+    # StereoSet's evaluation.py keys its results by what is between the underscores.
+    assert [p.stem.split("_")[1] for p in files] == ["toy-step0-en", "toy-step8-en"]
+    assert json.loads(files[1].read_text()) == json.loads(file.read_text())
+    read = stereoset(predictions=[str(path) for path in files], gold=gold).result
+    assert read.scores["model"].unique().sort().to_list() == ["toy-step0-en", "toy-step8-en"]
 
 
 def test_models_and_steps_are_chosen(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ The layouts are those of the original release (Nadeem et al. 2021): a gold file 
 
 import json
 import math
+import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -79,7 +81,7 @@ def predictions_of(
     ]
     return check_candidates(
         pl.concat(parts).with_columns(
-            model=pl.lit(model or path.stem),
+            model=pl.lit(model or model_of(path)),
             run=pl.lit("main"),
             run_seed=pl.lit(None, pl.Int64),
             step=pl.lit(None, pl.Int64),
@@ -150,7 +152,8 @@ def write_predictions(candidates: pl.DataFrame, path: Path) -> list[Path]:
     """Write scores as prediction files, which read back as the same numbers; returns the paths.
 
     A `path` that ends in .json is one file, and needs candidates of one checkpoint, condition,
-    language and rule; another is a folder with a file for each. Lists are in the order of the data.
+    language and rule; another is a folder with a file for each, called so that StereoSet's own
+    evaluation tells them apart. Lists are in the order of the data.
 
     Raises
     ------
@@ -168,12 +171,27 @@ def write_predictions(candidates: pl.DataFrame, path: Path) -> list[Path]:
         )
     contents = {}
     for rows in sets:
-        file = path if path.suffix.lower() == ".json" else path / f"{folder_name(_name(rows))}.json"
+        file = path if path.suffix.lower() == ".json" else path / _file_name(_name(rows))
         contents[file] = _content(rows)
     for file, content in contents.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, content)
     return list(contents)
+
+
+def _file_name(name: str) -> str:
+    """StereoSet's own evaluation calls a model what stands between two underscores.
+
+    >>> _file_name("my_model-step8"), model_of(Path(_file_name("my_model-step8")))
+    ('predictions_my%5Fmodel-step8_logitbank.json', 'my_model-step8')
+    """
+    return f"predictions_{folder_name(name).replace('_', '%5F')}_logitbank.json"
+
+
+def model_of(path: Path) -> str:
+    """The model that a prediction file is of by its name."""
+    ours = re.fullmatch(r"predictions_([^_]+)_logitbank", path.stem)
+    return unquote(ours[1]) if ours else path.stem
 
 
 def _name(rows: pl.DataFrame) -> str:

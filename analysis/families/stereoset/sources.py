@@ -5,7 +5,11 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.families.stereoset.files import concat_candidates, read_predictions
+from logitbank.analysis.families.stereoset.files import (
+    concat_candidates,
+    model_of,
+    read_predictions,
+)
 from logitbank.analysis.families.stereoset.gold import read_gold
 from logitbank.analysis.families.stereoset.scores import CANDIDATES, KEYS, Rule, as_candidates
 from logitbank.analysis.family import beginning
@@ -166,4 +170,4 @@ def _named(text: str) -> tuple[str, Path]:
     name, equals, rest = text.partition("=")
     if equals and name and rest and not Path(text).exists():
         return name, Path(rest)
-    return Path(text).stem, Path(text)
+    return model_of(Path(text)), Path(text)

@@ -133,8 +133,8 @@ def _settings_of(style: str | Path) -> dict[str, Any]:
 def option_colours(options: Iterable[str]) -> dict[str, str]:
     """One colour for each option, the same in every figure of the prompts that have these.
 
-    >>> option_colours(["female", "male"]), option_colours(["yes", "no", "he"])["no"]
-    ({'female': '#d55e00', 'male': '#0072b2'}, '#cc79a7')
+    >>> option_colours(["female", "male", "no"])
+    {'female': '#d55e00', 'male': '#0072b2', 'no': '#009e73'}
     """
     names = sorted(set(options))
     known = {name: GENDERED[name] for name in names if name in GENDERED}

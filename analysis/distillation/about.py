@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from logitbank.store import Deposit, Readable
-from logitbank.store.sharing.card import escaped, front_matter
+from logitbank.store.sharing.card import escaped, front_matter, terms
 from logitbank.store.sharing.facts import line
 
 _COLUMNS = {
@@ -57,11 +57,8 @@ def about(
         " ".join(_COLUMNS[to].format(top_k=top_k, entries=top_k + tail, draws=draws).split()),
         "",
     ]
-    if licence:
-        lines += [f"Licence of the data: {escaped(licence)}.", ""]
-    if citation := str(bank.attributes.get("citation") or "").strip():
-        lines += ["Please cite:", "", *(f"    {text}" for text in citation.splitlines()), ""]
-    return "\n".join(lines)
+    citation = str(bank.attributes.get("citation") or "").strip()
+    return "\n".join([*lines, *terms(licence, citation)])
 
 
 def file_name(i: int) -> str:

@@ -1,6 +1,5 @@
 """What evaluation tools say of one checkpoint, in one form, and how files of others are read."""
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import UsageError
+from logitbank.store.format.schema import Json
 
 MAX_LINE = 2**28
 """Bytes of a line beyond which a file is refused: nothing that a tool writes is as long."""
@@ -49,9 +49,16 @@ class Evaluation:
     """Examples of which the file says no log-probability."""
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def provenance(
+    tool: str, version: str | None, task: str, files: Mapping[str, str]
+) -> dict[str, Json]:
+    """Which tool made a deposit, and of which files (name to SHA-256) it comes."""
+    named: list[Json] = [{"name": name, "sha256": sha256} for name, sha256 in files.items()]
+    return {
+        "engine": tool,
+        **({} if version is None else {"engine_version": version}),
+        "imported": {"task": task, "files": named},
+    }
 
 
 def json_lines(path: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:

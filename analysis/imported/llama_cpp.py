@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.imported.items import sha256_of
+from logitbank.analysis.imported.items import provenance
 from logitbank.errors import UsageError
 from logitbank.store import (
     Bank,
@@ -28,8 +28,9 @@ from logitbank.store import (
     QuerySet,
 )
 from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.files.objects import digest
 from logitbank.store.format.attributes import ARRAY
-from logitbank.store.format.schema import PROMPTS_SCHEMA, Json, OptionTokens
+from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens
 
 MAGIC = b"_logits_"
 TOKENIZER = "unknown: that of a model of llama.cpp"
@@ -131,13 +132,9 @@ def write_rows(
     bank.add_prompts(prompts, _prompts(file, name))
     options = OptionTokens.build([[token] for token in _next_tokens(file)])
     layout = Layout.plan(queries=len(query_set), vocab=file.vocab, dtype="float16", keep=keep)
-    digest = sha256_of(file.path)
-    made: dict[str, Json] = {
-        "engine": "llama.cpp",
-        "tokenizer": TOKENIZER,
-        "imported": {"task": "perplexity", "files": [{"name": file.path.name, "sha256": digest}]},
-        ARRAY: digest,
-    }
+    sha256 = digest(file.path).sha256
+    made = provenance("llama.cpp", None, "perplexity", {file.path.name: sha256})
+    made |= {"tokenizer": TOKENIZER, ARRAY: sha256}
     with bank.begin(DepositSpec(checkpoint, name, layout, file.vocab, made)) as writer:
         for block in writer.missing():
             span = writer.layout.rows(block)

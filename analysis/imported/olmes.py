@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from logitbank.analysis.frames.json_files import json_object
 from logitbank.analysis.harness.read import checkpoint_of
 from logitbank.analysis.imported.items import (
     Evaluation,
@@ -119,8 +120,6 @@ def _answer(label: object, count: int) -> int | None:
 
 def _checkpoint(path: Path) -> tuple[str | None, int | None]:
     """Model and step from the metrics beside the predictions, if they are there and name them."""
-    from logitbank.analysis.frames.json_files import json_object
-
     metrics = path.with_name(path.name.removesuffix(_ENDING) + "-metrics.json")
     if not metrics.is_file():
         return None, None

@@ -4,12 +4,12 @@ A query's scores are sums over the tokens of a continuation, so its head is `con
 one of tokens: no reader takes a sum for the score of a vocabulary entry.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.imported.items import Evaluation, Item, sha256_of
+from logitbank.analysis.imported.items import Evaluation, Item, provenance
 from logitbank.store import (
     Bank,
     BlockData,
@@ -21,12 +21,12 @@ from logitbank.store import (
     Query,
     QuerySet,
 )
+from logitbank.store.files.objects import digest
 from logitbank.store.format.attributes import ARRAY
 from logitbank.store.format.schema import (
     PROMPTS_SCHEMA,
     RESERVED_COLUMNS,
     SCORES_SCHEMA,
-    Json,
     json_digest,
 )
 
@@ -56,7 +56,9 @@ def write_evaluation(
     layout = Layout.plan(
         queries=len(query_set), vocab=outputs, dtype="float32", keep=Keep("options")
     )
-    made = {**provenance(evaluation), "tokenizer": TOKENIZER, ARRAY: _digest(scores)}
+    files = {path.name: digest(path).sha256 for path in evaluation.files}
+    made = provenance(evaluation.tool, evaluation.version, evaluation.task, files)
+    made |= {"tokenizer": TOKENIZER, ARRAY: _digest(scores)}
     spec = DepositSpec(checkpoint, name, layout, outputs, made)
     with bank.begin(spec) as writer:
         for block in writer.missing():
@@ -65,18 +67,6 @@ def write_evaluation(
             writer.write(block, BlockData(None, own))
         writer.seal()
     return writer.deposit
-
-
-def provenance(evaluation: Evaluation) -> Mapping[str, Json]:
-    """Which tool made it, and from which files it comes."""
-    files: list[Json] = [
-        {"name": path.name, "sha256": sha256_of(path)} for path in evaluation.files
-    ]
-    return {
-        "engine": evaluation.tool,
-        **({} if evaluation.version is None else {"engine_version": evaluation.version}),
-        "imported": {"task": evaluation.task, "files": files},
-    }
 
 
 def query_of(item: Item) -> Query:

@@ -119,7 +119,7 @@ def _of_deposit(
     listed = _listed(deposit, rows)
     for row in rows:
         tokens, logprobs = listed[row]
-        if len(tokens) < min(k, layout.vocab) and layout.keep.level == "full":
+        if len(tokens) < min(k, layout.vocab) and layout.keep.whole_rows:
             values = deposit.logprobs([row])[0].astype(np.float64)
             tokens = np.argsort(-values, kind="stable")
             logprobs = values[tokens]

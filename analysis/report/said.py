@@ -104,7 +104,7 @@ def _deposits(bank: Readable, prompts: str, asked: Asked) -> list[Deposit]:
 
 def _far(bank: Readable, deposits: Sequence[Deposit]) -> bool:
     """Whether full rows would come over a network; the most probable token is among the scores."""
-    full = any(deposit.layout.keep.level == "full" for deposit in deposits)
+    full = any(deposit.layout.keep.whole_rows for deposit in deposits)
     return full and mirror_of(bank.path) is not None
 
 
@@ -116,7 +116,7 @@ def _most(series: Sequence[Sequence[Deposit]]) -> int:
         * np.dtype(deposit.layout.dtype).itemsize
         for own in series
         for deposit in own
-        if deposit.layout.keep.level == "full"
+        if deposit.layout.keep.whole_rows
     )
     fit = READ // each if each else PAIRS
     return max(FEWEST, min(fit, PAIRS // max(1, len(series))))

@@ -60,6 +60,11 @@ def on_one_side(low: str, high: str, middle: float) -> pl.Expr:
     return (both & ((ends[0] > middle) | (ends[1] < middle))).fill_null(False)
 
 
+def missing_text(row: Row) -> str:
+    """`, 2 missing`, to end what is said of numbers; nothing where none is missing."""
+    return f", {row['missing']:,} missing" if row["missing"] else ""
+
+
 def apart(low: Row, high: Row, value: str) -> bool | None:
     """Whether the interval `value` of one row lies below that of another; None without both.
 

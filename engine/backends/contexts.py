@@ -2,7 +2,7 @@
 
 import hashlib
 from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logitbank.store.format.schema import Query
@@ -71,13 +71,17 @@ def context_keys(queries: Sequence[Query]) -> list[Hashable]:
         if query.head == "next_token":
             asked.setdefault(query.ids, []).append(i)
     for ids, indices in asked.items():
-        text, digest, end = (
-            memoryview(array("q", ids).tobytes()),
-            hashlib.blake2b(digest_size=16),
-            0,
-        )
-        for i in sorted(indices, key=lambda i: queries[i].position):
-            digest.update(text[8 * end : 8 * (queries[i].position + 1)])
-            end = queries[i].position + 1
-            keys[i] = (digest.digest(), queries[i].segments[:end], queries[i].language)
+        indices.sort(key=lambda i: queries[i].position)
+        ends = [queries[i].position + 1 for i in indices]
+        for i, end, digest in zip(indices, ends, beginnings(ids, ends), strict=True):
+            keys[i] = (digest, queries[i].segments[:end], queries[i].language)
     return keys
+
+
+def beginnings(ids: Sequence[int], ends: Iterable[int]) -> Iterator[bytes]:
+    """A digest of `ids[:end]` for each of the ascending `ends`, each id read once."""
+    text, running, start = memoryview(array("q", ids)).cast("B"), hashlib.blake2b(digest_size=16), 0
+    for end in ends:
+        running.update(text[8 * start : 8 * end])
+        start = end
+        yield running.digest()

@@ -115,9 +115,10 @@ def place(queries: Sequence[Query], tokenizer: str, stored: Mapping[str, QuerySe
     ours = unplaced.values()
     kinds = ([q for q in ours if (q.head == "next_sentence") == nsp] for nsp in (False, True))
     new = tuple(QuerySet(tokenizer, tuple(kind)) for kind in kinds if kind)
-    for query_set in new:
-        own = context_keys(query_set.queries)
-        contexts |= {key: (query_set.name, row) for row, key in enumerate(own)}
+    rows = {
+        q: (query_set.name, row) for query_set in new for row, q in enumerate(query_set.queries)
+    }
+    contexts |= {key: rows[query] for key, query in unplaced.items()}
     places = (
         known[query] if query in known else contexts[key]
         for query, key in zip(queries, keys, strict=True)

@@ -1,10 +1,9 @@
 """Which engine has less to do where either may be taken: pure arithmetic, before either starts."""
 
-import hashlib
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
+from logitbank.engine.backends.contexts import beginnings
 from logitbank.engine.backends.hf.packs import packs
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.config import ModelConfig
@@ -66,12 +65,10 @@ def cached_tokens(queries: Sequence[Query], block: int) -> int:
     """
     total, seen = 0, set[bytes]()
     for ids in {query.ids: None for query in queries}:
-        cached, text = 0, memoryview(array("q", ids).tobytes())
-        beginning = hashlib.blake2b(digest_size=16)
-        for end in range(block, len(ids), block):
-            beginning.update(text[8 * (end - block) : 8 * end])
-            if (digest := beginning.digest()) in seen:
+        cached, ends = 0, range(block, len(ids), block)
+        for end, beginning in zip(ends, beginnings(ids, ends), strict=True):
+            if beginning in seen:
                 cached = end
-            seen.add(digest)
+            seen.add(beginning)
         total += len(ids) - cached
     return total

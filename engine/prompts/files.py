@@ -22,6 +22,7 @@ _KINDS: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
     (r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", float),
     (r"[Tt]rue|[Ff]alse", lambda cell: cell.lower() == "true"),
 )
+_TEXTS = {"text", "messages"}
 _FIELDS = ("id", "text", "messages", "options", "answer", "order_seed", "mask")
 
 
@@ -280,7 +281,7 @@ def _json_row(line: str, place: str) -> _Read:
         return PromptError(
             f"{place}: {_shown(values)} is no prompt; write a JSON object with a text"
         )
-    if not {"text", "messages"} & values.keys():
+    if _TEXTS.isdisjoint(values):
         return PromptError(f"{place}: no 'text'; found {_listed(values)}")
     return _Row(place, values)
 
@@ -314,7 +315,7 @@ def _csv(path: Path) -> Iterator[_Read]:
 
 
 def _check_header(path: Path, header: list[str]) -> None:
-    if not {"text", "messages"} & {*header}:
+    if _TEXTS.isdisjoint(header):
         raise PromptError(f"{path}:1: no column 'text'; found {_listed(header)}")
     for name in header:
         if not name.strip() or header.count(name) > 1:
@@ -340,7 +341,7 @@ def _parquet(path: Path) -> Iterator[_Read]:
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error
-    if not {"text", "messages"} & {*frame.columns}:
+    if _TEXTS.isdisjoint(frame.columns):
         raise PromptError(f"{path}: no column 'text'; found {_listed(frame.columns)}")
     for number, values in enumerate(frame.iter_rows(named=True), 1):
         yield _Row(f"{path}: row {number}", values)

@@ -55,12 +55,15 @@ def card(objects: Objects, *, url: str, parts: int = 1, name: str = "") -> str:
         "",
         *([f"Made with {escaped(facts.made)}. {THE_REST}", ""] if facts.made else []),
     ]
-    if facts.licence:
-        lines += [f"Licence of the data: {escaped(facts.licence)}.", ""]
-    if facts.citation:
-        cited = (f"    {text}" for text in facts.citation.splitlines())
-        lines += ["Please cite:", "", *cited, ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *terms(facts.licence, facts.citation)])
+
+
+def terms(licence: str, citation: str) -> list[str]:
+    """Lines that say the licence of the data and how to cite it, where a bank says so."""
+    lines = [f"Licence of the data: {escaped(licence)}.", ""] if licence else []
+    if citation:
+        lines += ["Please cite:", "", *(f"    {text}" for text in citation.splitlines()), ""]
+    return lines
 
 
 def opening(url: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from logitbank.analysis.results.message import (
     apart,
     checkpoint_number,
     interval_text,
+    missing_text,
     side,
     subject_of,
     untold,
@@ -50,8 +51,7 @@ def _accuracy(subject: str, row: Row) -> str:
 
 
 def _over(row: Row) -> str:
-    missing = f", {row['missing']:,} missing" if row["missing"] else ""
-    return counted(row["prompts"], "prompt") + missing
+    return counted(row["prompts"], "prompt") + missing_text(row)
 
 
 def _of_shares(shares: pl.DataFrame) -> Message:

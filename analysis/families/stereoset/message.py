@@ -14,6 +14,7 @@ from logitbank.analysis.results.message import (
     KeyNumber,
     Message,
     interval_text,
+    missing_text,
     side,
     untold,
 )
@@ -65,10 +66,9 @@ def _missing(result: StereoSet, chosen: dict[str, str]) -> pl.DataFrame:
 
 
 def _over(row: Row) -> str:
-    missing = f", {row['missing']:,} missing" if row["missing"] else ""
     prefix = "" if row["condition"] == PLAIN else f", {row['condition']}"
     examples, terms = counted(row["examples"], "example"), counted(row["terms"], "term")
-    return f"mean over {terms}, {examples}{missing}{prefix}"
+    return f"mean over {terms}, {examples}{missing_text(row)}{prefix}"
 
 
 def _sentence(subject: str, row: Row) -> str:

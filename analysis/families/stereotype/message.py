@@ -2,7 +2,7 @@
 
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.results.level_message import level_message
-from logitbank.analysis.results.message import Message, side, untold
+from logitbank.analysis.results.message import Message, missing_text, side, untold
 from logitbank.analysis.results.words import Row
 from logitbank.wording import counted, step_name
 
@@ -26,8 +26,7 @@ def stereotype_message(result: StereotypeAccuracy) -> Message | None:
 
 
 def _over(row: Row) -> str:
-    missing = f", {row['missing']:,} missing" if row["missing"] else ""
-    return counted(row["sentences"], "sentence") + missing
+    return counted(row["sentences"], "sentence") + missing_text(row)
 
 
 def _sentence(subject: str, row: Row) -> str:

@@ -12,6 +12,7 @@ from logitbank.analysis.results.message import (
     Message,
     checkpoint_number,
     interval_text,
+    missing_text,
     on_one_side,
     subject_of,
     untold,
@@ -108,7 +109,6 @@ def _favoured(ranked: pl.DataFrame) -> KeyNumber:
 
 
 def _intensity(row: Row) -> KeyNumber:
-    missing = f", {row['missing']:,} missing" if row["missing"] else ""
     rests = f"{interval_text(row, '{:.3f}'.format, 'mu_')}{counted(row['instances'], 'instance')}"
     return KeyNumber(f"{row['mu']:.3f}", f"bias intensity μ at {step_name(row['step'])}",
-                     f"{rests}{missing}; noise alone is above 0")  # fmt: skip
+                     f"{rests}{missing_text(row)}; noise alone is above 0")  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
-from logitbank.engine.prompts.encoded import Encoded, Remark
+from logitbank.engine.prompts.encoded import Encoded, Remark, joined
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Option, Prompt, masked_text, quote
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -127,19 +127,15 @@ def _special_remarks(encoded: Encoded) -> Iterator[Remark]:
 def _boundary_remarks(encoded: Encoded) -> Iterator[Remark]:
     """Options that text and option together do not split as text and option apart."""
     prompts, tokenizer = encoded.prompts, encoded.tokenizer
-    texts = list(dict.fromkeys(p.text for p in prompts if not p.masks))
-    plain = dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=False), strict=True))
     every = dict.fromkeys((p.text, o.text) for p in prompts if not p.masks for o in _required(p))
-    pairs = [
-        pair for pair in every if encoded.tails.get(pair, [0])
-    ]  # that others merge is an error
-    joined = tokenizer.encode_many([t + o for t, o in pairs], add_special_tokens=False)
+    # That others merge is an error.
+    pairs = [pair for pair in every if encoded.tails.get(pair, [0])]
     tails: dict[tuple[str, str], str] = {}
-    for (text, continuation), together in zip(pairs, joined, strict=True):
-        end = len(plain[text]) + 1 if encoded.first_token else None
-        apart = plain[text] + encoded.options[continuation]
-        if together[:end] != apart[:end]:
-            tails[text, continuation] = _tail(tokenizer, together, apart)
+    for (text, continuation), ids in joined(tokenizer, pairs).items():
+        end = len(ids.text) + 1 if encoded.first_token else None
+        apart = ids.text + encoded.options[continuation]
+        if ids.both[:end] != apart[:end]:
+            tails[text, continuation] = _tail(tokenizer, ids.both, apart)
     for prompt in prompts:
         for option in _required(prompt):
             if tail := tails.get((prompt.text, option.text)):

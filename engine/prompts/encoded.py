@@ -57,7 +57,8 @@ class Encoded:
         pairs = dict.fromkeys(
             (p.text, o.text) for p in prompts if not p.masks for o in p.options if o.text in long
         )
-        tails = _tails(tokenizer, [*pairs] if whole_options and not first_token else [])
+        whole = [*pairs] if whole_options and not first_token else []
+        tails = {pair: _tail(*ids) for pair, ids in joined(tokenizer, whole).items()}
         return cls(
             prompts,
             notes,
@@ -136,18 +137,26 @@ class Encoded:
         return Remark("error", f"same {tokens}", prompt, message)
 
 
-def _tails(
-    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], list[int] | None]:
-    """What each text and continuation, encoded together, have beyond the text; None if merged."""
+class Joined(NamedTuple):
+    """A text and what continues it, in ids without special tokens."""
+
+    text: list[int]
+    """The text alone."""
+    both: list[int]
+    """Text and continuation, encoded together."""
+
+
+def joined(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Joined]:
+    """Each text and continuation, by both; each text is encoded once."""
     texts = list(dict.fromkeys(text for text, _ in pairs))
     alone = dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=False), strict=True))
-    together = tokenizer.encode_many([t + o for t, o in pairs], add_special_tokens=False)
-    tails: dict[tuple[str, str], list[int] | None] = {}
-    for pair, ids in zip(pairs, together, strict=True):
-        end = len(alone[pair[0]])
-        tails[pair] = ids[end:] if ids[:end] == alone[pair[0]] else None
-    return tails
+    both = tokenizer.encode_many([t + o for t, o in pairs], add_special_tokens=False)
+    return {pair: Joined(alone[pair[0]], ids) for pair, ids in zip(pairs, both, strict=True)}
+
+
+def _tail(text: list[int], both: list[int]) -> list[int] | None:
+    """What text and continuation have beyond the text; None where they merge."""
+    return both[len(text) :] if both[: len(text)] == text else None
 
 
 def _not_one_token(option: Option, pieces: Sequence[str]) -> str:

@@ -11,25 +11,24 @@ from logitbank.store.format.schema import Query
 
 
 def option_pieces(
-    encoded: Encoded, prompt: Prompt, query: Query, places: dict[Query, int]
+    encoded: Encoded, prompt: Prompt, query: Query, number: int, places: dict[Query, int]
 ) -> list[list[OptionPiece]]:
     """For each option its tokens; each after the first is asked after those before it.
 
-    `query` is that of the prompt. Queries that are new get the next number in `places`.
+    `query` is that of the prompt, and `number` its own. Queries that are new get the next number in
+    `places`.
     """
-    found = []
+    options = []
     for option in prompt.options:
         tokens = encoded.tokens(prompt, option)
-        texts = [option.text]
-        if len(tokens) > 1:
-            texts = piece_texts(encoded.tokenizer, tokens, option.text)
-        asked = [query]
+        ids, numbers = query.ids, [number]
         for token in tokens[:-1]:
-            ids = (*asked[-1].ids, token)
-            asked.append(replace(query, ids=ids, position=len(ids) - 1))
-        numbers = [places.setdefault(one, len(places)) for one in asked]
-        found.append([*map(OptionPiece, numbers, tokens, texts)])
-    return found
+            ids = (*ids, token)
+            later = replace(query, ids=ids, position=len(ids) - 1)
+            numbers.append(places.setdefault(later, len(places)))
+        texts = piece_texts(encoded.tokenizer, tokens, option.text)
+        options.append([*map(OptionPiece, numbers, tokens, texts)])
+    return options
 
 
 def piece_texts(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> list[str]:

@@ -75,7 +75,7 @@ class PromptSet:
         for prompt in encoded.prompts:
             query = encoded.query(prompt, self.language)
             queries.append(places.setdefault(query, len(places)))
-            pieces.append(option_pieces(encoded, prompt, query, places))
+            pieces.append(option_pieces(encoded, prompt, query, queries[-1], places))
         return TokenizedPrompts(
             name=self.name,
             tokenizer_digest=tokenizer.digest,

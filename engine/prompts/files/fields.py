@@ -1,0 +1,120 @@
+"""What each field of a prompt file may hold, and the value that it becomes.
+
+It knows single values, not which of them stand together.
+"""
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from logitbank.engine.prompts.values import Option, Scalar, Turn
+from logitbank.errors import PromptError
+
+ABOUT = frozenset({"text", "messages"})
+"""The fields that a prompt is about; each has one of them."""
+TEXTS = frozenset({"id", "text", "messages", "options", "answer"})
+"""Fields whose cells are never numbers."""
+FIELDS = ("id", "text", "messages", "options", "answer", "order_seed", "mask")
+
+
+def text_of(value: Any, name: str) -> str:
+    """A text; an `id` may be a whole number too."""
+    if name == "id" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None:
+        raise PromptError(f"no {name}; give every prompt one")
+    if not isinstance(value, str):
+        raise PromptError(f"{name} is {shown(value)}; it must be a text")
+    return value
+
+
+def whole(value: Any, name: str) -> int | None:
+    """A whole number, or nothing."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise PromptError(f"{name} is {shown(value)}; it must be a whole number")
+
+
+def scalar(value: Any, name: str) -> Scalar:
+    """What a further column may hold."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    near = get_close_matches(name, FIELDS, n=1, cutoff=0.7)
+    hint = (
+        f"did you mean {near[0]!r}?"
+        if near
+        else "further columns hold texts, numbers or true/false"
+    )
+    raise PromptError(f"column {name!r} holds {shown(value)}; {hint}")
+
+
+def messages(value: Any) -> Iterator[Turn]:
+    """The turns of a conversation."""
+    if isinstance(value, str):
+        value = json_value(value, "messages")
+    if value is not None and not (isinstance(value, list) and value):
+        raise PromptError(f"messages are {shown(value)}; give a list of them")
+    for entry in value or []:
+        if not isinstance(entry, dict) or set(entry) != {"role", "content"}:
+            raise PromptError(
+                f'message {shown(entry)} is no {{"role": ..., "content": ...}}; write it so'
+            )
+        yield Turn(text_of(entry["role"], "role"), text_of(entry["content"], "content"))
+
+
+def options(value: Any) -> Iterator[Option]:
+    """Options with their labels."""
+    if isinstance(value, str):
+        value = (
+            json_value(value, "options") if value.lstrip()[:1] in ("[", "{") else value.split("|")
+        )
+    if isinstance(value, dict):
+        value = [{"label": label, "text": text} for label, text in value.items()]
+    if value is not None and not isinstance(value, list):
+        raise PromptError(f"options are {shown(value)}; give a list or a mapping")
+    for entry in value or []:
+        if isinstance(entry, str):
+            yield Option(label=entry.strip(), text=entry)
+        elif isinstance(entry, dict) and set(entry) == {"label", "text"}:
+            yield Option(
+                text_of(entry["label"], "label"), text_of(entry["text"], "an option's text")
+            )
+        else:
+            raise PromptError(
+                f'option {shown(entry)} is neither a text nor {{"label": ..., "text": ...}}'
+            )
+
+
+def answer(value: Any, listed: tuple[Option, ...]) -> str | None:
+    """The label of the answer, which may be written as the option's continuation too."""
+    if value is None:
+        return None
+    given = text_of(value, "answer")
+    labels = [option.label for option in listed]
+    written = [option.label for option in listed if option.text == given]
+    return written[0] if given not in labels and len(written) == 1 else given
+
+
+def json_value(text: str, what: str) -> Any:
+    """What a text says as JSON, in which no object names a key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except (json.JSONDecodeError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        raise PromptError(f"{what} {shown(text)} is broken JSON ({reason})") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in members:
+            raise PromptError(f"{key!r} is there twice; rename one")
+        members[key] = value
+    return members
+
+
+def shown(value: Any) -> str:
+    """A value for messages, cut to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,148 @@
+"""The rows of a prompt file, whatever its kind: values by field, and where they stand.
+
+It knows files and no prompt; of fields only which are never numbers.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logitbank.engine.prompts.files.fields import ABOUT, TEXTS, json_value, shown
+from logitbank.engine.prompts.values import Scalar
+from logitbank.errors import PromptError, UsageError
+
+_KINDS: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
+    (r"-?(0|[1-9]\d{0,17})", int),
+    (r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", float),
+    (r"[Tt]rue|[Ff]alse", lambda cell: cell.lower() == "true"),
+)
+
+
+class Row(NamedTuple):
+    """One row of a prompt file."""
+
+    place: str
+    """`file:line`, for messages."""
+    values: Mapping[str, Any]
+
+
+Read = Row | PromptError
+"""A row, or why it cannot be one; the next is read all the same."""
+
+
+def rows_of(path: Path) -> Iterator[Read]:
+    """The rows of a `.jsonl`, `.csv` or `.parquet` file.
+
+    Raises
+    ------
+    UsageError
+        The file is not there, or its ending is none of the three.
+    PromptError
+        The file as a whole cannot be read.
+    """
+    readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
+    if path.suffix.lower() not in readers:
+        raise UsageError(
+            f"prompt file {path} ends in {path.suffix!r}; allowed are {', '.join(readers)}"
+        )
+    if not path.is_file():
+        raise UsageError(f"prompt file {path} is not there; check the path")
+    try:
+        yield from readers[path.suffix.lower()](path)
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+
+
+def _jsonl(path: Path) -> Iterator[Read]:
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield _json_row(line, f"{path}:{number}")
+
+
+def _json_row(line: str, place: str) -> Read:
+    try:
+        values = json_value(line.rstrip("\n"), "line")
+    except PromptError as error:
+        return PromptError(f"{place}: {error}")
+    if not isinstance(values, dict):
+        return PromptError(
+            f"{place}: {shown(values)} is no prompt; write a JSON object with a text"
+        )
+    if missing := _nothing_to_ask(values):
+        return PromptError(f"{place}: no {missing}")
+    return Row(place, values)
+
+
+def _nothing_to_ask(names: Iterable[str]) -> str:
+    """What a message says where no field is there that a prompt is about; else nothing."""
+    if not ABOUT.isdisjoint(names):
+        return ""
+    close = (near for name in names for near in get_close_matches(name, ABOUT, n=1, cutoff=0.7))
+    near = next(close, None)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"'text'; found {', '.join(map(repr, names)) or 'nothing'}{hint}"
+
+
+def _csv(path: Path) -> Iterator[Read]:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        places, cells = [], []
+        try:
+            header = next(reader, [])
+            start = reader.line_num + 1
+            for row in reader:
+                if row:
+                    places.append(f"{path}:{start}")
+                    cells.append(row)
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise PromptError(f"{path}:{reader.line_num}: broken CSV ({error})") from None
+    _check_header(path, header)
+    whole = [row for row in cells if len(row) == len(header)]
+    columns = {
+        name: _typed(list(column), name)
+        for name, column in zip(header, zip(*whole, strict=True), strict=False)
+    }
+    typed = iter(zip(*columns.values(), strict=True))
+    for place, row in zip(places, cells, strict=True):
+        if len(row) == len(header):
+            yield Row(place, dict(zip(header, next(typed), strict=True)))
+        else:
+            yield PromptError(f"{place}: {len(row)} cells, the header has {len(header)}")
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if missing := _nothing_to_ask(header):
+        raise PromptError(f"{path}:1: no column {missing}")
+    for name in header:
+        if not name.strip() or header.count(name) > 1:
+            raise PromptError(f"{path}:1: column {name!r} is blank or there twice; rename it")
+
+
+def _typed(cells: list[str], name: str) -> list[Scalar]:
+    """Empty cells as null, and a column of numbers as numbers; `007` stays a text."""
+    filled = [cell for cell in cells if cell]
+    if name in TEXTS or not filled:
+        return [cell or None for cell in cells]
+    for pattern, read in _KINDS:
+        if all(re.fullmatch(pattern, cell) for cell in filled):
+            return [read(cell) if cell else None for cell in cells]
+    return [cell or None for cell in cells]
+
+
+def _parquet(path: Path) -> Iterator[Read]:
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error
+    if missing := _nothing_to_ask(frame.columns):
+        raise PromptError(f"{path}: no column {missing}")
+    for number, values in enumerate(frame.iter_rows(named=True), 1):
+        yield Row(f"{path}: row {number}", values)

@@ -8,8 +8,12 @@ from typing import Literal
 
 from logitbank.engine.prompts.encoded import Encoded, Remark, joined
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.sentences import SentenceTokens
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import SequencePrompt
 from logitbank.engine.prompts.values import MASK, Option, Prompt, masked_text, quote
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
+from logitbank.errors import PromptError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,9 @@ def check_prompts(
         Everything is left out for this tokenizer.
     """
     prompts = prompt_set.prompts
-    remarks: list[Remark] = [*_column_remarks(prompts)]
+    absent = [] if any(p.options for p in prompts) else ["options"]
+    absent += [] if any(p.answer for p in prompts) else ["answer"]
+    remarks: list[Remark] = [*_column_remarks(prompts, absent)]
     if tokenizer is not None:
         encoded = prompt_set.encoded(tokenizer)
         prompts = encoded.prompts
@@ -51,6 +57,40 @@ def check_prompts(
         remarks += _boundary_remarks(encoded)
         remarks += _mask_remarks(encoded, prompt_set.add_special_tokens)
     remarks += _space_remarks(prompts)
+    return _told_once(remarks)
+
+
+def check_sequences(
+    prompt_set: SequenceSet, tokenizer: Tokenizer | None, *, max_length: int | None = None
+) -> list[Finding]:
+    """What stops these prompts of many queries, as `check_prompts` tells it.
+
+    Without a tokenizer only columns are looked at.
+    """
+    prompts = prompt_set.prompts
+    spanned = any(isinstance(p, SentenceTokens) and p.spans for p in prompts)
+    remarks: list[Remark] = [*_column_remarks(prompts, [] if spanned else ["spans"])]
+    if tokenizer is not None:
+        remarks += _sequence_remarks(prompt_set, tokenizer, max_length)
+    return _told_once(remarks)
+
+
+def _sequence_remarks(
+    prompt_set: SequenceSet, tokenizer: Tokenizer, max_length: int | None
+) -> Iterator[Remark]:
+    for prompt in prompt_set.prompts:
+        try:
+            lengths = [len(p.query.ids) for p in prompt.pieces(tokenizer, prompt_set.language)]
+        except PromptError as error:
+            message = str(error).removeprefix(f"prompt {prompt.id!r}").lstrip(": ")
+            yield Remark("error", message, prompt, message)
+            continue
+        if max_length is not None and max(lengths, default=0) > max_length:
+            message = f"it is {max(lengths)} tokens, the model takes at most {max_length}"
+            yield Remark("error", "length", prompt, message)
+
+
+def _told_once(remarks: Sequence[Remark]) -> list[Finding]:
     count = Counter((r.level, r.about) for r in remarks)
     first = {(r.level, r.about): r for r in reversed(remarks)}
     return [
@@ -70,12 +110,12 @@ def _length_remarks(encoded: Encoded, max_length: int | None) -> Iterator[Remark
             yield Remark("error", "length", prompt, message)
 
 
-def _column_remarks(prompts: Sequence[Prompt]) -> Iterator[Remark]:
+def _column_remarks(
+    prompts: Sequence[Prompt | SequencePrompt], absent: Sequence[str]
+) -> Iterator[Remark]:
     """Columns named almost like the fields that no prompt has."""
-    is_absent = {"options": not any(p.options for p in prompts)}
-    is_absent["answer"] = not any(p.answer for p in prompts)
-    for field in (name for name, lacks in is_absent.items() if lacks):
-        names = dict.fromkeys(name for p in prompts for name in p.columns)
+    names = dict.fromkeys(name for p in prompts for name in p.columns)
+    for field in absent:
         for name in get_close_matches(field, names, cutoff=0.7):
             message = f"no prompt has {field!r}; is the column {name!r} meant?"
             yield Remark("warning", "column " + name, prompts[0], message)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
+from logitbank.engine.prompts.sequences import SequencePrompt
 from logitbank.engine.prompts.values import MASK, Option, Prompt, masked_text, quote
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.store.format.schema import Query
@@ -15,7 +16,7 @@ class Remark(NamedTuple):
     level: Literal["error", "warning"]
     about: str
     """Remarks about the same thing are told once."""
-    prompt: Prompt
+    prompt: Prompt | SequencePrompt
     message: str
 
 

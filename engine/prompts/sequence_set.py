@@ -43,13 +43,15 @@ class SequenceSet:
     def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
         """Turn prompts of many queries into distinct queries and the table that points at them.
 
-        The table has a row per piece, whose option is `target`, and a column `score_kind`. A prompt
-        for a next-sentence head has one piece with two options, `next` and `other`.
+        The table has a row per piece, whose option is `target`, or of a pair the label of its
+        sentence, and a column `score_kind`. A prompt for a next-sentence head has one piece with
+        two options, `next` and `other`.
 
         Raises
         ------
         PromptError
-            A text that has no tokens where some are needed, or a tokenizer without a mask.
+            A text that has no tokens where some are needed, a span without one, a pair whose
+            sentences are the same tokens, or a tokenizer without a mask or a token before a text.
         """
         from logitbank.engine.prompts.tokenized import PieceRow, TokenizedPrompts, piece_table
 
@@ -59,7 +61,10 @@ class SequenceSet:
             pieces = prompt.pieces(tokenizer, self.language)
             for i, (query, options) in enumerate(groupby(pieces, key=lambda piece: piece.query)):
                 row = places.setdefault(query, len(places))
-                rows += [PieceRow(at, i, p.text, p.token, row, p.kind, p.option) for p in options]
+                rows += [
+                    PieceRow(at, i, p.text, p.token, row, p.kind, p.option, p.answer)
+                    for p in options
+                ]
         return TokenizedPrompts(
             name=self.name,
             tokenizer_digest=tokenizer.digest,

@@ -6,7 +6,7 @@ a tokenizer is known. Sources: METRICS §5 to §8.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logitbank.engine.prompts.values import MASK, Scalar, masked_text
 from logitbank.errors import PromptError
@@ -29,6 +29,31 @@ class Piece(NamedTuple):
     """The token's text, for people."""
     kind: Kind
     option: str = "target"
+    answer: str | None = None
+    """The option that is right, where one of several is."""
+
+
+class SequencePrompt(Protocol):
+    """A prompt of many queries."""
+
+    @property
+    def id(self) -> str:
+        """What tells it from the others of its set."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What it is about, for people."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, Scalar]:
+        """Further columns, kept for grouping."""
+        ...
+
+    def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
+        """Its scored tokens in order, each with the query that it is read from."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +103,7 @@ class Sentence:
             whole = (begin, *ids)
             yield from _following(whole, range(1, len(whole)), tokenizer, language, "sentence")
             return
-        first = _query((begin,), 0, language=language)
+        first = query_at((begin,), 0, language=language)
         yield Piece(first, ids[0], tokenizer.pieces(ids[:1])[0], "sentence")
         yield from _following(ids, range(1, len(ids)), tokenizer, language, "sentence")
 
@@ -111,7 +136,7 @@ class MaskedWord:
             before = tokenizer.decode(tokens[:i])
             text = self.context.replace(BLANK, before + MASK)
             ids, position = masked_ids(text, tokenizer, self.id)
-            query = _query(ids, position, "mask", language=language)
+            query = query_at(ids, position, "mask", language=language)
             yield Piece(query, token, tokenizer.pieces([token])[0], "masked")
 
 
@@ -136,7 +161,7 @@ class MaskedTokens:
         special = tokenizer.special_ids
         for i in (i for i in shared if ids[i] not in special):
             masked = (*ids[:i], tokenizer.mask_id, *ids[i + 1 :])
-            query = _query(masked, i, "mask", language=language)
+            query = query_at(masked, i, "mask", language=language)
             yield Piece(query, ids[i], tokenizer.pieces([ids[i]])[0], "masked")
 
 
@@ -158,7 +183,7 @@ class NextSentence:
 
     def pieces(self, tokenizer: "Tokenizer", language: str) -> Iterator[Piece]:
         ids, segments = tokenizer.encode_pair(self.context, self.sentence)
-        query = _query(tuple(ids), 0, "next_sentence", tuple(segments), language)
+        query = query_at(tuple(ids), 0, "next_sentence", tuple(segments), language)
         yield Piece(query, 0, "", "nsp", IS_NEXT)
         yield Piece(query, 1, "", "nsp", IS_OTHER)
 
@@ -186,7 +211,6 @@ class Candidate:
 BLANK = "BLANK"
 IS_NEXT, IS_OTHER = "next", "other"
 """Options of a next-sentence query."""
-SequencePrompt = Continuation | Sentence | MaskedWord | MaskedTokens | NextSentence | Candidate
 
 
 def masked_ids(text: str, tokenizer: "Tokenizer", name: str) -> tuple[tuple[int, ...], int]:
@@ -206,13 +230,14 @@ def masked_ids(text: str, tokenizer: "Tokenizer", name: str) -> tuple[tuple[int,
     raise PromptError(f"prompt {name!r}: {text!r} holds no {MASK}")
 
 
-def _query(
+def query_at(
     ids: tuple[int, ...],
     position: int,
     head: "Head" = "next_token",
     segments: tuple[int, ...] = (),
     language: str = "",
 ) -> "Query":
+    """The query at a position of these ids."""
     # Imported here: it brings polars and zarr (0.4 s), and a shell that completes the names of
     # prompt sets imports this module.
     from logitbank.store.format.schema import Query
@@ -226,7 +251,7 @@ def _following(
     """Each of the tokens at these places, read off the position before it; the last is not run."""
     texts = tokenizer.pieces([ids[t] for t in tokens])
     for place, text in zip(tokens, texts, strict=True):
-        yield Piece(_query(ids[:-1], place - 1, language=language), ids[place], text, kind)
+        yield Piece(query_at(ids[:-1], place - 1, language=language), ids[place], text, kind)
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import OldOptions, prompt_sets
+from logitbank.engine.prompts.sentences import SentencePair, SentenceTokens
 from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import SequencePrompt
 from logitbank.engine.prompts.values import Prompt
 from logitbank.errors import PromptError
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from logitbank.engine.prompts.check import Finding
     from logitbank.engine.tokenizers.tokenizer import Tokenizer
 
 
@@ -47,20 +52,32 @@ def prompts_show(
     total = len(prompts.prompts)
     lines = [f"{prompts.name}: {counted(total, 'prompt')}, {min(limit, total)} shown"]
     for prompt in prompts.prompts[:limit]:
-        columns = ", ".join(f"{k}={v}" for k, v in prompt.columns.items())
-        if isinstance(prompt, Prompt):
-            order = "" if prompt.order_seed is None else f", order {prompt.order_seed}"
-            said = [f"{turn.role}: {turn.content}" for turn in prompt.messages] or [prompt.text]
-            lines += ["", f"── {prompt.id}{order}", *"\n".join(said).split("\n")]
-            lines += [
-                f"   {'→' if option.label == prompt.answer else ' '} {option.text!r} "
-                f"({option.label})"
-                for option in prompt.options
-            ]
-        else:
-            lines += ["", f"── {prompt.id}", *prompt.text.split("\n")]
+        columns = ", ".join(f"{k}={v}" for k, v in prompt.columns.items() if v is not None)
+        order = ""
+        if isinstance(prompt, Prompt) and prompt.order_seed is not None:
+            order = f", order {prompt.order_seed}"
+        lines += ["", f"── {prompt.id}{order}", *_said(prompt)]
         lines += [f"   {columns}"] if columns else []
     return lines
+
+
+def _said(prompt: Prompt | SequencePrompt) -> list[str]:
+    """A prompt's text, and what of it is scored, where that is not the whole text."""
+    if isinstance(prompt, SentencePair):
+        return [
+            f"   {'→' if label == prompt.answer else ' '} {text!r} ({label})"
+            for label, text in prompt.sentences
+        ]
+    if isinstance(prompt, Prompt):
+        said = [f"{turn.role}: {turn.content}" for turn in prompt.messages] or [prompt.text]
+        return "\n".join(said).split("\n") + [
+            f"   {'→' if option.label == prompt.answer else ' '} {option.text!r} ({option.label})"
+            for option in prompt.options
+        ]
+    spans = prompt.spans if isinstance(prompt, SentenceTokens) else ()
+    return prompt.text.split("\n") + [
+        f"     {prompt.text[start:end]!r} (characters {start} to {end})" for start, end in spans
+    ]
 
 
 def prompts_check(
@@ -99,7 +116,7 @@ def _checked(prompts: PromptSet | SequenceSet, tokenizer_folder: Path | None) ->
         if (tokenizer_folder / "config.json").is_file():
             longest = ModelConfig.read(tokenizer_folder).max_length
     if not isinstance(prompts, PromptSet):
-        return _check_sequences(prompts, tokenizer)
+        return _check_sequences(prompts, tokenizer, longest)
     lines, count = [], len(prompts.prompts)
     try:
         if tokenizer is not None:
@@ -108,22 +125,26 @@ def _checked(prompts: PromptSet | SequenceSet, tokenizer_folder: Path | None) ->
     except PromptError as error:
         return Checked([f"error: {error}"], True)
     findings = check_prompts(prompts, tokenizer, max_length=longest)
-    lines += [f"{f.level}: prompt {f.prompt_id!r}: {f.message}" for f in findings]
     errors = sum(f.level == "error" for f in findings)
-    lines.append(
-        f"{prompts.name}: {counted(count, 'prompt')}, {counted(errors, 'error')}, "
-        f"{counted(len(findings) - errors, 'warning')}"
-    )
+    lines += [*map(_line, findings), _total(prompts.name, count, findings)]
     if tokenizer is None:
         lines.append("tokens were not checked: name a checkpoint folder with --tokenizer")
     return Checked(lines, errors > 0)
 
 
-def _check_sequences(prompts: SequenceSet, tokenizer: "Tokenizer | None") -> Checked:
+def _check_sequences(
+    prompts: SequenceSet, tokenizer: "Tokenizer | None", longest: int | None
+) -> Checked:
+    from logitbank.engine.prompts.check import check_sequences
+
+    findings = check_sequences(prompts, tokenizer, max_length=longest)
+    lines = [*map(_line, findings)]
+    if any(f.level == "error" for f in findings):
+        return Checked([*lines, _total(prompts.name, len(prompts.prompts), findings)], True)
     count = f"{prompts.name}: {counted(len(prompts.prompts), 'prompt')}"
     if tokenizer is None:
         line = f"{count}; name a checkpoint folder with --tokenizer to count their tokens"
-        return Checked([line], False)
+        return Checked([*lines, line], False)
     try:
         tokenized = prompts.tokenize(tokenizer)
     except PromptError as error:
@@ -133,4 +154,16 @@ def _check_sequences(prompts: SequenceSet, tokenizer: "Tokenizer | None") -> Che
         f"{count}, {len(tokenized.table):,} scored tokens, {len(tokenized.queries):,} distinct "
         f"queries in {sequences:,} sequences"
     )
-    return Checked([line], False)
+    return Checked([*lines, line], False)
+
+
+def _line(finding: "Finding") -> str:
+    return f"{finding.level}: prompt {finding.prompt_id!r}: {finding.message}"
+
+
+def _total(name: str, count: int, findings: "Sequence[Finding]") -> str:
+    errors = sum(f.level == "error" for f in findings)
+    return (
+        f"{name}: {counted(count, 'prompt')}, {counted(errors, 'error')}, "
+        f"{counted(len(findings) - errors, 'warning')}"
+    )

@@ -84,6 +84,7 @@ class PieceRow(NamedTuple):
     query: int
     score_kind: str
     option: str
+    answer: str | None
 
 
 def piece_table(
@@ -96,15 +97,14 @@ def piece_table(
     """A row per piece of each prompt, with its `score_kind`; the rest is of each prompt."""
     schema = {"at": pl.Int64, "piece": pl.Int32, "continuation": pl.String}
     schema |= {"token": pl.Int32, "query": pl.Int32, "score_kind": pl.String, "option": pl.String}
+    schema |= {"answer": pl.String}
     listed = pl.DataFrame(rows, schema=schema, orient="row")
     shared = pl.DataFrame({"prompt_id": ids, "text": texts}).with_columns(_own_columns(columns))
     return _in_order(
         shared[listed["at"]]
         .with_columns(listed.drop("at"))
         .with_columns(
-            order_seed=pl.lit(None, pl.Int32),
-            answer=pl.lit(None, pl.String),
-            is_answer=pl.lit(None, pl.Boolean),
+            order_seed=pl.lit(None, pl.Int32), is_answer=pl.col("option") == pl.col("answer")
         )
     )
 

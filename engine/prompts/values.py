@@ -62,10 +62,7 @@ class Prompt:
         return self.text.count(MASK)
 
     def __post_init__(self) -> None:
-        if not self.id.strip():
-            raise PromptError(
-                f"a prompt has no id (text {_short(self.text)}); give every prompt one"
-            )
+        check_id(self.id, self.text)
         if not self.text.strip() and not self.messages:
             raise PromptError(f"{self} has no text; remove it or give it one")
         if self.mask is not None and not 0 <= self.mask < self.masks:
@@ -74,9 +71,10 @@ class Prompt:
         _check_options(self)
         if self.order_seed is not None and not 0 <= self.order_seed < 2**31:
             raise PromptError(f"{self}: an order seed is a whole number from 0 to 2147483647")
-        _check_encodable(self)
-        if reserved := sorted(_reserved_columns() & set(self.columns)):
-            raise PromptError(f"{self}: column {reserved[0]!r} is one of the bank's own; rename it")
+        texts = [self.text, *(part for turn in self.messages for part in turn)]
+        check_contents(
+            self.id, [*texts, *(o.label + o.text for o in self.options)], self.columns, str(self)
+        )
 
     def __str__(self) -> str:
         order = "" if self.order_seed is None else f" (order {self.order_seed})"
@@ -92,18 +90,41 @@ def _reserved_columns() -> frozenset[str]:
     return RESERVED_COLUMNS
 
 
-def _check_encodable(prompt: Prompt) -> None:
-    texts = [prompt.id, prompt.text, *(part for turn in prompt.messages for part in turn)]
-    texts += [*(o.label + o.text for o in prompt.options)]
-    texts += [value for value in prompt.columns.values() if isinstance(value, str)]
-    for text in texts:
+def check_id(name: str, text: str) -> None:
+    """Refuse a blank id of a prompt, which this text tells from others.
+
+    Raises
+    ------
+    PromptError
+        It is blank.
+    """
+    if not name.strip():
+        raise PromptError(f"a prompt has no id (text {_short(text)}); give every prompt one")
+
+
+def check_contents(
+    name: str, texts: Sequence[str], columns: Mapping[str, Scalar], prompt: str
+) -> None:
+    """Refuse what a bank cannot keep: texts that are no Unicode, and columns named as its own.
+
+    `name` is the prompt's id, and `prompt` what messages call it.
+
+    Raises
+    ------
+    PromptError
+        One of them is so.
+    """
+    values = [value for value in columns.values() if isinstance(value, str)]
+    for text in [name, *texts, *values]:
         try:
             text.encode()
         except UnicodeEncodeError:
             raise PromptError(
-                f"{prompt.id!a}: {text!a} holds half a surrogate pair, which is no "
+                f"{name!a}: {text!a} holds half a surrogate pair, which is no "
                 "character; write the character itself"
             ) from None
+    if reserved := sorted(_reserved_columns() & set(columns)):
+        raise PromptError(f"{prompt}: column {reserved[0]!r} is one of the bank's own; rename it")
 
 
 def _check_options(prompt: Prompt) -> None:

@@ -43,6 +43,7 @@ class Remembered:
         self.mask_token: str | None = content["mask_token"]
         self.mask_token_id: int | None = content["mask_token_id"]
         self.bos_token_id: int | None = content["bos_token_id"]
+        self.eos_token_id: int | None = content["eos_token_id"]
         self.all_special_ids: list[int] = content["all_special_ids"]
         self.added_tokens_decoder = self.backend_tokenizer.get_added_tokens_decoder()
 
@@ -61,7 +62,11 @@ class Remembered:
             encoded = self.backend_tokenizer.encode(
                 first, second, add_special_tokens=add_special_tokens
             )
-            return {"input_ids": encoded.ids, "token_type_ids": encoded.type_ids}
+            return {
+                "input_ids": encoded.ids,
+                "token_type_ids": encoded.type_ids,
+                "offset_mapping": encoded.offsets,
+            }
         many = self.backend_tokenizer.encode_batch(first, add_special_tokens=add_special_tokens)
         return {"input_ids": [encoded.ids for encoded in many]}
 
@@ -93,7 +98,7 @@ def remember(folder: Path, files: str, made: Any) -> None:
     """Keep what transformers made of `folder`, if it does no more with it than is kept."""
     if not made.is_fast or _does_more(made):
         return
-    names = ("mask_token", "mask_token_id", "bos_token_id", "all_special_ids")
+    names = ("mask_token", "mask_token_id", "bos_token_id", "eos_token_id", "all_special_ids")
     content: dict[str, Any] = {
         "tokenizer": made.backend_tokenizer.to_str(),
         "split_special_tokens": bool(getattr(made, "split_special_tokens", False)),

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import polars as pl
 
@@ -43,6 +43,15 @@ def files_digest(folder: Path) -> str:
     return total.hexdigest()
 
 
+class Placed(NamedTuple):
+    """The ids of a text, and where in it they are."""
+
+    ids: list[int]
+    places: list[tuple[int, int]] | None
+    """The characters, from a first up to a last that is not among them, that each token stands for;
+    (0, 0) for a token that is put around the text. None where the tokenizer does not say."""
+
+
 class Tokenizer:
     """Text to token ids, as the checkpoint's own files define it.
 
@@ -50,7 +59,9 @@ class Tokenizer:
     normalisation and the special tokens put around a text. Decoding, truncation and padding are
     left out. `entries` is the number of vocabulary entries, added tokens included; a model may
     have more outputs. `mask_token` and `mask_id` are None where it has no mask, and so is
-    `begin_id`, of the begin-of-text token.
+    `begin_id`, of the begin-of-text token. `before_id` is what stands before a text that is scored
+    from its first token on: `begin_id`, or where it has none its end-of-text token, as
+    lm-evaluation-harness does (Qwen has the one alone); None where it has neither.
     """
 
     def __init__(self, backend: Any, folder: Path | None = None) -> None:
@@ -59,6 +70,7 @@ class Tokenizer:
         self.mask_token: str | None = backend.mask_token
         self.mask_id: int | None = None if self.mask_token is None else backend.mask_token_id
         self.begin_id: int | None = backend.bos_token_id
+        self.before_id = self.begin_id if self.begin_id is not None else backend.eos_token_id
         self.special_ids = frozenset(backend.all_special_ids)
         self.entries: int = len(backend)
         self.digest: str = json_digest(_mapping(backend))
@@ -117,6 +129,14 @@ class Tokenizer:
         )
         ids: list[list[int]] = batch["input_ids"]
         return ids
+
+    def encode_placed(self, text: str, *, add_special_tokens: bool | None = None) -> Placed:
+        """Ids of one text as by `encode`, with their places in it."""
+        if not self._backend.is_fast:
+            return Placed(self.encode(text, add_special_tokens=add_special_tokens), None)
+        flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
+        found = self._backend(text, return_offsets_mapping=True, verbose=False, **flags)
+        return Placed(found["input_ids"], found["offset_mapping"])
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids of two texts with the special tokens around them, and the text that each is of."""

@@ -4,18 +4,31 @@ It knows single values, not which of them stand together.
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from logitbank.engine.prompts.sentences import Span
 from logitbank.engine.prompts.values import Option, Scalar, Turn
 from logitbank.errors import PromptError
 
-ABOUT = frozenset({"text", "messages"})
-"""The fields that a prompt is about; each has one of them."""
-TEXTS = frozenset({"id", "text", "messages", "options", "answer"})
+ABOUT = ("text", "messages", "sentence", "pair")
+"""The fields that a prompt is about; each prompt has one of them."""
+BESIDE: Mapping[str, tuple[str, ...]] = {
+    "options": ("text", "messages"),
+    "target": ("text", "messages"),
+    "answer": ("text", "messages", "pair"),
+    "order_seed": ("text", "messages"),
+    "mask": ("text", "messages"),
+    "spans": ("sentence",),
+}
+"""The other fields, each with those beside which it stands."""
+GOOD = "good"
+"""Label of the sentence of a pair that should be the more probable."""
+FIELDS = ("id", *ABOUT, *BESIDE)
+TEXTS = frozenset(FIELDS) - {"pair", "order_seed", "mask"}
 """Fields whose cells are never numbers."""
-FIELDS = ("id", "text", "messages", "options", "answer", "order_seed", "mask")
 
 
 def text_of(value: Any, name: str) -> str:
@@ -63,16 +76,14 @@ def messages(value: Any) -> Iterator[Turn]:
         yield Turn(text_of(entry["role"], "role"), text_of(entry["content"], "content"))
 
 
-def options(value: Any) -> Iterator[Option]:
+def options(value: Any, name: str = "options") -> Iterator[Option]:
     """Options with their labels."""
     if isinstance(value, str):
-        value = (
-            json_value(value, "options") if value.lstrip()[:1] in ("[", "{") else value.split("|")
-        )
+        value = _in_a_cell(value, name)
     if isinstance(value, dict):
         value = [{"label": label, "text": text} for label, text in value.items()]
     if value is not None and not isinstance(value, list):
-        raise PromptError(f"options are {shown(value)}; give a list or a mapping")
+        raise PromptError(f"{name} are {shown(value)}; give a list or a mapping")
     for entry in value or []:
         if isinstance(entry, str):
             yield Option(label=entry.strip(), text=entry)
@@ -84,6 +95,50 @@ def options(value: Any) -> Iterator[Option]:
             raise PromptError(
                 f'option {shown(entry)} is neither a text nor {{"label": ..., "text": ...}}'
             )
+
+
+def pair(value: Any) -> tuple[Option, Option]:
+    """Two sentences with their labels, which are `good` and `bad` where none are given."""
+    listed = tuple(options(value, "pair")) if isinstance(value, str | list | dict) else ()
+    if len(listed) != 2:
+        raise PromptError(
+            f'pair is {shown(value)}; give two sentences, as {{"good": ..., "bad": ...}}'
+        )
+    one, other = listed
+    if (one.label, other.label) == (one.text.strip(), other.text.strip()):
+        return Option(GOOD, one.text), Option("bad", other.text)
+    return one, other
+
+
+def spans(value: Any, text: str) -> Iterator[Span]:
+    """The places of words in a text, and places that are written as such."""
+    if isinstance(value, str):
+        value = _in_a_cell(value, "spans")
+    if not isinstance(value, list) or not value:
+        raise PromptError(f"spans are {shown(value)}; give a list of words, or of [start, end]")
+    for entry in value:
+        if isinstance(entry, str):
+            yield _place(entry, text)
+        elif isinstance(entry, list) and len(entry) == 2 and {type(at) for at in entry} == {int}:
+            yield entry[0], entry[1]
+        else:
+            raise PromptError(f"span {shown(entry)} is neither a word nor [start, end]")
+
+
+def _place(word: str, text: str) -> Span:
+    found = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)]
+    if len(found) == 1 and word:
+        return found[0]
+    times = f"{len(found)} times" if found and word else "nowhere"
+    raise PromptError(
+        f"span {word!r} is {times} in the sentence as a word of its own, and should be there once; "
+        "give its place, as [start, end]"
+    )
+
+
+def _in_a_cell(cell: str, name: str) -> Any:
+    """JSON, or texts between `|`."""
+    return json_value(cell, name) if cell.lstrip()[:1] in ("[", "{") else cell.split("|")
 
 
 def answer(value: Any, listed: tuple[Option, ...]) -> str | None:

@@ -7,17 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from logitbank.engine.prompts.files.fields import (
-    FIELDS,
-    answer,
-    messages,
-    options,
-    scalar,
-    text_of,
-    whole,
-)
-from logitbank.engine.prompts.files.rows import Read, Row, rows_of
+from logitbank.engine.prompts.files.prompts import prompt_of
+from logitbank.engine.prompts.files.rows import Read, rows_of
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.sentences import SentencePair, SentenceTokens
+from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.values import MASK, Prompt, one_error
 from logitbank.errors import PromptError, UsageError
 
@@ -29,17 +23,13 @@ def load_prompts(
     first_token: bool = False,
     few_shot: str | Path | None = None,
     add_special_tokens: bool | None = None,
-) -> PromptSet:
+) -> PromptSet | SequenceSet:
     """Read the prompts of one `.jsonl`, `.csv` or `.parquet` file.
 
-    `options` is a list of continuations, a mapping from label to continuation, or a list of
-    `{"label": ..., "text": ...}`; in CSV any of these as JSON, or continuations between `|`. The
-    label of a bare continuation is the continuation without the space around it. `answer` is the
-    label or the continuation of an option. `id` defaults to the number of the row, from 1. A text
-    with `[MASK]` is scored at that mask, or at the one of them that `mask` counts from 0. In CSV,
-    empty cells are null, and a further column whose cells are all whole numbers, numbers or
-    true/false becomes one of that kind. In place of a text, `messages` (in CSV as JSON) is a list
-    of `{"role": ..., "content": ...}`, which the model's own chat template makes a text of.
+    One prompt a row: `text` or `messages`, with `options` or a `target`, `answer`, `order_seed` and
+    `mask`; or `sentence`, with `spans`; or a `pair` of sentences. The page about prompt files says
+    what each field holds, in each kind of file. `id` defaults to the number of the row, from 1;
+    what is no field is a column of the user's own.
 
     Parameters
     ----------
@@ -49,19 +39,37 @@ def load_prompts(
     few_shot
         A text file that is put before every text as it is, its line ends and all.
 
+    Returns
+    -------
+    A set of prompts with texts, or one of sentences and pairs.
+
     Raises
     ------
     UsageError
-        The file is not there, or its ending is none of the three.
+        The file is not there, or its ending is none of the three; `few_shot` or
+        `add_special_tokens` for a file of sentences.
     PromptError
-        Rows that are no prompts; the message names file and line of each, of the first 20.
+        Rows that are no prompts; the message names file and line of each, of the first 20. Or
+        texts and sentences in one file.
     """
     path = Path(path)
-    prompts, errors = _prompts(rows_of(path))
+    read, errors = _prompts(rows_of(path))
     if errors:
         raise one_error(str(path), errors)
-    if not prompts:
+    if not read:
         raise PromptError(f"prompt file {path} is empty; give it at least one prompt")
+    prompts = [prompt for prompt in read if isinstance(prompt, Prompt)]
+    sentences = [prompt for prompt in read if not isinstance(prompt, Prompt)]
+    if prompts and sentences:
+        raise PromptError(
+            f"{path}: {prompts[0]} has a text, and {sentences[0]} a sentence or a pair of them, "
+            "which are scored in other ways; make two files of them"
+        )
+    if sentences:
+        if few_shot is not None or add_special_tokens is not None:
+            what = "add_special_tokens" if few_shot is None else "few_shot"
+            raise UsageError(f"{path} has sentences, and {what} is for texts; leave it out")
+        return SequenceSet(path.stem if name is None else name, tuple(sentences))
     default = path.stem
     if few_shot is not None:
         default += f"+{Path(few_shot).stem}"
@@ -99,9 +107,11 @@ def _after(prompt: Prompt, shots: str) -> Prompt:
     return replace(prompt, text=shots + prompt.text)
 
 
-def _prompts(rows: Iterator[Read]) -> tuple[list[Prompt], list[PromptError]]:
+def _prompts(
+    rows: Iterator[Read],
+) -> tuple[list[Prompt | SentenceTokens | SentencePair], list[PromptError]]:
     """All that can be read, and all that is wrong."""
-    prompts: list[Prompt] = []
+    prompts: list[Prompt | SentenceTokens | SentencePair] = []
     errors: list[PromptError] = []
     places: dict[tuple[str, int | None], str] = {}
     for number, row in enumerate(rows, 1):
@@ -109,35 +119,14 @@ def _prompts(rows: Iterator[Read]) -> tuple[list[Prompt], list[PromptError]]:
             errors.append(row)
             continue
         try:
-            prompt = _prompt(row, default_id=str(number))
+            prompt = prompt_of(row, default_id=str(number))
         except PromptError as error:
             errors.append(error)
             continue
-        key = (prompt.id, prompt.order_seed)
+        key = prompt.id, prompt.order_seed if isinstance(prompt, Prompt) else None
         if key in places:
             errors.append(PromptError(f"{row.place}: {prompt} is already in {places[key]}"))
             continue
         places[key] = row.place
         prompts.append(prompt)
     return prompts, errors
-
-
-def _prompt(row: Row, *, default_id: str) -> Prompt:
-    values = row.values
-    try:
-        has_messages = values.get("messages") is not None
-        if has_messages and values.get("text") is not None:
-            raise PromptError("it has both a text and messages; give one of them")
-        listed = tuple(options(values.get("options")))
-        return Prompt(
-            id=text_of(values.get("id", default_id), "id"),
-            text="" if has_messages else text_of(values.get("text"), "text"),
-            messages=tuple(messages(values.get("messages"))),
-            options=listed,
-            answer=answer(values.get("answer"), listed),
-            order_seed=whole(values.get("order_seed"), "order_seed"),
-            mask=whole(values.get("mask"), "mask"),
-            columns={k: scalar(v, k) for k, v in values.items() if k not in FIELDS},
-        )
-    except PromptError as error:
-        raise PromptError(f"{row.place}: {error}") from None

@@ -79,7 +79,7 @@ def _json_row(line: str, place: str) -> Read:
 
 def _nothing_to_ask(names: Iterable[str]) -> str:
     """What a message says where no field is there that a prompt is about; else nothing."""
-    if not ABOUT.isdisjoint(names):
+    if not set(ABOUT).isdisjoint(names):
         return ""
     close = (near for name in names for near in get_close_matches(name, ABOUT, n=1, cutoff=0.7))
     near = next(close, None)

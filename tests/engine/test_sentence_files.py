@@ -1,0 +1,331 @@
+"""Sentences, pairs and targets in prompt files: what is read, which tokens are scored, and what
+the bank then says of them."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import logitbank
+from logitbank.engine.prompts.check import check_sequences
+from logitbank.engine.prompts.files import load_prompts
+from logitbank.engine.prompts.sentences import SentencePair, SentenceTokens
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.shown import prompts_check, prompts_show
+from logitbank.engine.prompts.tokenized import TokenizedPrompts
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.tokenizers.tokenizer import Tokenizer
+from logitbank.errors import PromptError, UsageError
+from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer, write_tokenizer
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("causal")
+    write_tokenizer(folder)
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("masked")
+    write_masked_tokenizer(folder)
+    return Tokenizer.load(folder)
+
+
+def written(folder: Path, *rows: object, name: str = "mine.jsonl") -> Path:
+    path = folder / name
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def scored(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str]]:
+    """For each row: what the model sees, up to the scored place, and what is scored there."""
+    rows = []
+    for query, token in found.table.select("query", "token").iter_rows():
+        q = found.queries[query]
+        seen = q.ids if q.head == "mask" else q.ids[: q.position + 1]
+        rows.append((tokenizer.decode(seen), tokenizer.pieces([token])[0]))
+    return rows
+
+
+# What is read
+
+
+def test_three_kinds_of_file_say_the_same(tmp_path: Path) -> None:
+    expected = (
+        SentenceTokens("1", "the nurse was tired", {"topic": "a"}),
+        SentenceTokens("2", "the nurse was tired", {"topic": "b"}, ((4, 9), (14, 19))),
+        SentencePair("3", (("good", "she was"), ("bad", "she were")), "good", {"topic": "c"}),
+    )
+    text = "the nurse was tired"
+    lines = [
+        {"sentence": text, "topic": "a"},
+        {"sentence": text, "spans": ["nurse", [14, 19]], "topic": "b"},
+        {"pair": {"good": "she was", "bad": "she were"}, "topic": "c"},
+    ]
+    assert load_prompts(written(tmp_path, *lines)).prompts == expected
+    (tmp_path / "mine.csv").write_text(
+        f"sentence,spans,pair,topic\n{text},,,a\n{text},nurse|tired,,b\n,,she was|she were,c\n"
+    )
+    assert load_prompts(tmp_path / "mine.csv").prompts == expected
+    pl.DataFrame(
+        {
+            "sentence": [text, text, None],
+            "spans": [None, [[4, 9], [14, 19]], None],
+            "pair": [None, None, {"good": "she was", "bad": "she were"}],
+            "topic": ["a", "b", "c"],
+        }
+    ).write_parquet(tmp_path / "mine.parquet")
+    assert load_prompts(tmp_path / "mine.parquet").prompts == expected
+
+
+def test_a_target_is_the_one_option_and_right(tmp_path: Path) -> None:
+    row = {"id": "a", "text": "the nurse", "target": " was tired", "topic": "health"}
+    target = (Option("target", " was tired"),)
+    assert load_prompts(written(tmp_path, row)).prompts == (
+        Prompt("a", "the nurse", target, "target", columns={"topic": "health"}),
+    )
+
+
+def test_the_labels_of_a_pair_are_its_own(tmp_path: Path) -> None:
+    pair = {"stereo": "she is a nurse", "anti": "he is a nurse"}
+    path = written(tmp_path, {"pair": pair}, {"pair": pair, "answer": "he is a nurse"})
+    free, told = load_prompts(path).prompts
+    assert isinstance(free, SentencePair)
+    assert isinstance(told, SentencePair)
+    assert (free.answer, told.answer) == (None, "anti")
+
+
+def test_beside_a_sentence_pair_is_a_column(tmp_path: Path) -> None:
+    (prompt,) = load_prompts(written(tmp_path, {"sentence": "she was", "pair": 3})).prompts
+    assert prompt.columns == {"pair": 3}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sentense": "a b"}, r":1: no 'text'; found 'sentense'; did you mean 'sentence'\?"),
+        ({"sentence": None}, ":1: no sentence; give every prompt one"),
+        ({"sentence": " "}, "prompt '1' has an empty sentence; remove it or write it"),
+        ({"sentence": "a [MASK]"}, r"prompt '1': its sentence has a \[MASK\], and every token"),
+        ({"sentence": "a", "score_kind": "b"}, "column 'score_kind' is one of the bank's own"),
+        ({"sentence": "a", "answer": "b"}, "answer stands beside a text, and this prompt has a se"),
+        ({"sentence": "a", "options": ["b"]}, "options stands beside a text, and this prompt has"),
+        ({"sentence": "a", "target": "b"}, "target stands beside a text, and this prompt has a"),
+        (
+            {"text": "a", "spans": ["a"]},
+            "spans stands beside a sentence, and this prompt has a tex",
+        ),
+        ({"text": "a", "sentence": "b"}, "it has both a text and a sentence; give one of them"),
+        ({"text": "a", "pair": ["b", "c"]}, "it has both a text and a pair; give one of them"),
+        ({"text": "a", "target": "b", "options": ["c"]}, "it has both a target and options; give"),
+        ({"text": "a", "target": "b", "answer": "b"}, "it has both a target and an answer; give"),
+        ({"text": "a", "target": 3}, "target is 3; it must be a text"),
+        ({"sentence": "a b", "spans": []}, r"spans are \[\]; give a list of words, or of \[start"),
+        ({"sentence": "a b", "spans": [1, 2]}, r"span 1 is neither a word nor \[start, end\]"),
+        ({"sentence": "a b a", "spans": "a"}, "span 'a' is 2 times in the sentence as a word"),
+        ({"sentence": "the", "spans": "he"}, "span 'he' is nowhere in the sentence as a word of"),
+        ({"sentence": "a b", "spans": [[1, 1]]}, r"prompt '1': span \[1, 1\] is empty; give the"),
+        (
+            {"sentence": "a b", "spans": [[2, 4]]},
+            r"span \[2, 4\] is outside its text; give the .* 2",
+        ),
+        ({"sentence": "a b", "span": [[1, 2]]}, r"column 'span' holds .*; did you mean 'spans'\?"),
+        ({"pair": ["a"]}, r'pair is \[\'a\'\]; give two sentences, as \{"good": ..., "bad": ...\}'),
+        ({"pair": 3}, "pair is 3; give two sentences"),
+        ({"pair": {"x": "a", "y": " "}}, "prompt '1' has an empty sentence"),
+        ({"pair": {"x": "a", " ": "b"}}, "its sentences are called 'x' and ' '; give each a name"),
+        ({"pair": {"x": "a", "y": "b"}, "answer": "c"}, "answer 'c' is neither 'x' nor 'y'"),
+    ],
+)
+def test_a_row_that_is_no_prompt_is_named(tmp_path: Path, row: object, message: str) -> None:
+    with pytest.raises(PromptError, match=message):
+        load_prompts(written(tmp_path, row))
+
+
+def test_texts_and_sentences_are_two_files(tmp_path: Path) -> None:
+    path = written(tmp_path, {"text": "a"}, {"id": "b", "sentence": "c"})
+    with pytest.raises(PromptError, match="prompt '1' has a text, and prompt 'b' a sentence or a"):
+        load_prompts(path)
+    with pytest.raises(UsageError, match="has sentences, and few_shot is for texts; leave it out"):
+        load_prompts(written(tmp_path, {"sentence": "c"}), few_shot=path)
+
+
+# Which tokens are scored
+
+
+def test_a_causal_model_scores_each_token_after_those_before_it(causal: Tokenizer) -> None:
+    prompts = SequenceSet("s", (SentenceTokens("a", " the nurse said"),))
+    assert scored(causal, prompts.tokenize(causal)) == [
+        ("<|endoftext|>", " the"),
+        ("<|endoftext|> the", " nurse"),
+        ("<|endoftext|> the nurse", " said"),
+    ]
+
+
+def test_a_masked_model_scores_each_token_under_its_own_mask(masked: Tokenizer) -> None:
+    prompts = SequenceSet("s", (SentenceTokens("a", "the zz said"),))
+    assert scored(masked, prompts.tokenize(masked)) == [
+        ("[CLS] [MASK] zz said [SEP]", "the"),
+        ("[CLS] the [MASK]z said [SEP]", "z"),
+        ("[CLS] the z [MASK] said [SEP]", "##z"),
+        ("[CLS] the zz [MASK] [SEP]", "said"),
+    ]
+
+
+@pytest.mark.parametrize("span", [(4, 9), (6, 7), (3, 5)])
+def test_a_token_is_scored_whole_where_a_span_has_a_character_of_it(
+    span: tuple[int, int], causal: Tokenizer, masked: Tokenizer
+) -> None:
+    prompts = SequenceSet("s", (SentenceTokens("a", "the nurse said", spans=(span,)),))
+    assert [t for _, t in scored(causal, prompts.tokenize(causal))] == [" nurse"]
+    assert scored(masked, prompts.tokenize(masked)) == [("[CLS] the [MASK] said [SEP]", "nurse")]
+
+
+def test_pieces_put_together_are_the_sentence(causal: Tokenizer, masked: Tokenizer) -> None:
+    text = "the nurse said naïve 😀 zzq"
+    prompts = SequenceSet("s", (SentenceTokens("a", text),))
+    assert "".join(prompts.tokenize(causal).table["continuation"]) == text
+    said = "the nurse said zzq"
+    prompts = SequenceSet("s", (SentenceTokens("a", said),))
+    assert "".join(prompts.tokenize(masked).table["continuation"]) == said
+
+
+def test_a_pair_is_two_options_of_one_prompt(causal: Tokenizer) -> None:
+    pair = SentencePair("a", (("good", " she was"), ("bad", " he was")), "good")
+    table = SequenceSet("s", (pair,)).tokenize(causal).table
+    assert table.select("option", "continuation", "piece", "answer", "is_answer").rows() == [
+        ("good", " she", 0, "good", True),
+        ("good", " was", 1, "good", True),
+        ("bad", " he", 2, "good", False),
+        ("bad", " was", 3, "good", False),
+    ]
+    assert table["text"].unique().to_list() == [" she was\n he was"]
+
+
+def test_what_a_vocabulary_cannot_score_is_named(
+    causal: Tokenizer, masked: Tokenizer, tmp_path: Path
+) -> None:
+    def refused(tokenizer: Tokenizer, prompt: SentenceTokens | SentencePair) -> str:
+        with pytest.raises(PromptError) as caught:
+            SequenceSet("s", (prompt,)).tokenize(tokenizer)
+        return str(caught.value)
+
+    unknown = SentenceTokens("a", "☃")
+    assert refused(masked, unknown) == (
+        "prompt 'a': \"☃\" has no tokens in this vocabulary; change it"
+    )
+    space = SentenceTokens("a", "the nurse", spans=((3, 4),))
+    assert 'span [3, 4] (" ") is part of no token that is scored' in refused(masked, space)
+    same = SentencePair("a", (("x", "The nurse"), ("y", "the nurse")))
+    assert "its sentences are the same tokens in this vocabulary" in refused(masked, same)
+    write_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast"}'
+    )
+    plain = Tokenizer.load(tmp_path)
+    assert "no begin-of-text token, and none of" in refused(plain, SentenceTokens("a", "the"))
+
+
+def test_what_a_text_begins_with_is_the_begin_of_text_where_there_is_one(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "a"}))
+    tokenizer = Tokenizer.load(tmp_path)
+    table = SequenceSet("s", (SentenceTokens("a", " the"),)).tokenize(tokenizer)
+    assert table.queries[0].ids == tuple(tokenizer.encode("a"))
+
+
+# What people see before anything is run
+
+
+def test_a_file_is_checked_before_it_is_run(tmp_path: Path, masked: Tokenizer) -> None:
+    write_masked_tokenizer(tmp_path / "model")
+    path = written(
+        tmp_path, {"sentence": "☃"}, {"id": "b", "sentence": "the nurse", "span": "the"},
+        {"id": "c", "pair": ["The nurse", "the nurse"]}, {"id": "d", "sentence": "☃"},
+    )  # fmt: skip
+    found = prompts_check(str(path), tokenizer=tmp_path / "model")
+    assert found.failed
+    assert found.lines == [
+        "warning: prompt '1': no prompt has 'spans'; is the column 'span' meant?",
+        "error: prompt '1': \"☃\" has no tokens in this vocabulary; change it (and 1 other prompt)",
+        "error: prompt 'c': its sentences are the same tokens in this vocabulary; give two that "
+        "differ",
+        "mine: 4 prompts, 2 errors, 1 warning",
+    ]
+    long = SequenceSet("s", (SentenceTokens("a", "the nurse said was", spans=((0, 3),)),))
+    assert check_sequences(long, masked, max_length=6) == []
+    (error,) = check_sequences(long, masked, max_length=5)
+    assert error.message == "it is 6 tokens, the model takes at most 5"
+
+
+def test_a_file_is_shown_with_what_is_scored(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, {"sentence": "the nurse was", "spans": "nurse"},
+        {"pair": {"good": "she was", "bad": "she were"}, "topic": "a"},
+    )  # fmt: skip
+    assert prompts_show(str(path)) == [
+        "mine: 2 prompts, 2 shown",
+        *("", "── 1", "the nurse was", "     'nurse' (characters 4 to 9)"),
+        *("", "── 2", "   → 'she was' (good)", "     'she were' (bad)", "   topic=a"),
+    ]
+
+
+# What the bank then says
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("series") / "step1", seed=1)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
+    """Sums are plain transformers'; pairs, targets and sentences go where the documents say."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    pairs = [(" the nurse was tired", " the nurse were"), (" she said", " her said")]
+    targets = [(" the nurse", " was tired"), (" the clerk", " said")]
+    sides = [("more", " she was a nurse"), ("less", " he was a nurse")]
+    own = {"pair": 0, "direction": "stereo", "bias_type": "gender"}
+    files = [
+        written(tmp_path, *({"pair": pair} for pair in pairs), name="pairs.jsonl"),
+        written(tmp_path, *({"text": a, "target": b} for a, b in targets), name="targets.jsonl"),
+        written(
+            tmp_path, *({"sentence": s, "side": side} | own for side, s in sides), name="c.jsonl"
+        ),
+    ]
+    bank = tmp_path / "b.zarr"
+    summary = logitbank.extract(
+        bank, suite=str(checkpoint.parent), prompts=[*map(str, files)], engine="transformers"
+    )
+    assert summary.complete, summary.failed
+    tokenizer = Tokenizer.load(checkpoint)
+    model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+
+    def logprob(context: str, text: str) -> float:
+        first = tokenizer.encode(context)
+        ids = first + tokenizer.encode(text)
+        with torch.inference_mode():
+            whole = model(torch.tensor([ids])).logits[0].double().log_softmax(dim=1)
+        return sum(whole[at - 1, ids[at]].item() for at in range(len(first), len(ids)))
+
+    sums = [[logprob("<|endoftext|>", text) for text in pair] for pair in pairs]
+    answers = logitbank.options(bank, prompts="pairs").result.answers
+    assert answers["accuracy"].item() == sum(good > bad for good, bad in sums) / 2
+    (shares,) = logitbank.options(bank, prompts="pairs").result.shares.partition_by("step")
+    expected = sum(1 / (1 + torch.tensor(bad - good).exp().item()) for good, bad in sums) / 2
+    assert shares.filter(option="good")["share"].item() == pytest.approx(expected, abs=1e-3)
+
+    lambada = logitbank.lambada(bank, prompts="targets").result.lambada
+    nats = -sum(logprob(context, target) for context, target in targets) / 2
+    assert lambada["perplexity"].log().item() == pytest.approx(nats, abs=5e-3)
+
+    crows = logitbank.crows_pairs(bank, prompts="c").result.crows_pairs
+    more, less = (logprob("<|endoftext|>", text) for _, text in sides)
+    assert crows.filter(bias_type="gender")["score"].item() == 100.0 * (more > less)
+    assert crows["likelihood_diff"][0] == pytest.approx(abs(more - less), abs=5e-3)

@@ -3,6 +3,7 @@
 import hashlib
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from logitbank.store.format.schema import Query
@@ -13,7 +14,7 @@ class Branch(NamedTuple):
 
     context: tuple[int, ...]
     queries: list[int]
-    """Indices of those whose contexts are a beginning of this one, the whole of it included."""
+    """Indices of those whose contexts are a beginning of this one, the shortest first."""
 
 
 def branches(queries: Sequence[Query]) -> Iterator[Branch]:
@@ -31,17 +32,32 @@ def branches(queries: Sequence[Query]) -> Iterator[Branch]:
     for query in queries:
         longest[query.ids] = max(query.position, longest.get(query.ids, 0))
     contexts = {ids: ids[: position + 1] for ids, position in longest.items()}
-    asked: dict[tuple[int, ...], list[int]] = {}
-    for i, query in enumerate(queries):
-        asked.setdefault(contexts[query.ids], []).append(i)
-    order = sorted(asked)
+    each = [contexts[query.ids] for query in queries]
+    order = sorted(range(len(queries)), key=each.__getitem__)
     found: list[int] = []
     # A beginning stands right before what continues it.
-    for context, following in zip(order, [*order[1:], ()], strict=True):
-        found += asked[context]
-        if following[: len(context)] != context:
-            yield Branch(context, sorted(found, key=lambda i: queries[i].position))
+    for i, following in zip_longest(order, order[1:]):
+        found.append(i)
+        context = each[i]
+        if following is None or each[following][: len(context)] != context:
+            found.sort(key=lambda i: queries[i].position)
+            yield Branch(context, found)
             found = []
+
+
+def one_begins_another(leaves: Iterable[Branch], queries: Sequence[Query]) -> bool:
+    """Whether running one of these leaves of `queries` answers more than what is asked at its end.
+
+    Examples
+    --------
+    >>> begins = [Query((5, 6, 7), 2), Query((5, 6), 1)]
+    >>> apart = [Query((5, 6, 7), 1), Query((5, 6, 8), 1), Query((5, 7), 1)]
+    >>> [one_begins_another(branches(queries), queries) for queries in (begins, apart)]
+    [True, False]
+    """
+    return any(
+        queries[leaf.queries[0]].position < queries[leaf.queries[-1]].position for leaf in leaves
+    )
 
 
 def shared_beginning(a: Sequence[int], b: Sequence[int]) -> int:

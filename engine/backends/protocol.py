@@ -22,7 +22,8 @@ class EngineSettings:
     engine: EngineName
     task: Task = "causal"
     many_positions: bool = False
-    """Other positions than the last are asked for."""
+    """One pass of a sequence answers several queries: of a causal model, contexts of which one
+    begins another."""
     next_sentence: bool = False
     """The next-sentence head is asked for, beside a masked model's own."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -50,8 +51,8 @@ class EngineSettings:
 
     @property
     def has_prefix_cache(self) -> bool:
-        """vLLM's, of keys and values, where only the next token after a sequence is asked for."""
-        return self.engine == "vllm" and self.task == "causal" and not self.many_positions
+        """vLLM's, of keys and values, which causal models have."""
+        return self.engine == "vllm" and self.task == "causal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from logitbank.engine.backends.contexts import branches, one_begins_another
 from logitbank.engine.plan.checks import check_options, check_source, check_stored, check_tokens
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.pace import Pace
@@ -46,8 +47,11 @@ def prepare(
     )
     stored = bank.query_sets() if bank is not None else {}
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
+    leaves = [*branches(queries)] if settings.task == "causal" else []
+    many = settings.task == "masked" or one_begins_another(leaves, queries)
+    settings = replace(settings, many_positions=many)
     if extraction.any_engine:
-        settings, why = sooner_engine(settings, queries, config, gpu=gpu)
+        settings, why = sooner_engine(settings, leaves, config, gpu=gpu)
         notes += why
     placement = place(queries, tokenizer.digest, stored)
     query_sets = dict(stored)

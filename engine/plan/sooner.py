@@ -1,13 +1,12 @@
 """Which engine has less to do where either may be taken: pure arithmetic, before either starts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from logitbank.engine.backends.contexts import beginnings
-from logitbank.engine.backends.hf.packs import packs
+from logitbank.engine.backends.contexts import Branch, beginnings
+from logitbank.engine.backends.hf.packs import rows
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.store.format.schema import Query
 
 PACKED = ("gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "qwen2", "qwen3", "gemma2")
 """Model types of which it is tested that transformers packs their contexts."""
@@ -19,10 +18,11 @@ it takes 0.9 to 1.1 times as long (70M shape, two busy cores), and its start is 
 
 
 def sooner_engine(
-    settings: EngineSettings, queries: Sequence[Query], config: ModelConfig, *, gpu: bool
+    settings: EngineSettings, leaves: Sequence[Branch], config: ModelConfig, *, gpu: bool
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     """The settings with the engine that has less to run, and a line where that is not theirs.
 
+    `leaves` are the contexts that have to be run, in order, if the model is a causal one.
     Both give logits that agree to rounding. On a GPU, and below float32, where the two have not
     been measured side by side, the settings stay as they are.
     """
@@ -30,11 +30,8 @@ def sooner_engine(
     plain = settings.compute_dtype == "float32" and not settings.deterministic
     if gpu or settings.engine != "vllm" or not (known and plain):
         return settings, ()
-    positions = packed_positions(queries, most=settings.max_batch_tokens)
-    if settings.many_positions:  # each sequence is run once, whole, without vLLM's cache
-        tokens = sum(map(len, {query.ids for query in queries}))
-    else:
-        tokens = cached_tokens(queries, BLOCK)
+    positions = packed_positions(leaves, most=settings.max_batch_tokens)
+    tokens = cached_tokens(leaves, BLOCK)
     if tokens < WORTH * positions:
         return settings, ()
     note = (
@@ -44,27 +41,31 @@ def sooner_engine(
     return replace(settings, engine="transformers"), (note,)
 
 
-def packed_positions(queries: Sequence[Query], *, most: int) -> int:
+def packed_positions(leaves: Iterable[Branch], *, most: int) -> int:
     """Positions of all rows of packed contexts.
 
     Examples
     --------
-    >>> packed_positions([Query((5, 6, 7), 2), Query((5, 6, 8), 2), Query((5, 6), 1)], most=4096)
+    >>> packed_positions([Branch((5, 6, 7), [2, 0]), Branch((5, 6, 8), [1])], most=4096)
     4
     """
-    return sum(len(pack.ids) for pack in packs(queries, most=most))
+    return sum(
+        len(leaf.context) - shared for row in rows(leaves, most=most) for leaf, shared in row
+    )
 
 
-def cached_tokens(queries: Sequence[Query], block: int) -> int:
-    """Tokens that are run where a beginning is shared by whole blocks, none of them its last token.
+def cached_tokens(leaves: Iterable[Branch], block: int) -> int:
+    """Tokens that vLLM runs: all that are not in blocks that a context before has, too.
+
+    A block that has the last token of a context is not taken for it.
 
     Examples
     --------
-    >>> cached_tokens([Query((5, 6, 7), 2), Query((5, 6, 8), 2), Query((5, 6), 1)], 2)
-    6
+    >>> cached_tokens([Branch((5, 6, 7), [2, 0]), Branch((5, 6, 8), [1])], 2)
+    4
     """
     total, seen = 0, set[bytes]()
-    for ids in {query.ids: None for query in queries}:
+    for ids, _ in leaves:
         cached, ends = 0, range(block, len(ids), block)
         for end, beginning in zip(ends, beginnings(ids, ends), strict=True):
             if beginning in seen:

@@ -45,13 +45,11 @@ def fitted_settings(
             raise UsageError(f"{why}; use --engine transformers")
         engine = "transformers"
         notes.append(f"{why}: transformers is used")
-    queries = (query for each in prompts for query in each.queries)
     fitted = replace(
         settings,
         task=task,
         engine=engine,
         next_sentence=any(p.queries[0].head == "next_sentence" for p in prompts),
-        many_positions=any(query.position < len(query.ids) - 1 for query in queries),
         adapter_languages=borrowed,
     )
     return fitted, tuple(notes)

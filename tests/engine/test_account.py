@@ -46,12 +46,12 @@ def test_a_prefix_cache_is_spoken_of_only_where_there_is_one(reused: int, said: 
     ("settings", "cached"),
     [
         (EngineSettings("vllm"), True),
-        (EngineSettings("vllm", many_positions=True), False),
+        (EngineSettings("vllm", many_positions=True), True),
         (EngineSettings("vllm", "masked"), False),
         (EngineSettings("transformers"), False),
     ],
 )
-def test_only_vllm_s_next_tokens_have_a_prefix_cache(
+def test_only_vllm_s_causal_models_have_a_prefix_cache(
     settings: EngineSettings, cached: bool
 ) -> None:
     assert settings.has_prefix_cache is cached

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from logitbank.engine.backends.contexts import branches
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.plan.sooner import cached_tokens, packed_positions
 from logitbank.engine.plan.task import VLLM_MASKED
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import (
@@ -20,12 +22,14 @@ from tests.support.checkpoints import (
     VOCAB,
     make_series,
 )
-from tests.support.engine_driver import engine as engine_logits
-from tests.support.engine_driver import reference
+from tests.support.engine_driver import engine_in_calls, reference
 from tests.support.preloaded import Preloaded, require_vllm
 
 TOLERANCE = 1e-3
 LogitsOf = Callable[[EngineSettings, list[Path], list[Query]], list[np.ndarray]]
+CallsOf = Callable[
+    [EngineSettings, list[Path], list[Query], int], list[tuple[np.ndarray, list[int]]]
+]
 
 
 def with_engines(architectures: Sequence[str], *, whole: Collection[str] = ()) -> list[Any]:
@@ -38,13 +42,15 @@ def with_engines(architectures: Sequence[str], *, whole: Collection[str] = ()) -
 
 
 def queries() -> list[Query]:
-    """Short, one token, repeated beginnings longer than a cache block, and longer than a chunk."""
+    """Short, one token, repeated beginnings longer than a cache block, longer than a chunk, and one
+    that goes on after its position."""
     rng = np.random.default_rng(0)
     begin = tuple(int(t) for t in rng.integers(1, 600, 70))
     lengths = [1, 2, 7, 31, 32, 33, 64, 65, 129, 200, 255]
     drawn = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in lengths]
     shared = [(*begin, *(int(t) for t in rng.integers(1, 600, n))) for n in (1, 5, 40, 100)]
-    return [Query(ids, len(ids) - 1) for ids in (*drawn, *shared, begin)]
+    whole = [Query(ids, len(ids) - 1) for ids in (*drawn, *shared, begin)]
+    return [*whole, Query(begin, 40)]
 
 
 def pairs() -> list[Query]:
@@ -112,12 +118,17 @@ def masked_case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def logits_of(engine: EngineName, preloaded: Preloaded, tmp_path: Path) -> LogitsOf:
+def in_calls(engine: EngineName, preloaded: Preloaded, tmp_path: Path) -> CallsOf:
     """What the engine makes; vLLM patches transformers where it runs, so it is apart."""
     if engine == "transformers":
-        return engine_logits
+        return engine_in_calls
     require_vllm()
-    return partial(preloaded.run, engine, tmp_path, "tests.support.engine_driver:engine")
+    return partial(preloaded.run, engine, tmp_path, "tests.support.engine_driver:engine_in_calls")
+
+
+@pytest.fixture
+def logits_of(in_calls: CallsOf) -> LogitsOf:
+    return lambda *asked: [logits for logits, _ in in_calls(*asked, 1)]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +149,10 @@ def every_position(
     tmp = tmp_path_factory.mktemp(f"positions-{request.param}")
     series = make_series(tmp / "series", steps=(0, 1), architecture=request.param)
     folders = [series / f"step{step}" for step in (0, 1, 0)]
-    sequences = [q.ids for q in queries() if len(q.ids) in (1, 7, 33, 129, 255)]
+    sequences = [q.ids for q in queries() if len(q.ids) in (1, 7, 33, 75, 110, 129, 255)]
     asked = [Query(ids, i) for ids in sequences for i in range(0, len(ids), 1 + len(ids) // 9)]
-    return Case(folders, asked, reference(folders, asked))
+    contexts = [Query(sequences[-1][:n], n - 1) for n in (75, 76, 77, 90)]
+    return Case(folders, [*asked, *contexts], reference(folders, [*asked, *contexts]))
 
 
 # vLLM has the one class itself, and runs the other through transformers.
@@ -150,13 +162,24 @@ def every_position(
     indirect=["every_position"],
 )
 def test_every_position_of_a_sequence_comes_from_one_pass(
-    every_position: Case, engine: EngineName, logits_of: LogitsOf
+    every_position: Case, engine: EngineName, in_calls: CallsOf
 ) -> None:
     settings = EngineSettings(
-        engine, many_positions=True, max_batch_tokens=96, max_sequences=8, max_length=256
+        engine,
+        many_positions=True,
+        max_batch_tokens=96,
+        max_sequences=8,
+        max_length=256,
+        sizes_from_memory=False,
+        block_size=32,
     )
     case = every_position
-    assert_same(case, logits_of(settings, case.folders, case.queries))
+    # What the first call has run is cached for the second, which asks at other positions of it.
+    made = in_calls(settings, case.folders, case.queries, 2)
+    assert_same(case, [logits for logits, _ in made])
+    first = [*branches(case.queries[::2])]
+    expected = cached_tokens(first, 32) if engine == "vllm" else packed_positions(first, most=96)
+    assert [run[0] for _, run in made] == [expected] * len(case.folders), "as it is estimated"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logitbank.engine.backends.contexts import Branch, branches
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.plan.sooner import PACKED, cached_tokens, packed_positions, sooner_engine
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.store import Query
 from tests.support.checkpoints import PACKED_ARCHITECTURES, make_checkpoint
@@ -17,6 +23,10 @@ VLLM = EngineSettings("vllm")
 STEM = tuple(range(40))
 SHARED = [Query((*STEM, n), 40) for n in range(100, 120)]
 APART = [Query(tuple(range(n, n + 41)), 40) for n in range(100, 120)]
+
+
+def leaves(queries: list[Query]) -> list[Branch]:
+    return [*branches(queries)]
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +43,36 @@ def test_the_architectures_that_are_tested_are_those_that_are_chosen(tmp_path: P
 
 
 def test_shared_beginnings_decide(config: ModelConfig) -> None:
-    chosen, (note,) = sooner_engine(VLLM, SHARED, config, gpu=False)
+    chosen, (note,) = sooner_engine(VLLM, leaves(SHARED), config, gpu=False)
     assert chosen == replace(VLLM, engine="transformers")
     # 40 and 20 ends; the first prompt whole, and 9 tokens beyond a block of 32 of the 19 others.
     assert "runs 60 positions" in note
     assert "vLLM would run 212" in note
-    assert sooner_engine(VLLM, APART, config, gpu=False) == (VLLM, ())
+    assert sooner_engine(VLLM, leaves(APART), config, gpu=False) == (VLLM, ())
 
 
 def test_a_long_beginning_is_counted_in_every_row_that_it_stands_in(config: ModelConfig) -> None:
     stem = tuple(range(1000, 1400))
     shots = [Query((*stem, *(n,) * 20), 419) for n in range(50)]
-    assert packed_positions(shots, most=4096) == 3 * 400 + 50 * 20
-    assert sooner_engine(VLLM, shots, config, gpu=False) == (VLLM, ()), "blocks share as much"
+    assert packed_positions(leaves(shots), most=4096) == 3 * 400 + 50 * 20
+    assert sooner_engine(VLLM, leaves(shots), config, gpu=False) == (VLLM, ()), (
+        "blocks share as much"
+    )
 
 
-def test_many_positions_of_one_sequence_are_no_more_for_vllm(config: ModelConfig) -> None:
-    every = [Query(STEM, n) for n in range(40)]
-    settings = replace(VLLM, many_positions=True)
-    assert sooner_engine(settings, every, config, gpu=False) == (settings, ())
+@pytest.mark.parametrize(
+    "every",
+    [
+        [Query(STEM, n) for n in range(40)],
+        [Query(STEM[: n + 1], n) for n in range(40)],
+    ],
+    ids=["as positions", "as contexts"],
+)
+def test_many_positions_of_one_sequence_are_no_more_for_vllm(
+    every: list[Query], config: ModelConfig
+) -> None:
+    assert cached_tokens(leaves(every), 32) == 40
+    assert sooner_engine(VLLM, leaves(every), config, gpu=False) == (VLLM, ())
 
 
 @pytest.mark.parametrize(
@@ -64,13 +85,23 @@ def test_many_positions_of_one_sequence_are_no_more_for_vllm(config: ModelConfig
     ],
 )
 def test_what_was_not_measured_stays_as_it_is(config: ModelConfig, other: EngineSettings) -> None:
-    assert sooner_engine(other, SHARED, config, gpu=False) == (other, ())
+    assert sooner_engine(other, leaves(SHARED), config, gpu=False) == (other, ())
+
+
+def test_positions_on_the_way_are_read_where_an_option_has_several_tokens(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1)
+    suite = resolve_suite(str(folder.parent))
+    for last, many in ((" he", False), (" he was", True)):
+        options = (Option("she", " she"), Option("last", last))
+        prompts = PromptSet("p", (Prompt("a", "The nurse", options),), whole_options=True)
+        extraction = Extraction(suite, (prompts,), VLLM, any_engine=False)
+        assert prepare(None, extraction, folder).settings.many_positions is many
 
 
 def test_on_a_gpu_and_of_unknown_models_nothing_is_changed(config: ModelConfig) -> None:
-    assert sooner_engine(VLLM, SHARED, config, gpu=True) == (VLLM, ())
+    assert sooner_engine(VLLM, leaves(SHARED), config, gpu=True) == (VLLM, ())
     unknown = replace(config, model_type="mamba")
-    assert sooner_engine(VLLM, SHARED, unknown, gpu=False) == (VLLM, ())
+    assert sooner_engine(VLLM, leaves(SHARED), unknown, gpu=False) == (VLLM, ())
 
 
 @given(
@@ -82,10 +113,10 @@ def test_on_a_gpu_and_of_unknown_models_nothing_is_changed(config: ModelConfig) 
 def test_work_is_counted_as_by_hand(texts: list[tuple[int, ...]], block: int) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
     beginnings = {ids[:n] for ids in texts for n in range(1, len(ids) + 1)}
-    assert packed_positions(queries, most=4096) == len(beginnings)
+    assert packed_positions(leaves(queries), most=4096) == len(beginnings)
     run, known = 0, set()
-    for ids in dict.fromkeys(texts):
+    for ids in (t for t in set(texts) if not any(t == o[: len(t)] != o for o in texts)):
         blocks = [ids[: n * block] for n in range(1, (len(ids) - 1) // block + 1)]
         run += len(ids) - block * sum(start in known for start in blocks)
         known.update(blocks)
-    assert cached_tokens(queries, block) == run
+    assert cached_tokens(leaves(queries), block) == run

@@ -47,6 +47,13 @@ def reference(folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
 
 
 def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[np.ndarray]:
+    return [rows for rows, _ in engine_in_calls(settings, folders, queries, 1)]
+
+
+def engine_in_calls(
+    settings: object, folders: list[Path], queries: list[Query], calls: int
+) -> list[tuple[np.ndarray, list[int]]]:
+    """The queries in so many calls, the n-th of every `calls` in the n-th, and what each ran."""
     from logitbank.engine.backends.choose import open_backend
     from logitbank.engine.backends.protocol import EngineSettings
 
@@ -56,11 +63,15 @@ def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[
     for folder in folders:
         loaded = backend.load(folder, checkpoint=folder.name)
         rows = np.full((len(queries), loaded.vocab), np.nan, np.float32)
+        run = []
+        for call in range(calls):
+            part = rows[call::calls]
 
-        def take(indices: object, logits: object, rows: np.ndarray = rows) -> None:
-            found = logits.float().cpu().numpy()  # type: ignore[attr-defined]
-            rows[list(indices), : found.shape[1]] = found  # type: ignore[call-overload]
+            def take(indices: object, logits: object, part: np.ndarray = part) -> None:
+                found = logits.float().cpu().numpy()  # type: ignore[attr-defined]
+                part[list(indices), : found.shape[1]] = found  # type: ignore[call-overload]
 
-        backend.score(queries, take)
-        results.append(rows)
+            cost = backend.score(queries[call::calls], take)
+            run.append(cost.requested - cost.reused)
+        results.append((rows, run))
     return results

@@ -1,9 +1,9 @@
 """Contexts of a causal model as trees in rows, where every shared beginning stands once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from logitbank.engine.backends.contexts import branches, shared_beginning
+from logitbank.engine.backends.contexts import Branch, branches, shared_beginning
 from logitbank.store.format.schema import Query
 
 POSITIONS = 256
@@ -25,14 +25,36 @@ class Pack(NamedTuple):
     """An index of a query, and the place in the row whose output it asks for."""
 
 
+def rows(
+    leaves: Iterable[Branch], positions: int = POSITIONS, *, most: int | None = None
+) -> Iterator[list[tuple[Branch, int]]]:
+    """Branches that share a row, each with the tokens that it shares with the one before it.
+
+    A row has at most `positions` tokens, or twice those of its first branch: so a long beginning
+    that many share stands in few rows. One longer than `most` is one branch. Branches come in
+    order, so those that begin alike are neighbours.
+    """
+    row: list[tuple[Branch, int]] = []
+    size, limit = 0, positions
+    for leaf in leaves:
+        length = len(leaf.context)
+        shared = shared_beginning(row[-1][0].context, leaf.context) if row else 0
+        if row and size + length - shared > limit:
+            yield row
+            row, size, shared = [], 0, 0
+        if not row:
+            limit = max(positions, 2 * length)
+            limit = limit if most is None else min(limit, most)
+        row.append((leaf, shared))
+        size += length - shared
+    if row:
+        yield row
+
+
 def packs(
     queries: Sequence[Query], positions: int = POSITIONS, *, most: int | None = None
 ) -> Iterator[Pack]:
-    """Rows of at most `positions` tokens, or twice those of their first branch.
-
-    So a long beginning that many share stands in few rows. A row longer than `most` is one branch.
-    Branches come in order, so those that begin alike are neighbours: each adds to its row the
-    tokens beyond what it shares with the one before it.
+    """The trees of `rows`: each branch adds the tokens beyond what it shares with the one before.
 
     Examples
     --------
@@ -43,27 +65,17 @@ def packs(
     >>> pack.asked
     [(2, 1), (0, 2), (1, 3)]
     """
-    pack = Pack([], [], [], [])
-    path: list[int] = []
-    before: tuple[int, ...] = ()
-    limit = positions
-    for context, indices in branches(queries):
-        shared = shared_beginning(before, context)
-        if pack.ids and len(pack.ids) + len(context) - shared > limit:
-            yield pack
-            pack, path, shared = Pack([], [], [], []), [], 0
-        if not pack.ids:
-            limit = max(positions, 2 * len(context))
-            limit = limit if most is None else min(limit, most)
-        del path[shared:]
-        for depth in range(shared, len(context)):
-            pack.parents.append(path[-1] if path else -1)
-            path.append(len(pack.ids))
-            pack.ids.append(context[depth])
-            pack.depths.append(depth)
-        pack.asked.extend((i, path[queries[i].position]) for i in indices)
-        before = context
-    if pack.ids:
+    for row in rows(branches(queries), positions, most=most):
+        pack = Pack([], [], [], [])
+        path: list[int] = []
+        for (context, indices), shared in row:
+            del path[shared:]
+            for depth in range(shared, len(context)):
+                pack.parents.append(path[-1] if path else -1)
+                path.append(len(pack.ids))
+                pack.ids.append(context[depth])
+                pack.depths.append(depth)
+            pack.asked.extend((i, path[queries[i].position]) for i in indices)
         yield pack
 
 

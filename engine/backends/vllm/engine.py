@@ -158,7 +158,7 @@ def _require_invariance() -> None:
 
 
 class VllmBackend(VllmEngine):
-    """Causal models: the next token's logits, tapped where vLLM samples."""
+    """Causal models: the next token's logits after each context, tapped where vLLM samples."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         arguments = _arguments(folder, settings)
@@ -168,7 +168,8 @@ class VllmBackend(VllmEngine):
         super().__init__(settings, arguments | {"logits_processors": [tap]})
 
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
-        prompts = [{"prompt_token_ids": list(q.ids)} for q in queries]
+        contexts = [query.ids[: query.position + 1] for query in queries]
+        prompts = [{"prompt_token_ids": list(ids)} for ids in contexts]
         params = [
             SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={ROW: i})
             for i in range(len(queries))
@@ -179,13 +180,14 @@ class VllmBackend(VllmEngine):
         finally:
             set_sink(None)
         cached = sum(output.num_cached_tokens or 0 for output in outputs)
-        return Tokens(sum(len(q.ids) for q in queries), cached)
+        tokens, run = (sum(map(len, each)) for each in ([q.ids for q in queries], contexts))
+        return Tokens(tokens, tokens - run + cached)
 
     def describe(self) -> dict[str, Json]:
         return super().describe() | {
             "model_runner": "v2" if self._slots else "v1",
             "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
-            "block_size": _block_size(self._settings),
+            "block_size": block_size(self._settings),
         }
 
 
@@ -207,16 +209,24 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = common_arguments(folder, settings) | {
         "hf_overrides": {"head_dtype": "float32"},
         "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
-        "max_num_batched_tokens": max(settings.max_batch_tokens, _block_size(settings)),
         "max_num_seqs": settings.max_sequences,
-        "block_size": _block_size(settings),
+    }
+    return arguments | cache_arguments(settings) | cpu_cache_arguments(folder, settings)
+
+
+def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
+    """Arguments of `vllm.LLM` with which sequences share the blocks that they begin with."""
+    size = block_size(settings)
+    return {
+        "max_num_batched_tokens": max(settings.max_batch_tokens, size),
+        "block_size": size,
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
     }
-    return arguments | cpu_cache_arguments(folder, settings)
 
 
-def _block_size(settings: EngineSettings) -> int:
+def block_size(settings: EngineSettings) -> int:
+    """Tokens in a block of the prefix cache."""
     return settings.block_size or (16 if torch.cuda.is_available() else 32)
 
 

@@ -6,8 +6,7 @@ imported after `vllm_backend`, which sets what vLLM reads from the environment.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from vllm import PoolingParams
@@ -28,6 +27,15 @@ _HEAD_ROWS = 128  # of 50,304 float32 logits: 26 MB
 _sinks: list[Sink] = []  # the engine builds the model itself, so the sink is handed over here
 
 
+class Request(NamedTuple):
+    """A sequence, and the queries that are answered from one pass of it."""
+
+    ids: tuple[int, ...]
+    rows: list[int]
+    head: Head = "next_token"
+    segments: tuple[int, ...] = ()
+
+
 def pooling_arguments(settings: EngineSettings) -> dict[str, Any]:
     """Arguments of `vllm.LLM` with which every sequence is run once and whole."""
     return {
@@ -44,32 +52,54 @@ class PooledEngine(VllmEngine):
     """Scores any positions; every sequence is run once."""
 
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
-        prompts, params = [], []
-        run = 0
-        order = sorted(range(len(queries)), key=lambda i: _sequence(queries[i]))
-        for (head, ids, segments), group in groupby(order, key=lambda i: _sequence(queries[i])):
-            rows = list(group)
-            extra: dict[str, Any] = {
-                _HEAD: head,
-                _ROWS: rows,
-                _POSITIONS: [queries[i].position for i in rows],
-            }
-            if any(segments):
-                extra[_SEGMENTS] = _second_segment(segments)
-            prompts.append({"prompt_token_ids": list(ids)})
-            run += len(ids)
-            params.append(PoolingParams(use_activation=False, extra_kwargs=extra))
-        _sinks[:] = [sink]
-        try:
-            self._llm.encode(prompts, params, pooling_task=_TASK, use_tqdm=False)
-        finally:
-            _sinks.clear()
+        missing = set(range(len(queries)))
+
+        def take(indices: Sequence[int], logits: torch.Tensor) -> None:
+            missing.difference_update(indices)
+            sink(indices, logits)
+
+        requests = self._requests(queries)
+        run = self._run(requests, queries, take)
+        if missing:  # an earlier call left these positions in the prefix cache, which has no output
+            again = [r for r in requests if not missing.isdisjoint(r.rows)]
+            run += self._run(again, queries, take, cached=False)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)
 
+    def _requests(self, queries: Sequence[Query]) -> list[Request]:
+        asked: dict[tuple[Head, tuple[int, ...], tuple[int, ...]], list[int]] = {}
+        for i, query in enumerate(queries):
+            asked.setdefault((query.head, query.ids, query.segments), []).append(i)
+        return [Request(key[1], rows, key[0], key[2]) for key, rows in sorted(asked.items())]
 
-def _sequence(query: Query) -> tuple[Head, tuple[int, ...], tuple[int, ...]]:
-    return query.head, query.ids, query.segments
+    def _run(
+        self, requests: Sequence[Request], queries: Sequence[Query], sink: Sink, cached: bool = True
+    ) -> int:
+        """Tokens that were run. Where `cached` is false, a prefix cache is not read."""
+        params = []
+        for request in requests:
+            extra: dict[str, Any] = {
+                _HEAD: request.head,
+                _ROWS: request.rows,
+                _POSITIONS: [queries[i].position for i in request.rows],
+            }
+            if any(request.segments):
+                extra[_SEGMENTS] = _second_segment(request.segments)
+            params.append(
+                PoolingParams(
+                    use_activation=False, extra_kwargs=extra, skip_reading_prefix_cache=not cached
+                )
+            )
+        prompts = [{"prompt_token_ids": list(request.ids)} for request in requests]
+        _sinks[:] = [sink]
+        try:
+            outputs = self._llm.encode(prompts, params, pooling_task=_TASK, use_tqdm=False)
+        finally:
+            _sinks.clear()
+        return sum(
+            len(request.ids) - output.num_cached_tokens
+            for request, output in zip(requests, outputs, strict=True)
+        )
 
 
 def _second_segment(segments: Sequence[int]) -> int:
@@ -91,15 +121,23 @@ class PositionPooler(Pooler):  # type: ignore[misc]
         return {_TASK}
 
     def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> Any:
-        starts = pooling_metadata.get_pooling_cursor().first_token_indices_gpu.tolist()
+        cursor = pooling_metadata.get_pooling_cursor()
+        starts = cursor.first_token_indices_gpu.tolist()
+        ends = cursor.seq_lens_cpu.tolist()
+        counts = cursor.num_scheduled_tokens_cpu.tolist()
         for name, head in self._heads.items():
             rows: list[int] = []
             places: list[int] = []
-            for start, params in zip(starts, pooling_metadata.pooling_params, strict=True):
+            each = zip(starts, ends, counts, pooling_metadata.pooling_params, strict=True)
+            for start, end, count, params in each:
                 extra = params.extra_kwargs or {}
-                if extra.get(_HEAD) == name:
-                    rows += extra[_ROWS]
-                    places += [start + position for position in extra[_POSITIONS]]
+                if extra.get(_HEAD) != name:
+                    continue
+                # The batch has a part of the sequence: what is cached, or comes later, it has not.
+                for row, position in zip(extra[_ROWS], extra[_POSITIONS], strict=True):
+                    if end - count <= position < end:
+                        rows.append(row)
+                        places.append(start + position - (end - count))
             for sink in _sinks:
                 for first in range(0, len(rows), _HEAD_ROWS):
                     some = slice(first, first + _HEAD_ROWS)

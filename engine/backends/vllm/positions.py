@@ -1,8 +1,11 @@
 """Causal models on vLLM, scored at many positions of a sequence: its own model class, pooled.
 
+What is run are the contexts that no other one continues; those on the way are read as it passes.
+
 To be imported after `vllm_backend`, which sets what vLLM reads from the environment.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,20 @@ from vllm import ModelRegistry
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 
+from logitbank.engine.backends.contexts import branches
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.backends.vllm.engine import common_arguments, cpu_cache_arguments
-from logitbank.engine.backends.vllm.pooled import PooledEngine, PositionPooler, pooling_arguments
-from logitbank.store.format.schema import Json
+from logitbank.engine.backends.vllm.engine import (
+    cache_arguments,
+    common_arguments,
+    cpu_cache_arguments,
+)
+from logitbank.engine.backends.vllm.pooled import (
+    PooledEngine,
+    PositionPooler,
+    Request,
+    pooling_arguments,
+)
+from logitbank.store.format.schema import Json, Query
 
 _CLASS = "LogitbankPositions"
 
@@ -28,12 +41,24 @@ class VllmPositionsBackend(PooledEngine):
         known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
         ModelRegistry.register_model(_CLASS, _pooled(known, config.architectures))
         arguments |= pooling_arguments(settings) | cpu_cache_arguments(folder, settings)
+        if config.attn_type == "decoder":  # not of a state that is carried on
+            arguments |= cache_arguments(settings)
         arguments["hf_overrides"] = head | {"architectures": [_CLASS]}
         super().__init__(settings, arguments)
 
+    def _requests(self, queries: Sequence[Query]) -> list[Request]:
+        """Contexts in order, so that each finds in the cache what it shares with those before.
+
+        A query belongs to the first that it begins; so what a later one asks is not cached, unless
+        an earlier call ran it.
+        """
+        return [Request(context, rows) for context, rows in branches(queries)]
+
     def describe(self) -> dict[str, Json]:
+        cache = self._llm.llm_engine.vllm_config.cache_config
         return super().describe() | {
-            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch.")
+            "head_dtype": str(self._model_config.head_dtype).removeprefix("torch."),
+            **({"block_size": cache.block_size} if cache.enable_prefix_caching else {}),
         }
 
 

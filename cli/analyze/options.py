@@ -20,7 +20,7 @@ def options(
     ] = None,
     model: Models = None,
     score: Annotated[
-        Literal["sum", "token", "byte", "character", "first"],
+        Literal["sum", "token", "byte", "character", "first", "pmi"],
         typer.Option(help="What options of several tokens are compared by."),
     ] = "sum",
     table: Table = None,

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.analysis.families.options.metric import MEANINGS
+from logitbank.analysis.families.options.score import MEANINGS
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA

@@ -37,7 +37,9 @@ def option_message(result: OptionScores) -> Message | None:
         return None if message is None else replace(message, certain=False)
     shares = result.shares.with_columns(pl.col("share", "probability").fill_nan(None))
     shared = shares.drop_nulls("share")
-    return _of_shares(shared) if len(shared) else _of_probability(shares)
+    if len(shared):
+        return _of_shares(shared)
+    return _of_probability(shares) if result.exp_name == "probability" else None
 
 
 def _accuracy(subject: str, row: Row) -> str:

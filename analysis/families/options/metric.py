@@ -3,13 +3,20 @@
 For prompts of one's own, which no family of metrics knows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.options.conditions import without_condition
+from logitbank.analysis.families.options.score import (
+    MEANINGS,
+    SHARE_OF_SCORES,
+    Score,
+    compared,
+)
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
@@ -18,7 +25,7 @@ from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.results.words import Summary, by_run
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.shares import Z95, if_enough, too_few, with_wilson
-from logitbank.errors import UsageError
+from logitbank.wording import counted
 
 SHARES = pl.Schema(
     {
@@ -42,31 +49,6 @@ INTERVALS = (
     "Intervals (95 %) are over prompts and hold for one checkpoint at a time; none allows for the "
     "number of checkpoints looked at."
 )
-Score = Literal["sum", "token", "byte", "character", "first"]
-"""What an option of several tokens is compared by: the sum of its tokens' log-probabilities, that
-divided by its tokens, bytes or characters, or its first token's alone."""
-MEANINGS: Mapping[Score, str] = {
-    "sum": (
-        "An option's share is its probability divided by that of all options of the prompt; an "
-        "option of several tokens has the product of their probabilities, so that longer ones have "
-        "less."
-    ),
-    "token": "An option is scored by its mean log-probability per token.",
-    "byte": (
-        "An option is scored by its log-probability divided by its bytes in UTF-8, without the "
-        "space before it."
-    ),
-    "character": (
-        "An option is scored by its log-probability divided by its characters, without the space "
-        "before it."
-    ),
-    "first": "An option is scored by its first token alone.",
-}
-"""What a share is of, by score."""
-SHARE_OF_SCORES = (
-    "The share of an option is exp of its score, divided by the sum of those of all options of the "
-    "prompt; `probability` is exp of the score."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +65,14 @@ class OptionScores:
     of their options; no rows without answers."""
     score: Score = "sum"
     """What options are compared by."""
+    unconditional: int = 0
+    """Prompts, each option order counted, that have no condition where one is needed; they are
+    among the missing."""
+
+    @property
+    def exp_name(self) -> str:
+        """What exp of a score is: a probability, of sums and first tokens."""
+        return "probability" if self.score in ("sum", "first") else "exp of the score"
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables by name, in reading order."""
@@ -93,7 +83,8 @@ def option_scores(each: Iterable[PromptScores], *, score: Score = "sum") -> Opti
     """Mean share of every option, and accuracy, at each checkpoint.
 
     A prompt counts once: its option orders are put together first. Prompts of a single option have
-    no shares, and are counted by probability alone.
+    no shares, and are counted by probability alone. Prompts that only others need, as their
+    condition, are left out.
 
     Parameters
     ----------
@@ -102,51 +93,41 @@ def option_scores(each: Iterable[PromptScores], *, score: Score = "sum") -> Opti
     score
         What options are compared by, as `Score` says.
 
+    Raises
+    ------
+    UsageError
+        The score is `pmi`, and no prompt has a condition.
+
     References
     ----------
     The scores of lm-evaluation-harness: `acc` compares sums, `acc_norm` divides by characters, and
-    `acc_bytes` by bytes. Ours: ties for the largest count as wrong, and are told.
+    `acc_bytes` by bytes; `acc_mutual_info` is PMI whose condition is an empty text. Conditions of
+    one's own, as "Answer:": Holtzman et al. 2021 (EMNLP, "Surface Form Competition"). Ours: ties
+    for the largest count as wrong, and are told.
     """
     shares, answers = [pl.DataFrame(schema=SHARES)], [pl.DataFrame(schema=ANSWERS)]
+    unconditional = 0
     for whole in each:
-        scores = _divided(whole, score)
+        scores = compared(whole, score)
+        if score == "pmi":
+            unconditional = max(unconditional, without_condition(scores))
         labelled = scores.options["option"].n_unique() <= OPTIONS
         for part in _parts(scores):
             rows = _without_lone_shares(prompt_rows(part), part)
             shares.append(_shares(rows, labelled=labelled))
             answers.append(_answers(rows))
-    return OptionScores(pl.concat(shares), pl.concat(answers), score)
-
-
-def _divided(scores: PromptScores, score: Score) -> PromptScores:
-    """With log-probabilities per token, byte or character, where they are to be so."""
-    text = pl.col("continuation").str.strip_chars_start()
-    units = {
-        "token": pl.col("pieces"), "byte": text.str.len_bytes(), "character": text.str.len_chars()
-    }  # fmt: skip
-    if score not in units:
-        return scores
-    sizes = scores.options.select(units[score].cast(pl.Int64).clip(lower_bound=1)).to_series()
-    return replace(scores, logprob=scores.logprob / sizes.to_numpy())
+    return OptionScores(pl.concat(shares), pl.concat(answers), score, unconditional)
 
 
 def option_summary(result: OptionScores) -> Summary:
     """What the first and the last checkpoint of every model and run say, then how to read it."""
     findings = (*_shares_said(result), *_answers_said(result), *_missing_said(result))
+    if result.unconditional:
+        findings += (
+            f"{counted(result.unconditional, 'prompt')} without a condition, among the missing.",
+        )
     meaning = (MEANINGS[result.score], *[SHARE_OF_SCORES] * (result.score != "sum"))
     return Summary(findings, (*meaning, INTERVALS))
-
-
-def check_score(score: str) -> None:
-    """Refuse what is no `Score`.
-
-    Raises
-    ------
-    UsageError
-        It is none.
-    """
-    if score not in get_args(Score):
-        raise UsageError(f"score {score!r} is unknown; use one of {', '.join(get_args(Score))}")
 
 
 def _parts(scores: PromptScores) -> Iterator[PromptScores]:
@@ -239,13 +220,14 @@ def _without_an_option(rows: pl.DataFrame, answer: pl.Expr) -> pl.DataFrame:
 def _shares_said(result: OptionScores) -> Iterator[str]:
     shared = result.shares["share"].is_not_null().any()
     what = "share" if shared else "probability"
+    name = what if shared else result.exp_name
     for prefix, rows in by_run(result.shares.drop_nulls(what)):
         last = rows.filter(pl.col("step").eq_missing(pl.lit(rows["step"][-1], pl.Int64)))
         said = ", ".join(
             f"{row['option']} {row[what]:.3{'f' if shared else 'g'}}{_interval(row)}"
             for row in last.iter_rows(named=True)
         )
-        yield f"{prefix}at {_step(rows['step'][-1])}, mean {what} of {said}."
+        yield f"{prefix}at {_step(rows['step'][-1])}, mean {name} of {said}."
 
 
 def _interval(row: dict[str, Any], form: str = ".3f") -> str:

@@ -23,11 +23,13 @@ def option_sheets(
     result: OptionScores, tables: Mapping[str, pl.DataFrame], names: Names
 ) -> dict[str, Sheet]:
     """One of each kind, from its table."""
-    draw = {"shares": _shares, "accuracy": _accuracy}
-    return {kind: draw[kind](table, names) for kind, table in tables.items()}
+    return {
+        kind: _accuracy(table, names) if kind == "accuracy" else _shares(table, names, result)
+        for kind, table in tables.items()
+    }
 
 
-def _shares(table: pl.DataFrame, names: Names) -> Sheet:
+def _shares(table: pl.DataFrame, names: Names, result: OptionScores) -> Sheet:
     shared = table["share"].is_not_null().any()
     if shared:
         label, title = "Share", "Shares of the options"
@@ -39,6 +41,9 @@ def _shares(table: pl.DataFrame, names: Names) -> Sheet:
     else:
         label, title = "Probability", "Probabilities of the options"
         caption = "Probability of an option after its prompt, mean over prompts of one option."
+        if result.exp_name != "probability":
+            label, title = "Exp of the score", "Scores of the options"
+            caption = "Exp of an option's score, mean over prompts of one option."
         rows = table.with_columns(value="probability", low="probability", high="probability")
     parts = names.parts(rows, KEYS)
     axis = Axis(f"Mean {label.lower()}", ends=(-0.02, 1.02)) if shared else Axis(

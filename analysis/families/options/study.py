@@ -6,11 +6,10 @@ from pathlib import Path
 from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.options.metric import (
     OptionScores,
-    Score,
-    check_score,
     option_scores,
     option_summary,
 )
+from logitbank.analysis.families.options.score import Score, check_score
 from logitbank.analysis.frames.sources import held_models, no_prompts
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.finish import finish, models_of
@@ -36,8 +35,9 @@ def options(
         Name of the prompt set; may be left out where the bank has one alone.
     score
         What options of several tokens are compared by: `sum` of their log-probabilities, or that
-        divided by `token`, `byte` or `character`; or their `first` token alone. A choice of every
-        call: the bank has the tokens.
+        divided by `token`, `byte` or `character`; their `first` token alone; or `pmi`, the sum less
+        that of the same option after the prompt's condition. A choice of every call: the bank has
+        the tokens.
     out
         Folder for tables, figures and the report.
 
@@ -46,7 +46,8 @@ def options(
     AbsentError
         The bank lacks the prompt set or one of the models.
     UsageError
-        The bank has several prompt sets and none is named, or the score is none of these.
+        The bank has several prompt sets and none is named, the score is none of these, or PMI of
+        prompts without conditions.
     BankError
         None of the options is scored.
     """

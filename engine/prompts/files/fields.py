@@ -27,13 +27,15 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
 GOOD = "good"
 """Label of the sentence of a pair that should be the more probable."""
 FIELDS = ("id", *ABOUT, *BESIDE)
-TEXTS = frozenset(FIELDS) - {"pair", "order_seed", "mask"}
+CONDITION = "condition"
+"""A column that beside a text names the prompt whose scores may be taken away."""
+TEXTS = frozenset({*FIELDS, CONDITION}) - {"pair", "order_seed", "mask"}
 """Fields whose cells are never numbers."""
 
 
 def text_of(value: Any, name: str) -> str:
-    """A text; an `id` may be a whole number too."""
-    if name == "id" and isinstance(value, int) and not isinstance(value, bool):
+    """A text; an `id`, of a prompt or its condition, may be a whole number too."""
+    if name in ("id", CONDITION) and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if value is None:
         raise PromptError(f"no {name}; give every prompt one")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from logitbank.engine.prompts.files.conditions import condition_errors, only_conditions
 from logitbank.engine.prompts.files.prompts import prompt_of
 from logitbank.engine.prompts.files.rows import Read, rows_of
 from logitbank.engine.prompts.prompt_set import PromptSet
@@ -37,7 +38,8 @@ def load_prompts(
         Name of the prompt set; the file's name without its ending by default, with `few_shot` and
         that file's after a plus sign.
     few_shot
-        A text file that is put before every text as it is, its line ends and all.
+        A text file that is put before every text as it is, its line ends and all; not before one
+        that is there as the condition of others.
 
     Returns
     -------
@@ -50,7 +52,7 @@ def load_prompts(
         `add_special_tokens` for a file of sentences.
     PromptError
         Rows that are no prompts; the message names file and line of each, of the first 20. Or
-        texts and sentences in one file.
+        texts and sentences in one file, or conditions that are none.
     """
     path = Path(path)
     read, errors = _prompts(rows_of(path))
@@ -65,6 +67,8 @@ def load_prompts(
             f"{path}: {prompts[0]} has a text, and {sentences[0]} a sentence or a pair of them, "
             "which are scored in other ways; make two files of them"
         )
+    if wrong := [PromptError(f"{path}: {error}") for error in condition_errors(prompts)]:
+        raise one_error(str(path), wrong)
     if sentences:
         if few_shot is not None or add_special_tokens is not None:
             what = "add_special_tokens" if few_shot is None else "few_shot"
@@ -74,7 +78,8 @@ def load_prompts(
     if few_shot is not None:
         default += f"+{Path(few_shot).stem}"
         shots = _shots(Path(few_shot))
-        prompts = [_after(prompt, shots) for prompt in prompts]
+        conditions = only_conditions(prompts)
+        prompts = [p if p.id in conditions else _after(p, shots) for p in prompts]
     return PromptSet(
         name=default if name is None else name,
         prompts=tuple(prompts),

@@ -6,6 +6,7 @@ from typing import Any
 from logitbank.engine.prompts.files.fields import (
     ABOUT,
     BESIDE,
+    CONDITION,
     FIELDS,
     GOOD,
     answer,
@@ -79,6 +80,8 @@ def _prompt(name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar])
             other = "options" if listed else "an answer"
             raise PromptError(f"it has both a target and {other}; give one of them")
         listed, right = (Option(TARGET, text_of(target, "target")),), TARGET
+    if (condition := values.get(CONDITION)) is not None:
+        columns = {**columns, CONDITION: text_of(condition, CONDITION)}
     turns = tuple(messages(values.get("messages")))
     return Prompt(
         id=name,

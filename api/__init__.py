@@ -84,10 +84,10 @@ if TYPE_CHECKING:
     from logitbank.store.change.shrink import shrink as shrink
     from logitbank.store.filter.filters import Filter as Filter
     from logitbank.store.filter.view import View as View
+    from logitbank.store.format.queries import QuerySet as QuerySet
     from logitbank.store.format.schema import CheckpointId as CheckpointId
     from logitbank.store.format.schema import Keep as Keep
     from logitbank.store.format.schema import Query as Query
-    from logitbank.store.format.schema import QuerySet as QuerySet
     from logitbank.store.read.mapping import map_rows as map_rows
     from logitbank.store.read.readable import Readable
     from logitbank.store.sharing.transfer import pull as pull
@@ -122,7 +122,7 @@ _HOMES = {
     "PromptTokens": "analysis.prompts.top_tokens",
     "PromptView": "analysis.prompts.lookup",
     "Query": "store.format.schema",
-    "QuerySet": "store.format.schema",
+    "QuerySet": "store.format.queries",
     "StereoSet": "analysis.families.stereoset.metric",
     "StereotypeAccuracy": "analysis.families.stereotype.metric",
     "Study": "analysis.results.study",

@@ -14,7 +14,8 @@ from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.errors import EngineError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
-from logitbank.store.format.schema import CheckpointId, Query, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import CheckpointId, Query
 
 _RUNS, _LENGTH = 8, 8
 """Queries are taken in runs of neighbours, which share beginnings as all of them do."""

@@ -14,7 +14,8 @@ from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View, open_bank
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
-from logitbank.store.format.schema import CheckpointId, Keep, OptionTokens, Query, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import CheckpointId, Keep, OptionTokens, Query
 from logitbank.store.read.readable import Readable
 
 __all__ = [

@@ -15,6 +15,7 @@ from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import checked, documents, objects
 from logitbank.store.format import zarrays
 from logitbank.store.format.layout import DepositSpec
+from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import (
     FORMAT_VERSION,
     VIEW,
@@ -23,7 +24,6 @@ from logitbank.store.format.schema import (
     Json,
     Keep,
     OptionTokens,
-    QuerySet,
 )
 from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.read.readable import Readable

@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.analysis.distillation.teacher import Teacher
 from logitbank.store import Deposit
-from logitbank.store.format.schema import QUERIES_SCHEMA
+from logitbank.store.format.queries import QUERIES_SCHEMA
 
 PARQUET = pl.Schema(
     {

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 
+from logitbank.engine.backends.contexts import context_keys
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.pieces import Shard
 from logitbank.engine.plan.plan import DepositPlan
@@ -130,7 +131,7 @@ def agreement(bank: Path, prepared: Prepared, extraction: Extraction, shard: Sha
         "shares": shard.count,
         "round": shard.round,
         "checkpoints": [c.id.path for c in extraction.suite.checkpoints],
-        "queries": sorted([q.ids, q.segments, q.position, q.head, q.language] for q in queries),
+        "queries": sorted(map(repr, context_keys(queries))),
     }
     where = bank.resolve()
     return where.with_name(f"{where.name}.shares-{json_digest(content)[:12]}.json")

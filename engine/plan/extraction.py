@@ -21,7 +21,8 @@ from logitbank.errors import (
     SuiteError,
     UsageError,
 )
-from logitbank.store.format.schema import Dtype, Keep, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import Dtype, Keep
 
 
 @dataclass(frozen=True, slots=True)

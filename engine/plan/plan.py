@@ -1,13 +1,14 @@
 """What the bank still lacks, and in what order to make it: plain values in, plain values out."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from logitbank.engine.backends.contexts import context_keys
 from logitbank.store.format.layout import Layout
-from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Dtype, Keep, Query, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Dtype, Keep, Query
 
 # Levels offered when a plan does not fit the disk, from the largest.
 _SMALLER: tuple[tuple[str, Dtype], ...] = (
@@ -24,8 +25,8 @@ class Placement:
     places: tuple[tuple[str, int], ...]
     """(query set, row) of each query, in the order asked."""
     new: tuple[QuerySet, ...]
-    """The queries that no stored query set holds: a set for those of the vocabulary, and one for
-    those of a next-sentence head, which has other outputs."""
+    """The queries that no stored query set holds: a set for contexts of a causal model, one for
+    masks, and one for a next-sentence head, which has other outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,44 +90,86 @@ class Plan:
         return tuple(dict.fromkeys(d.checkpoint for d in self.deposits))
 
 
-def place(queries: Sequence[Query], tokenizer: str, stored: Mapping[str, QuerySet]) -> Placement:
-    """Find each query in the stored query sets; put the rest, sorted by ids, into new ones.
+def place(
+    queries: Sequence[Query],
+    tokenizer: str,
+    stored: Mapping[str, QuerySet],
+    homes: Collection[str] = (),
+) -> Placement:
+    """Find each query in the stored query sets; put the rest into new ones.
 
-    What a causal model says after a context is one query, whatever continues it in a prompt: one
-    stands for all that are new. One that is stored is taken as it is, and a context that is not so
-    only from sets that have others of these queries, so that no set is run for one context of it.
-    Sorting puts sequences with a shared beginning side by side, where engines share it.
+    What a causal model says after a context is one query, whatever continues it in a prompt.
+    Contexts are taken from `homes`, the sets that have prompts of these names already, and from
+    another set only where it has all of them, or they are half of it: a checkpoint that lacks the
+    set has to run whole blocks of it. Beside these, a query of a sequence of its own is taken from
+    wherever it is.
     """
+    own = {name: each for name, each in sorted(stored.items()) if each.tokenizer == tokenizer}
+    places = _by_content(queries, own)
+    homes = {*homes, *(name for name, _ in places.values())}
+    places |= _by_context(queries, [i for i in range(len(queries)) if i not in places], own, homes)
+    new: list[QuerySet] = []
+    lacking = [i for i in range(len(queries)) if i not in places]
+    for kind, indices in _by_kind(queries, lacking).items():
+        some = [queries[i] for i in indices]
+        if kind == "contexts":
+            query_set, rows = QuerySet.of_contexts(tokenizer, some)
+        else:
+            query_set = QuerySet(tokenizer, tuple(sorted({*some}, key=_order)))
+            row_of = {query: row for row, query in enumerate(query_set.queries)}
+            rows = [row_of[query] for query in some]
+        new.append(query_set)
+        places |= {i: (query_set.name, row) for i, row in zip(indices, rows, strict=True)}
+    return Placement(tuple(places[i] for i in range(len(queries))), tuple(new))
+
+
+def _by_content(
+    queries: Sequence[Query], stored: Mapping[str, QuerySet]
+) -> dict[int, tuple[str, int]]:
+    """Where queries are that sets of sequences hold as they are, by index."""
     known: dict[Query, tuple[str, int]] = {}
-    for name, query_set in sorted(stored.items()):
-        if query_set.tokenizer == tokenizer:
+    for name, query_set in stored.items():
+        if query_set.tree is None:
             for row, query in enumerate(query_set.queries):
                 known.setdefault(query, (name, row))
-    homes = sorted({known[query][0] for query in queries if query in known})
-    contexts: dict[Hashable, tuple[str, int]] = {}
-    for name in homes:
-        for row, key in enumerate(context_keys(stored[name].queries)):
-            contexts.setdefault(key, (name, row))
-    keys = context_keys(queries)
-    unplaced: dict[Hashable, Query] = {}
-    for query, key in sorted(zip(queries, keys, strict=True), key=lambda pair: _order(pair[0])):
-        if query not in known and key not in contexts:
-            unplaced.setdefault(key, query)
-    ours = unplaced.values()
-    kinds = ([q for q in ours if (q.head == "next_sentence") == nsp] for nsp in (False, True))
-    new = tuple(QuerySet(tokenizer, tuple(kind)) for kind in kinds if kind)
-    rows = {
-        q: (query_set.name, row) for query_set in new for row, q in enumerate(query_set.queries)
-    }
-    contexts |= {key: rows[query] for key, query in unplaced.items()}
-    places = (
-        known[query] if query in known else contexts[key]
-        for query, key in zip(queries, keys, strict=True)
-    )
-    return Placement(tuple(places), new)
+    if not known:
+        return {}
+    return {i: known[query] for i, query in enumerate(queries) if query in known}
+
+
+def _by_context(
+    queries: Sequence[Query],
+    lacking: Sequence[int],
+    stored: Mapping[str, QuerySet],
+    homes: Collection[str],
+) -> dict[int, tuple[str, int]]:
+    """Where contexts of some of the queries are, in `homes` and in sets they are much of."""
+    found: dict[int, tuple[str, int]] = {}
+    if not stored or not lacking:
+        return found
+    keys = dict(zip(lacking, context_keys([queries[i] for i in lacking]), strict=True))
+    for name in sorted(stored, key=lambda name: name not in homes):
+        rows = {key: row for row, key in enumerate(context_keys(stored[name].queries))}
+        held = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
+        if name in homes or len(held) == len(keys) or 2 * len({*held.values()}) >= len(rows):
+            found |= held
+            keys = {i: key for i, key in keys.items() if i not in held}
+    return found
+
+
+def _by_kind(queries: Sequence[Query], indices: Iterable[int]) -> dict[str, list[int]]:
+    """Those that one query set can hold: of outputs of one kind, and contexts by themselves."""
+    kinds: dict[str, list[int]] = {}
+    for i in indices:
+        query = queries[i]
+        plain = query.head == "next_token" and not (query.segments or query.language)
+        kind = "classes" if query.head == "next_sentence" else "tokens"
+        kinds.setdefault("contexts" if plain else kind, []).append(i)
+    return kinds
 
 
 def _order(query: Query) -> tuple[object, ...]:
+    # A shared beginning side by side, where engines share it.
     return query.ids, query.segments, query.position, query.head, query.language
 
 

@@ -1,6 +1,6 @@
 """Turn an extraction into a plan: tokenise, look into the bank, refuse what cannot work."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +28,10 @@ from logitbank.errors import (
     PromptError,
 )
 from logitbank.store import Bank
+from logitbank.store.deposits.tables import query_sets_of
 from logitbank.store.format.layout import Layout
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES
 
 
 def prepare(
@@ -53,7 +55,7 @@ def prepare(
     if extraction.any_engine:
         settings, why = sooner_engine(settings, leaves, config, gpu=gpu)
         notes += why
-    placement = place(queries, tokenizer.digest, stored)
+    placement = place(queries, tokenizer.digest, stored, _homes(bank, tokenized))
     query_sets = dict(stored)
     query_sets |= {query_set.name: query_set for query_set in placement.new}
     places = dict(zip(queries, placement.places, strict=True))
@@ -81,6 +83,14 @@ def prepare(
         notes=skipped + notes + tuple(note for p in tokenized for note in p.notes),
         pace=pace,
     )
+
+
+def _homes(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -> set[str]:
+    """The query sets that prompts of these sets are placed in already."""
+    if bank is None:
+        return set()
+    names = {prompts.name for prompts in tokenized}.intersection(bank.prompt_sets)
+    return {home for name in names for home in query_sets_of(bank.prompts(name))}
 
 
 def _with_head(

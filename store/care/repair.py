@@ -91,7 +91,7 @@ def _restore(root: Path, damage: Damage) -> bool:
     try:
         if table.parent.name == "queries":
             query_set = tables.query_set_in(table)
-            frame, metadata = query_set.to_frame(), {tables.TOKENIZER_KEY: query_set.tokenizer}
+            frame, metadata = query_set.stored(), {tables.TOKENIZER_KEY: query_set.tokenizer}
         elif table.parent.name == token_texts.FOLDER:
             frame, metadata = token_texts.tokens_in(table), {}
         else:

@@ -14,15 +14,10 @@ from logitbank.store.deposits.prompt_checks import PROMPT_KEY, check_prompts, ch
 from logitbank.store.deposits.table_files import require_sound, write_table
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
+from logitbank.store.format.contexts import CONTEXTS_SCHEMA
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
-from logitbank.store.format.schema import (
-    PROMPTS_SCHEMA,
-    QUERIES_SCHEMA,
-    OptionTokens,
-    QuerySet,
-    folder_name,
-    json_digest,
-)
+from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, folder_name, json_digest
 from logitbank.store.remote import fetching, mirror
 
 TOKENIZER_KEY = "logitbank.tokenizer"
@@ -42,8 +37,7 @@ def write_query_set(root: Path, query_set: QuerySet) -> str:
     """Store a query set; nothing happens where it is there."""
     path = query_file(root, query_set.name)
     if not path.exists():
-        metadata = {TOKENIZER_KEY: query_set.tokenizer}
-        write_table(root, path, query_set.to_frame(), metadata)
+        write_table(root, path, query_set.stored(), {TOKENIZER_KEY: query_set.tokenizer})
     return query_set.name
 
 
@@ -90,8 +84,8 @@ def query_set_in(path: Path) -> QuerySet:
     """
     try:
         check_rows(path)
-        frame = pl.read_parquet(path, glob=False).cast(QUERIES_SCHEMA)
-        query_set = QuerySet.from_frame(_tokenizer_in(path), frame)
+        frame = pl.read_parquet(path, glob=False)
+        query_set = QuerySet.from_stored(_tokenizer_in(path), frame)
     except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
         raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
     if query_set.name != path.stem:
@@ -101,8 +95,8 @@ def query_set_in(path: Path) -> QuerySet:
 
 def query_count(root: Path, name: str) -> int:
     """Number of queries, without reading them."""
-    frame = _scan(_present(root, name), QUERIES_SCHEMA, what="query set")
-    return int(frame.select(pl.len()).collect().item())
+    frame, is_tree = _scan_queries(root, name)
+    return int(frame.select(pl.col("is_query").sum() if is_tree else pl.len()).collect().item())
 
 
 def tokenizer_of(root: Path, name: str) -> str:
@@ -114,8 +108,15 @@ def tokenizer_of(root: Path, name: str) -> str:
 
 def head_of(root: Path, name: str) -> str:
     """The output head of a query set's first query; those of one set have as many outputs."""
-    frame = _scan(_present(root, name), QUERIES_SCHEMA, what="query set")
-    return str(frame.select("head").head(1).collect().item())
+    frame, is_tree = _scan_queries(root, name)
+    return "next_token" if is_tree else str(frame.select("head").head(1).collect().item())
+
+
+def _scan_queries(root: Path, name: str) -> tuple[pl.LazyFrame, bool]:
+    """The file of a query set, read later, and whether it is a tree of contexts."""
+    path = _present(root, name)
+    is_tree = "depth" in _schema_of(path, what="query set")
+    return _scan(path, CONTEXTS_SCHEMA if is_tree else QUERIES_SCHEMA, what="query set"), is_tree
 
 
 def _tokenizer_in(path: Path) -> str:
@@ -224,16 +225,19 @@ def _scan_prompts(path: Path) -> pl.LazyFrame:
 
 def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
     """A table that is read later. Its bytes and its footer are looked at now."""
-    require_sound(path)
-    frame = pl.scan_parquet(path, glob=False)
-    try:
-        check_rows(path)
-        columns = frame.collect_schema()
-    except (*PARQUET_ERRORS, OSError) as error:
-        raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
+    columns = _schema_of(path, what=what)
     if missing := [column for column in schema if column not in columns]:
         raise DamagedError(f"{path} is no {what}: it has no {missing[0]}; run `logitbank verify`")
-    return frame
+    return pl.scan_parquet(path, glob=False)
+
+
+def _schema_of(path: Path, *, what: str) -> pl.Schema:
+    require_sound(path)
+    try:
+        check_rows(path)
+        return pl.Schema(pl.read_parquet_schema(path))
+    except (*PARQUET_ERRORS, OSError) as error:
+        raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
 
 
 def named_tokens(root: Path, query_set: str) -> pl.DataFrame:

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -46,17 +45,6 @@ SCORES_SCHEMA = pl.Schema(
         "padding_above": pl.Int32(),  # of those greater, how many are padding outputs
         "padding_ties": pl.Int32(),  # of those equal, how many are padding outputs
         "exact": pl.Boolean(),  # computed before rounding; otherwise rank..rank+ties is an interval
-    }
-)
-QUERIES_SCHEMA = pl.Schema(
-    {
-        "row": pl.Int32(),
-        "ids": pl.List(pl.Int32),
-        "segments": pl.List(pl.Int32),
-        "position": pl.Int32(),
-        "head": pl.String(),
-        "language": pl.String(),
-        "sequence": pl.Int32(),  # queries of one forward pass share it
     }
 )
 PROMPTS_SCHEMA = pl.Schema(
@@ -118,83 +106,6 @@ class Query:
     """Segment ids, as long as `ids`, or empty where the model has none."""
     language: str = ""
     """Language adapter, or empty."""
-
-
-@dataclass(frozen=True)
-class QuerySet:
-    """Distinct queries of one tokenizer, immutable, named by the digest of the content."""
-
-    tokenizer: str
-    """Digest of the tokenizer that made the ids."""
-    queries: tuple[Query, ...]
-
-    def __post_init__(self) -> None:
-        if not self.queries:
-            raise UsageError("a query set needs at least one query; this one is empty")
-        _check_numbers(self.queries)
-        if len(set(self.queries)) != len(self.queries):
-            raise UsageError("a query set holds each query once; remove the duplicates")
-        kinds = {query.head if query.head in CLASS_HEADS else "" for query in self.queries}
-        if len(kinds) > 1:
-            raise UsageError(
-                "a query set is of heads with as many outputs; put those of the next-sentence "
-                "head into one of their own"
-            )
-
-    def __len__(self) -> int:
-        return len(self.queries)
-
-    @cached_property
-    def name(self) -> str:
-        """`q-` and the first 16 hex digits of the SHA-256 of the content."""
-        content = [[q.ids, q.segments, q.position, q.head, q.language] for q in self.queries]
-        return "q-" + json_digest([self.tokenizer, content])[:16]
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per query, columns of `QUERIES_SCHEMA`."""
-        sequences: dict[tuple[object, ...], int] = {}
-        rows = [
-            (
-                row,
-                q.ids,
-                q.segments,
-                q.position,
-                q.head,
-                q.language,
-                sequences.setdefault((q.ids, q.segments, q.language), len(sequences)),
-            )
-            for row, q in enumerate(self.queries)
-        ]
-        return pl.DataFrame(rows, schema=QUERIES_SCHEMA, orient="row")
-
-    @classmethod
-    def from_frame(cls, tokenizer: str, frame: pl.DataFrame) -> Self:
-        """The query set that `to_frame` wrote."""
-        columns = ("ids", "position", "head", "segments", "language")
-        rows = frame.sort("row").select(columns).iter_rows()
-        return cls(
-            tokenizer,
-            tuple(
-                Query(tuple(ids), at, head, tuple(seg), lang) for ids, at, head, seg, lang in rows
-            ),
-        )
-
-
-def _check_numbers(queries: tuple[Query, ...]) -> None:
-    """Ids are plain integers: True equals 1, and has another digest."""
-    for ids in dict.fromkeys(query.ids for query in queries):
-        for kind in set(map(type, ids)) - {int}:
-            refused = next(i for i in ids if type(i) is kind)
-            raise UsageError(
-                f"a query has the token id {refused!r} ({kind.__name__}); ids are integers of"
-                " Python"
-            )
-    for query in queries:
-        if type(query.position) is not int:
-            raise UsageError(
-                f"a query has the position {query.position!r} ({type(query.position).__name__});"
-                " positions are integers of Python"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.format.attributes import ARRAY
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.schema import CheckpointId, Dtype, Json, Keep, OptionTokens, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import CheckpointId, Dtype, Json, Keep, OptionTokens
 
 DTYPES = ("float16", "float32", "float64")
 

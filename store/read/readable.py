@@ -14,7 +14,8 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens
 from logitbank.store.read.brief import bank_line, bank_table
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored

@@ -1,9 +1,10 @@
-"""Makes `bank-format-1-CODEC`, banks of format 1 that every later version must read; their values.
+"""Makes `bank-format-1-KIND`, banks of format 1 that every later version must read; their values.
 
-It was run once for each codec, when that was new: `python -m tests.data.make_format_1 CODEC`. The
-banks are not made again: where one can no longer be read, the reader is wrong and not the bank.
-`format-1.json` has the logits of every query and what a scan must give, worked out here in plain
-Python.
+It was run once for each kind, when that was new: `python -m tests.data.make_format_1 KIND`, for
+`zstd`, then `blosc`, then `contexts`, whose first query set is a tree. The banks are not made
+again: where one can no longer be read, the reader is wrong and not the bank. `format-1.json`, of
+the first two, and `format-1-contexts.json` have the logits of every query and what a scan must
+give, worked out here in plain Python.
 """
 
 import json
@@ -31,7 +32,6 @@ from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Codec, Dtype
 
 HERE = Path(__file__).parent
-VALUES = HERE / "format-1.json"
 VOCAB, ENTRIES, BLOCK_ROWS = 12, 10, 2
 WORDS = QuerySet(
     "70" * 32,
@@ -43,6 +43,10 @@ WORDS = QuerySet(
         Query((1, 2), 1),
     ),
 )
+CONTEXTS, _ = QuerySet.of_contexts(
+    "70" * 32, [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 7, 8, 1), 3), Query((1, 2), 1),
+                Query((5, 9, 3), 0)]
+)  # fmt: skip
 SENTENCES = QuerySet(
     "70" * 32, tuple(Query((4, i, 8), 0, "next_sentence", (0, 0, 1)) for i in (5, 6))
 )
@@ -113,32 +117,35 @@ def deposit(
     return values
 
 
-def main(codec: Codec) -> None:
+def main(kind: str) -> None:
+    words = CONTEXTS if kind == "contexts" else WORDS
+    codec: Codec = "zstd" if kind == "zstd" else "blosc"
     bank = Bank.create(
-        HERE / f"bank-format-1-{codec}",
+        HERE / f"bank-format-1-{kind}",
         title="Format 1 <1>",
         licence="CC0-1.0",
         citation="Nobody, 2026",
     )
-    for query_set in (WORDS, SENTENCES):
+    for query_set in (words, SENTENCES):
         bank.add_query_set(query_set)
-    tables = {"wörter": (WORDS, (2, 11), 0), "sätze/next": (SENTENCES, (0, 1), None)}
+    tables = {"wörter": (words, (2, 11), 0), "sätze/next": (SENTENCES, (0, 1), None)}
     for name, (query_set, tokens, order) in tables.items():
         bank.add_prompts(name, prompts(query_set, tokens, order=order))
     found = []
     for which, (name, checkpoint, *_) in enumerate(DEPOSITS):
-        values = {WORDS.name: deposit(bank, WORDS, which, vocab=VOCAB, codec=codec)}
+        values = {words.name: deposit(bank, words, which, vocab=VOCAB, codec=codec)}
         if which in (0, 3):
             values[SENTENCES.name] = deposit(bank, SENTENCES, which, vocab=2, codec=codec)
         found.append({"name": name, "model": checkpoint.model, "run": checkpoint.run,
                       "run_seed": checkpoint.run_seed, "step": checkpoint.step,
                       "logits": values})  # fmt: skip
-    bank.add_prompts("wörter", prompts(WORDS, (5, 6), order=1))  # read from the full rows
+    bank.add_prompts("wörter", prompts(words, (5, 6), order=1))  # read from the full rows
     for one in bank.deposits():
         if one.layout.keep.level == "full" and (options := bank.missing_options(one)):
             rescore(one, options)
     assert verify(bank) == ()
-    VALUES.write_text(json.dumps({"deposits": found, "scans": scans(found, tables)}, indent=0))
+    values_file = HERE / ("format-1-contexts.json" if kind == "contexts" else "format-1.json")
+    values_file.write_text(json.dumps({"deposits": found, "scans": scans(found, tables)}, indent=0))
 
 
 def scans(found: list[dict[str, Any]], tables: dict[str, Any]) -> list[dict[str, Any]]:
@@ -147,7 +154,7 @@ def scans(found: list[dict[str, Any]], tables: dict[str, Any]) -> list[dict[str,
         level, blocks = DEPOSITS[which][2], DEPOSITS[which][4]
         for name, (query_set, tokens, order) in tables.items():
             asked = [(order, tokens)]
-            asked += [(1, (5, 6))] if query_set is WORDS and level == "full" else []
+            asked += [(1, (5, 6))] if query_set is not SENTENCES and level == "full" else []
             for seed, both in asked:
                 for row, values in enumerate(made["logits"].get(query_set.name, [])):
                     if row // BLOCK_ROWS in blocks:
@@ -161,4 +168,4 @@ def scans(found: list[dict[str, Any]], tables: dict[str, Any]) -> list[dict[str,
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])  # type: ignore[arg-type]
+    main(*sys.argv[1:])

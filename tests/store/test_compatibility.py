@@ -16,16 +16,21 @@ from logitbank.store.deposits.reduce import BlockReducer
 from tests.support.paths import ROOT
 
 DATA = ROOT / "tests" / "data"
-VALUES = json.loads((DATA / "format-1.json").read_text())
+VALUES_OF = {
+    "bank-format-1-zstd": "format-1.json",
+    "bank-format-1-blosc": "format-1.json",
+    "bank-format-1-contexts": "format-1-contexts.json",
+}
 COUNTS = ("token", "rank", "ties", "padding_above", "padding_ties")
 
 
-BANKS = ("bank-format-1-zstd", "bank-format-1-blosc")
-
-
-@pytest.fixture(params=BANKS)
+@pytest.fixture(params=VALUES_OF)
 def bank(tmp_path: Path, request: pytest.FixtureRequest) -> Bank:
-    return logitbank.open(str(shutil.copytree(DATA / request.param, tmp_path / "b")))
+    return logitbank.open(str(shutil.copytree(DATA / request.param, tmp_path / request.param)))
+
+
+def values_of(bank: Bank) -> Any:
+    return json.loads((DATA / VALUES_OF[bank.path.name]).read_text())
 
 
 def deposits(bank: Bank) -> dict[tuple[str, str], tuple[Deposit, list[list[float]]]]:
@@ -33,7 +38,7 @@ def deposits(bank: Bank) -> dict[tuple[str, str], tuple[Deposit, list[list[float
     there = {(d.checkpoint.model, d.checkpoint.step, d.query_set): d for d in bank.deposits()}
     return {
         (made["name"], query_set): (there.pop((made["model"], made["step"], query_set)), logits)
-        for made in VALUES["deposits"]
+        for made in values_of(bank)["deposits"]
         for query_set, logits in made["logits"].items()
     } | {("more than there were", name): (d, []) for (_, _, name), d in there.items()}
 
@@ -44,7 +49,8 @@ def test_it_holds_what_it_held(bank: Bank) -> None:
     ]  # fmt: skip
     assert sorted(bank.prompt_sets) == ["sätze/next", "wörter"]
     heads = {q.head for query_set in bank.query_sets().values() for q in query_set.queries}
-    assert heads == {"next_token", "mask", "next_sentence"}
+    masks = set() if bank.path.name.endswith("contexts") else {"mask"}
+    assert heads == {"next_token", "next_sentence"} | masks
     rows = bank.info().select("model", "run", "step", "keep", "dtype", "sealed", "committed")
     assert sorted(rows.rows(), key=str) == sorted(
         [
@@ -62,13 +68,15 @@ def test_it_holds_what_it_held(bank: Bank) -> None:
 
 @pytest.mark.parametrize("prompts", ["wörter", "sätze/next"])
 def test_a_scan_gives_the_values_beside_it(bank: Bank, prompts: str) -> None:
-    names = {(m["model"], m["step"]): m["name"] for m in VALUES["deposits"]}
+    names = {(m["model"], m["step"]): m["name"] for m in values_of(bank)["deposits"]}
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in bank.scan(prompts).collect().iter_rows(named=True):
         name = names[row["model"], row["step"]]
         found[name, row["prompt_id"], row["order_seed"], row["option"]] = row
     keys = ("deposit", "prompt_id", "order_seed", "option")
-    expected = {tuple(r[k] for k in keys): r for r in VALUES["scans"] if r["prompts"] == prompts}
+    expected = {
+        tuple(r[k] for k in keys): r for r in values_of(bank)["scans"] if r["prompts"] == prompts
+    }
     assert set(found) == set(expected)
     for key, row in expected.items():
         got = found[key]
@@ -117,7 +125,7 @@ def test_its_unfinished_deposit_is_completed(bank: Bank) -> None:
     assert step.group_by("prompt_id").len()["len"].to_list() == [4] * 5
 
 
-@pytest.mark.parametrize("name", BANKS)
+@pytest.mark.parametrize("name", VALUES_OF)
 def test_the_fixture_is_small_and_has_every_kind_of_object(name: str) -> None:
     files = [p for p in (DATA / name).rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 100_000

@@ -4,7 +4,8 @@ import polars as pl
 
 from logitbank.engine.plan.plan import fitting_levels, needed_blocks, place, placed
 from logitbank.store.format.layout import Layout
-from logitbank.store.format.schema import PROMPTS_SCHEMA, Keep, Query, QuerySet
+from logitbank.store.format.queries import QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA, Keep, Query
 
 A, B, C = Query((1, 2), 1), Query((1, 3), 1), Query((2,), 0)
 
@@ -51,3 +52,48 @@ def test_smaller_keep_levels_are_offered_when_they_fit() -> None:
     assert fitting_levels(1000, 50304, 10**9)[0] == "--keep full --dtype float16"
     assert fitting_levels(1000, 50304, 10**7) == ["--keep topk:64", "--keep options"]
     assert fitting_levels(1000, 50304, 10) == []
+
+
+def test_equal_contexts_are_one_row_of_a_tree() -> None:
+    placement = place([Query((1, 2, 3), 1), Query((1, 2), 1), Query((1, 2, 3), 2)], "tok", {})
+    (new_set,) = placement.new
+    assert [row for _, row in placement.places] == [0, 0, 1]
+    assert new_set.tree is not None
+
+
+def test_masks_and_contexts_of_a_language_have_sets_of_their_own() -> None:
+    language, mask = Query((1, 2), 1, language="de"), Query((1, 2), 1, "mask")
+    contexts, others = place([A, language, mask], "tok", {}).new
+    assert contexts.queries == (A,)
+    assert others.queries == (mask, language)
+
+
+def tree(*contexts: tuple[int, ...]) -> dict[str, QuerySet]:
+    query_set, _ = QuerySet.of_contexts("tok", [Query(ids, len(ids) - 1) for ids in contexts])
+    return {query_set.name: query_set}
+
+
+LARGE = tree((1,), (1, 2), (1, 2, 3), (4,), (4, 5))
+((LARGE_NAME, _),) = LARGE.items()
+
+
+def test_contexts_that_are_half_of_a_stored_set_are_taken_from_it() -> None:
+    asked = [Query((1, 2, 9), 0), Query((1, 2, 9), 1), Query((1, 2, 3, 9), 2), Query((8,), 0)]
+    placement = place(asked, "tok", LARGE)
+    assert placement.places[:3] == ((LARGE_NAME, 0), (LARGE_NAME, 1), (LARGE_NAME, 2))
+    assert [query_set.queries for query_set in placement.new] == [(Query((8,), 0),)]
+
+
+def test_a_stored_set_that_has_everything_is_taken_and_one_that_has_a_little_is_not() -> None:
+    assert place([Query((1, 2, 9), 1)], "tok", LARGE).new == ()
+    (new_set,) = place([Query((1, 2, 9), 1), Query((8,), 0)], "tok", LARGE).new
+    assert len(new_set) == 2
+
+
+def test_the_sets_that_a_prompt_set_is_in_already_are_its_home() -> None:
+    asked = [Query((1, 2, 9), 1), Query((8,), 0)]
+    placement = place(asked, "tok", LARGE, [LARGE_NAME])
+    assert placement.places[0] == (LARGE_NAME, 1)
+    assert [query_set.queries for query_set in placement.new] == [(Query((8,), 0),)]
+    later = LARGE | tree((1, 2), (8,))
+    assert place(asked, "tok", later, [LARGE_NAME]).places[0] == (LARGE_NAME, 1)

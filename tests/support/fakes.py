@@ -45,9 +45,10 @@ class FakeBackend:
         return Tokens(sum(len(query.ids) for query in queries), 0)
 
     def logits(self, query: Query) -> np.ndarray:
-        seed = [*self._folder.encode(), *query.ids]
+        own = query.ids[: query.position + 1] if query.head == "next_token" else query.ids
+        seed = [*self._folder.encode(), *own]
         row = np.random.default_rng(seed).standard_normal(self.vocab).astype(np.float32)
-        if "nan" in self._folder and query.ids[-1] % 2 == 0:
+        if "nan" in self._folder and own[-1] % 2 == 0:
             row[3] = np.nan
         return row
 

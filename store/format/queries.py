@@ -113,7 +113,7 @@ class QuerySet:
         ------
         UsageError
             It is none.
-        PolarsError
+        polars.exceptions.PolarsError
             A column is missing or of another type.
         """
         if "depth" in frame.columns:

@@ -69,7 +69,7 @@ class ReducingSink:
         for row, tokens_of_row in zip(padded, tokens, strict=True):
             row[: len(tokens_of_row)] = tokens_of_row
         options = batch_entries(logits, torch.from_numpy(padded).to(logits.device), entries)
-        top = torch.topk(logits, min(layout.keep.k, logits.shape[1]), dim=1).indices
+        top = top_tokens(logits, layout.keep.k)
         tops = batch_entries(logits, top, entries)
         full = layout.keep.whole_rows
         rounds = full and layout.dtype == "float16"
@@ -91,6 +91,21 @@ class ReducingSink:
             self._reducer.put_reduced(
                 i, ReducedRow(float(lse[j]), listed, best), None if stored is None else stored[j]
             )
+
+
+def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
+    """The k tokens (n, k) of highest logit in each row; of equal ones that of the lowest number.
+
+    `topk` promises no order among equal logits, and not which of them it lists last.
+    """
+    values, tokens = torch.topk(logits, min(k + 1, logits.shape[1]), dim=1)
+    tokens = tokens[:, :k].sort(dim=1).values
+    order = logits.gather(1, tokens).sort(dim=1, descending=True, stable=True).indices
+    tokens = tokens.gather(1, order)
+    if k < logits.shape[1] and len(rows := (values[:, k - 1] == values[:, k]).nonzero()[:, 0]):
+        ranked = logits[rows].sort(dim=1, descending=True, stable=True).indices
+        tokens[rows] = ranked[:, :k]
+    return tokens
 
 
 def batch_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Entries:

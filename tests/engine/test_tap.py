@@ -24,6 +24,6 @@ def test_rows_follow_their_requests_when_the_batch_changes(
 def test_an_unfinished_prefill_is_no_result(preloaded: Preloaded, tmp_path: Path) -> None:
     require_vllm()
     assert preloaded.run("vllm", tmp_path, "tests.support.tap_cases:newer_runner") == [
-        [41, 1.0],
-        [40, 3.0],
+        [41, 0.0],
+        [40, 42, 0.0, 5.0],
     ]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.workers.reduce import ReducingSink, batch_entries
+from logitbank.engine.workers.reduce import ReducingSink, batch_entries, top_tokens
 from logitbank.errors import EngineError
 from logitbank.store.deposits.reduce import BlockReducer, normalise, option_entries, top_entries
 from logitbank.store.format.layout import Layout
@@ -139,6 +139,13 @@ def test_the_batched_reduction_equals_the_one_by_rows(row: list[float], tokens: 
     batch = batch_entries(torch.tensor(logits)[None], torch.tensor(wanted)[None], 6)
     for field in ("logit", "rank", "ties", "padding_above", "padding_ties"):
         assert getattr(batch, field)[0].tolist() == getattr(one, field).tolist()
+
+
+@given(st.lists(st.lists(values, min_size=8, max_size=8), min_size=1), st.integers(1, 9))
+def test_equal_logits_are_listed_by_token_on_a_device_too(rows: list[list[float]], k: int) -> None:
+    listed = top_tokens(torch.tensor(rows), k).tolist()
+    ranked = [sorted(range(8), key=lambda token, row=row: (-row[token], token)) for row in rows]
+    assert listed == [tokens[:k] for tokens in ranked]
 
 
 @given(st.lists(values, min_size=8, max_size=8))

@@ -11,6 +11,13 @@ import torch
 from logitbank.engine.backends.vllm.engine import SamplingParams
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 
+# After the engine, which sets what vLLM reads when it is imported.
+from vllm.v1.worker.gpu.sample.logits_processor import (  # isort: skip
+    build_custom_logits_processors,
+    build_custom_logits_processors_params_validator,
+)
+from vllm.v1.worker.gpu.sample.sampler import Sampler  # isort: skip
+
 
 def params(row: int | None) -> SamplingParams:
     return SamplingParams(max_tokens=1, extra_args=None if row is None else {ROW: row})
@@ -41,21 +48,43 @@ def older_runner() -> list[list[float]]:
 
 
 def newer_runner() -> list[list[float]]:
-    """Slots 5 and 2 in a batch; slot 5's prefill of 8 tokens takes two steps; 2 is not ours."""
-    states = SimpleNamespace(prompt_len=SimpleNamespace(np=np.array([0, 0, 3, 0, 0, 8])))
-    tap, seen = SlotTap(SimpleNamespace(), states), []
+    """Through vLLM's own loader and sampler: slot 0's prefill of 8 tokens takes two steps, slot 2
+    is not ours, and slot 1 is used again; then one token more than was asked for is sampled."""
+    lengths = SimpleNamespace(np=np.array([8, 3, 2, 0], np.int32))
+    states = SimpleNamespace(
+        device=torch.device("cpu"), max_num_reqs=4, vocab_size=5, all_token_ids=None,
+        prompt_len=lengths, prefill_len=lengths, total_len=None,
+    )  # fmt: skip
+    (tap,) = build_custom_logits_processors(SimpleNamespace(), states, False, [SlotTap])
+    build_custom_logits_processors_params_validator([SlotTap])(params(0))
+    nothing = SimpleNamespace(
+        apply=lambda *_: None, apply_temperature=lambda *_: None, apply_min_p=lambda *_: None
+    )
+    sampler = SimpleNamespace(
+        needs_logits_processing=np.zeros(4, bool), logits_processors=[tap],
+        thinking_budget_state=nothing, sampling_states=nothing,
+    )  # fmt: skip
+    seen: list[list[float]] = []
     set_sink(lambda rows, logits: seen.append([*rows, *logits[:, 0].tolist()]))
-    tap.add_request(5, params(40))
-    tap.add_request(2, params(41))
 
-    def step(slots: list[int], positions: list[int], values: list[float]) -> None:
-        context = SimpleNamespace(
-            expanded_idx_mapping=torch.tensor(slots), pos=torch.tensor(positions)
-        )
-        tap.apply(torch.tensor(values)[:, None], context)
+    def ask(slot: int, row: int | None) -> None:
+        sampler.needs_logits_processing[slot] = tap.add_request(slot, params(row))
 
-    step([5, 2], [3, 2], [0.0, 1.0])  # slot 5 stands at token 4 of 8: no result yet
-    tap.add_request(2, params(None))  # the slot is used again by a request without a row
-    step([2, 5], [2, 7], [2.0, 3.0])
+    def step(slots: list[int], lengths: list[int]) -> None:
+        of_rows = torch.tensor(slots)
+        logits = torch.arange(5.0 * len(slots)).view(-1, 5)
+        Sampler.apply_sampling_params(
+            sampler, logits, of_rows, of_rows, np.array(slots), torch.tensor(lengths) - 1,
+            of_rows, torch.zeros_like(of_rows), np.array(lengths, np.int32),
+            skip_top_k_top_p=True,
+        )  # fmt: skip
+
+    ask(0, 40)
+    ask(1, 41)
+    ask(2, None)
+    step([1, 0, 2], [3, 4, 2])
+    ask(1, 42)
+    step([0, 1], [8, 3])
+    step([0, 1], [9, 4])
     set_sink(None)
     return seen

@@ -81,12 +81,14 @@ class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
 
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         if _sinks and self._rows:
+            # Of what the runner has on the host, so that nothing waits for the device. Lengths are
+            # exact and each request has one row, as nothing is drafted.
             lengths = self._states.prompt_len.np
-            seen = zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)
+            slots, seen = ctx.idx_mapping_np.tolist(), ctx.seq_lens_upper_bound_np.tolist()
             keep = [
                 (i, self._rows[slot])
-                for i, (slot, position) in enumerate(seen)
-                if slot in self._rows and position + 1 >= lengths[slot]
+                for i, (slot, length) in enumerate(zip(slots, seen, strict=True))
+                if slot in self._rows and length == lengths[slot]
             ]
             if keep:
                 positions, rows = zip(*keep, strict=True)

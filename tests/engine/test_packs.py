@@ -10,19 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import branches
-from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.hf.packed import packed_inputs, trial_contexts
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
-from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.plan import place
 from logitbank.store import Query, QuerySet
-from tests.support.checkpoints import (
-    PACKED_ARCHITECTURES,
-    VOCAB,
-    Architecture,
-    make_checkpoint,
-)
+from tests.support.checkpoints import Architecture, make_checkpoint
 from tests.support.engine_driver import reference
+from tests.support.packed_driver import loaded, scored, tree
 
 Texts = st.lists(
     st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple), min_size=1, max_size=25
@@ -109,62 +103,6 @@ def test_a_position_sees_its_ancestors_and_itself() -> None:
     assert [row.nonzero().flatten().tolist() for row in mask[1, 0] == 0] == [[i] for i in range(5)]
 
 
-def loaded(
-    folder: Path, *, dtype: str = "float32", length: int = 200
-) -> tuple[TransformersBackend, str]:
-    settings = EngineSettings("transformers", compute_dtype=dtype, max_length=length)  # type: ignore[arg-type]
-    backend = TransformersBackend(folder, settings)
-    return backend, backend.load(folder, checkpoint="tiny").note
-
-
-def scored(backend: TransformersBackend, queries: list[Query]) -> tuple[np.ndarray, int]:
-    """Logits (queries, outputs), and how many tokens were run."""
-    rows = np.full((len(queries), VOCAB), np.nan, np.float32)
-
-    def take(indices: list[int], logits: torch.Tensor) -> None:
-        rows[indices] = logits.numpy()
-
-    cost = backend.score(queries, take)  # type: ignore[arg-type]
-    return rows, cost.requested - cost.reused
-
-
-def tree() -> list[Query]:
-    """Depth 1, a single chain, beginnings of each other, twins, and the longest of all."""
-    rng = np.random.default_rng(3)
-    stem = tuple(int(t) for t in rng.integers(1, 600, 30))
-    tails = [tuple(int(t) for t in rng.integers(1, 600, n)) for n in (1, 2, 9, 9, 40, 170)]
-    texts = [(7,), (8,), stem[:1], stem[:5], stem, *((*stem, *tail) for tail in tails), tails[4]]
-    queries = [Query(ids, len(ids) - 1) for ids in texts]
-    return [*queries, Query(texts[-2], 3), Query(texts[-2], 31), Query(texts[-2], 29)]
-
-
-@pytest.mark.parametrize("architecture", PACKED_ARCHITECTURES)
-def test_packed_contexts_give_the_logits_of_each_alone(
-    architecture: Architecture, tmp_path: Path
-) -> None:
-    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture=architecture)
-    backend, note = loaded(folder)
-    assert note == ""
-    assert backend.describe()["packed"] == 256
-    queries = tree()
-    [expected] = reference([folder], queries)
-    rows, run = scored(backend, queries)
-    np.testing.assert_allclose(rows, expected, atol=1e-4)
-    assert run < sum(len(query.ids) for query in queries) / 2
-
-
-def test_less_precise_packed_contexts_are_as_near_as_those_alone(tmp_path: Path) -> None:
-    folder = make_checkpoint(tmp_path / "step0", seed=1)
-    backend, note = loaded(folder, dtype="bfloat16")
-    assert note == ""
-    [expected] = reference([folder], tree())
-    rows, _ = scored(backend, tree())
-    backend._not_packed = None
-    alone, _ = scored(backend, tree())
-    error, error_alone = (np.abs(found - expected).max() for found in (rows, alone))
-    assert error < 2 * error_alone
-
-
 @pytest.mark.parametrize("architecture", ["bloom", "mamba"])
 def test_a_model_that_cannot_be_packed_is_run_one_by_one(
     architecture: Architecture, tmp_path: Path
@@ -203,7 +141,7 @@ def test_attention_that_reaches_less_far_than_a_context_is_not_packed(tmp_path: 
     (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 16}))
     assert "takes memory by their square" in loaded(folder, length=5000)[1]
     _, note = loaded(folder)
-    assert "its attention reaches back 16 tokens, a context has 200" in note
+    assert "its attention reaches back 16 tokens, a context has 256" in note
     assert loaded(folder, length=16)[1] == ""
 
 
@@ -212,7 +150,7 @@ def test_trial_contexts_share_beginnings_and_ends() -> None:
     assert long.ids[:12] == short.ids
     assert a.ids[-6:] == b.ids[-6:]
     assert a.ids[:6] != b.ids[:6]
-    assert [len(query.ids) for query in trial_contexts(500, 2)] == [2] * 5
+    assert [len(query.ids) for query in trial_contexts(500, 2)] == [2] * 13
 
 
 def test_a_context_is_one_row_whatever_continues_it() -> None:

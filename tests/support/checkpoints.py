@@ -23,6 +23,8 @@ PACKED_ARCHITECTURES: tuple[Architecture, ...] = (
 )
 """Those whose contexts the transformers engine packs."""
 VOCAB = 640
+LONGEST = 256
+"""Tokens of the longest context of a causal one."""
 MASK_ID = 4
 LANGUAGES = ("de_CH", "fr_CH")
 """Adapters of the X-MOD checkpoints."""
@@ -146,11 +148,11 @@ def _config(architecture: Architecture, vocab: int) -> object:
             num_hidden_layers=2,
             num_attention_heads=2,
             intermediate_size=128,
-            max_position_embeddings=256,
+            max_position_embeddings=LONGEST,
             tie_word_embeddings=architecture.endswith("tied"),
         )
     if architecture == "gpt2":
-        return GPT2Config(vocab_size=vocab, n_positions=256, n_embd=64, n_layer=2, n_head=2)
+        return GPT2Config(vocab_size=vocab, n_positions=LONGEST, n_embd=64, n_layer=2, n_head=2)
     if architecture in ("bloom", "mamba"):
         return AutoConfig.for_model(
             architecture, vocab_size=vocab, hidden_size=64, num_hidden_layers=2, n_head=2
@@ -161,11 +163,11 @@ def _config(architecture: Architecture, vocab: int) -> object:
             vocab_size=vocab,
             hidden_size=64,
             num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=32,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
             intermediate_size=128,
-            max_position_embeddings=256,
+            max_position_embeddings=LONGEST,
         )
     return LlamaConfig(
         vocab_size=vocab,
@@ -174,7 +176,7 @@ def _config(architecture: Architecture, vocab: int) -> object:
         num_attention_heads=2,
         num_key_value_heads=1,
         intermediate_size=128,
-        max_position_embeddings=256,
+        max_position_embeddings=LONGEST,
         tie_word_embeddings=True,
     )
 

@@ -61,6 +61,9 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise WeightsError(f"{folder} cannot be loaded: {error}") from error
     _check_missing(report["missing_keys"], folder, settings)
+    if getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None:
+        # transformers' default, PyTorch's own attention, leaves the soft cap out without a word.
+        model.set_attn_implementation("eager")
     _put_adapters(model, settings)
     return ReadModel(model, frozenset(report["unexpected_keys"]))
 

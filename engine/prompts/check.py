@@ -9,7 +9,7 @@ from typing import Literal
 from logitbank.engine.prompts.encoded import Encoded, Remark, joined
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sentences import SentenceTokens
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequence_set import SequenceSet, said_of
 from logitbank.engine.prompts.sequences import SequencePrompt
 from logitbank.engine.prompts.values import MASK, Option, Prompt, masked_text, quote
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -82,7 +82,7 @@ def _sequence_remarks(
         try:
             lengths = [len(p.query.ids) for p in prompt.pieces(tokenizer, prompt_set.language)]
         except PromptError as error:
-            message = str(error).removeprefix(f"prompt {prompt.id!r}").lstrip(": ")
+            message = said_of(prompt, error)
             yield Remark("error", message, prompt, message)
             continue
         if max_length is not None and max(lengths, default=0) > max_length:

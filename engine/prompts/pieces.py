@@ -1,7 +1,6 @@
 """The tokens of a prompt's options, each with the query that it is read from and its own text."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from logitbank.engine.prompts.encoded import Encoded
 from logitbank.engine.prompts.tokenized import OptionPiece
@@ -24,7 +23,7 @@ def option_pieces(
         ids, numbers = query.ids, [number]
         for token in tokens[:-1]:
             ids = (*ids, token)
-            later = replace(query, ids=ids, position=len(ids) - 1)
+            later = Query(ids, len(ids) - 1, query.head, query.segments, query.language)
             numbers.append(places.setdefault(later, len(places)))
         texts = piece_texts(encoded.tokenizer, tokens, option.text)
         options.append([*map(OptionPiece, numbers, tokens, texts)])

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from logitbank.engine.prompts.sequences import NextSentence, SequencePrompt
+from logitbank.engine.prompts.values import one_error
 from logitbank.errors import PromptError
 
 if TYPE_CHECKING:
@@ -51,20 +52,28 @@ class SequenceSet:
         ------
         PromptError
             A text that has no tokens where some are needed, a span without one, a pair whose
-            sentences are the same tokens, or a tokenizer without a mask or a token before a text.
+            sentences are the same tokens, or a tokenizer without a mask or a token before a text:
+            each told once, all of them together.
         """
         from logitbank.engine.prompts.tokenized import PieceRow, TokenizedPrompts, piece_table
 
         places: dict[Query, int] = {}
         rows: list[PieceRow] = []
+        errors: dict[str, PromptError] = {}
         for at, prompt in enumerate(self.prompts):
-            pieces = prompt.pieces(tokenizer, self.language)
+            try:
+                pieces = [*prompt.pieces(tokenizer, self.language)]
+            except PromptError as error:
+                errors.setdefault(said_of(prompt, error), error)
+                continue
             for i, (query, options) in enumerate(groupby(pieces, key=lambda piece: piece.query)):
                 row = places.setdefault(query, len(places))
                 rows += [
                     PieceRow(at, i, p.text, p.token, row, p.kind, p.option, p.answer)
                     for p in options
                 ]
+        if errors:
+            raise one_error(f"prompt set {self.name!r}", [*errors.values()])
         return TokenizedPrompts(
             name=self.name,
             tokenizer_digest=tokenizer.digest,
@@ -76,3 +85,8 @@ class SequenceSet:
                 columns=[prompt.columns for prompt in self.prompts],
             ),
         )
+
+
+def said_of(prompt: SequencePrompt, error: PromptError) -> str:
+    """What an error says of a prompt, without the prompt's name."""
+    return str(error).removeprefix(f"prompt {prompt.id!r}").lstrip(": ")

@@ -229,6 +229,16 @@ def test_what_a_vocabulary_cannot_score_is_named(
     assert "no begin-of-text token, and none of" in refused(plain, SentenceTokens("a", "the"))
 
 
+def test_what_is_wrong_with_sentences_is_told_together_each_once(masked: Tokenizer) -> None:
+    prompts = [SentenceTokens(name, "☃") for name in "ab"]
+    same = SentencePair("c", (("x", "The nurse"), ("y", "the nurse")))
+    with pytest.raises(PromptError) as caught:
+        SequenceSet("s", (*prompts, same)).tokenize(masked)
+    first, *each = str(caught.value).splitlines()
+    assert first == "prompt set 's' has 2 errors:"
+    assert [line.split(":")[0] for line in each] == ["  prompt 'a'", "  prompt 'c'"]
+
+
 def test_what_a_text_begins_with_is_the_begin_of_text_where_there_is_one(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.analysis.imported.inspect_ai import read_log
+from logitbank.analysis.imported.inspect_archive import is_archive
 from logitbank.analysis.imported.items import Evaluation, json_lines
 from logitbank.analysis.imported.llama_cpp import KldFile, is_kld, read_head, write_rows
 from logitbank.analysis.imported.lm_eval import is_sample, read_samples
@@ -51,8 +52,8 @@ def deposit(
 
     Files are told by what is in them: samples of lm-evaluation-harness
     (`samples_<task>_<time>.jsonl`), predictions of OLMES (`<task>-predictions.jsonl`, with the
-    requests beside them), logs of inspect_ai as JSON, and base files of llama.cpp's perplexity tool
-    (`.kld`). What the first three hold of a continuation is the sum of its tokens'
+    requests beside them), logs of inspect_ai (`.eval`, or as JSON), and base files of llama.cpp's
+    perplexity tool (`.kld`). What the first three hold of a continuation is the sum of its tokens'
     log-probabilities, and it is kept as that: the deposit's queries are of the head `continuation`,
     at the keep level `options`. The last has whole rows. No code that is in a file is run.
 
@@ -130,12 +131,7 @@ def read(path: Path, *, chunks: int | None = None) -> Evaluation | KldFile:
         raise UsageError(f"there is no file of results {path}; check the path")
     if is_kld(path):
         return read_head(path, chunks=chunks)
-    if path.suffix == ".eval":
-        raise UsageError(
-            f"{path} is a log of inspect_ai that is packed; unpack it with"
-            " `inspect log convert --to json`"
-        )
-    if path.suffix == ".json":
+    if path.suffix in (".eval", ".json") or is_archive(path):
         return read_log(path)
     for _, line in json_lines(path, "file of results"):
         if is_sample(line):
@@ -145,8 +141,8 @@ def read(path: Path, *, chunks: int | None = None) -> Evaluation | KldFile:
         break
     raise UsageError(
         f"{path} is no file of results that is known; known are samples_….jsonl of"
-        " lm-evaluation-harness (--log_samples), …-predictions.jsonl of OLMES, .json logs of"
-        " inspect_ai, and .kld files of llama.cpp"
+        " lm-evaluation-harness (--log_samples), …-predictions.jsonl of OLMES, .eval and .json logs"
+        " of inspect_ai, and .kld files of llama.cpp"
     )
 
 

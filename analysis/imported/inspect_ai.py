@@ -1,11 +1,17 @@
-"""Logs of inspect_ai, as JSON: multiple choice whose answers were logged with log-probabilities."""
+"""Logs of inspect_ai: multiple choice whose answers were logged with log-probabilities."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from logitbank.analysis.frames.json_files import json_object
+from logitbank.analysis.imported.inspect_archive import (
+    is_archive,
+    place_of,
+    read_header,
+    read_samples,
+)
 from logitbank.analysis.imported.items import Evaluation, Item, logprob_of, text_columns
 from logitbank.errors import UsageError
 
@@ -14,61 +20,70 @@ KIND = "log of inspect_ai"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def is_log(document: Mapping[str, Any]) -> bool:
-    return isinstance(document.get("eval"), dict) and "samples" in document
-
-
 def read_log(path: Path) -> Evaluation:
     """The samples of a log whose answer is a letter: the first token, or that after `ANSWER:`.
 
     A choice has the log-probability of its letter there, with or without a space before it, as the
-    model listed it beside the token that it wrote; what it did not list is not known.
+    model listed it beside the token that it wrote; what it did not list is not known. The file is
+    a JSON document or, as inspect_ai packs it, an archive.
 
     Raises
     ------
     UsageError
-        It is no log, or no sample has choices and log-probabilities.
+        It is no log or damaged, or no sample has choices and log-probabilities.
     """
-    document = json_object(path, KIND)
-    if not is_log(document):
+    packed = is_archive(path) or path.suffix == ".eval"
+    document = read_header(path) if packed else json_object(path, KIND)
+    about = document.get("eval")
+    if not isinstance(about, dict) or not (packed or "samples" in document):
         raise UsageError(f"{path} is no {KIND}: it has no `eval` and `samples`")
-    if any(_shuffles(step) for step in (document.get("plan") or {}).get("steps", ())):
+    plan = document.get("plan")
+    steps = plan.get("steps") if isinstance(plan, dict) else None
+    if isinstance(steps, list) and any(_shuffles(step) for step in steps):
         raise UsageError(
             f"{path} is of an evaluation that shuffled the choices of each sample, and does not say"
             " how; evaluate with multiple_choice(shuffle=False), or shuffle the data set's choices"
         )
-    about, samples = document["eval"], document["samples"]
-    samples = samples if isinstance(samples, list) else []
+    samples = read_samples(path) if packed else _listed(path, document["samples"])
     items: dict[str, Item] = {}
+    places: dict[str, tuple[int, str]] = {}
     left_out = 0
-    for number, sample in enumerate(samples, 1):
-        where = f"{path}, sample {number}"
-        if not isinstance(sample, dict):
-            raise UsageError(f"{where} is no JSON object")
+    for where, sample in samples:
         item = _item(sample, where)
         if item is None:
             left_out += 1
             continue
         if item.id in items:
             raise UsageError(f"{where} has the id {item.id!r} again; keep one log to a file")
-        items[item.id] = item
+        items[item.id], places[item.id] = item, place_of(sample)
     if not items:
         raise UsageError(
             f"{path} has no sample of multiple choice with the log-probabilities of its answer's"
             " letter; evaluate with logprobs=True and top_logprobs=20"
         )
+    # Samples are packed as they end, which differs from run to run; as JSON they are in order.
+    ordered = sorted(items, key=places.__getitem__) if packed else items
     packages = about.get("packages")
     version = packages.get(TOOL) if isinstance(packages, dict) else None
     return Evaluation(
         tool=TOOL,
         version=None if version is None else str(version),
         task=str(about.get("task") or path.stem),
-        items=tuple(items.values()),
+        items=tuple(items[name] for name in ordered),
         model=str(about["model"]) if about.get("model") else None,
         step=None,
         files=(path,),
         left_out=left_out,
     )
+
+
+def _listed(path: Path, samples: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The samples of a JSON document, each with where it is."""
+    for number, sample in enumerate(samples if isinstance(samples, list) else [], 1):
+        where = f"{path}, sample {number}"
+        if not isinstance(sample, dict):
+            raise UsageError(f"{where} is no JSON object")
+        yield where, sample
 
 
 def _shuffles(step: object) -> bool:

@@ -13,6 +13,7 @@ from logitbank.analysis.families.options.study import option_study
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Bank, verify
 from tests.support.command import Call
+from tests.support.inspect_logs import inspect_log
 
 NAME = "samples_sums_2026-11-23T02-57-16.166084.jsonl"
 RESULTS = "results_2026-11-23T02-57-16.166084.json"
@@ -148,26 +149,6 @@ def test_predictions_of_olmes_find_their_texts_and_checkpoint(tmp_path: Path) ->
     assert rows["answer"].unique().to_list() == ["y"]
 
 
-def inspect_log(path: Path) -> Path:
-    """As inspect_ai 0.3 writes it, less what is not read."""
-
-    def token(text: str, **top: float) -> dict[str, Any]:
-        listed = [{"token": t.replace("_", " "), "logprob": math.log(p)} for t, p in top.items()]
-        return {"token": text, "logprob": -0.1, "top_logprobs": listed}
-
-    spelt = [token("ANSWER", ANSWER=0.9), token(":"), token(" B", _B=0.5, B=0.25, _A=0.125)]
-    letter = [{**token("A", A=0.5, B=0.25, C=0.25), "logprob": math.log(0.5)}]
-    outputs: list[Any] = [spelt, letter, None]
-    samples = [
-        {"id": f"q{i}", "epoch": 1, "input": "Which?", "choices": ["one", "two", "three"],
-         "target": "B", "output": {"choices": [{"logprobs": c and {"content": c}}]}}
-        for i, c in enumerate(outputs)
-    ]  # fmt: skip
-    about = {"task": "toy", "model": "org/chat", "packages": {"inspect_ai": "0.3.285"}}
-    path.write_text(json.dumps({"version": 2, "eval": about, "samples": samples}))
-    return path
-
-
 def test_a_log_of_inspect_gives_the_letters_that_the_model_listed(tmp_path: Path) -> None:
     (done,) = logitbank.deposit(tmp_path / "b", inspect_log(tmp_path / "log.json"))
     assert str(done).endswith("2 queries of org/chat release, prompts toy, 1 without"
@@ -223,14 +204,12 @@ def test_choices_in_an_order_that_nobody_told_are_refused(tmp_path: Path) -> Non
 def test_what_is_no_file_of_results_says_what_is(tmp_path: Path) -> None:
     empty = written(tmp_path / "samples_e.jsonl", [])
     other = written(tmp_path / "x.jsonl", [{"a": 1}])
-    packed, log = tmp_path / "x.eval", tmp_path / "x.json"
-    packed.write_bytes(b"PK")
+    log = tmp_path / "x.json"
     log.write_text('{"eval": {}, "samples": []}')
     alone = olmes(tmp_path / "o").rename(tmp_path / "p-predictions.jsonl")
     for file, message in (
         (empty, "is no file of results that is known"),
         (other, "is no file of results that is known; known are samples_….jsonl"),
-        (packed, "unpack it with `inspect log convert --to json`"),
         (log, "evaluate with logprobs=True and top_logprobs=20"),
         (alone, "p-requests.jsonl is not beside it"),
         (tmp_path / "none", "there is no file of results"),

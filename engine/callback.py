@@ -15,9 +15,7 @@ from logitbank.engine.extract import choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.prepare import prepare, tokenizer_folder
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.registry import prompt_sets
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
 from logitbank.engine.workers.events import OnEvent, Summary, add_summary
@@ -77,7 +75,7 @@ class BankCallback:
         self,
         bank: str | Path,
         *,
-        prompts: str | PromptSet | SequenceSet | Sequence[str | PromptSet | SequenceSet],
+        prompts: Prompts | Sequence[Prompts],
         model: str | None = None,
         run: str = "main",
         data: Path | None = None,

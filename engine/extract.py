@@ -16,9 +16,7 @@ from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.share import visible_devices
 from logitbank.engine.plan.spread import Spread
-from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.registry import OldOptions, prompt_sets
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
 from logitbank.engine.run import run
 from logitbank.engine.suites.budget import parse_bytes
 from logitbank.engine.suites.growing import WantedSteps
@@ -38,8 +36,8 @@ from logitbank.store.remote.urls import require_folder
 def extract(
     bank: str | Path,
     *,
-    suite: str | Suite | None = None,
-    prompts: str | PromptSet | SequenceSet | Sequence[str | PromptSet | SequenceSet],
+    suite: str | Path | Suite | None = None,
+    prompts: Prompts | Sequence[Prompts],
     steps: str = "all",
     follow: str | Path | None = None,
     until: int | None = None,
@@ -168,6 +166,7 @@ def extract(
     require_folder(bank)
     budget = None if disk_budget is None else parse_bytes(disk_budget)
     level = Keep.parse(keep)
+    suite = str(suite) if isinstance(suite, Path) else suite
     if isinstance(suite, str) and not on_hub(suite):  # quick, where prompts may be downloaded
         suite = resolve_suite(suite, steps=steps, model=model)
     sets = prompt_sets(prompts, data=data, old=old_options)

@@ -32,6 +32,10 @@ FILE_OPTIONS = (
 """Options of a prompt file."""
 
 
+Prompts = str | Path | PromptSet | SequenceSet
+"""A name or a file, or a value already."""
+
+
 class OldOptions(TypedDict, total=False):
     """Options of prompt sets as they were given before they stood with their sets."""
 
@@ -64,7 +68,7 @@ def near(name: str) -> list[str]:
 
 
 def prompt_sets(
-    prompts: str | PromptSet | SequenceSet | Sequence[str | PromptSet | SequenceSet],
+    prompts: Prompts | Sequence[Prompts],
     *,
     data: Path | None,
     old: OldOptions,
@@ -78,9 +82,9 @@ def prompt_sets(
     """
     if unknown := sorted(set(old) - set(OldOptions.__annotations__)):
         raise TypeError(f"{unknown[0]!r} is no argument, and no option of a prompt set")
-    requested = [prompts] if isinstance(prompts, str | PromptSet | SequenceSet) else prompts
+    requested = [prompts] if isinstance(prompts, Prompts) else prompts
     return tuple(
-        prompt_set(each, data=data, old=old) if isinstance(each, str) else each
+        prompt_set(str(each), data=data, old=old) if isinstance(each, str | Path) else each
         for each in requested
     )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.registry import OldOptions, prompt_sets
+from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
 from logitbank.engine.prompts.sentences import SentencePair, SentenceTokens
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import SequencePrompt
@@ -28,7 +28,7 @@ class Checked(NamedTuple):
 
 
 def prompts_show(
-    prompts: str | PromptSet | SequenceSet,
+    prompts: Prompts,
     *,
     limit: int = 3,
     data: Path | None = None,
@@ -81,7 +81,7 @@ def _said(prompt: Prompt | SequencePrompt) -> list[str]:
 
 
 def prompts_check(
-    prompts: str | PromptSet | SequenceSet,
+    prompts: Prompts,
     *,
     tokenizer: Path | None = None,
     data: Path | None = None,

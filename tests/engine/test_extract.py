@@ -17,6 +17,7 @@ from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.shown import prompts_show
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import resolve_suite
@@ -104,6 +105,17 @@ def test_a_second_run_scores_nothing(tmp_path: Path, series: Path, backend: Fake
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert summary.plan.rows == 0
     assert (backend.scored, backend.loads) == (scored, loads)
+
+
+def test_a_suite_and_prompts_may_be_paths(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"text": "The nurse is", "options": [" male", " female"]}\n')
+    for prompts in (file, [file]):
+        extract(tmp_path / "b.zarr", suite=series, prompts=prompts, canary_every=0)
+    assert Bank.open(tmp_path / "b.zarr").prompt_sets == ["mine"]
+    assert prompts_show(file)[0] == "mine: 1 prompt, 1 shown"
 
 
 def test_the_bank_has_what_the_tokens_say_and_an_older_one_gets_it(

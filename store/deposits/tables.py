@@ -211,6 +211,11 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
     if len(tables) == 1:
         return tables[0]
     union = pl.concat(tables, how="diagonal_relaxed")
+    # What a later table says of a prompt in a column that an earlier one lacks is said of it all.
+    columns = [table.collect_schema().names() for table in tables]
+    added = [name for name in union.collect_schema().names() if not all(name in c for c in columns)]
+    said = (pl.col(n).drop_nulls().first().over("prompt_id", "order_seed") for n in added)
+    union = union.with_columns(pl.coalesce(n, value) for n, value in zip(added, said, strict=True))
     return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
 
 

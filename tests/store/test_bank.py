@@ -202,6 +202,19 @@ def test_stored_prompts_can_be_added_to(tmp_path: Path, wider: pl.DataFrame) -> 
     assert bank.prompts("own").filter(prompt_id="p0", option="yes").collect()["weight"][0] == 1
 
 
+@pytest.mark.parametrize("column", ["topic", "condition", "weight", "split"])
+def test_a_column_that_comes_later_is_one_of_prompts_that_are_there(
+    tmp_path: Path, column: str
+) -> None:
+    """Whichever table comes first by its digest, of which these columns make several."""
+    bank = new_bank(tmp_path / "b")
+    bank.add_prompts("own", prompt_table())
+    bank.add_prompts("own", prompt_table(**{column: "x"}).head(2))
+    values = bank.prompts("own").select("prompt_id", column).unique().sort("prompt_id").collect()
+    assert values.head(2).rows() == [("p0", "x"), ("p1", None)]
+    assert bank.prompts("own").collect().height == 20
+
+
 def test_unknown_prompt_set_lists_the_known(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with pytest.raises(BankError, match="prompt set 'x' is not in .*; it has parity"):

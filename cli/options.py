@@ -73,6 +73,10 @@ SaveResults = Annotated[
         help="Write result files in the layout of lm-evaluation-harness into this folder."
     ),
 ]
+SaveRecords = Annotated[
+    Path | None,
+    typer.Option(help="Write records in the form of Every Eval Ever into this folder."),
+]
 Partial = Annotated[
     bool, typer.Option("--partial", help="Save also where some of the prompts are not scored.")
 ]

@@ -1,7 +1,7 @@
 """Scores of a bank as result files in the layout of lm-evaluation-harness, one per checkpoint."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
 from logitbank.store.format.schema import folder_name
 from logitbank.version import __version__
-from logitbank.wording import checkpoint_name, counted
 
 HIGHER_IS_BETTER = {
     "acc": True,
@@ -25,42 +24,16 @@ HIGHER_IS_BETTER = {
 
 
 class Export(NamedTuple):
-    """The numbers of one task, for result files."""
+    """The numbers of one task, for files that others read."""
 
     task: str
+    prompts: str
+    """The prompt set that they are of."""
     table: pl.DataFrame
-    """model, run, step; the metrics' columns; `effective` samples, `original` ones, `missing`."""
+    """model, run, step; the metrics' columns, and where there are such `<column>_stderr`,
+    `<column>_low` and `<column>_high`; `effective` samples, `original` ones, `missing`."""
     metrics: Mapping[str, str]
     """As of `write_harness`."""
-
-
-def write_exports(exports: Sequence[Export], folder: Path, *, partial: bool) -> None:
-    """Write the result files of several tasks, with their sample counts.
-
-    Raises
-    ------
-    UsageError
-        A checkpoint lacks some of what was asked, and `partial` data are not to be written; or as
-        `write_harness`.
-    """
-    for export in exports if not partial else ():
-        _refuse_partial(export)
-    for task, table, metrics in exports:
-        counts = {"samples": "effective", "original": "original", "missing": "missing"}
-        write_harness(table, folder, task=task, metrics=metrics, **counts)
-
-
-def _refuse_partial(export: Export) -> None:
-    rows = export.table.filter(pl.col("step").is_not_null())
-    incomplete = rows.filter(pl.col("missing") > 0)
-    if len(incomplete):
-        row = incomplete.row(0, named=True)
-        raise UsageError(
-            f"{export.task}: {row['original'] - row['missing']:,} of "
-            f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
-            f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial); finish the "
-            "extraction, or save what there is with --partial"
-        )
 
 
 def write_harness(
@@ -134,8 +107,8 @@ def _counts(
 def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {"alias": task}
     for metric, column in metrics.items():
-        values[f"{metric},none"] = _number(row[column])
-        error = _number(row.get(f"{column}_stderr"))
+        values[f"{metric},none"] = finite(row[column])
+        error = finite(row.get(f"{column}_stderr"))
         values[f"{metric}_stderr,none"] = "N/A" if error is None else error
     known = {name: value for name, value in values.items() if value is not None}
     better = {name: HIGHER_IS_BETTER[name] for name in metrics if name in HIGHER_IS_BETTER}
@@ -155,7 +128,8 @@ def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> 
     }
 
 
-def _number(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
+    """A number as JSON has them; None where it is missing, NaN or infinite."""
     return None if value is None or value - value != 0 else float(value)
 
 

@@ -8,6 +8,7 @@ from logitbank.cli.options import (
     Out,
     Partial,
     Prompts,
+    SaveRecords,
     SaveResults,
     Style,
     Table,
@@ -23,6 +24,7 @@ def crows_pairs(
     prompts: Prompts = "crows-pairs",
     model: Models = None,
     save_results: SaveResults = None,
+    save_records: SaveRecords = None,
     partial: Partial = False,
     table: Table = None,
     form: Format = "table",
@@ -37,6 +39,7 @@ def crows_pairs(
         out=out,
         paper=logitbank.Paper(width, style),
         save_results=save_results,
+        save_records=save_records,
         partial=partial,
     )
     print_study(study, table=table, form=form)

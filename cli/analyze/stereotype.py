@@ -12,6 +12,7 @@ from logitbank.cli.options import (
     Out,
     Partial,
     Prompts,
+    SaveRecords,
     SaveResults,
     Style,
     Table,
@@ -33,6 +34,7 @@ def stereotype(
     ] = "winobias-em",
     model: Models = None,
     save_results: SaveResults = None,
+    save_records: SaveRecords = None,
     partial: Partial = False,
     table: Table = None,
     form: Format = "table",
@@ -49,6 +51,7 @@ def stereotype(
         out=out,
         paper=logitbank.Paper(width, style),
         save_results=save_results,
+        save_records=save_records,
         partial=partial,
     )
     print_study(study, table=table, form=form)

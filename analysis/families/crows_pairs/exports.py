@@ -13,7 +13,9 @@ from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.harness.write import Export
 
 
-def crows_pairs_exports(result: CrowsPairs, expected: pl.DataFrame) -> Iterator[Export]:
+def crows_pairs_exports(
+    result: CrowsPairs, expected: pl.DataFrame, prompts: str
+) -> Iterator[Export]:
     """Causal scores under the harness's task names, masked ones under a name of their own.
 
     `expected` has the columns model, pair, score_kind and bias_type of what each model was asked.
@@ -29,6 +31,8 @@ def crows_pairs_exports(result: CrowsPairs, expected: pl.DataFrame) -> Iterator[
             effective=pl.col("pairs").fill_null(0),
             pct_stereotype=pl.col("score") / 100,
             pct_stereotype_stderr=pl.col("score_stderr") / 100,
+            pct_stereotype_low=pl.col("low") / 100,
+            pct_stereotype_high=pl.col("high") / 100,
         )
         .with_columns(missing=pl.col("original") - pl.col("effective"))
         .sort(*kinds, *CHECKPOINT, nulls_last=True)
@@ -37,4 +41,4 @@ def crows_pairs_exports(result: CrowsPairs, expected: pl.DataFrame) -> Iterator[
         name = "crows_pairs_english" if kind == "sentence" else "crows_pairs_masked"
         end = "" if bias_type == ALL else "_" + str(bias_type).replace("-", "_")
         metrics = {name: name for name in ("pct_stereotype", "likelihood_diff")}
-        yield Export(name + end, rows, metrics)
+        yield Export(name + end, prompts, rows, metrics)

@@ -10,7 +10,7 @@ from logitbank.analysis.families.crows_pairs.summary import crows_pairs_summary
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_pieces, expected_rows
 from logitbank.analysis.frames.sources import frame_of
-from logitbank.analysis.harness.write import write_exports
+from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 
@@ -23,6 +23,7 @@ def crows_pairs(
     out: Path | None = None,
     paper: Paper = PAPER,
     save_results: Path | None = None,
+    save_records: Path | None = None,
     partial: bool = False,
 ) -> Study[CrowsPairs]:
     """CrowS-Pairs of the checkpoints in banks; parameters are those of `logitbank.lambada`.
@@ -35,9 +36,16 @@ def crows_pairs(
     opened = open_banks(banks)
     frame = frame_of(opened, prompts, models)
     result = crows_pairs_metric(frame, expected=expected_pieces(opened, prompts))
-    if save_results is not None:
+    if save_results is not None or save_records is not None:
         expected = expected_rows(opened, prompts, ("pair", "score_kind", "bias_type"))
-        write_exports([*crows_pairs_exports(result, expected)], save_results, partial=partial)
+        save_exports(
+            [*crows_pairs_exports(result, expected, prompts)],
+            analysis="crows-pairs",
+            banks=opened,
+            results=save_results,
+            records=save_records,
+            partial=partial,
+        )
     title = f"CrowS-Pairs during training: {models_of(result)}"
     return finish(
         result, crows_pairs_summary(result), title=title, out=out, paper=paper, banks=opened

@@ -13,11 +13,14 @@ from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.harness.write import Export
 
 
-def lambada_exports(result: Lambada) -> Iterator[Export]:
+def lambada_exports(result: Lambada, prompts: str) -> Iterator[Export]:
     """One task, with a row for each checkpoint that has begun."""
     table = result.checkpoints.join(
         result.lambada, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
     ).with_columns(
-        original=pl.col("prompts") + pl.col("missing"), effective=pl.col("examples").fill_null(0)
+        original=pl.col("prompts") + pl.col("missing"),
+        effective=pl.col("examples").fill_null(0),
+        acc_low="low",
+        acc_high="high",
     )
-    yield Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})
+    yield Export("lambada_openai", prompts, table, {"acc": "acc", "perplexity": "perplexity"})

@@ -10,7 +10,7 @@ from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_pieces
 from logitbank.analysis.frames.sources import frame_of
-from logitbank.analysis.harness.write import write_exports
+from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 
@@ -23,6 +23,7 @@ def lambada(
     out: Path | None = None,
     paper: Paper = PAPER,
     save_results: Path | None = None,
+    save_records: Path | None = None,
     partial: bool = False,
 ) -> Study[Lambada]:
     """LAMBADA accuracy and perplexity of the checkpoints in banks.
@@ -41,6 +42,8 @@ def lambada(
         How the figures look.
     save_results
         Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
+    save_records
+        Folder for records in the form of Every Eval Ever, one per checkpoint, releases too.
     partial
         Save results of checkpoints that lack some of what was asked, too.
 
@@ -53,7 +56,14 @@ def lambada(
     opened = open_banks(banks)
     frame = frame_of(opened, prompts, models)
     result = lambada_metric(frame, expected=expected_pieces(opened, prompts))
-    if save_results is not None:
-        write_exports([*lambada_exports(result)], save_results, partial=partial)
+    if save_results is not None or save_records is not None:
+        save_exports(
+            [*lambada_exports(result, prompts)],
+            analysis="lambada",
+            banks=opened,
+            results=save_results,
+            records=save_records,
+            partial=partial,
+        )
     title = f"LAMBADA during training: {models_of(result)}"
     return finish(result, lambada_summary(result), title=title, out=out, paper=paper, banks=opened)

@@ -12,14 +12,23 @@ from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 from logitbank.analysis.harness.write import Export
 
 
-def stereotype_exports(result: StereotypeAccuracy) -> Iterator[Export]:
-    """`sa` and `sa_gender` on Type 2 sentences, and `winobias_em`."""
-    names = {"accuracy": "acc", "accuracy_stderr": "acc_stderr"}
+def stereotype_exports(
+    result: StereotypeAccuracy, pronouns: str, genders: str, referents: str
+) -> Iterator[Export]:
+    """`sa` and `sa_gender` on Type 2 sentences, and `winobias_em`, each of its own prompt set."""
+    names = {
+        "accuracy": "acc",
+        "accuracy_stderr": "acc_stderr",
+        "low": "acc_low",
+        "high": "acc_high",
+    }
     rows = result.stereotype_accuracy.filter(pl.col("type") == 2).rename(names)
     counted = rows.with_columns(effective="sentences", original="expected")
-    for measure, task in (("sa", "stereotype_accuracy"), ("sa_gender", "sa_gender")):
-        yield Export(task, counted.filter(pl.col("measure") == measure), {"acc": "acc"})
-    em = result.winobias_em.with_columns(
+    tasks = (("sa", "stereotype_accuracy", pronouns), ("sa_gender", "sa_gender", genders))
+    for measure, task, prompts in tasks:
+        yield Export(task, prompts, counted.filter(pl.col("measure") == measure), {"acc": "acc"})
+    em = result.winobias_em.rename({"low": "bias_low", "high": "bias_high"}).with_columns(
         effective="pairs", original=pl.col("pairs") + pl.col("missing")
     )
-    yield Export("winobias_em", em, {name: name for name in ("em_pro", "em_anti", "bias")})
+    metrics = {name: name for name in ("em_pro", "em_anti", "bias")}
+    yield Export("winobias_em", referents, em, metrics)

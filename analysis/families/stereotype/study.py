@@ -18,7 +18,7 @@ from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces, expected_rows
 from logitbank.analysis.frames.pieces import check_columns
 from logitbank.analysis.frames.sources import frame_if_scored, frame_of
-from logitbank.analysis.harness.write import write_exports
+from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 
@@ -33,6 +33,7 @@ def stereotype(
     out: Path | None = None,
     paper: Paper = PAPER,
     save_results: Path | None = None,
+    save_records: Path | None = None,
     partial: bool = False,
 ) -> Study[StereotypeAccuracy]:
     """Stereotype accuracy, `sa_gender` with JSD-P, and `winobias_em`, whose prompts a bank has.
@@ -60,8 +61,15 @@ def stereotype(
         expected_pronouns=None if scored is None else expected_rows(opened, prompts, PRONOUNS),
         expected_genders=None if gender is None else expected_rows(opened, winobias, GENDERS),
     )
-    if save_results is not None:
-        write_exports([*stereotype_exports(result)], save_results, partial=partial)
+    if save_results is not None or save_records is not None:
+        save_exports(
+            [*stereotype_exports(result, prompts, winobias, winobias_em)],
+            analysis="stereotype",
+            banks=opened,
+            results=save_results,
+            records=save_records,
+            partial=partial,
+        )
     title = f"Stereotype accuracy during training: {models_of(result)}"
     return finish(
         result, stereotype_summary(result), title=title, out=out, paper=paper, banks=opened

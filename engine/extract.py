@@ -80,7 +80,7 @@ def extract(
         options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or
         SequenceSet; or several of these.
     steps
-        `all`, `log`, `first:last:stride`, a list such as `0,512,last`, or `release`.
+        `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
     follow
         Folder that a running training saves its checkpoints to: each is run once it is complete,
         until the training has ended, by what it notes with its checkpoints.

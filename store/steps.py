@@ -13,7 +13,7 @@ from logitbank.errors import SuiteError, UsageError
 Step = int | None
 """A training step; None is the release, which has none."""
 
-_ALLOWED = "use all, log, first:last:stride, release, or a list like 0,512,last"
+_ALLOWED = "use all, log, START:END:STRIDE, release, or a list like 0,512,last"
 # The prefix is tried last (`??`), so that `global_step10` is no run called "global".
 _STEP_NAME = re.compile(
     r"(?:(?P<run>.+?)[-_])??"
@@ -88,7 +88,7 @@ class StepSelector:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `all`, `log`, `first:last:stride`, `release` or a list.
+        """Read `all`, `log`, `START:END:STRIDE`, `release` or a list.
 
         Raises
         ------
@@ -169,10 +169,10 @@ class StepSelector:
 
 
 def parse_steps(text: str) -> StepSelector:
-    """Read `all`, `log`, `first:last:stride`, `release`, or a list like `0,512,last`.
+    """Read `all`, `log`, `START:END:STRIDE`, `release`, or a list like `0,512,last`.
 
     `log` is step 0, for each power of two the available step nearest on a log scale, and the
-    last. `first:last:stride` is every step of that range, both ends included, whose distance from
+    last. `START:END:STRIDE` is every step of that range, both ends included, whose distance from
     the first is a multiple of the stride; any part may be empty.
 
     Raises

@@ -23,7 +23,7 @@ from logitbank.store.steps import parse_steps
 
 Steps = Collection[int | None] | Callable[[Collection[int | None]], Collection[int | None]] | str
 """Training steps, None for a release; what chooses among those that there are; or a text, such as
-`first:last:stride` or `release`."""
+`START:END:STRIDE` or `release`."""
 _DEPOSIT = {"model": pl.String, "run": pl.String, "step": pl.Int64, "query_set": pl.String}
 _MADE = {
     "kept_a": pl.String,
@@ -38,7 +38,11 @@ _ONLY = {"rows_a": pl.Int64, "rows_b": pl.Int64, "only_a": pl.Int64, "only_b": p
 
 
 def compare(
-    a: str | Path, b: str | Path, *, prompts: str | None = None, steps: Steps | None = None
+    a: str | Path | Bank,
+    b: str | Path | Bank,
+    *,
+    prompts: str | None = None,
+    steps: Steps | None = None,
 ) -> Study[Comparison]:
     """Compare two banks wherever both have the same checkpoint, query set and row.
 
@@ -64,7 +68,8 @@ def compare(
     UsageError
         The banks have other content of one prompt, such as another text.
     """
-    banks = Bank.open(a), Bank.open(b)
+    first, second = (bank if isinstance(bank, Bank) else Bank.open(bank) for bank in (a, b))
+    banks = first, second
     named = _named(banks, prompts)
     for name in sorted(_compared(banks, prompts)):
         check_same_prompts(banks, name)

@@ -4,8 +4,9 @@ A figure on paper draws one table, one on a page all tables of a kind; both draw
 """
 
 import io
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -20,6 +21,8 @@ from logitbank.analysis.drawing.paper import PAPER, Paper, kind_of
 from logitbank.analysis.drawing.sheet import Interactive, Names, Sheet
 from logitbank.analysis.family import Drawing, family_of
 from logitbank.analysis.results.files import Result, replace_file
+from logitbank.analysis.results.study import Study
+from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,13 +36,17 @@ _DEBIASING: dict[type, Drawing] = {
 }
 
 
+def _result(of: "Result | Study[Any]") -> Result:
+    return of.result if isinstance(of, Study) else of
+
+
 def _drawing(result: Result) -> Drawing:
     family = family_of(result)
     return _DEBIASING[type(result)] if family is None else family.drawing
 
 
-def figure_data(result: Result) -> Tables:
-    """The table behind each figure, by the figure's name.
+def figure_data(result: "Result | Study[Any]") -> Tables:
+    """The table behind each figure of a result or a study, by the figure's name.
 
     A name is the kind of the figure and, where there are several models, runs, tasks and so on,
     what tells one from another: `gap`, or `gap-<model>-<run>`. A table has one row per point, bar
@@ -47,32 +54,51 @@ def figure_data(result: Result) -> Tables:
     metrics names those of each family; any prompts that no family knows have `shares` and
     `accuracy` of their options.
     """
+    result = _result(result)
     return _drawing(result).tables(result)
 
 
-def figures(result: Result, paper: Paper = PAPER) -> "dict[str, Figure]":
-    """Every figure of a result for paper, under the names of `figure_data`.
+def figures(result: "Result | Study[Any]", paper: Paper = PAPER) -> "dict[str, Figure]":
+    """Every figure of a result or a study for paper, under the names of `figure_data`.
 
     Drawn by Matplotlib, each from its table. A figure's label (`get_label()`) is its caption; the
     figure itself has no title. `save_figures` writes them as files.
     """
     from logitbank.analysis.drawing.matplotlib import drawn
 
-    return {name: drawn(sheet, paper) for name, sheet in sheets_of(result).items()}
+    return {name: drawn(sheet, paper) for name, sheet in sheets_of(_result(result)).items()}
 
 
-def save_figures(result: Result, folder: Path | str, paper: Paper = PAPER) -> list[Path]:
-    """Write every figure as SVG, PDF and PNG, and its caption as text, and return the paths.
+def save_figures(
+    result: "Result | Study[Any]",
+    folder: Path | str,
+    paper: Paper = PAPER,
+    *,
+    only: Collection[str] | None = None,
+) -> list[Path]:
+    """Write figures as SVG, PDF and PNG, and their captions as text, and return the paths.
 
-    Text is text in SVG and PDF, whose fonts are TrueType. The same result gives the same bytes with
-    the same version of Matplotlib: files have no date in them.
+    All of them, or those that `only` names as `figure_data` does. Text is text in SVG and PDF,
+    whose fonts are TrueType. The same result gives the same bytes with the same version of
+    Matplotlib: files have no date in them.
+
+    Raises
+    ------
+    UsageError
+        `only` names what is no figure of the result.
     """
     from matplotlib import rc_context
 
+    from logitbank.analysis.drawing.matplotlib import drawn
+
+    sheets = sheets_of(_result(result))
+    if unknown := sorted({*(only or ())} - {*sheets}):
+        raise UsageError(f"there is no figure {unknown[0]!r}; there are {', '.join(sheets)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, figure in figures(result, paper).items():
+    for name in sheets if only is None else only:
+        figure = drawn(sheets[name], paper)
         with rc_context(paper.settings()):  # type: ignore[arg-type]
             for suffix, date in _DATES.items():
                 buffer = io.BytesIO()
@@ -90,7 +116,7 @@ _DATES = {"svg": ["Date"], "pdf": ["CreationDate"], "png": []}
 """Formats of figures, and what Matplotlib calls the date in each."""
 
 
-def interactive_figures(result: Result) -> dict[str, Interactive]:
+def interactive_figures(result: "Result | Study[Any]") -> dict[str, Interactive]:
     """Interactive figures of a result, one of each kind of `figure_data`, with all models and runs.
 
     What is asked has figures of its own where there are several: a category of UnQover
@@ -101,6 +127,7 @@ def interactive_figures(result: Result) -> dict[str, Interactive]:
     """
     from logitbank.analysis.drawing.bokeh import drawn
 
+    result = _result(result)
     tables = tables_by_kind(result)
     sheets = _drawing(result).sheets(result, tables, Names(tables.values()))
     return {kind: drawn(sheet) for kind, sheet in sheets.items()}

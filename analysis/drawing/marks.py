@@ -86,8 +86,8 @@ def add_onset(
     Its text says what changed: the means of both levels.
     """
     ends = pl.concat([part["low"], part["high"], part["value"]]).drop_nulls().drop_nans()
-    levels = " to ".join(signed(part[f"delta_{side}"][0], ".2f") for side in ("before", "after"))
-    text = f"step {step:,}: {levels}"
+    levels = " → ".join(signed(part[f"delta_{side}"][0], ".2f") for side in ("before", "after"))
+    text = f"step {step:,}: mean {levels}"
     first, last = part["earliest"][0], part["latest"][0]
     among = "" if first == last else f" (95 %: {first:,} to {last:,})"
     reach = floats([min(0.0, *ends), max(0.0, *ends)])

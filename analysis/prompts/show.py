@@ -1,7 +1,8 @@
 """One prompt of a bank through training, or which of a set move most."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +16,7 @@ from logitbank.errors import UsageError
 from logitbank.store import Readable, open_bank
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PromptMoves:
     """The prompts of a set by how much their options' probabilities move."""
 
@@ -23,9 +24,30 @@ class PromptMoves:
     """Name of the prompt set."""
     between: Between | None
     """The two steps that they are compared at; None for all of training."""
-    series: Iterator[tuple[PromptScores, pl.DataFrame]]
-    """Of every model and run its scores, and its prompts in order, those that move most first. They
-    are read one after the other, once."""
+    series: Iterable[tuple[PromptScores, pl.DataFrame]]
+    """Of every model and run its scores, and its prompts in order, those that move most first: read
+    one after the other, each time."""
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The prompts of every model and run, those that move most first."""
+        return pl.concat(table for _, table in self.series)
+
+    def __repr__(self) -> str:
+        return f"<PromptMoves of {self.prompts}; .table has them>"
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
+@dataclass(frozen=True, slots=True)
+class _EachTime:
+    """Reads anew whenever it is gone through: scores of many runs would fill memory."""
+
+    read: Callable[[], Iterator[tuple[PromptScores, pl.DataFrame]]]
+
+    def __iter__(self) -> Iterator[tuple[PromptScores, pl.DataFrame]]:
+        return self.read()
 
 
 def show(
@@ -75,8 +97,9 @@ def show(
         raise UsageError(f"--order {order} is of one prompt; name that with --prompt")
     steps = None if between is None else (_step(between[0]), _step(between[1]))
     name = chosen_set(opened, prompts)
-    series = iter(changes(opened, name, between=steps, models=models, runs=runs))
-    return PromptMoves(name, steps, series)
+    read = partial(changes, opened, name, between=steps, models=models, runs=runs)
+    read()  # what is wrong is said now, and not where its first series is read
+    return PromptMoves(name, steps, _EachTime(read))
 
 
 def _step(given: int | str | None) -> int | None:

@@ -260,7 +260,7 @@ def _prompt_note(prompts: Sequence[Json]) -> str:
     return (
         f"{shown:,} of {total:,} prompts (option orders counted): those that move most, and those "
         f"that differ most between two checkpoints, with their scores at every checkpoint.{series} "
-        "`logitbank show BANK --prompt ID` shows any other."
+        "logitbank show BANK --prompt ID shows any other."
     )
 
 

@@ -24,7 +24,7 @@ def export(
     steps: Annotated[
         str | None,
         typer.Option(
-            help="all, log, first:last:stride, a list, or release.", show_default="the last"
+            help="all, log, START:END:STRIDE, a list, or release.", show_default="the last"
         ),
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", min=1, help="Highest entries of each row.")] = 64,

@@ -56,7 +56,7 @@ def extract(
         ),
     ] = None,
     steps: Annotated[
-        str, typer.Option(help="all, log, first:last:stride, a list, or release.")
+        str, typer.Option(help="all, log, START:END:STRIDE, a list, or release.")
     ] = "all",
     follow: Annotated[
         Path | None,

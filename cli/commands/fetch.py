@@ -14,7 +14,7 @@ def fetch(
         typer.Option(help="Known suite, or owner/repo on the hub.", autocompletion=suite_names),
     ],
     steps: Annotated[
-        str, typer.Option(help="all, log, first:last:stride, a list, or release.")
+        str, typer.Option(help="all, log, START:END:STRIDE, a list, or release.")
     ] = "all",
     legacy_weights: Annotated[
         bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")

@@ -59,7 +59,7 @@ def _print_tokens(shown: PromptTokens, form: str) -> None:
 
 def _print_moves(moves: "PromptMoves", form: str, *, bank: str, top: int) -> None:
     if form != "table":
-        print_frame(pl.concat(table for _, table in moves.series), form)
+        print_frame(moves.table, form)
         return
     between = moves.between
     what = "move most" if between is None else f"differ most, {' → '.join(map(step_name, between))}"

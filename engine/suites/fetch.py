@@ -64,7 +64,7 @@ def fetch(
     suite
         A known name, `owner/repo` on the hub, or a Suite. A local folder needs no download.
     steps
-        `all`, `log`, `first:last:stride`, a list such as `0,512,last`, or `release`.
+        `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
     legacy_weights
         Accept `.bin` weights where there are no safetensors.
     parallel

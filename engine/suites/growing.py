@@ -40,7 +40,7 @@ class WantedSteps:
         if selector.kind == "log" or selector.last or selector.release:
             raise UsageError(
                 f"steps {steps!r} can be chosen only when all are there; with --follow use all, "
-                "first:last:stride, or a list of numbers"
+                "START:END:STRIDE, or a list of numbers"
             )
         if until is not None and until < 1:
             raise UsageError(f"--until {until} is no step that a training reaches; use 1 or more")

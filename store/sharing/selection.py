@@ -19,7 +19,7 @@ from logitbank.store.steps import parse_steps
 Step = int | None
 Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]] | str
 """Training steps, None for a release; what chooses some of those that there are; or a text, such as
-`log` or `first:last:stride`."""
+`log` or `START:END:STRIDE`."""
 
 
 def chosen(

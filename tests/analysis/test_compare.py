@@ -113,7 +113,7 @@ def test_full_rows_against_scipy(tmp_path: Path) -> None:
 
 def test_a_bank_does_not_differ_from_itself(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", logits())
-    (d,) = compare(a.path, a.path).result.logits.to_dicts()
+    (d,) = compare(a, a).result.logits.to_dicts()
     zero = ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl")
     assert [d[name] for name in zero] == [0.0] * 4
     assert (d["argmax_changed"], d["ranks_changed"], d["max_rank_change"]) == (0, 0, 0)

@@ -183,7 +183,7 @@ def test_the_onset_of_a_gap_is_told_with_where_it_may_be() -> None:
     figure = figures(result)["gap"]
     head = result.onset.row(0, named=True)
     levels = [signed(head[f"delta_{side}"], ".2f") for side in ("before", "after")]
-    assert f"step 8: {levels[0]} to {levels[1]}" in texts_of(figure)
+    assert f"step 8: mean {levels[0]} → {levels[1]}" in texts_of(figure)
     bands = [trace for trace in sheets_of(result)["gap"].traces if trace.band and not trace.told]
     steps = [[int(step) for step in trace.columns["step"]] for trace in bands]
     assert steps == ([[head["earliest"], head["latest"]]] if head["earliest"] != head["latest"]

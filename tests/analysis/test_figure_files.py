@@ -6,8 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from logitbank.analysis.drawing.figures import figures, save_figures
+from logitbank.analysis.drawing.figures import figure_data, figures, save_figures
 from logitbank.analysis.drawing.paper import Paper
+from logitbank.analysis.results.study import Study
+from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from tests.support.drawing_cases import exchange
 
@@ -32,6 +34,17 @@ def test_text_is_text_and_the_same_result_gives_the_same_bytes(tmp_path: Path) -
     assert b"/CIDFontType2" in pdf
     assert b"/Type3" not in pdf
     assert b"CreationDate" not in pdf
+
+
+def test_a_study_is_drawn_as_its_result_and_one_figure_may_be_asked_for(tmp_path: Path) -> None:
+    result = exchange(model="pythia")
+    study = Study(result, Summary((), (), ()))
+    assert list(figures(study)) == list(figures(result)) == list(figure_data(study))
+    written = save_figures(study, tmp_path, only=["tradeoff_front"])
+    assert {path.stem for path in written} == {"tradeoff_front"}
+    with pytest.raises(UsageError, match="no figure 'front'; there are .*tradeoff_front"):
+        save_figures(study, tmp_path / "none", only=["front"])
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_caption_stands_beside_a_figure_that_has_no_title(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_change_of_level_is_the_message_with_its_step_and_both_levels(made: Fa
         ),
         (
             "20",
-            "first step of the new level",
+            "first checkpoint of the new level",
             "p = 0.002 against a gap that only wanders; levels are means over checkpoints",
         ),
         ("0.050", "largest gap before", "at step 10; 0.020 untrained"),

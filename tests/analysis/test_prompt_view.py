@@ -13,6 +13,7 @@ import pytest
 
 from logitbank.analysis.prompts.lookup import PromptView, chosen_set, of_order, prompt_view
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.show import PromptMoves, show
 from logitbank.analysis.prompts.view import changes, differences, movements, prompt_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
@@ -436,6 +437,15 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are() -> None:
         differences(made([[0.0]], [0], steps=(3,)), None, 3)
     with pytest.raises(UsageError, match=r"m r has no step 3; it has the release$"):
         differences(made([[0.0]], [0], steps=(None,)), 3, None)
+
+
+def test_what_moves_may_be_read_as_often_as_one_likes(tmp_path: Path) -> None:
+    moves = show(two_models(tmp_path / "b"), prompts="parity")
+    assert isinstance(moves, PromptMoves)
+    assert [len(table) for _, table in moves.series] == [10, 10, 2]
+    assert moves.table.equals(pl.concat(table for _, table in moves.series))
+    assert repr(moves) == "<PromptMoves of parity; .table has them>"
+    assert moves._repr_html_() == moves.table._repr_html_()
 
 
 def test_changes_between_two_read_the_models_that_have_both(tmp_path: Path) -> None:

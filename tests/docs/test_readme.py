@@ -4,15 +4,15 @@ import re
 import shlex
 from pathlib import Path
 
-import polars as pl
 import pytest
 import typer.main
 
 from bench.figures import markdown, saved
-from logitbank import Bank, CheckpointId
+from logitbank import CheckpointId
 from logitbank.cli.main import app
+from logitbank.store import open_bank
+from tests.support.docs_setups import demo_bank
 from tests.support.paths import ROOT
-from tests.support.small_banks import QUERY_SET, TOKENIZER, logits, prompt_table, token_table
 
 README = ROOT / "README.md"
 
@@ -29,25 +29,19 @@ def commands() -> list[list[str]]:
     ]
 
 
-def test_python_runs_on_a_bank_like_the_demo_s(
+def test_python_runs_on_the_demo_s_bank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bank = Bank.create(tmp_path / "demo" / "demo.zarr")
-    bank.add_query_set(QUERY_SET)
-    bank.add_prompts("demo", prompt_table())
-    says_male = pl.when(token=17).then(pl.lit(" male")).otherwise("text")
-    texts = token_table().with_columns(token=pl.col("token") + 12).with_columns(text=says_male)
-    bank.add_tokens(TOKENIZER, texts)
-    rows = logits(vocab=18)
-    bank.deposit(rows, checkpoint=CheckpointId("demo", step=720), query_set=QUERY_SET.name)
     monkeypatch.chdir(tmp_path)
+    demo_bank()
     (code,) = blocks("python")
     exec(compile(code, README.name, "exec"), {})
     printed = capsys.readouterr().out
     assert "720" in printed
-    assert "yes" in printed
-    (deposit,) = bank.deposits()
-    assert printed.rstrip().endswith(str(deposit.logprobs([0], [17])))
+    assert "not specified" in printed
+    last = open_bank("demo/demo.zarr").deposits_of("demo")[-1]
+    assert last.checkpoint == CheckpointId("demo", step=720)
+    assert printed.rstrip().endswith(str(last.logprobs([0], [" male"])))
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)

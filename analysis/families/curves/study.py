@@ -106,11 +106,14 @@ def curves_summary(result: Curves) -> Summary:
 def _ends(prefix: str, rows: pl.DataFrame) -> Iterator[str]:
     steps = list(dict.fromkeys((rows["step"][0], rows["step"][-1])))
     ends = rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
-    said = [
-        f"{name} {' → '.join('none' if value is None else number(value) for value in values)}"
-        for measure, name in NAMES.items()
-        if (values := ends.filter(measure=measure)["value"]).count()
-    ]
+    said = []
+    for measure, name in NAMES.items():
+        values = ends.filter(measure=measure)["value"]
+        if measure == "agreement":  # of the last with itself it is 1
+            values = values[:-1]
+        if values.count():
+            texts = ("none" if value is None else number(value) for value in values)
+            said.append(f"{name} {' → '.join(texts)}")
     if said:
         yield f"{prefix}{' → '.join(map(step_name, steps))}: {', '.join(said)}."
 

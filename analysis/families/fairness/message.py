@@ -82,7 +82,7 @@ def _changed(result: Fairness, change: Row, gap: pl.DataFrame) -> Message:
             _gap_now(result, gap),
             KeyNumber(
                 f"{change['onset_step']:,}",
-                "first step of the new level",
+                "first checkpoint of the new level",
                 f"{reach}p = {change['p']:.2g} against a gap that only wanders; levels are means "
                 "over checkpoints",
             ),

@@ -178,8 +178,9 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     sheet, places = training_sheet(
         "Gap between genders",
         f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. Band: 95 % "
-        "bootstrap interval over sentences. Grey: the untrained model. Dashed: where the level "
-        "changes, if that can be told from wandering, and its means before and after.",
+        "bootstrap interval over sentences. Dotted, with a grey band: the "
+        "untrained model. Dashed: zero, and where the level changes, if that can be told from "
+        "wandering.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(axis, rules=[("y", 0)], notes=notes)],

@@ -29,7 +29,7 @@ def bare(tmp: Path) -> Iterator[Figure]:
     name = "70M, full float16 bank on disk, against bare vLLM"
     yield against(f"{name}, 38 tokens", 0.85, "bare_vllm", tmp=tmp, shape="70m", count=512)
     yield against(
-        f"{name}, 110 tokens", 0.95, "bare_vllm", tmp=tmp, shape="70m", count=192, long=True
+        f"{name}, 110 tokens", 0.95, "bare_vllm", tmp=tmp, shape="70m", count=192, prompts="long"
     )
     yield against(
         "toy, against bare vLLM", None, "bare_vllm", tmp=tmp, shape="toy", count=2048, rounds=3
@@ -64,14 +64,15 @@ def masked(tmp: Path) -> Iterator[Figure]:
     for shape, target in (("bert-base", 1.2), ("bert-toy", None)):
         yield against(
             f"{shape}, professions, against a plain batched transformers loop", target,
-            "masked_loop", tmp=tmp, shape=shape, count=512, rounds=5,
+            "masked_loop", tmp=tmp, shape=shape, count=512, prompts="masked", rounds=5,
         )  # fmt: skip
 
 
 def sentences(tmp: Path) -> Iterator[Figure]:
     yield against(
         "70M, every token of StereoSet's sentences, against a loop over sentences", 3,
-        "sentence_loop", tmp=tmp, shape="70m", count=512, their_count=256, sentence=True, rounds=5,
+        "sentence_loop", tmp=tmp, shape="70m", count=512, their_count=256, rounds=5,
+        prompts="sentences",
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contender import Round, timed
-from bench.workload import long_options, orders, sentences, token_ids, workload
+from bench.workload import Kind, option_prompts, token_ids, workload
 from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 
@@ -15,15 +15,15 @@ from logitbank.engine.tokenizers.tokenizer import Tokenizer
 def bare_vllm(
     checkpoint: str,
     count: int,
-    long: bool,
+    prompts: Kind = "plain",
     logprobs: str | None = None,
     alone: bool = False,
     words: int | None = None,
 ) -> Round:
     """vLLM generating one token a prompt, with this product's engine settings and no tap.
 
-    `logprobs` asks for the whole vocabulary as vLLM's users do: "dict" or "flat". `alone` takes
-    five orders of each prompt and lets them share nothing.
+    `logprobs` asks for the whole vocabulary as vLLM's users do: "dict" or "flat". `alone` runs
+    every prompt, equal ones too, and lets them share nothing.
     """
     settings = _quiet_vllm()
     from vllm import LLM, SamplingParams
@@ -31,9 +31,9 @@ def bare_vllm(
 
     if alone:
         encode = Tokenizer.load(Path(checkpoint)).encode
-        ids = [tuple(encode(prompt.text)) for prompt in orders(count).prompts]
+        ids = [tuple(encode(p.text)) for p in option_prompts(count, prompts, words=words)]
     else:
-        ids = token_ids(workload(count, long=long, words=words), Path(checkpoint))
+        ids = token_ids(workload(count, prompts, words=words), Path(checkpoint))
     extra: dict[str, Any] = {} if logprobs is None else {"max_logprobs": -1}
     llm = LLM(
         checkpoint,
@@ -56,11 +56,11 @@ def bare_vllm(
         logprobs=None if logprobs is None else -1,
         flat_logprobs=logprobs == "flat",
     )
-    prompts = [{"prompt_token_ids": list(i)} for i in ids]
+    requests = [{"prompt_token_ids": list(i)} for i in ids]
 
     def once() -> float:
         llm.reset_prefix_cache()
-        return timed(lambda: llm.generate(prompts, params, use_tqdm=False))
+        return timed(lambda: llm.generate(requests, params, use_tqdm=False))
 
     return once
 
@@ -68,51 +68,38 @@ def bare_vllm(
 def bank(
     checkpoint: str,
     count: int,
-    long: bool,
     engine: str,
     folder: str,
-    masked: bool = False,
-    sentence: bool = False,
-    five_orders: bool = False,
-    options: bool = False,
+    prompts: Kind = "plain",
     words: int | None = None,
 ) -> Round:
     """This product: a full float16 bank on disk, from a loaded checkpoint to the seal."""
     from bench.scoring import Scoring
 
-    scoring = Scoring(
-        *(checkpoint, count),
-        engine=engine,
-        folder=folder,
-        long=long,
-        masked=masked,
-        sentence=sentence,
-        five_orders=five_orders,
-        options=options,
-        words=words,
-    )
-    return scoring.once
+    return Scoring(checkpoint, count, prompts, engine=engine, folder=folder, words=words).once
 
 
-def outside_model(checkpoint: str, count: int, long: bool, folder: str) -> Round:
+def outside_model(checkpoint: str, count: int, folder: str, prompts: Kind = "plain") -> Round:
     """Share of CPU time that is not the model's; see `bench.outside`."""
     from bench.outside import outside
 
-    return outside(checkpoint, count, long, folder)
+    return outside(checkpoint, count, prompts, folder)
 
 
-def each_alone(checkpoint: str, count: int, long: bool) -> Round:
-    """Bare vLLM on `count` WinoBias sentences in five orders, every prompt scored by itself."""
-    return bare_vllm(checkpoint, count, long, alone=True)
+def each_alone(checkpoint: str, count: int, prompts: Kind = "plain") -> Round:
+    """Bare vLLM on every prompt by itself."""
+    return bare_vllm(checkpoint, count, prompts, alone=True)
 
 
-def transformers_loop(checkpoint: str, count: int, long: bool, words: int | None = None) -> Round:
+def transformers_loop(
+    checkpoint: str, count: int, prompts: Kind = "plain", words: int | None = None
+) -> Round:
     """What one writes first: padded batches of 32, every position's logits, the last one kept."""
     import numpy as np
     import torch
     from transformers import AutoModelForCausalLM
 
-    ids = token_ids(workload(count, long=long, words=words), Path(checkpoint))
+    ids = token_ids(workload(count, prompts, words=words), Path(checkpoint))
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     kept = np.empty((count, model.config.vocab_size), np.float16)
 
@@ -130,13 +117,13 @@ def transformers_loop(checkpoint: str, count: int, long: bool, words: int | None
     return lambda: timed(loop)
 
 
-def sentence_loop(checkpoint: str, count: int, long: bool) -> Round:
+def sentence_loop(checkpoint: str, count: int, prompts: Kind = "sentences") -> Round:
     """What one writes first: a sentence at a time, its tokens' log-probabilities kept."""
     import torch
     from transformers import AutoModelForCausalLM
 
     tokenizer = Tokenizer.load(Path(checkpoint))
-    texts = [prompt.text for prompt in sentences(count).prompts]
+    texts = [prompt.text for prompt in workload(count, prompts).prompts]
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     kept: list[torch.Tensor] = []
 
@@ -151,14 +138,16 @@ def sentence_loop(checkpoint: str, count: int, long: bool) -> Round:
     return lambda: timed(loop)
 
 
-def masked_loop(checkpoint: str, count: int, long: bool, words: int | None = None) -> Round:
+def masked_loop(
+    checkpoint: str, count: int, prompts: Kind = "masked", words: int | None = None
+) -> Round:
     """The same for a masked model: every position's logits, the first mask's kept."""
     import numpy as np
     import torch
     from transformers import AutoModelForMaskedLM
 
     tokenizer = Tokenizer.load(Path(checkpoint))
-    queries = workload(count, long=long, masked=True, words=words).tokenize(tokenizer).queries
+    queries = workload(count, prompts, words=words).tokenize(tokenizer).queries
     model = AutoModelForMaskedLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     kept = np.empty((len(queries), model.config.vocab_size), np.float16)
 
@@ -177,27 +166,17 @@ def masked_loop(checkpoint: str, count: int, long: bool, words: int | None = Non
 
 
 def harness(
-    checkpoint: str,
-    count: int,
-    long: bool,
-    words: int | None = None,
-    five_orders: bool = False,
-    options: bool = False,
+    checkpoint: str, count: int, prompts: Kind = "plain", words: int | None = None
 ) -> Round:
     """lm-evaluation-harness: log-likelihoods of the same options after the same prompts."""
     from lm_eval.models.huggingface import HFLM
 
     model = HFLM(checkpoint, device="cpu", dtype="float32", batch_size=32)
-    return _likelihoods(model, _asked(count, long, words, five_orders, options))
+    return _likelihoods(model, option_prompts(count, prompts, words=words))
 
 
 def harness_vllm(
-    checkpoint: str,
-    count: int,
-    long: bool,
-    words: int | None = None,
-    five_orders: bool = False,
-    options: bool = False,
+    checkpoint: str, count: int, prompts: Kind = "plain", words: int | None = None
 ) -> Round:
     """The same with its vLLM backend."""
     _quiet_vllm()
@@ -215,15 +194,7 @@ def harness_vllm(
         checkpoint, dtype="float32", max_model_len=1024, enforce_eager=True, batch_size="auto",
         kv_cache_memory_bytes=512 * 2**20,
     )  # fmt: skip
-    return _likelihoods(model, _asked(count, long, words, five_orders, options))
-
-
-def _asked(
-    count: int, long: bool, words: int | None, five_orders: bool, options: bool
-) -> Sequence[Prompt]:
-    if options:
-        return long_options(count).prompts
-    return (orders(count) if five_orders else workload(count, long=long, words=words)).prompts
+    return _likelihoods(model, option_prompts(count, prompts, words=words))
 
 
 def _likelihoods(model: Any, prompts: Sequence[Prompt]) -> Round:

@@ -6,6 +6,7 @@ from statistics import median
 from bench.contender import Contender
 from bench.figures import Figure
 from bench.models import series
+from bench.workload import Kind
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 
@@ -39,24 +40,18 @@ def against(
     shape: str,
     count: int,
     their_count: int | None = None,
-    long: bool = False,
-    sentence: bool = False,
-    five_orders: bool = False,
-    options: bool = False,
+    prompts: Kind = "plain",
     rounds: int = 7,
     **request: object,
 ) -> Figure:
     """Prompts per second of a full bank over those of contender `kind`."""
-    masked = shape.startswith("bert")
-    model = series(tmp, shape, 1 if masked else 8) / "step0"
-    if kind.startswith("harness"):
-        request |= {"five_orders": five_orders, "options": options}
+    model = series(tmp, shape, 1 if shape.startswith("bert") else 8) / "step0"
     theirs = Contender(
         kind,
         tmp / f"{kind}.log",
         checkpoint=model,
         count=their_count or count,
-        long=long,
+        prompts=prompts,
         **request,
     )
     ours = Contender(
@@ -65,13 +60,9 @@ def against(
         environment=worker_environment(EngineSettings("vllm")),  # as workers are started
         checkpoint=model,
         count=count,
-        long=long,
+        prompts=prompts,
         engine="auto",
         folder=tmp,
-        masked=masked,
-        sentence=sentence,
-        five_orders=five_orders,
-        options=options,
     )
     try:
         ratios, detail = paired(ours, theirs, rounds=rounds, scale=count / (their_count or count))
@@ -79,7 +70,7 @@ def against(
         ours.close()
         theirs.close()
     value = median(ratios)
-    prompts = f"{count} prompts" if their_count is None else f"{count} and {their_count} prompts"
+    counts = f"{count} prompts" if their_count is None else f"{count} and {their_count} prompts"
     return Figure(
         name,
         value,
@@ -87,5 +78,5 @@ def against(
         "" if target is None else f"≥ {target:g} ×",
         None if target is None else value >= target,
         ratios,
-        f"{prompts}: {detail}",
+        f"{counts}: {detail}",
     )

@@ -13,9 +13,7 @@ from bench.one_run import whole_run
 def many_checkpoints(tmp: Path, *, checkpoints: int = 8, count: int = 2000) -> list[Figure]:
     """One `extract` from start to end, everything counted, over one load + n × bare scoring."""
     folder = series(tmp, "70m", checkpoints)
-    bare = Contender(
-        "bare_vllm", tmp / "bare.log", checkpoint=folder / "step0", count=count, long=False
-    )
+    bare = Contender("bare_vllm", tmp / "bare.log", checkpoint=folder / "step0", count=count)
     before = [bare.round() for _ in range(2)]
     start = time.perf_counter()
     whole_run(folder, tmp / f"{time.time_ns()}.zarr", count)

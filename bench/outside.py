@@ -8,15 +8,16 @@ from typing import Any
 
 from bench.contender import Round
 from bench.scoring import Scoring
+from bench.workload import Kind
 
 
-def outside(checkpoint: str, count: int, long: bool, folder: str) -> Round:
+def outside(checkpoint: str, count: int, prompts: Kind, folder: str) -> Round:
     """Share of the process's CPU time that no forward pass nor output head took.
 
     The model runs in the main thread and in its pool's; a pool that spins while it waits is the
     model's too. Everything else is ours or vLLM's: the rest of the main thread, and all others.
     """
-    scoring = Scoring(checkpoint, count, long=long, engine="vllm", folder=folder)
+    scoring = Scoring(checkpoint, count, prompts, engine="vllm", folder=folder)
     scoring.once()
     meter = _Meter()
     backend: Any = scoring.worker._backend

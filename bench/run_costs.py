@@ -28,7 +28,7 @@ def _outside(tmp: Path, shape: str, tokens: int, target: float, count: int) -> F
         environment=worker_environment(EngineSettings("vllm")),
         checkpoint=series(tmp, shape, 8) / "step0",
         count=count,
-        long=tokens > 100,
+        prompts="long" if tokens > 100 else "plain",
         folder=tmp,
     )
     shares = [contender.round() for _ in range(5)]

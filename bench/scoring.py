@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench.workload import long_options, orders, sentences, workload
+from bench.workload import Kind, workload
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.prepare import prepare
@@ -30,14 +30,10 @@ class Scoring:
         self,
         checkpoint: str,
         count: int,
+        prompts: Kind = "plain",
         *,
         engine: str,
         folder: str,
-        long: bool = False,
-        masked: bool = False,
-        sentence: bool = False,
-        five_orders: bool = False,
-        options: bool = False,
         words: int | None = None,
     ) -> None:
         self._source = Path(checkpoint)
@@ -48,18 +44,11 @@ class Scoring:
         settings = EngineSettings(
             "transformers" if engine == "transformers" else "vllm", canary_every=0
         )
-        if sentence:
-            prompts = sentences(count)
-        elif options:
-            prompts = long_options(count)
-        elif five_orders:
-            prompts = orders(count)
-        else:
-            prompts = workload(count, long=long, masked=masked, words=words)
-        keep = Keep("options") if sentence or options else Keep("full")
+        asked = workload(count, prompts, words=words)
+        keep = Keep("options" if prompts in ("sentences", "options") else "full")
         self._prepared = prepare(
             None,
-            Extraction(suite, (prompts,), settings, any_engine=engine == "auto", keep=keep),
+            Extraction(suite, (asked,), settings, any_engine=engine == "auto", keep=keep),
             self._source,
         )
         self._checkpoint = suite.checkpoints[0].id

@@ -6,22 +6,27 @@ from pathlib import Path
 from bench.extraction import against
 from bench.figures import Figure
 
-HARNESSES = (("transformers", "harness"), ("vLLM", "harness_vllm"))
+HARNESSES = {
+    "harness": "lm-evaluation-harness on transformers",
+    "harness_vllm": "lm-evaluation-harness on vLLM",
+}
 
 
 def sharing(tmp: Path, *, shape: str = "70m", count: int = 100) -> Iterator[Figure]:
     """`count` sentences of WinoBias in five orders, and a third as many prompts with options."""
+    orders = f"{shape.upper()}, WinoBias in five orders, against"
+    options = f"{shape.upper()}, four options of 5 to 20 tokens, against"
     yield against(
-        "70M, WinoBias in five orders, against each prompt alone", 2.6, "each_alone",
-        tmp=tmp, shape=shape, count=count, rounds=3, five_orders=True,
+        f"{orders} each prompt alone", 2.6, "each_alone",
+        tmp=tmp, shape=shape, count=count, rounds=3, prompts="five_orders",
     )  # fmt: skip
-    for backend, kind in HARNESSES:
+    for kind, name in HARNESSES.items():
         yield against(
-            f"70M, WinoBias in five orders, against lm-evaluation-harness on {backend}", 7, kind,
-            tmp=tmp, shape=shape, count=count // 2, rounds=2, five_orders=True,
+            f"{orders} {name}", 7, kind,
+            tmp=tmp, shape=shape, count=count // 2, rounds=2, prompts="five_orders",
         )  # fmt: skip
-    for backend, kind in HARNESSES:
+    for kind, name in HARNESSES.items():
         yield against(
-            f"70M, four options of 5 to 20 tokens, against lm-evaluation-harness on {backend}", 4,
-            kind, tmp=tmp, shape=shape, count=count // 3, rounds=2, options=True,
+            f"{options} {name}", 4, kind,
+            tmp=tmp, shape=shape, count=count // 3, rounds=2, prompts="options",
         )  # fmt: skip

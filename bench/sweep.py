@@ -50,14 +50,14 @@ def _point(tmp: Path, shape: str, words: int, flops: float) -> Iterator[Figure]:
     checkpoint = series(tmp, shape, 8 if shape == "70m" else 1) / "step0"
     for name, (kind, request) in (MASKED if masked else CAUSAL).items():
         number = count if "harness" not in kind else max(8, count // 4)
-        own: dict[str, Any] = {"folder": tmp, "masked": masked} if kind == "bank" else {}
+        own: dict[str, Any] = {"folder": tmp} if kind == "bank" else {}
         contender = Contender(
             kind,
             tmp / f"{kind}.log",
             environment=worker_environment(EngineSettings("vllm")) if own else {},
             checkpoint=checkpoint,
             count=number,
-            long=False,
+            prompts="masked" if masked else "plain",
             words=words,
             **request,
             **own,

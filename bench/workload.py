@@ -1,6 +1,7 @@
-"""The prompts of every benchmark: WinoBias's own, and longer ones made of several."""
+"""The prompts of every benchmark: WinoBias's own, what is made of them, and other known sets'."""
 
 from pathlib import Path
+from typing import Literal, cast
 
 from bench.models import DATA
 from logitbank.engine.prompts.prompt_set import PromptSet
@@ -11,15 +12,43 @@ from logitbank.engine.tokenizers.tokenizer import Tokenizer
 
 LONG = 3
 """WinoBias prompts in one long prompt: 110 tokens and a few."""
+Kind = Literal["plain", "long", "masked", "sentences", "five_orders", "options"]
+"""Prompts of 38 tokens on average, or of about 110; professions' with a mask, 9 tokens; StereoSet's
+sentences; WinoBias in five orders of its options; four options of several tokens each."""
 
 
-def sentences(count: int) -> SequenceSet:
+def workload(
+    count: int, kind: Kind = "plain", *, words: int | None = None
+) -> PromptSet | SequenceSet:
+    """`count` prompts of a kind; of `five_orders` so many sentences, each of them five prompts.
+
+    `words` makes `plain` and `masked` ones so many words long.
+    """
+    if words is not None:
+        return _of_words(count, words, masked=kind == "masked")
+    if kind == "sentences":
+        return _sentences(count)
+    if kind == "five_orders":
+        return _five_orders(count)
+    if kind == "options":
+        return _long_options(count)
+    if kind == "masked":
+        return PromptSet("bench-masked", prompt_set("professions", data=DATA).prompts[:count])
+    return _of_winobias(count, long=kind == "long")
+
+
+def option_prompts(count: int, kind: Kind, *, words: int | None = None) -> tuple[Prompt, ...]:
+    """The same, of a kind that has options."""
+    return cast(PromptSet, workload(count, kind, words=words)).prompts
+
+
+def _sentences(count: int) -> SequenceSet:
     """`count` of StereoSet's candidate sentences, spread over the set: 10 tokens on average."""
     whole = prompt_set("stereoset-intra", data=DATA).prompts
     return SequenceSet("bench-sentences", tuple(whole[:: len(whole) // count][:count]))
 
 
-def orders(count: int) -> PromptSet:
+def _five_orders(count: int) -> PromptSet:
     """`count` WinoBias sentences, spread over the set, each with its options in five orders."""
     whole = prompt_set("winobias:orders=5", data=DATA).prompts
     ids = list(dict.fromkeys(prompt.id for prompt in whole))
@@ -27,7 +56,7 @@ def orders(count: int) -> PromptSet:
     return PromptSet("bench-orders", tuple(p for p in whole if p.id in chosen))
 
 
-def long_options(count: int) -> PromptSet:
+def _long_options(count: int) -> PromptSet:
     """Contexts of 60 to 120 tokens, each with four options of 5 to 20, all of WinoBias's words."""
     whole = prompt_set("winobias:orders=1", data=DATA).prompts
     words = [word for prompt in whole for word in prompt.text.split()]
@@ -46,19 +75,8 @@ def long_options(count: int) -> PromptSet:
     return PromptSet("bench-options", tuple(prompts), whole_options=True)
 
 
-def workload(
-    count: int, *, long: bool = False, masked: bool = False, words: int | None = None
-) -> PromptSet:
-    """`count` prompts spread over the whole set: 38 tokens on average, or about 110.
-
-    `masked` ones are professions', 9 tokens on average; `words` gives prompts of so many words,
-    the last of them masked.
-    """
-    professions = prompt_set("professions", data=DATA).prompts if masked else ()
-    if words is not None:
-        return PromptSet("bench-words", _of_words(count, words, professions[:1]))
-    if masked:
-        return PromptSet("bench-masked", professions[:count])
+def _of_winobias(count: int, *, long: bool) -> PromptSet:
+    """Prompts spread over the whole set."""
     whole = prompt_set("winobias:orders=1", data=DATA).prompts
     stride = len(whole) // count
     chosen = whole[:: max(stride, 1)][:count]
@@ -74,24 +92,23 @@ def workload(
     return PromptSet("bench-long" if long else "bench", tuple(chosen))
 
 
-def _of_words(count: int, words: int, masked: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
-    """Prompts made of WinoBias's own words, each from another place; with the options of `masked`,
-    if any, and its mask at the end."""
+def _of_words(count: int, words: int, *, masked: bool) -> PromptSet:
+    """Prompts made of WinoBias's own words, each from another place; `masked` ones with a mask at
+    the end, and a profession's options."""
     whole = prompt_set("winobias:orders=1", data=DATA).prompts
-    options = (masked or whole)[0].options
+    options = (prompt_set("professions", data=DATA).prompts if masked else whole)[0].options
     stream = [word for prompt in whole for word in prompt.text.split()]
     stride = (len(stream) - words) // count
-    own = words - len(masked)
-    texts = (
-        " ".join([*stream[i * stride :][:own], *["[MASK]" for _ in masked]]) for i in range(count)
-    )
-    return tuple(Prompt(f"w{i}", text, options) for i, text in enumerate(dict.fromkeys(texts)))
+    end = ["[MASK]"] * masked
+    texts = (" ".join([*stream[i * stride :][: words - masked], *end]) for i in range(count))
+    prompts = tuple(Prompt(f"w{i}", text, options) for i, text in enumerate(dict.fromkeys(texts)))
+    return PromptSet("bench-words", prompts)
 
 
 def _text(whole: tuple[Prompt, ...], i: int, j: int) -> str:
     return whole[(i * 7 + j * 1009) % len(whole)].text
 
 
-def token_ids(prompts: PromptSet, checkpoint: Path) -> list[tuple[int, ...]]:
+def token_ids(prompts: PromptSet | SequenceSet, checkpoint: Path) -> list[tuple[int, ...]]:
     """The sequences that are scored, in the order of the prompts."""
     return [query.ids for query in prompts.tokenize(Tokenizer.load(checkpoint)).queries]

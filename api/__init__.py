@@ -1,8 +1,14 @@
-"""logitbank: run every checkpoint over every prompt once, keep the logits, ask later.
+"""Run every checkpoint of a language model over every prompt once, keep the logits, ask later.
 
-Names are imported when first used, so that `import logitbank` is quick and needs no engine. A type
-checker reads the imports below, Python the mapping; a test compares the two.
+``bank = logitbank.open("demo.zarr")`` opens a bank, at a path or a URL: it has ``models``,
+``steps`` and ``prompt_sets``, ``scan(prompts)`` for every score as a Polars frame, ``sql(query)``
+and ``to_xarray(prompts)``. Each command is a function of its name that takes a bank: ``fairness``,
+``curves``, ``options``, ``show``, ``report``, ``compare``; ``extract`` fills one. What they return
+has a ``summary`` in words and a ``result`` of tables, which ``figures`` and ``save_figures`` draw.
 """
+
+# Names are imported when first used, so that `import logitbank` is quick and needs no engine. A
+# type checker reads the imports below, Python the mapping; a test compares the two.
 
 from importlib import import_module
 from pathlib import Path

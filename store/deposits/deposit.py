@@ -166,7 +166,8 @@ class Deposit:
         if not layout.keep.whole_rows:
             raise KeepLevelError(
                 f"{self} keeps {layout.keep}, not full vocabulary rows; ask for listed tokens"
-                " with scores(), or extract again with --keep full into another bank"
+                " with scores(), or extract again with --keep full into another bank;"
+                " the column keep of info() says which checkpoints have full rows"
             )
         row_index = None if rows is None else index_of("row", rows, layout.queries)
         token_index = None if tokens is None else index_of("token", tokens, layout.vocab)

@@ -230,6 +230,7 @@ class Readable(ABC):
         where a block is not committed, or a model has fewer outputs than the widest. logsumexp
         (checkpoint, query). `checkpoint` is indexed by model, run and step (−1 for a release):
         `.sel(model="pythia-160m", step=512)`. The prompts' column `row` points into `query`.
+        `attrs["without_full_rows"]` names the checkpoints that are not in it, as they keep less.
 
         Raises
         ------

@@ -39,6 +39,7 @@ def side_by_side(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
     for deposit in full:
         deposit.check_sizes()
     checkpoints = [d.checkpoint for d in full]
+    without = dict.fromkeys(str(d.checkpoint) for d in deposits if d.checkpoint not in checkpoints)
     seeds = [np.nan if c.run_seed is None else c.run_seed for c in checkpoints]
     return xarray.Dataset(
         {
@@ -51,7 +52,7 @@ def side_by_side(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
             "run_seed": ("checkpoint", seeds),
             "step": ("checkpoint", [RELEASE if c.step is None else c.step for c in checkpoints]),
         },
-        attrs={"query_set": query_sets[0], "units": "nats"},
+        attrs={"query_set": query_sets[0], "units": "nats", "without_full_rows": [*without]},
     ).set_index(checkpoint=["model", "run", "step"])
 
 

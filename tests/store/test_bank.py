@@ -614,6 +614,17 @@ def test_side_by_side_takes_prompts_of_one_query_set(tmp_path: Path) -> None:
         bank.to_xarray("jobs")
 
 
+def test_side_by_side_names_checkpoints_that_keep_less(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name)
+    bank.begin(spec(7, keep=Keep("options")))
+    dataset = bank.to_xarray("parity")
+    assert dataset.sizes["checkpoint"] == 1
+    (less,) = (d.checkpoint for d in bank.deposits() if d.checkpoint.step == 7)
+    assert dataset.attrs["without_full_rows"] == [str(less)]
+
+
 def test_side_by_side_needs_full_rows(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     bank = new_bank(tmp_path / "b")

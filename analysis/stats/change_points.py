@@ -14,6 +14,8 @@ FEWEST = 6
 """Points of a curve for which a change is looked for."""
 WANDERING = 0.05
 """The largest `p_wander` of a change that is told, as it is of this share of wandering curves."""
+WANDERS = 10_000
+"""Curves that wander, that one is compared with: its p value is at least 1 of them and itself."""
 TINY = 1e-12
 """Sums of squares below this share of the curve's own are rounding."""
 PART = 1000
@@ -44,7 +46,7 @@ def change_point(
     values: ArrayLike,
     *,
     permutations: int = 2000,
-    wanders: int = 10_000,
+    wanders: int = WANDERS,
     level: float = 0.95,
     seed: int = 0,
 ) -> ChangePoint | None:

@@ -15,7 +15,7 @@ from logitbank.analysis.results.message import (
     subject_of,
     untold,
 )
-from logitbank.analysis.results.words import UNTRAINED, Row
+from logitbank.analysis.results.words import UNTRAINED, Row, p_against_wandering
 from logitbank.wording import counted, signed, step_name
 
 PEOPLE = {"male": "men", "female": "women"}
@@ -83,8 +83,8 @@ def _changed(result: Fairness, change: Row, gap: pl.DataFrame) -> Message:
             KeyNumber(
                 f"{change['onset_step']:,}",
                 "first checkpoint of the new level",
-                f"{reach}p = {change['p']:.2g} against a gap that only wanders; levels are means "
-                "over checkpoints",
+                f"{reach}{p_against_wandering(change['p'])} against a gap that only wanders; "
+                "levels are means over checkpoints",
             ),
             KeyNumber(
                 f"{largest['gap_scaled']:.3f}",

@@ -7,7 +7,7 @@ import polars as pl
 from logitbank.analysis.families.fairness.change import compared
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.significance import MANN_WHITNEY, WILCOXON
-from logitbank.analysis.results.words import UNTRAINED, Summary
+from logitbank.analysis.results.words import UNTRAINED, Summary, p_against_wandering
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.change_points import FEWEST
 from logitbank.analysis.stats.shares import too_few
@@ -113,8 +113,8 @@ def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
                 yield f"No change of the gap's level is looked for: {why}."
         elif row["onset_step"] is None:
             yield (
-                f"No change of the gap's level can be told from wandering (p = {row['p']:.2g}, "
-                f"{row['checkpoints']} steps)."
+                f"No change of the gap's level can be told from wandering "
+                f"({p_against_wandering(row['p'])}, {row['checkpoints']} steps)."
             )
         else:
             sure = row["earliest"] == row["latest"]
@@ -124,8 +124,8 @@ def _onset(onset: pl.DataFrame, gap: pl.DataFrame) -> Iterator[str]:
                 f"The gap changes its level at step {row['onset_step']:,}{when}: mean Δ is "
                 f"{size:.3f} {'higher' if row['sign'] > 0 else 'lower'} from there to step "
                 f"{row['last_step']:,} than before, {signed(row['delta_before'])} → "
-                f"{signed(row['delta_after'])} (p = {row['p']:.2g} against a gap that only "
-                "wanders)."
+                f"{signed(row['delta_after'])} ({p_against_wandering(row['p'])} against a gap "
+                "that only wanders)."
             )
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from logitbank.analysis.families.tradeoff.curves import NORMAL, RESAMPLED
 from logitbank.analysis.families.tradeoff.metric import TradeOff
-from logitbank.analysis.results.words import UNTRAINED, Summary
+from logitbank.analysis.results.words import UNTRAINED, Summary, p_against_wandering
 from logitbank.analysis.stats.change_points import WANDERING
 from logitbank.wording import counted, number, signed
 
@@ -155,7 +155,8 @@ def _change(row: Row, settings: Mapping[str, Any]) -> str:
     )
     if row["p_wander"] > WANDERING:
         return (
-            f"No change of level in {name} can be told from wandering (p = {row['p_wander']:.2g})."
+            f"No change of level in {name} can be told from wandering "
+            f"({p_against_wandering(row['p_wander'])})."
         )
     fits = (
         "one jump fits better than a straight line over the checkpoints"
@@ -164,8 +165,8 @@ def _change(row: Row, settings: Mapping[str, Any]) -> str:
     )
     return (
         f"If {name} has one level before and one after a single change, that change, from "
-        f"{number(row['mean_before'])} to {number(row['mean_after'])}, is {within} (p = "
-        f"{row['p_wander']:.2g} against a curve that only wanders); {fits} (BIC)."
+        f"{number(row['mean_before'])} to {number(row['mean_after'])}, is {within} "
+        f"({p_against_wandering(row['p_wander'])} against a curve that only wanders); {fits} (BIC)."
     )
 
 

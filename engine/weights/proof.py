@@ -34,6 +34,11 @@ _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Fingerprint = tuple[int, int]
 
 
+def is_head(name: str) -> bool:
+    """Whether a parameter is an output head."""
+    return name.endswith(_HEAD)
+
+
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """First and second power sum, modulo 2^64, of the elements' bit patterns."""
     bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
@@ -84,7 +89,7 @@ class Ledger:
             cast = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
             mark = fingerprint(cast)
             self.total, self.count = add(self.total, mark), self.count + 1
-            self.has_head |= name.endswith(_HEAD)
+            self.has_head |= is_head(name)
             if self.tied and name.endswith(_EMBEDDING) and self.embedding is None:
                 self.embedding, shared = mark, cast
             yield name, cast

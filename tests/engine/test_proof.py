@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from logitbank.engine.weights.proof import Ledger, add, fingerprint
+from logitbank.engine.weights.proof import Ledger, add, fingerprint, is_head
 from logitbank.errors import WeightsError
 
 
@@ -60,6 +60,11 @@ def test_a_head_in_the_file_is_not_supplied_twice() -> None:
     assert names == ["wte.weight", "lm_head.weight"]
     book.check(fingerprint(embedding), checkpoint="c")
     book.check(add(fingerprint(embedding), fingerprint(embedding)), checkpoint="c")
+
+
+def test_heads_are_known_by_name() -> None:
+    assert is_head("model.lm_head.weight")
+    assert not is_head("model.embed_tokens.weight")
 
 
 def test_buffers_that_models_rebuild_are_left_out_and_told() -> None:

@@ -165,7 +165,7 @@ def _config(architecture: Architecture, vocab: int) -> object:
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
-            head_dim=16,
+            head_dim=32,
             intermediate_size=128,
             max_position_embeddings=LONGEST,
         )

@@ -32,7 +32,7 @@ from vllm.engine.arg_utils import EngineArgs
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.digests import ContentDigest
-from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint, is_head
 from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.format.schema import Json, Query
@@ -53,6 +53,7 @@ class VllmEngine:
         self._model_config = self._llm.llm_engine.vllm_config.model_config
         self._packed: dict[str, Fingerprint] = {}
         self._llm.apply_model(self._watch_packing)
+        self._has_head = self._llm.apply_model(_has_head)[0]
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
@@ -84,7 +85,8 @@ class VllmEngine:
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         """What goes into the engine, and the account of it."""
-        ledger = Ledger(self._model_config.dtype, self._tied)
+        # A class that multiplies by the embedding itself, such as Gemma 2's, refuses a head.
+        ledger = Ledger(self._model_config.dtype, self._tied and self._has_head)
         return ledger, ledger.record(weights)
 
     def describe(self) -> dict[str, Json]:
@@ -141,6 +143,11 @@ class VllmEngine:
                 of_parameter = fingerprint(parameter.to(self._model_config.dtype))
             total = add(total, of_parameter)
         return total
+
+
+def _has_head(model: torch.nn.Module) -> bool:
+    """Whether the model names an output head, be it the embedding under a second name."""
+    return any(is_head(name) for name, _ in model.named_parameters(remove_duplicate=False))
 
 
 def _require_invariance() -> None:

@@ -1,9 +1,11 @@
-"""A bank in a line and in a small table."""
+"""A bank in a line, in a small table, and a row for each of its deposits."""
 
 from collections.abc import Sequence
 
 from logitbank.notebook import html_table, some
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.format import commits
+from logitbank.store.format.commits import Committed
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import counted
 
@@ -52,3 +54,29 @@ def _span(steps: Sequence[Step]) -> str:
     if numbers:
         words = [f"steps {numbers[0]} to {numbers[-1]}" if numbers[1:] else f"step {numbers[0]}"]
     return ", ".join([*words, *(["release"] if None in steps else [])])
+
+
+def info_row(deposit: Deposit) -> tuple[object, ...]:
+    """A row of `Bank.info`."""
+    state, checkpoint, layout = deposit.state(), deposit.checkpoint, deposit.layout
+    engine = deposit.spec.provenance.get("engine")
+    return (
+        checkpoint.model,
+        checkpoint.run,
+        checkpoint.step,
+        deposit.query_set,
+        layout.queries,
+        sum(len(layout.rows(block)) for block in state.blocks),
+        layout.blocks,
+        state.sealed,
+        str(layout.keep),
+        layout.dtype,
+        None if engine is None else str(engine),
+        deposit.retrying(lambda state: _bytes(deposit, state)),
+    )
+
+
+def _bytes(deposit: Deposit, state: Committed) -> int:
+    """Bytes of what the commits vouch for."""
+    parts = [commits.digests(deposit.path, name) for name in state.names]
+    return sum(digest.bytes for part in parts for digest in part.values())

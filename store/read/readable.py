@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from logitbank.errors import BankError
+from logitbank.errors import BankError, UsageError
 from logitbank.notebook import told
 from logitbank.store.deposits import tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.format import commits
 from logitbank.store.format.attributes import QUERY_SET
-from logitbank.store.format.commits import Committed
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens
-from logitbank.store.read.brief import bank_line, bank_table
+from logitbank.store.read.brief import bank_line, bank_table, info_row
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored
-from logitbank.store.read.scan import scan
+from logitbank.store.read.scan import by_option, scan
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.steps import Step, in_order
 
@@ -133,8 +131,11 @@ class Readable(ABC):
         runs: Names = None,
         steps: Steps = None,
         token_text: bool = False,
+        whole_options: bool = False,
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
+
+        An option of several tokens has a row for each: its pieces.
 
         Parameters
         ----------
@@ -147,12 +148,15 @@ class Readable(ABC):
         token_text
             Add a column `token_text` after `token`: what the token says, as in `tokens`; null of
             classes of a next-sentence head.
+        whole_options
+            One row per option, whatever the number of its pieces: logprob is their sum, null where
+            one is not scored, continuation their texts put together, and pieces their number.
 
         Returns
         -------
         Columns model, run, run_seed, step, those of the prompts, logit, logsumexp, logprob (nats,
         float64: logit − logsumexp), rank, ties, padding_above, padding_ties, exact; rows in no
-        fixed order.
+        fixed order. Of whole options, what is of single tokens is left out, and pieces is added.
 
         Raises
         ------
@@ -163,7 +167,11 @@ class Readable(ABC):
             Texts of tokens are asked for, and the bank keeps none.
         SuiteError
             A text chooses no step that is there.
+        UsageError
+            Texts of tokens are asked for with whole options, or prompts have a column `pieces`.
         """
+        if token_text and whole_options:
+            raise UsageError("token_text is of single tokens; leave it out, or whole_options")
         table = self.prompts(prompts)
         deposits = self.deposits_of(prompts)
         if not deposits:
@@ -176,7 +184,12 @@ class Readable(ABC):
         require_scored(self.path, prompts, table, self._as_stored(deposits))
         if token_text:
             table = token_texts.with_texts(self.path, table, {d.query_set for d in deposits})
-        return scan(table, deposits)
+        scores = scan(table, deposits)
+        if not whole_options:
+            return scores
+        query_sets = {d.query_set for d in deposits}
+        made_by = {name: tables.tokenizer_of(self.path, name) for name in query_sets}
+        return by_option(scores, table, made_by)
 
     def frames(self) -> dict[str, pl.LazyFrame]:
         """Everything as four lazy frames: checkpoints, prompts, options and scores.
@@ -255,7 +268,7 @@ class Readable(ABC):
         Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
         deposit), sealed, keep, dtype, engine, bytes (of committed objects).
         """
-        return pl.DataFrame([_about(d) for d in self.deposits()], schema=INFO, orient="row")
+        return pl.DataFrame([info_row(d) for d in self.deposits()], schema=INFO, orient="row")
 
     def provenance(self) -> pl.DataFrame:
         """How the deposits were made, equal values together; `info --provenance` on paper.
@@ -269,28 +282,3 @@ class Readable(ABC):
         from logitbank.store.read.provenance import provenance_table
 
         return provenance_table(self.deposits())
-
-
-def _about(deposit: Deposit) -> tuple[object, ...]:
-    state, checkpoint, layout = deposit.state(), deposit.checkpoint, deposit.layout
-    engine = deposit.spec.provenance.get("engine")
-    return (
-        checkpoint.model,
-        checkpoint.run,
-        checkpoint.step,
-        deposit.query_set,
-        layout.queries,
-        sum(len(layout.rows(block)) for block in state.blocks),
-        layout.blocks,
-        state.sealed,
-        str(layout.keep),
-        layout.dtype,
-        None if engine is None else str(engine),
-        deposit.retrying(lambda state: _bytes(deposit, state)),
-    )
-
-
-def _bytes(deposit: Deposit, state: Committed) -> int:
-    """Bytes of what the commits vouch for."""
-    parts = [commits.digests(deposit.path, name) for name in state.names]
-    return sum(digest.bytes for part in parts for digest in part.values())

@@ -214,3 +214,58 @@ def test_only_needed_columns_are_read(tmp_path: Path) -> None:
     plan = bank.scan("parity").select("step", "option", "rank").explain()
     assert "logsumexp" not in plan
     assert "continuation" not in plan
+
+
+def pieces_table(**columns: object) -> pl.DataFrame:
+    """One prompt: option "long" is " a" at query 0 and "b" at query 9, option "short" is " c"."""
+    rows = [
+        ("p", None, 0, "Text", "short", "long", " a", 1, False, QUERY_SET.name, 0),
+        ("p", None, 1, "Text", "short", "long", "b", 4, False, QUERY_SET.name, 9),
+        ("p", None, 0, "Text", "short", "short", " c", 4, True, QUERY_SET.name, 0),
+    ]
+    table = pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row")
+    return table.with_columns(**{name: pl.lit(value) for name, value in columns.items()})
+
+
+def test_a_whole_option_is_the_sum_of_its_pieces(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.add_prompts("long", pieces_table(topic="x"))
+    other = bank.add_query_set(QuerySet("another tokenizer", QUERY_SET.queries))
+    one_token = pieces_table(topic="x").filter(piece=0).with_columns(query_set=pl.lit(other))
+    bank.add_prompts("long", one_token.with_columns(continuation=pl.lit(" whole")))
+    deposit(bank, logits(), step=1)
+    bank.deposit(logits(1), checkpoint=CheckpointId("n", step=1), query_set=other)
+    found = bank.scan("long", whole_options=True).sort("model", "option").collect()
+    assert found.columns == [
+        *CHECKPOINT, "prompt_id", "order_seed", "text", "answer", "option", "continuation",
+        "is_answer", "topic", "pieces", "logprob",
+    ]  # fmt: skip
+    assert found.select("model", "option", "continuation", "is_answer", "pieces").rows() == [
+        ("m", "long", " ab", False, 2),
+        ("m", "short", " c", True, 1),
+        ("n", "long", " whole", False, 1),
+        ("n", "short", " whole", True, 1),
+    ]
+    ours, theirs = (bank.deposits(CheckpointId(name, step=1))[0].logprobs() for name in "mn")
+    expected = [ours[0, 1] + ours[9, 4], ours[0, 4], theirs[0, 1], theirs[0, 4]]
+    np.testing.assert_allclose(found["logprob"], expected, rtol=1e-6)
+
+
+def test_of_an_option_with_a_piece_that_is_not_scored_there_is_no_sum(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.add_prompts("long", pieces_table())
+    with bank.begin(spec(3)) as writer:
+        writer.write(0, block_data(writer.layout, 0))  # query 9 is in another block
+    found = bank.scan("long", whole_options=True).sort("option").collect()
+    assert found["pieces"].to_list() == [2, 1]
+    assert found["logprob"].is_null().to_list() == [True, False]
+
+
+def test_whole_options_have_no_texts_of_tokens_and_no_other_pieces(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.add_prompts("own", pieces_table(pieces=2))
+    deposit(bank, logits(), step=1)
+    with pytest.raises(UsageError, match="token_text is of single tokens"):
+        bank.scan("own", whole_options=True, token_text=True)
+    with pytest.raises(UsageError, match="a column 'pieces' of their own"):
+        bank.scan("own", whole_options=True)

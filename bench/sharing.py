@@ -12,7 +12,7 @@ HARNESSES = {
 }
 
 
-def sharing(tmp: Path, *, shape: str = "70m", count: int = 100) -> Iterator[Figure]:
+def sharing(tmp: Path, *, shape: str = "70m", count: int = 60) -> Iterator[Figure]:
     """`count` sentences of WinoBias in five orders, and a third as many prompts with options."""
     orders = f"{shape.upper()}, WinoBias in five orders, against"
     options = f"{shape.upper()}, four options of 5 to 20 tokens, against"

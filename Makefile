@@ -42,10 +42,10 @@ check: $(READY)
 	$(BIN)/mypy -p logitbank
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not whole"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not whole"
 
 whole: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m whole
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m whole
 
 anywhere: $(READY)
 	$(BIN)/python scripts/anywhere.py

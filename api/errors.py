@@ -95,6 +95,10 @@ class CanaryError(EngineError):
     """An engine that disagrees with plain transformers; nothing that it gives is kept."""
 
 
+class HeadError(EngineError):
+    """A model whose logits are no head's product of a state; at other levels it can be kept."""
+
+
 class DiskSpaceError(LogitbankError, OSError):
     """A plan or a write larger than the free disk."""
 

@@ -2,6 +2,13 @@
 
 from collections.abc import Mapping
 
+KEEP_LEVELS = "full, hidden, topk:K or options"
+"""How much of a row of logits can be kept, as commands and messages name it."""
+KEPT_OF_LOGITS = "full, topk:K or options"
+"""The same where there are no states, or a head that cannot give logits back."""
+KEPT_LESS = "topk:K or options"
+"""The same where rows are no more whole."""
+
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun.

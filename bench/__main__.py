@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m bench [NAME ...]`; without names, all of them."""
+"""Run the benchmarks: `python -m bench [NAME ...]`; without names, all but those on demand."""
 
 import sys
 import tempfile
@@ -9,14 +9,17 @@ from pathlib import Path
 from bench.debias import debias_figures
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
+from bench.gpu import gpu_figures
 from bench.growth import growth
 from bench.house import house_figures
+from bench.many import many
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
 from bench.report import report_figures
 from bench.rows import rows_figures
 from bench.run_costs import run_costs
 from bench.sharing import sharing
+from bench.states import states_figures
 from bench.stereoset import stereoset_tables
 from bench.store import codec_figures, store_figures
 from bench.sweep import sweep
@@ -80,6 +83,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "house": lambda _: house_figures(),
     "help": lambda _: iter([command_help()]),
     "fairness": lambda tmp: iter(fairness_tables(tmp)),
+    "many": many,
     "fluctuation": lambda _: iter(fluctuation_tables()),
     "stereoset": lambda _: iter(stereoset_tables()),
     "bare": bare,
@@ -94,10 +98,14 @@ BENCHMARKS: dict[str, Benchmark] = {
     "growth": growth,
     "store": store_figures,
     "rows": rows_figures,
+    "states": states_figures,
     "report": lambda tmp: iter(report_figures(tmp)),
     "debias": debias_figures,
     "codecs": codec_figures,
+    "gpu": gpu_figures,
 }
+ON_DEMAND = ("gpu",)
+"""Not run where no benchmark is named: they need what not every machine has."""
 
 
 def main(names: list[str]) -> None:
@@ -108,7 +116,7 @@ def main(names: list[str]) -> None:
     path = ROOT / "bench" / "results" / f"{started:%Y-%m-%d-%H%M}.json"
     page = ROOT / "docs" / "benchmarks.md"
     with tempfile.TemporaryDirectory(prefix="logitbank-bench-") as tmp:
-        for name in names or BENCHMARKS:
+        for name in names or [n for n in BENCHMARKS if n not in ON_DEMAND]:
             for figure in BENCHMARKS[name](Path(tmp)):
                 print(figure.line(), flush=True)
                 found.append(figure)

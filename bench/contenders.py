@@ -72,11 +72,14 @@ def bank(
     folder: str,
     prompts: Kind = "plain",
     words: int | None = None,
+    keep: str | None = None,
 ) -> Round:
-    """This product: a full float16 bank on disk, from a loaded checkpoint to the seal."""
+    """This product: a bank on disk, full float16 unless told, from loaded weights to the seal."""
     from bench.scoring import Scoring
 
-    return Scoring(checkpoint, count, prompts, engine=engine, folder=folder, words=words).once
+    return Scoring(
+        checkpoint, count, prompts, engine=engine, folder=folder, words=words, keep=keep
+    ).once
 
 
 def outside_model(checkpoint: str, count: int, folder: str, prompts: Kind = "plain") -> Round:

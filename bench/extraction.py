@@ -42,6 +42,7 @@ def against(
     their_count: int | None = None,
     prompts: Kind = "plain",
     rounds: int = 7,
+    keep: str | None = None,
     **request: object,
 ) -> Figure:
     """Prompts per second of a full bank over those of contender `kind`."""
@@ -63,6 +64,7 @@ def against(
         prompts=prompts,
         engine="auto",
         folder=tmp,
+        keep=keep,
     )
     try:
         ratios, detail = paired(ours, theirs, rounds=rounds, scale=count / (their_count or count))

@@ -17,6 +17,7 @@ import polars as pl
 from bench.figures import Figure
 from bench.models import series
 from bench.offline import STEPS, large_bank
+from bench.peak import peak_mb
 from logitbank.store import Bank
 
 CONSTANT = 1.3
@@ -100,9 +101,7 @@ def _constant(name: str, checkpoints: tuple[int, ...], peaks: list[float]) -> Fi
 
 def _peak() -> float:
     """MB at the peak of this process or of its largest child."""
-    status = Path("/proc/self/status").read_text()
-    (own,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024 / 1e6
+    return max(peak_mb(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)
 
 
 def _analyse(path: str, checkpoints: int, quarters: int) -> None:

@@ -24,6 +24,7 @@ SHAPES = {
     "70m": Shape(512, 6, 8),
     "160m": Shape(768, 12, 12),
     "410m": Shape(1024, 24, 16),
+    "1b": Shape(2048, 16, 8),
     "toy": Shape(128, 2, 4),
     "bert-base": Shape(768, 12, 12),
     "bert-toy": Shape(128, 2, 4),
@@ -65,7 +66,8 @@ def _save(folder: Path, shape: Shape, *, seed: int, vocab: int) -> None:
         eos_token_id=0,
     )
     torch.manual_seed(seed)
-    GPTNeoXForCausalLM(config).save_pretrained(folder)
+    model = GPTNeoXForCausalLM(config)
+    (model.half() if shape.width > 1024 else model).save_pretrained(folder)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"),
         bos_token="<|endoftext|>",

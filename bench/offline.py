@@ -4,7 +4,6 @@
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import polars as pl
 
 from bench.figures import Figure
 from bench.models import DATA, series
+from bench.peak import peak_mb
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.prompts.registry import prompt_set
@@ -200,13 +200,15 @@ def _drawn(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockD
 def main(bank: str) -> None:
     """What `logitbank analyze fairness` does before it draws."""
     start = time.perf_counter()
-    from logitbank.analysis import batches, fairness_metric
+    from logitbank.analysis import fairness_metric
+    from logitbank.analysis.families.fairness.cube import CODED
+    from logitbank.analysis.frames.sources import bank_frames
 
-    tables = fairness_metric(batches(Bank.open(bank), "winobias")).tables()
+    frames = bank_frames([Bank.open(bank)], "winobias", None, coded=CODED)
+    tables = fairness_metric(frames).tables()
     seconds = time.perf_counter() - start
     assert all(len(table) for name, table in tables.items() if name != "comparison")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(json.dumps({"seconds": seconds, "peak_gb": peak}))
+    print(json.dumps({"seconds": seconds, "peak_gb": peak_mb() / 1e3}))
 
 
 if __name__ == "__main__":

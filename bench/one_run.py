@@ -1,36 +1,79 @@
 """One whole extraction, as its users start it: what it did goes to standard output as JSON.
 
-`python -m bench.one_run SUITE BANK COUNT [WORKERS]`.
+`python -m bench.one_run REQUEST`, a JSON object: `suite`, `bank`, `count`, `kind`, and whatever
+else `logitbank.extract` takes.
 """
 
 import json
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from bench.workload import workload
+from bench.workload import Kind, workload
 from logitbank.engine.extract import extract
+from logitbank.engine.workers.events import CheckpointDone, Event, WeightsLoaded
 
 
 def whole_run(
-    suite: Path, bank: Path, count: int, *, workers: int = 1, cores: str = ""
-) -> dict[str, object]:
-    """What a run in a process of its own says; `cores` pins it, as taskset writes them."""
-    words = map(str, (suite, bank, count, workers))
+    suite: Path,
+    bank: Path,
+    count: int,
+    *,
+    kind: Kind = "plain",
+    engine: str = "vllm",
+    cores: str = "",
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """What a run in a process of its own says; `cores` pins it, as taskset writes them.
+
+    `seconds` of all, `spent` by phase, and of each checkpoint when its weights were `loaded` and it
+    was `done` (Unix times), its `seconds` and `tokens`.
+    """
+    request = {
+        "suite": str(suite),
+        "bank": str(bank),
+        "count": count,
+        "kind": kind,
+        "engine": engine,
+        **options,
+    }
     pinned = ["taskset", "-c", cores] if cores else []
-    command = [*pinned, sys.executable, "-m", "bench.one_run", *words]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    found: dict[str, object] = json.loads(done.stdout)
+    env = os.environ | (environment or {})
+    command = [*pinned, sys.executable, "-m", "bench.one_run", json.dumps(request)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def main(suite: str, bank: str, count: str, workers: str = "1") -> None:
-    summary = extract(
-        bank, suite=suite, prompts=workload(int(count)), engine="vllm", workers=int(workers)
-    )
+def main(request: str) -> None:
+    asked = json.loads(request)
+    prompts = workload(asked.pop("count"), asked.pop("kind"))
+    loaded: list[float] = []
+    checkpoints: list[dict[str, float]] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, WeightsLoaded):
+            loaded.append(time.time())
+        elif isinstance(event, CheckpointDone):
+            checkpoints.append(
+                {
+                    "loaded": loaded[len(checkpoints)],
+                    "done": time.time(),
+                    "seconds": event.seconds,
+                    "tokens": event.tokens,
+                }
+            )
+
+    summary = extract(asked.pop("bank"), prompts=prompts, on_event=on_event, **asked)
     if not summary.complete:
         sys.exit("; ".join(failure.message for failure in summary.failed))
-    json.dump({"seconds": summary.seconds, "spent": summary.spent}, sys.stdout)
+    found = {"seconds": summary.seconds, "spent": summary.spent, "checkpoints": checkpoints}
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

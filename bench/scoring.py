@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.workload import Kind, workload
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
@@ -16,14 +17,14 @@ from logitbank.engine.workers.events import Event, WeightsLoaded
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker import Worker
 from logitbank.store import Bank
-from logitbank.store.format.schema import Keep
 
 
 class Scoring:
-    """Each call of `once` scores all prompts into a deposit of its own.
+    """Each call of `once` scores all prompts into a deposit of its own, at the level `keep`.
 
-    Rows are whole and float16, unless the prompts are sentences, or have options of many tokens:
-    full rows of every token of a sentence are 1 MB a sentence, so what is kept is what is asked.
+    Where none is given, rows are whole and float16, unless the prompts are sentences, or have
+    options of many tokens: full rows of every token of a sentence are 1 MB a sentence, so what is
+    kept is what is asked.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Scoring:
         engine: str,
         folder: str,
         words: int | None = None,
+        keep: str | None = None,
     ) -> None:
         self._source = Path(checkpoint)
         suite = resolve_suite(
@@ -45,10 +47,16 @@ class Scoring:
             "transformers" if engine == "transformers" else "vllm", canary_every=0
         )
         asked = workload(count, prompts, words=words)
-        keep = Keep("options" if prompts in ("sentences", "options") else "full")
+        few = "options" if prompts in ("sentences", "options") else "full"
+        level = asked_level(keep or few, None if keep else "float16")
         self._prepared = prepare(
             None,
-            Extraction(suite, (asked,), settings, any_engine=engine == "auto", keep=keep),
+            Extraction(
+                *(suite, (asked,), settings),
+                any_engine=engine == "auto",
+                keep=level.keep,
+                dtype=level.dtype,
+            ),
             self._source,
         )
         self._checkpoint = suite.checkpoints[0].id
@@ -64,7 +72,7 @@ class Scoring:
         prepared = self._prepared
         checkpoint = replace(self._checkpoint, step=len(self._loaded))
         deposits = tuple(replace(d, checkpoint=checkpoint) for d in prepared.plan.deposits)
-        vocab = prepared.config.vocab
+        vocab = prepared.requested.config.vocab
         # Rounds are told apart: one of the same weights, made alike, would be copied and not run.
         made_of = {"round": len(self._loaded)}
         entries = min(prepared.tokenizer.entries, vocab)

@@ -35,6 +35,7 @@ from logitbank.store import (
 )
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.format.grid import Grid
 
 VOCAB = 50_304
 ROWS = 512
@@ -92,7 +93,7 @@ def stored_bank(path: Path, *, checkpoints: int, blocks: int) -> Bank:
     return bank
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -104,7 +105,7 @@ def ratios(
     """Median of their time over ours, in turns."""
     found, times = [], []
     for _ in range(rounds):
-        times.append((_seconds(theirs), _seconds(ours)))
+        times.append((seconds(theirs), seconds(ours)))
         found.append(times[-1][0] / times[-1][1])
     value = median(found)
     detail = f"{median(t for t, _ in times):.3g} s against {median(o for _, o in times):.3g} s"
@@ -160,7 +161,7 @@ def main(folder: str) -> None:
 
     times = []
     for step in range(10):
-        times.append((_seconds(theirs), _seconds(partial(ours, step))))
+        times.append((seconds(theirs), seconds(partial(ours, step))))
         for file in path.glob("*.npy"):
             file.unlink()
         shutil.rmtree(path / "m")
@@ -171,13 +172,13 @@ def main(folder: str) -> None:
 def _scanning(tmp: Path) -> Figure:
     path = large_bank(tmp)
     columns = ["step", "prompt_id", "option", "logprob", "rank"]
-    seconds = [
-        _seconds(lambda: Bank.open(path).scan("winobias").select(columns).collect())
+    times = [
+        seconds(lambda: Bank.open(path).scan("winobias").select(columns).collect())
         for _ in range(7)
     ]
-    value = median(seconds)
+    value = median(times)
     name = "a scan of every option of 154 × 15,840 × 3"
-    return Figure(name, value, "s", "< 1 s", value < 1, seconds, "five columns, collected")
+    return Figure(name, value, "s", "< 1 s", value < 1, times, "five columns, collected")
 
 
 def _ranking(bank: Bank) -> Figure:
@@ -276,7 +277,7 @@ def codec_figures(tmp: Path) -> Iterator[Figure]:
 def _candidates() -> Iterator[_Candidate]:
     from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-    default = Layout(1024, VOCAB, "float16", Keep("full"), ROWS).chunk_shape
+    default = Grid(1024, VOCAB, "float16", ROWS).chunk_shape
     fast, own = "zarrs", "zarr"
     zstd = [ZstdCodec(level=1, checksum=True)]
     lz4 = [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=2)]
@@ -318,10 +319,10 @@ def _try(path: Path, candidate: _Candidate, values: np.ndarray) -> tuple[float, 
             fill_value=float("nan"),
             overwrite=True,
         )
-        writing = _seconds(lambda: array.__setitem__(..., values))
-        reading = _seconds(lambda: array[:])
-        token = median(_seconds(lambda: array[:, 40_000]) for _ in range(5))
-        row = median(_seconds(lambda: array[700]) for _ in range(5))
+        writing = seconds(lambda: array.__setitem__(..., values))
+        reading = seconds(lambda: array[:])
+        token = median(seconds(lambda: array[:, 40_000]) for _ in range(5))
+        row = median(seconds(lambda: array[700]) for _ in range(5))
         assert np.array_equal(array[:], values)
     stored = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
     shutil.rmtree(path)

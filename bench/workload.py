@@ -49,10 +49,14 @@ def _sentences(count: int) -> SequenceSet:
 
 
 def _five_orders(count: int) -> PromptSet:
-    """`count` WinoBias sentences, spread over the set, each with its options in five orders."""
+    """`count` WinoBias sentences that follow each other, with their options in five orders.
+
+    The two questions about a sentence are neighbours, and share it. Sentences spread over the set
+    would share less than the set does: 3.2 times in place of 4.0, and 3.7 to 3.9 so.
+    """
     whole = prompt_set("winobias:orders=5", data=DATA).prompts
     ids = list(dict.fromkeys(prompt.id for prompt in whole))
-    chosen = set(ids[:: len(ids) // count][:count])
+    chosen = set(ids[len(ids) // 3 :][:count])
     return PromptSet("bench-orders", tuple(p for p in whole if p.id in chosen))
 
 

@@ -40,7 +40,7 @@ def old_options(
 
 
 Form = Literal["table", "csv", "json", "jsonl", "parquet", "latex"]
-StoredDtype = Literal["float16", "float32"]
+StoredDtype = Literal["float16", "float32", "bfloat16"]
 Engine = Literal["auto", "vllm", "transformers"]
 
 BankPath = Annotated[

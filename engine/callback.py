@@ -13,6 +13,7 @@ from typing import Any, Literal
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import choose_engine
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.prepare import prepare, tokenizer_folder
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
@@ -24,7 +25,7 @@ from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
 from logitbank.errors import LogitbankError, UsageError
 from logitbank.store import Bank
 from logitbank.store.files.objects import holds_something
-from logitbank.store.format.schema import CheckpointId, Dtype, Keep
+from logitbank.store.format.schema import CheckpointId, Dtype
 from logitbank.store.remote.urls import require_folder
 from logitbank.store.steps import Step, run_seed
 
@@ -47,7 +48,9 @@ class BankCallback:
     ----------
     bank
         Folder of the bank; made if it is not there.
-    prompts, data, keep, dtype, compute_dtype, deterministic, canary_every, trust_remote_code
+    prompts, data, keep, dtype, layers, compute_dtype
+        As in `extract`.
+    deterministic, canary_every, trust_remote_code
         As in `extract`.
     model
         Name to store the model under; otherwise that of the folder that the training saves to.
@@ -81,7 +84,8 @@ class BankCallback:
         data: Path | None = None,
         engine: Literal["auto", "vllm", "transformers"] = "transformers",
         keep: str = "full",
-        dtype: Dtype = "float16",
+        dtype: Dtype | None = None,
+        layers: str = "",
         compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         deterministic: bool = False,
         canary_every: int = 50,
@@ -92,6 +96,7 @@ class BankCallback:
         on_event: OnEvent = lambda _: None,
     ) -> None:
         require_folder(bank)
+        level = asked_level(keep, dtype, layers=layers)
         self._path, self._model, self._run = Path(bank), model, run
         self._about = {"title": title, "licence": licence, "citation": citation}
         self._on_event = on_event
@@ -107,8 +112,10 @@ class BankCallback:
             prompt_sets=prompt_sets(prompts, data=data, old={}),
             settings=self._settings,
             any_engine=engine == "auto",
-            keep=Keep.parse(keep),
-            dtype=dtype,
+            keep=level.keep,
+            dtype=level.dtype,
+            any_level=level.any_level,
+            layers=layers,
             occasion="callback",
         )
         self.summary = Summary(Plan((), 0, 0, 0))

@@ -14,6 +14,7 @@ from logitbank.engine.follow import follow_training
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.share import visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
@@ -29,7 +30,7 @@ from logitbank.engine.suites.suites import (
 )
 from logitbank.engine.workers.events import Note, OnEvent, Summary
 from logitbank.errors import MissingExtraError, SuiteError, UsageError
-from logitbank.store.format.schema import Dtype, Keep
+from logitbank.store.format.schema import Dtype
 from logitbank.store.remote.urls import require_folder
 
 
@@ -47,7 +48,8 @@ def extract(
     model: str | None = None,
     engine: Literal["auto", "vllm", "transformers"] = "auto",
     keep: str = "full",
-    dtype: Dtype = "float16",
+    dtype: Dtype | None = None,
+    layers: str = "",
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32",
     deterministic: bool = False,
     canary_every: int = 50,
@@ -97,9 +99,15 @@ def extract(
     model
         Name to store the model under; otherwise that of the suite.
     keep
-        `full`, `topk:K` or `options`.
+        `full`, `hidden`, `topk:K` or `options`; `auto` takes `full` or `hidden`, whichever takes
+        less of the disk, heads included.
     dtype
-        Of the stored log-probabilities. Ranks and log-sum-exp are computed before rounding.
+        Of the stored log-probabilities, otherwise float16, or hidden states, otherwise float32, as
+        with `auto`. Ranks and log-sum-exp are computed before rounding.
+    layers
+        Layers whose states are kept too, with `hidden` or `auto` alone, to be seen through the head
+        (`deposit.lens`): `all`, or a list such as `0,6,12` or `-1`. 0 is what enters the first
+        block, l the output of block l, −1 the last. Transformers runs it, not vLLM.
     compute_dtype
         Of the model's body; its head and all reductions are float32.
     deterministic
@@ -165,7 +173,7 @@ def extract(
     )
     require_folder(bank)
     budget = None if disk_budget is None else parse_bytes(disk_budget)
-    level = Keep.parse(keep)
+    level = asked_level(keep, dtype, layers=layers)
     suite = str(suite) if isinstance(suite, Path) else suite
     if isinstance(suite, str) and not on_hub(suite):  # quick, where prompts may be downloaded
         suite = resolve_suite(suite, steps=steps, model=model)
@@ -182,8 +190,10 @@ def extract(
         settings=settings,
         any_engine=engine == "auto",
         adapters=adapters,
-        keep=level,
-        dtype=dtype,
+        keep=level.keep,
+        dtype=level.dtype,
+        any_level=level.any_level,
+        layers=layers,
     )
     about = {"title": title, "licence": licence, "citation": citation}
     spread = Spread.here(

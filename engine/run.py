@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from logitbank.engine.workers.stopping import Stopping
 from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store import Bank
-from logitbank.store.change.rescore import rescore_missing
+from logitbank.store.change.rescore import rescore_all
 from logitbank.store.cluster import joined
 from logitbank.store.files.objects import holds_something
 
@@ -84,10 +85,12 @@ def run(
                 disk_budget=disk_budget,
             )
         )
-        for worker in workers:
-            worker.start()  # its imports take as long as planning
+        if not _seems_done(bank, extraction.suite):
+            for worker in workers:
+                worker.start()  # its imports take as long as planning
         gpu = workers[0].on_gpu if workers else bool(visible_devices(os.environ))
         prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
+        extraction = replace(extraction, keep=prepared.keep, dtype=prepared.dtype, any_level=False)
         if spread.shard is not None:
             prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
         notes = [*extraction.suite.notes]
@@ -108,7 +111,7 @@ def run(
             def make_worker(bank: Path) -> WorkerProcess:
                 return WorkerProcess(bank, prepared.settings, share)
 
-            summary.estimate = measure(extraction, prepared, make_worker, workers=count)
+            summary.estimate = measure(prepared, make_worker, workers=count)
         if not dry_run:
             bank = bank or _created(path, about or {})
             record_prompts(bank, prepared)
@@ -130,6 +133,17 @@ def run(
                 summary.interrupted = True
     summary.seconds = time.monotonic() - start
     return summary
+
+
+def _seems_done(bank: Bank | None, suite: Suite) -> bool:
+    """Whether every checkpoint has a sealed deposit, so that there may be nothing for a worker.
+
+    What it was asked is only known when the plan is made; a worker is started at its first job.
+    """
+    return bank is not None and all(
+        any(deposit.sealed for deposit in bank.deposits(checkpoint.id))
+        for checkpoint in suite.checkpoints
+    )
 
 
 def _workers(
@@ -194,7 +208,7 @@ def _prepare(
 
 def record_prompts(bank: Bank, prepared: Prepared) -> None:
     """Put new query sets, prompts that point at their queries, and the tokens' texts into it."""
-    for query_set in prepared.placement.new:
+    for query_set in prepared.requested.placement.new:
         bank.add_query_set(query_set)
     for name, table in prepared.tables:
         bank.add_prompts(name, table)
@@ -206,18 +220,16 @@ def _forget_shares(bank: Bank, prepared: Prepared, extraction: Extraction, sprea
     """Remove what the shares agreed on, once the bank has all of it."""
     if spread.shard is None:
         return
-    about = (prepared.placement, prepared.query_sets, prepared.config, prepared.pace)
-    if not any(missing_blocks(bank, extraction, *about)):
+    if not any(missing_blocks(bank, extraction, prepared.requested)):
         agreement(bank.path, prepared, extraction, spread.shard).unlink(missing_ok=True)
 
 
 def _finish(bank: Bank, suite: Suite) -> None:
     """Seal what was interrupted before its seal; read options that no pass listed from the rows."""
-    for checkpoint in suite.checkpoints:
-        for deposit in bank.deposits(checkpoint.id):
-            if deposit.complete and not deposit.sealed:
-                with bank.begin(deposit.spec) as writer:
-                    writer.seal()
-            # Options that other calls named for lower keep levels were refused when planning.
-            if deposit.layout.keep.whole_rows:
-                rescore_missing(bank.path, deposit)
+    deposits = [d for checkpoint in suite.checkpoints for d in bank.deposits(checkpoint.id)]
+    for deposit in deposits:
+        if deposit.complete and not deposit.sealed:
+            with bank.begin(deposit.spec) as writer:
+                writer.seal()
+    # Options that other calls named for lower keep levels were refused when planning.
+    rescore_all(bank.path, deposits)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from logitbank.engine.plan.extraction import Extraction, Prepared
+from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
 from logitbank.engine.workers.job import Job, WorkerHandle
@@ -50,7 +50,6 @@ def extent(rows: int) -> tuple[int, int]:
 
 
 def measure(
-    extraction: Extraction,
     prepared: Prepared,
     make_worker: Callable[[Path], AbstractContextManager[WorkerHandle]],
     *,
@@ -69,7 +68,7 @@ def measure(
     planned = prepared.plan.deposits
     largest = max(planned, key=lambda deposit: deposit.rows).query_set
     runs, length = extent(prepared.plan.rows)
-    queries = sampled(prepared.query_sets[largest].queries, runs, length)
+    queries = sampled(prepared.requested.query_sets[largest].queries, runs, length)
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="logitbank-") as folder:
         path = Path(folder) / "sample.zarr"
@@ -77,7 +76,7 @@ def measure(
         with make_worker(path) as worker:
             # The first job pays for the engine's start and whatever it does only once.
             first, second = (
-                _run(worker, _job(bank, extraction, prepared, some, outputs=planned, step=step))
+                _run(worker, _job(bank, prepared, some, outputs=planned, step=step))
                 for step, some in enumerate((queries[: max(1, len(queries) // 8)], queries))
             )
     if not second.tokens:  # the only query: its answer was copied, as the weights are the same
@@ -88,7 +87,10 @@ def measure(
         checkpoint_s=spent.get("swap", 0.0) + spent.get("write", 0.0),
         tokens_per_s=second.tokens / max(spent.get("score", 0.0), 1e-9),
         checkpoints=len(prepared.plan.to_run),
-        tokens=sum(_tokens(deposit, prepared.query_sets[deposit.query_set]) for deposit in planned),
+        tokens=sum(
+            _tokens(deposit, prepared.requested.query_sets[deposit.query_set])
+            for deposit in planned
+        ),
         workers=workers,
         rows=len(queries),
         sample_s=time.monotonic() - start,
@@ -102,7 +104,6 @@ def _tokens(deposit: DepositPlan, query_set: QuerySet) -> int:
 
 def _job(
     bank: Bank,
-    extraction: Extraction,
     prepared: Prepared,
     queries: list[Query],
     *,
@@ -111,20 +112,24 @@ def _job(
 ) -> Job:
     query_set = QuerySet(prepared.tokenizer.digest, tuple(queries))
     name = bank.add_query_set(query_set)
-    heads = {prepared.query_sets[d.query_set].queries[0].head: d.layout.vocab for d in outputs}
+    layouts = {
+        prepared.requested.query_sets[d.query_set].queries[0].head: d.layout for d in outputs
+    }
+    planned = layouts[queries[0].head]
     layout = Layout.plan(
         queries=len(queries),
-        vocab=heads[queries[0].head],
-        dtype=extraction.dtype,
-        keep=extraction.keep,
+        vocab=planned.vocab,
+        dtype=planned.dtype,
+        keep=planned.keep,
+        width=planned.width,
     )
     checkpoint = CheckpointId("sample", step=step)
     return Job(
         checkpoint,
         prepared.first,
         (DepositPlan(checkpoint, name, layout, tuple(range(layout.blocks))),),
-        prepared.config.vocab,
-        min(prepared.tokenizer.entries, prepared.config.vocab),
+        prepared.requested.config.vocab,
+        min(prepared.tokenizer.entries, prepared.requested.config.vocab),
         {},
         replace(prepared.settings, canary_every=0),
     )

@@ -13,6 +13,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View, open_bank
+from logitbank.store.format.heads import OutputHead, Scale, SoftCap
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import CheckpointId, Keep, OptionTokens, Query
@@ -31,11 +32,14 @@ __all__ = [
     "Layout",
     "Merged",
     "OptionTokens",
+    "OutputHead",
     "Query",
     "QuerySet",
     "Readable",
     "Repaired",
+    "Scale",
     "Shrunk",
+    "SoftCap",
     "View",
     "describe",
     "leftovers",

@@ -9,11 +9,12 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
-from logitbank.store.deposits import places, tables, token_texts
+from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import checked, documents, objects
 from logitbank.store.format import zarrays
+from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import (
@@ -25,10 +26,13 @@ from logitbank.store.format.schema import (
     Keep,
     OptionTokens,
 )
+from logitbank.store.heads.put import put_head
+from logitbank.store.heads.stored import StoredHead
 from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.remote.urls import require_folder, url_of
+from logitbank.store.tables import tables, token_texts
 from logitbank.version import __version__
 
 
@@ -151,6 +155,28 @@ class Bank(Readable):
         """
         mirror.require_local(self.path)
         token_texts.write_tokens(self.path, tokenizer, table)
+
+    def put_head(self, head: OutputHead) -> str:
+        """Store what turns states into logits, and return its digest; nothing happens where it is.
+
+        Needed before a deposit at keep level `hidden`, whose `DepositSpec.heads` names it. Any
+        number of writers may put the same; it is durable when this returns.
+
+        Raises
+        ------
+        DamagedError
+            It is there, and is not what was written.
+        DiskSpaceError
+            The disk is full; nothing of it is left.
+        UsageError
+            The bank is at a URL.
+        """
+        mirror.require_local(self.path)
+        return put_head(self.path, head)
+
+    def head(self, digest: str) -> OutputHead:
+        """A stored head, whose content is what its digest (64 hex digits) says, or DamagedError."""
+        return StoredHead.open(self.path, digest).read()
 
     def missing_options(self, deposit: Deposit) -> OptionTokens | None:
         """Tokens that prompts name for committed queries of a deposit and its scores do not list.

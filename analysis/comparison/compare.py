@@ -68,8 +68,7 @@ def compare(
     UsageError
         The banks have other content of one prompt, such as another text.
     """
-    first, second = (bank if isinstance(bank, Bank) else Bank.open(bank) for bank in (a, b))
-    banks = first, second
+    banks = _opened(a), _opened(b)
     named = _named(banks, prompts)
     for name in sorted(_compared(banks, prompts)):
         check_same_prompts(banks, name)
@@ -115,6 +114,10 @@ Named = dict[str, pl.DataFrame] | None
 """Rows and tokens of the queries of a prompt set, by query set; None for everything."""
 
 
+def _opened(bank: str | Path | Bank) -> Bank:
+    return bank if isinstance(bank, Bank) else Bank.open(bank)
+
+
 def _named(banks: tuple[Readable, Readable], prompts: str | None) -> Named:
     if prompts is None:
         return None
@@ -150,7 +153,7 @@ def _rows(deposit: Deposit | None, named: Named) -> np.ndarray:
 def _made(a: Deposit, b: Deposit) -> Iterator[object]:
     for deposit in (a, b):
         layout = deposit.layout
-        yield f"full {layout.dtype}" if layout.keep.whole_rows else str(layout.keep)
+        yield f"{layout.keep} {layout.dtype}" if layout.keep.whole_rows else str(layout.keep)
     for name in ("engine", "compute_dtype"):
         for deposit in (a, b):
             value = deposit.spec.provenance.get(name)

@@ -1,5 +1,6 @@
 """Differences of two deposits of the same checkpoint and queries, row by row."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class RowDifferences(NamedTuple):
     mean_logit_difference: float | None
     rounding: float | None
     """The largest difference that rounding of the stored rows can make by itself, nats; None unless
-    both keep full rows: listed logits are float32."""
+    both keep full rows, of which none come of float16 states: listed logits are float32."""
     max_kl: float | None
     """KL(A‖B) of a row, nats; None unless both keep full rows."""
     mean_kl: float | None
@@ -70,7 +71,7 @@ def compare_rows(
         entries, largest, total, rounding, divergences = _full(a, b, rows)
     else:
         entries, largest, total = _listed(*scores)
-        rounding, divergences = 0.0, np.empty(0)
+        rounding, divergences = None, np.empty(0)
     options = _both([s.filter(pl.col("kind") == "option") for s in scores])
     if named is not None:
         tokens = named[a.query_set].select(query="row", token="token")
@@ -82,7 +83,7 @@ def compare_rows(
         entries=entries,
         max_logit_difference=largest if entries else None,
         mean_logit_difference=total / entries if entries else None,
-        rounding=rounding if full else None,
+        rounding=rounding,
         max_kl=float(divergences.max()) if full else None,
         mean_kl=float(divergences.mean()) if full else None,
         argmax_changed=_argmax_changed(*scores),
@@ -131,13 +132,15 @@ def half_spacing(magnitude: float, dtype: Dtype) -> float:
     return float(np.spacing(np.dtype(dtype).type(magnitude))) / 2
 
 
-def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, float, Floats]:
+def _full(
+    a: Deposit, b: Deposit, rows: np.ndarray
+) -> tuple[int, float, float, float | None, Floats]:
     """Entries, largest and summed difference of logits, what rounding explains of it, and the
     divergence of each row."""
     offset = a.logsumexp(rows).astype(np.float64) - b.logsumexp(rows)
     largest, total, divergences = 0.0, 0.0, []
     lowest = [0.0, 0.0]
-    read = max(1, min(a.layout.chunk_shape[0], a.layout.block_rows))
+    read = math.gcd(a.layout.block_rows, 128)  # rows of an inner chunk
     piece = max(1, _PIECE // a.layout.vocab)
     for start in range(0, len(rows), read):
         part = rows[start : start + read]
@@ -151,7 +154,11 @@ def _full(a: Deposit, b: Deposit, rows: np.ndarray) -> tuple[int, float, float, 
             np.abs(difference, out=difference)
             largest = max(largest, float(difference.max()))
             total += float(difference.sum())
-    rounding = sum(half_spacing(-x, d.layout.dtype) for x, d in zip(lowest, (a, b), strict=True))
+    rounding: float | None = None
+    # What the rounding of a state does to a logit depends on the head.
+    if all(d.layout.width is None or d.layout.dtype == "float32" for d in (a, b)):
+        dtypes = (d.layout.row_dtype for d in (a, b))
+        rounding = sum(half_spacing(-x, dtype) for x, dtype in zip(lowest, dtypes, strict=True))
     return len(rows) * a.layout.vocab, largest, total, rounding, np.concatenate(divergences)
 
 

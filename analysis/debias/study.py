@@ -16,9 +16,9 @@ from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
-from logitbank.store.deposits import tables
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import open_unfiltered
+from logitbank.store.tables import tables
 from logitbank.version import __version__
 
 FILTERS = ("none", "untrained", "trained")

@@ -9,7 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from bokeh import __version__
 from bokeh.core.properties import value as text_value
+from bokeh.core.serialization import Serializer
+from bokeh.document import Document
 from bokeh.layouts import column
 from bokeh.models import (
     BasicTickFormatter,
@@ -34,14 +37,13 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from logitbank.analysis.drawing.glyphs import colour_bar, glyphs
-from logitbank.analysis.drawing.paper import FAINT, LEGIBLE, MUTED
+from logitbank.analysis.drawing.paper import FAINT, LEGIBLE, MUTED, legend_columns
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Interactive,
     Panel,
     Sheet,
     Trace,
-    legend_columns,
     plain,
 )
 
@@ -86,6 +88,22 @@ def drawn(sheet: Sheet) -> Interactive:
     height = sum(plot.height for plot in plots)
     model = column(plots, sizing_mode="stretch_width", spacing=0) if several else plots[0]
     return Interactive(model, sheet.meta(height=height), tags)
+
+
+def embedded(model: Model) -> dict[str, Any]:
+    """A model as the script of a page embeds it: what `bokeh.embed.json_item` gives.
+
+    That one collects all models four times, to validate them and to look for callbacks in Python,
+    which takes half of its time: 0.6 s of processor for seven figures, and 0.3 without.
+    """
+    document = Document(title="").to_json(deferred=False)
+    roots = Serializer(deferred=False).encode([model])
+    return {
+        "target_id": None,
+        "root_id": model.id,
+        "doc": {**document, "roots": roots},
+        "version": __version__,
+    }
 
 
 def _plot(panel: Panel, sheet: Sheet, shared: Model, *, whole: bool, last: bool) -> Any:

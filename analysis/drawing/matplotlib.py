@@ -22,8 +22,8 @@ from logitbank.analysis.drawing.artists import (
     points,
     write,
 )
-from logitbank.analysis.drawing.paper import MUTED, PAPER, Paper, short
-from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, legend_columns, when
+from logitbank.analysis.drawing.paper import MUTED, PAPER, Paper, legend_columns, short
+from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, when
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,6 @@
 """Colours of figures, texts of their axes, and how those on paper look."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -181,3 +181,12 @@ def signed(number: float) -> str:
     """
     text = f"{number:+.2f}"
     return text[1:] if float(text) == 0 else text.replace("-", "−")
+
+
+def legend_columns(names: Sequence[str], *, letters: float) -> int:
+    """The most columns of a legend whose lines have no more letters; a symbol takes six."""
+    for count in range(len(names), 1, -1):
+        columns = (names[at::count] for at in range(count))
+        if sum(6 + max(map(len, column)) for column in columns) <= letters:
+            return count
+    return 1

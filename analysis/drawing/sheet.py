@@ -286,15 +286,6 @@ class Sheet:
         }
 
 
-def legend_columns(names: Sequence[str], *, letters: float) -> int:
-    """The most columns of a legend whose lines have no more letters; a symbol takes six."""
-    for count in range(len(names), 1, -1):
-        columns = (names[at::count] for at in range(count))
-        if sum(6 + max(map(len, column)) for column in columns) <= letters:
-            return count
-    return 1
-
-
 def reached(rows: pl.DataFrame, low: str, high: str, *, along: Literal["x", "y"]) -> Columns:
     """Columns of both ends; nothing where none is known."""
     ends = floats(rows[low]), floats(rows[high])

@@ -33,6 +33,7 @@ def batches(
     models: Collection[str] | None = None,
     steps: Collection[int | None] | None = None,
     rows: int = ROWS,
+    coded: Collection[str] = (),
 ) -> list[pl.LazyFrame]:
     """`Bank.scan` of banks that hold a prompt set, in frames of about `rows` rows.
 
@@ -45,6 +46,9 @@ def batches(
         Or several prompt sets, put together by checkpoint: of every bank those that it holds.
     models, steps
         Keep these checkpoints; all if None.
+    coded
+        Columns to give as Categorical where they are there and text, for analyses that group by
+        them.
 
     Raises
     ------
@@ -69,7 +73,7 @@ def batches(
     parts = []
     for batch in _divided(holdings, rows):
         frames = [
-            scan(holding.prompts, deposits)
+            scan(holding.prompts, deposits, coded=coded)
             for holding in holdings
             if (deposits := [d for place in batch for d in holding.deposits.get(place, ())])
         ]

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from logitbank.store import Readable
-from logitbank.store.deposits.tables import query_sets_of, tokenizer_of
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store.tables.tables import query_sets_of, tokenizer_of
 from logitbank.wording import counted
 
 

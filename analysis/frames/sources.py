@@ -110,12 +110,20 @@ def frame_if_scored(
 
 
 def bank_frames(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = ROWS
+    banks: Sequence[Readable],
+    prompts: str,
+    models: Sequence[str] | None,
+    *,
+    rows: int = ROWS,
+    coded: Collection[str] = (),
 ) -> list[pl.LazyFrame]:
-    """Scans of a prompt set from the banks that hold any of `models`, in batches."""
+    """Scans of a prompt set from the banks that hold any of `models`, in batches.
+
+    `coded` are columns of text to give as Categorical.
+    """
     models_of_banks = [{deposit.checkpoint.model for deposit in bank.deposits()} for bank in banks]
     held_models(models_of_banks, models, "the banks")  # says which there are
-    return batches(banks, prompts, models=models, rows=rows)
+    return batches(banks, prompts, models=models, rows=rows, coded=coded)
 
 
 def held_models(

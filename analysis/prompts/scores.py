@@ -16,8 +16,8 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit, Readable
-from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+from logitbank.store.read.together import DEPOSIT, option_scores
 from logitbank.store.steps import in_order
 
 Measure = Literal["share", "probability"]
@@ -188,7 +188,6 @@ def _read(
     single = where.options["pieces"].to_numpy() == 1
     pieces = int(where.options["pieces"].sum())
     by_set = {str(name): _Keys.of(part) for (name,), part in where.places.group_by("query_set")}
-    checked = check_scores(deposits)
     # What a deposit lists for other prompts is read as well.
     at_once = max(1, ROWS // max(pieces, *(d.layout.queries for d in deposits)))
     for first in range(0, len(steps), at_once):
@@ -198,7 +197,7 @@ def _read(
         for name, keys in by_set.items():
             chosen = [d for d in deposits if d.query_set == name and d.checkpoint.step in own]
             if chosen:
-                keys.fill(cells, ranks, chosen, own, checked=checked)
+                keys.fill(cells, ranks, chosen, own)
         if not shape[1]:
             break
         batch = slice(first, first + len(own))
@@ -230,27 +229,22 @@ class _Keys:
         ranks: NDArray[np.int32],
         deposits: Sequence[Deposit],
         steps: Sequence[int | None],
-        *,
-        checked: bool,
     ) -> None:
         """Put the scores of some deposits into (c, pieces) arrays, whose rows are `steps`.
 
         A piece may be in other query sets too.
         """
         rows = pl.Series(np.unique(self.distinct >> 32)).cast(pl.Int32)
-        frames = []
-        for deposit in deposits:
-            scores = deposit.option_scores(checked=checked)
-            if 2 * len(rows) < deposit.layout.queries:
-                scores = scores.filter(pl.col("query").is_in(rows.implode()))
-            c = pl.lit(steps.index(deposit.checkpoint.step), pl.Int32).alias("c")
-            frames.append(scores.select("query", "token", "rank", _LOGPROB, c))
-        texts = pl.concat(frames).collect()
+        scores = option_scores(deposits)
+        if 2 * len(rows) < deposits[0].layout.queries:
+            scores = scores.filter(pl.col("query").is_in(rows.implode()))
+        texts = scores.select("query", "token", "rank", _LOGPROB, DEPOSIT).collect()
+        c = np.array([steps.index(deposit.checkpoint.step) for deposit in deposits])
         keys = _key(texts["query"], texts["token"])
         at = np.searchsorted(self.distinct, keys)
         at[at == len(self.distinct)] = 0
         kept = self.distinct[at] == keys
-        cell = texts["c"].to_numpy()[kept], at[kept]
+        cell = c[texts[DEPOSIT].to_numpy()[kept]], at[kept]
         for name, nothing, target in (("logprob", np.nan, logprobs), ("rank", 0, ranks)):
             dense = np.full((len(steps), len(self.distinct)), nothing, target.dtype)
             dense[cell] = texts[name].to_numpy()[kept]

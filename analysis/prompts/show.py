@@ -40,14 +40,17 @@ class PromptMoves:
         return self.table._repr_html_()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _EachTime:
-    """Reads anew whenever it is gone through: scores of many runs would fill memory."""
+    """Reads anew whenever it is gone through again: scores of many runs would fill memory."""
 
     read: Callable[[], Iterator[tuple[PromptScores, pl.DataFrame]]]
+    begun: Iterator[tuple[PromptScores, pl.DataFrame]] | None
+    """What was begun when it was made, so that what is wrong is said then."""
 
     def __iter__(self) -> Iterator[tuple[PromptScores, pl.DataFrame]]:
-        return self.read()
+        begun, self.begun = self.begun, None
+        return self.read() if begun is None else begun
 
 
 def show(
@@ -98,8 +101,7 @@ def show(
     steps = None if between is None else (_step(between[0]), _step(between[1]))
     name = chosen_set(opened, prompts)
     read = partial(changes, opened, name, between=steps, models=models, runs=runs)
-    read()  # what is wrong is said now, and not where its first series is read
-    return PromptMoves(name, steps, _EachTime(read))
+    return PromptMoves(name, steps, _EachTime(read, begun=read()))
 
 
 def _step(given: int | str | None) -> int | None:

@@ -9,8 +9,8 @@ import polars as pl
 from logitbank.analysis.prompts.lookup import PromptView, chosen_set
 from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
-from logitbank.store.deposits.token_texts import COLUMN, texts_of
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+from logitbank.store.tables.token_texts import COLUMN, texts_of
 
 _QUERY = ("order_seed", "piece", "query_set", "row")
 _SCHEMA = pl.Schema({"query_set": pl.String, "row": pl.Int32, "model": pl.String, "run": pl.String,

@@ -27,8 +27,6 @@ from logitbank.version import __version__
 from logitbank.wording import counted
 
 if TYPE_CHECKING:
-    from bokeh.model import Model
-
     from logitbank.analysis.drawing.sheet import Interactive
 
 FIGURES = 5_000_000
@@ -149,6 +147,8 @@ class _Data:
 
     def fits(self, figure: "Interactive") -> bool:
         """Whether there is room for another figure; if so, it is kept."""
+        from logitbank.analysis.drawing.bokeh import embedded
+
         spec = {"item": embedded(figure.model), "meta": figure.meta, "traces": figure.traces}
         size = len(_json(spec))
         if self._size + size > FIGURES:
@@ -197,13 +197,6 @@ class _Data:
                 for name, table in part.tables.items()
             ],
         }
-
-
-def embedded(model: "Model") -> Json:
-    """A model of Bokeh's as the page's script embeds it."""
-    from bokeh.embed import json_item
-
-    return dict(json_item(model))
 
 
 def rows_that_fit(shapes: Sequence[tuple[int, int]]) -> int:

@@ -7,9 +7,10 @@ from logitbank.analysis.drawing.paper import FAINT, LEGIBLE
 
 def prompt_plot() -> dict[str, Any]:
     """Curves and points without data, and axes without ticks; tags say which is which."""
-    from bokeh.embed import json_item
     from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, Range1d
     from bokeh.plotting import figure
+
+    from logitbank.analysis.drawing.bokeh import embedded
 
     plot = figure(
         height=380,
@@ -39,4 +40,4 @@ def prompt_plot() -> dict[str, Any]:
     plot.axis.axis_label_text_color = plot.axis.major_label_text_color = LEGIBLE
     plot.xgrid.grid_line_color = None
     plot.ygrid.grid_line_color = FAINT
-    return dict(json_item(plot))
+    return embedded(plot)

@@ -23,9 +23,9 @@ from logitbank.analysis.report.sections import (
 from logitbank.analysis.report.words import cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
-from logitbank.store.deposits.tables import query_sets_of
 from logitbank.store.files.objects import require_outside
 from logitbank.store.format.about import own_fields
+from logitbank.store.tables.tables import query_sets_of
 from logitbank.wording import counted, readable_bytes
 
 VALUES = 350_000

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from math import exp
 from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from logitbank.analysis.prompts.top_tokens import tokens_at
 from logitbank.store import Deposit, Readable
-from logitbank.store.deposits.token_texts import COLUMN, tokens_files
 from logitbank.store.remote.mirror import mirror_of
+from logitbank.store.tables.token_texts import COLUMN, tokens_files
 
 TOKENS = 5
 """Tokens at each checkpoint."""
@@ -111,12 +110,10 @@ def _far(bank: Readable, deposits: Sequence[Deposit]) -> bool:
 def _most(series: Sequence[Sequence[Deposit]]) -> int:
     """Prompts to tell of: a full row is read with those of its inner chunk."""
     each = sum(
-        deposit.layout.chunk_shape[0]
-        * deposit.layout.vocab
-        * np.dtype(deposit.layout.dtype).itemsize
+        grid.chunk_shape[0] * grid.row_bytes
         for own in series
         for deposit in own
-        if deposit.layout.keep.whole_rows
+        if (grid := deposit.layout.grid) is not None
     )
     fit = READ // each if each else PAIRS
     return max(FEWEST, min(fit, PAIRS // max(1, len(series))))

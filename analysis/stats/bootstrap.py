@@ -120,4 +120,7 @@ def cluster_numbers(values: Floats, clusters: NDArray[np.int64]) -> NDArray[np.i
     [2, 1]
     """
     present: NDArray[np.bool_] = np.logical_not(np.isnan(values)).any(axis=1)
-    return np.array([len(np.unique(clusters[chosen])) for chosen in present], np.int64)
+    numbers = np.full(len(values), len(np.unique(clusters)))
+    for c in np.flatnonzero(~present.all(axis=1)):
+        numbers[c] = len(np.unique(clusters[present[c]]))
+    return numbers

@@ -8,6 +8,7 @@ import typer
 import logitbank
 from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Format, StoredDtype, Table
+from logitbank.wording import KEPT_LESS
 
 
 def info(
@@ -57,10 +58,11 @@ def shrink(
     bank: BankPath,
     out: Annotated[Path, typer.Argument(help="Bank to write.", show_default=False)],
     keep: Annotated[
-        str | None, typer.Option(help="topk:K or options.", show_default="as it is")
+        str | None, typer.Option(help=f"{KEPT_LESS}; of states full, too.", show_default="as it is")
     ] = None,
     dtype: Annotated[
-        StoredDtype | None, typer.Option(help="float16, of float32 rows.", show_default="as it is")
+        StoredDtype | None,
+        typer.Option(help="float16, of float32 rows or states.", show_default="as it is"),
     ] = None,
 ) -> None:
     """Write a smaller version of a bank: fewer entries of each row, or fewer digits."""

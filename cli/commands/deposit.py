@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import logitbank
+from logitbank.wording import KEPT_OF_LOGITS
 
 
 def deposit(
@@ -27,7 +28,7 @@ def deposit(
     prompts: Annotated[
         str | None, typer.Option(help="Name of the prompt set.", show_default="the task's")
     ] = None,
-    keep: Annotated[str, typer.Option(help="Of rows: full, topk:K or options.")] = "full",
+    keep: Annotated[str, typer.Option(help=f"Of rows: {KEPT_OF_LOGITS}.")] = "full",
     chunks: Annotated[
         int | None,
         typer.Option(min=1, help="Only the first so many of a .kld file.", show_default="all"),

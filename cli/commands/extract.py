@@ -19,6 +19,7 @@ from logitbank.cli.options import (
     StoredDtype,
     old_options,
 )
+from logitbank.wording import KEEP_LEVELS
 
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -30,7 +31,7 @@ class Extract(Command):
             *("model", "language", "adapter_from"),
         ),
         "Known prompt sets": ("orders", "splits", "instances", "data"),
-        "What is kept": ("keep", "dtype", "title", "licence", "citation"),
+        "What is kept": ("keep", "dtype", "layers", "title", "licence", "citation"),
         "How it is run": (
             *("engine", "compute_dtype", "deterministic", "canary_every", "first_token"),
             *("legacy_weights", "trust_remote_code"),
@@ -81,10 +82,17 @@ def extract(
         Engine,
         typer.Option(help="auto takes vLLM if installed, unless transformers has less to run."),
     ] = "auto",
-    keep: Annotated[str, typer.Option(help="full, topk:K or options.")] = "full",
+    keep: Annotated[
+        str,
+        typer.Option(help=f"{KEEP_LEVELS}; auto: the smaller of the first two."),
+    ] = "full",
     dtype: Annotated[
-        StoredDtype, typer.Option(help="Of stored log-probabilities; ranks are made before.")
-    ] = "float16",
+        StoredDtype | None,
+        typer.Option(help="Of stored rows: else float16, or float32 of hidden states and auto."),
+    ] = None,
+    layers: Annotated[
+        str, typer.Option(help="Beside hidden, states of these layers: all, or 0,6,12 or -1.")
+    ] = "",
     compute_dtype: Annotated[
         ComputeDtype, typer.Option(help="Of the model's body; its head is float32.")
     ] = "float32",
@@ -149,6 +157,7 @@ def extract(
             engine=engine,
             keep=keep,
             dtype=dtype,
+            layers=layers,
             compute_dtype=compute_dtype,
             deterministic=deterministic,
             canary_every=canary_every,

@@ -80,6 +80,9 @@ def merged_line(into: Path, done: "Merged") -> str:
     from logitbank.store import Bank
 
     if not (done.deposits or done.tables):
+        if done.bytes:
+            copied = counted(done.bytes, "byte")
+            return f"{into} has all deposits already; {copied} copied of heads that it had lost"
         return f"{into} has all of it already"
     kept = Bank.open(into).info()["keep"].unique().sort()
     return (

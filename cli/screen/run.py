@@ -169,8 +169,9 @@ def forecast(summary: "Summary") -> list[str]:
     if not plan.rows:
         return []
     size = f"about {counted(plan.files, 'file')}, {readable_bytes(plan.bytes)} before compression"
+    levels = _levels(plan)
     if estimate is None:
-        return [f"{size}; --sample measures how long it will take"]
+        return [f"{size}; --sample measures how long it will take", *levels]
     many = counted(estimate.workers, "worker")
     return [
         size,
@@ -179,7 +180,26 @@ def forecast(summary: "Summary") -> list[str]:
         f"checkpoint, {counted(estimate.tokens, 'token')} at {estimate.tokens_per_s:,.0f} a second",
         f"measured on {counted(estimate.rows, 'query', 'queries')} of one checkpoint, "
         f"{estimate.rows / plan.rows:.2g} of the plan, in {_duration(estimate.sample_s)}",
+        *levels,
     ]
+
+
+def _levels(plan: "Plan") -> list[str]:
+    """What the plan would take at each keep level, and which loses nothing for least."""
+    from logitbank.engine.plan.levels import least_lossless, level_sizes
+    from logitbank.wording import readable_bytes
+
+    sizes = level_sizes(plan.deposits)
+    layers = any(deposit.layout.layers for deposit in plan.deposits)
+    least = None if layers else least_lossless(sizes)  # no other level keeps those
+    width = max(len(str(size)) for size in sizes)
+    lines = ["at each level, before compression:"]
+    for size in sizes:
+        heads = f", {readable_bytes(size.heads)} of it heads" if size.heads else ""
+        beside = ", layers included" if layers and size.keep.array == "hidden" else ""
+        best = "; loses nothing and takes least: --keep auto" if size == least else ""
+        lines.append(f"  {size!s:{width}}  {readable_bytes(size.bytes)}{heads}{beside}{best}")
+    return lines
 
 
 def _duration(seconds: float) -> str:

@@ -1,11 +1,12 @@
 """The protocol of an engine: load a checkpoint, prove it, score queries into a sink."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from logitbank.store.format.schema import Json, Query
+from logitbank.store.format.heads import OutputHead
+from logitbank.store.format.schema import Head, Json, Query
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +27,10 @@ class EngineSettings:
     begins another."""
     next_sentence: bool = False
     """The next-sentence head is asked for, beside a masked model's own."""
+    hidden: bool = False
+    """What each head multiplies is handed over beside its logits, and the heads with the load."""
+    layers: tuple[int, ...] = ()
+    """What each head would multiply after these layers is handed over too; transformers alone."""
     compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Dtype of the model's body; the output head and all reductions are float32."""
     device: str = "auto"
@@ -66,6 +71,9 @@ class Loaded:
     seconds: float
     note: str = ""
     """What is not as it should be, and was not so before."""
+    heads: Mapping[Head, OutputHead] = field(default_factory=dict)
+    """The heads that are asked for, each shown to give the model's logits; empty unless the
+    settings ask for hidden states."""
 
 
 class Tokens(NamedTuple):
@@ -81,10 +89,20 @@ class Tokens(NamedTuple):
 class Sink(Protocol):
     """Takes logits while they are still on the device."""
 
-    def __call__(self, indices: Sequence[int], logits: "torch.Tensor") -> None:
+    def __call__(
+        self,
+        indices: Sequence[int],
+        logits: "torch.Tensor",
+        hidden: "torch.Tensor | None" = None,
+        layers: "torch.Tensor | None" = None,
+        /,
+    ) -> None:
         """`logits` (len(indices), v), float32; index i belongs to the i-th query asked for.
 
-        A next-sentence head has `NEXT_SENTENCE_CLASSES` outputs in place of v.
+        A next-sentence head has `NEXT_SENTENCE_CLASSES` outputs in place of v. `hidden`
+        (len(indices), width) are the rows that the head multiplied; None unless they are asked for.
+        `layers` (len(indices), layers, width), float32, are what it would multiply after each layer
+        of the settings; None where they name none.
         """
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.engine.plan.extraction import Extraction, Prepared
-from logitbank.engine.plan.plan import (
-    fitting_levels,
-)
+from logitbank.engine.plan.levels import level_sizes
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.suites.suites import Checkpoint
 from logitbank.engine.weights.config import ModelConfig
@@ -63,13 +61,26 @@ def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
             )
 
 
-def check_stored(deposit: Deposit, extraction: Extraction) -> None:
-    """Refuse to go on with a deposit that is stored otherwise than asked."""
+def check_stored(deposit: Deposit, extraction: Extraction, layers: tuple[int, ...]) -> None:
+    """Refuse to go on with a deposit that is stored otherwise than asked, or of other layers."""
     layout, made = deposit.layout, deposit.spec.provenance
     if not layout.keep.covers(extraction.keep):
         raise KeepLevelError(
             f"{deposit.checkpoint} is in the bank at keep level {layout.keep}, less than "
             f"the {extraction.keep} asked for; use --keep {layout.keep} or a new bank"
+        )
+    if layout.keep.array != extraction.keep.array and extraction.keep.array is not None:
+        raise KeepLevelError(
+            f"{deposit.checkpoint} is in the bank at keep level {layout.keep}, not"
+            f" {extraction.keep}, and one deposit has one kind of rows; use --keep {layout.keep}"
+            " or a new bank"
+        )
+    if layout.keep.array == extraction.keep.array and layout.layers != layers:
+        numbers = ",".join(map(str, layout.layers))
+        asked = f"--layers {numbers}" if numbers else "no --layers"
+        raise KeepLevelError(
+            f"{deposit.checkpoint} is in the bank with {asked}, not {extraction.layers or 'none'};"
+            f" use {asked} or a new bank"
         )
     computed = made.get("compute_dtype", extraction.settings.compute_dtype)
     for option, stored, requested in (
@@ -122,7 +133,7 @@ def check_space(
         if downloads
         else ""
     )
-    fits = fitting_levels(prepared.plan.rows, prepared.config.vocab, free)
+    fits = [str(size) for size in level_sizes(prepared.plan.deposits) if size.bytes <= free]
     options = "; these fit: " + ", ".join(fits) if fits else "; no keep level fits"
     raise DiskSpaceError(
         f"the plan needs {readable_bytes(needed)} ({prepared.plan.rows:,} rows at keep level "

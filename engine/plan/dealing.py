@@ -125,8 +125,8 @@ def agreement(bank: Path, prepared: Prepared, extraction: Extraction, shard: Sha
     By name it is theirs alone: of as many shares that start together, the same checkpoints and the
     same queries, wherever the bank has them.
     """
-    sets = prepared.query_sets
-    queries = [sets[name].queries[row] for name, row in prepared.placement.places]
+    sets = prepared.requested.query_sets
+    queries = [sets[name].queries[row] for name, row in prepared.requested.placement.places]
     content = {
         "shares": shard.count,
         "round": shard.round,

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.plan.layers import NOT_VLLM
 from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.plan import (
     Placement,
@@ -17,12 +19,13 @@ from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.suites.suites import HubSource, LocalSource, Suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.heads import HeadSize
 from logitbank.errors import (
     SuiteError,
     UsageError,
 )
 from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import Dtype, Keep
+from logitbank.store.format.schema import Dtype, Head, Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class Extraction:
     """Where language adapters that the suite lacks are from; the folder is in the settings."""
     keep: Keep = Keep("full")  # noqa: RUF009 (frozen)
     dtype: Dtype = "float16"
+    any_level: bool = False
+    """Another level may be taken that keeps as much: the one that takes least of the disk."""
+    layers: str = ""
+    """Layers whose states are kept beside those that the head multiplies: `all`, or a list."""
     block_rows: int | None = None
     occasion: str = ""
     """What of a running training asked for it; provenance says so. Empty where no training did."""
@@ -50,6 +57,21 @@ class Extraction:
         names = [prompts.name for prompts in self.prompt_sets]
         if twice := [name for name in names if names.count(name) > 1]:
             raise UsageError(f"two prompt sets are called {twice[0]!r}; rename a file")
+        if self.layers and self.settings.engine == "vllm" and not self.any_engine:
+            raise UsageError(NOT_VLLM)
+
+
+class Requested(NamedTuple):
+    """The queries that were asked for, and what else decides which blocks they are."""
+
+    placement: Placement
+    query_sets: Mapping[str, QuerySet]
+    """Those of the bank, and new ones."""
+    config: ModelConfig
+    pace: Pace
+    """About how fast the engine is."""
+    heads: Mapping[Head, HeadSize]
+    """Output heads of the first checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +79,10 @@ class Prepared:
     """A plan with what running it needs."""
 
     plan: Plan
-    placement: Placement
+    requested: Requested
     tables: tuple[tuple[str, pl.DataFrame], ...]
     """Each prompt set's name and its table, which points at queries as the bank will have them."""
     tokenizer: Tokenizer
-    config: ModelConfig
-    query_sets: Mapping[str, QuerySet]
     first: Path
     """Folder of the checkpoint that tokenizer and config are from."""
     settings: EngineSettings
@@ -71,5 +91,6 @@ class Prepared:
     """Where borrowed language adapters are from."""
     notes: tuple[str, ...]
     """What the user should know, one line each."""
-    pace: Pace
-    """About how fast the engine is."""
+    keep: Keep
+    dtype: Dtype
+    """What is kept of a row, which the extraction may have left open."""

@@ -29,7 +29,9 @@ class Fit:
     def of_plan(cls, prepared: Prepared) -> Self:
         """By the checkpoint that a plan was made by."""
         legacy = prepared.settings.legacy_weights
-        return cls(prepared.config, prepared.tokenizer, prepared.first, legacy_weights=legacy)
+        return cls(
+            prepared.requested.config, prepared.tokenizer, prepared.first, legacy_weights=legacy
+        )
 
     @classmethod
     def of(cls, first: Path, *, legacy_weights: bool) -> Self:

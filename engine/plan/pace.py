@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Self
 from logitbank.engine.weights.weights import weight_files
 from logitbank.errors import WeightsError
 from logitbank.store.format.layout import MAX_BLOCK_ROWS
-from logitbank.store.format.schema import Query
+from logitbank.store.format.queries import QuerySet
 
 BLOCK_S = 30.0
 """What is lost with a worker: the block at hand, and the one that is being written."""
@@ -42,18 +41,19 @@ class Pace:
             width = 2 if str(config.get("dtype", config.get("torch_dtype"))).endswith("16") else 4
         return cls(size / width, gpu)
 
-    def block_rows(self, queries: Sequence[Query]) -> int:
+    def block_rows(self, query_set: QuerySet) -> int:
         """Rows that are scored in `BLOCK_S`, as a power of two of at most 4,096.
 
         Examples
         --------
-        >>> queries = [Query((1,) * 40, 39)]
-        >>> Pace(14e6).block_rows(queries), Pace(1e9).block_rows(queries)
+        >>> from logitbank.store.format.schema import Query
+        >>> alone = QuerySet("", (Query((1,) * 40, 39),))
+        >>> Pace(14e6).block_rows(alone), Pace(1e9).block_rows(alone)
         (1024, 64)
-        >>> Pace(160e6, gpu=True).block_rows(queries), Pace(6.9e9, gpu=True).block_rows(queries)
+        >>> Pace(160e6, gpu=True).block_rows(alone), Pace(6.9e9, gpu=True).block_rows(alone)
         (4096, 1024)
         """
-        tokens = sum(len(query.ids) for query in queries) / len(queries)
+        tokens = query_set.positions / len(query_set)
         row_s = 2 * self.parameters * tokens / (GPU_RATE if self.gpu else CPU_RATE)
         fit = BLOCK_S / max(row_s, BLOCK_S / MAX_BLOCK_ROWS)
         return int(max(LEAST_ROWS, 2 ** math.floor(math.log2(max(1.0, fit)))))

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from logitbank.engine.backends.contexts import context_keys
+from logitbank.engine.weights.heads import HeadSize
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Dtype, Keep, Query
+from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Query
 
-# Levels offered when a plan does not fit the disk, from the largest.
-_SMALLER: tuple[tuple[str, Dtype], ...] = (
-    ("full", "float16"),
-    ("topk:64", "float16"),
-    ("options", "float16"),
-)
+_HEAD_FILES = 3
+"""Of a head without bias in a bank: what it is, its matrix, and what that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,8 @@ class DepositPlan:
     query_set: str
     layout: Layout
     blocks: tuple[int, ...]
+    head: HeadSize | None = None
+    """What multiplies the states of its queries; None where their width is not known."""
 
     @property
     def rows(self) -> int:
@@ -45,6 +44,16 @@ class DepositPlan:
     @property
     def bytes(self) -> int:
         return self.rows * self.layout.row_bytes
+
+
+def head_bytes(deposits: Iterable[DepositPlan]) -> int:
+    """Bytes of the heads that states of these rows need and the bank lacks."""
+    return sum(head.bytes for _, head in _heads(deposits))
+
+
+def _heads(deposits: Iterable[DepositPlan]) -> set[tuple[CheckpointId, HeadSize]]:
+    """The heads that states of these rows need: each once."""
+    return {(d.checkpoint, d.head) for d in deposits if d.head is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +85,20 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        return sum(d.bytes for d in self.deposits)
+        """Before compression, of rows, scores and the heads that states need."""
+        return sum(d.bytes for d in self.deposits) + head_bytes(self._of_states)
+
+    @property
+    def _of_states(self) -> list[DepositPlan]:
+        return [d for d in self.deposits if d.layout.width is not None]
 
     @property
     def files(self) -> int:
         """Objects that will be added, but for a few tables: about, as some may be there."""
-        rows = sum(len(d.blocks) for d in self.deposits if d.layout.keep.whole_rows)
-        each = [6 if d.layout.keep.whole_rows else 5 for d in self.deposits]
-        return rows + sum(each) + len(self.to_run)
+        rows = sum(len(d.blocks) * len(d.layout.grids) for d in self.deposits)
+        each = [5 + len(d.layout.grids) for d in self.deposits]
+        heads = len(_heads(self._of_states))
+        return rows + sum(each) + len(self.to_run) + _HEAD_FILES * heads
 
     @property
     def to_run(self) -> tuple[CheckpointId, ...]:
@@ -194,13 +209,3 @@ def needed_blocks(
 ) -> tuple[int, ...]:
     """Blocks that hold one of `rows` and are not committed, ascending."""
     return tuple(sorted({row // layout.block_rows for row in rows} - set(committed)))
-
-
-def fitting_levels(rows: int, vocab: int, free_bytes: int) -> list[str]:
-    """Keep levels and dtypes whose estimate for `rows` queries fits in `free_bytes`."""
-    fits = []
-    for level, dtype in _SMALLER:
-        layout = Layout.plan(queries=rows, vocab=vocab, dtype=dtype, keep=Keep.parse(level))
-        if rows * layout.row_bytes <= free_bytes:
-            fits.append(f"--keep {level} --dtype {dtype}" if level == "full" else f"--keep {level}")
-    return fits

@@ -1,16 +1,17 @@
 """Turn an extraction into a plan: tokenise, look into the bank, refuse what cannot work."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.backends.contexts import branches, one_begins_another
 from logitbank.engine.plan.checks import check_options, check_source, check_stored, check_tokens
-from logitbank.engine.plan.extraction import Extraction, Prepared
+from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
+from logitbank.engine.plan.layers import layers_of, settings_for_layers
+from logitbank.engine.plan.levels import least_lossless, level_sizes
 from logitbank.engine.plan.pace import Pace
 from logitbank.engine.plan.plan import (
     DepositPlan,
-    Placement,
     Plan,
     needed_blocks,
     place,
@@ -23,15 +24,14 @@ from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.heads import has_next_sentence_head
-from logitbank.errors import (
-    PromptError,
-)
+from logitbank.engine.weights.heads import HeadSize, has_next_sentence_head, head_sizes
+from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
-from logitbank.store.deposits.tables import query_sets_of
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES
+from logitbank.store.tables.tables import query_sets_of
+from logitbank.wording import KEPT_OF_LOGITS, readable_bytes
 
 
 def prepare(
@@ -52,7 +52,7 @@ def prepare(
     leaves = [*branches(queries)] if settings.task == "causal" else []
     many = settings.task == "masked" or one_begins_another(leaves, queries)
     settings = replace(settings, many_positions=many)
-    if extraction.any_engine:
+    if extraction.any_engine and not extraction.layers:  # which one engine alone hands over
         settings, why = sooner_engine(settings, leaves, config, gpu=gpu)
         notes += why
     placement = place(queries, tokenizer.digest, stored, _homes(bank, tokenized))
@@ -64,8 +64,22 @@ def prepare(
     )
     if bank is not None:
         check_options(bank, extraction, tables)
-    pace = Pace.of(first, gpu=gpu, legacy_weights=extraction.settings.legacy_weights)
-    deposits = tuple(missing_blocks(bank, extraction, placement, query_sets, config, pace))
+    requested = Requested(
+        placement,
+        query_sets,
+        config,
+        Pace.of(first, gpu=gpu, legacy_weights=settings.legacy_weights),
+        head_sizes(
+            first,
+            config,
+            value_bytes=4 if settings.compute_dtype == "float32" else 2,
+            legacy_weights=settings.legacy_weights,
+        ),
+    )
+    if extraction.any_level:
+        extraction, why = _least_level(bank, extraction, requested)
+        notes += why
+    deposits = tuple(missing_blocks(bank, extraction, requested))
     plan = Plan(
         deposits,
         checkpoints=len(extraction.suite.checkpoints),
@@ -76,13 +90,44 @@ def prepare(
     )
     needed = {query_sets[d.query_set] for d in deposits}
     longest = max((len(q.ids) for s in needed for q in s.queries), default=1)
-    settings = replace(settings, max_length=longest)
+    # As their layouts say: a deposit that is there may keep more than was asked for.
+    states = any(d.layout.width is not None for d in deposits)
+    layers = tuple(sorted({layer for d in deposits for layer in d.layout.layers}))
+    settings, why = settings_for_layers(settings, layers, any_engine=extraction.any_engine)
+    notes += why
+    settings = replace(settings, max_length=longest, hidden=states)
     return Prepared(
-        *(plan, placement, tables, tokenizer, config, query_sets, first, settings),
+        *(plan, requested, tables, tokenizer, first, settings),
         adapters=extraction.adapters,
         notes=skipped + notes + tuple(note for p in tokenized for note in p.notes),
-        pace=pace,
+        keep=extraction.keep,
+        dtype=extraction.dtype,
     )
+
+
+def _least_level(
+    bank: Bank | None, extraction: Extraction, requested: Requested
+) -> tuple[Extraction, tuple[str, ...]]:
+    """The extraction at the least level that loses nothing, or at that of what is there."""
+    homes = {name for name, _ in requested.placement.places}
+    ids = [checkpoint.id for checkpoint in extraction.suite.checkpoints]
+    stored = [] if bank is None else [d for each in ids for d in bank.deposits(each)]
+    for deposit in stored:
+        if deposit.query_set in homes and deposit.committed():
+            layout = deposit.layout
+            return replace(extraction, keep=layout.keep, dtype=layout.dtype), ()
+    deposits = [*missing_blocks(bank, extraction, requested)]
+    sizes = level_sizes(deposits)
+    if any(d.head is not None and d.head.width != requested.config.shape[1] for d in deposits):
+        # Something stands between the model and its head: more than one matrix, it may be.
+        sizes = [size for size in sizes if size.keep.array != "hidden"]
+    least = least_lossless(sizes, extraction.dtype)
+    if least is None or not deposits:
+        return extraction, ()
+    others = [s for s in sizes if s.keep.whole_rows and s.dtype == least.dtype and s != least]
+    beside = "".join(f", {other} {readable_bytes(other.bytes)}" for other in others)
+    note = f"{least} takes {readable_bytes(least.bytes)}{beside}: it is taken"
+    return replace(extraction, keep=least.keep, dtype=least.dtype), (note,)
 
 
 def _homes(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -> set[str]:
@@ -120,28 +165,30 @@ def _with_head(
 
 
 def missing_blocks(
-    bank: Bank | None,
-    extraction: Extraction,
-    placement: Placement,
-    query_sets: Mapping[str, QuerySet],
-    config: ModelConfig,
-    pace: Pace,
+    bank: Bank | None, extraction: Extraction, requested: Requested
 ) -> Iterator[DepositPlan]:
     """Blocks that the bank lacks, checkpoint by checkpoint in the suite's order."""
+    placement, query_sets, config, pace, heads = requested
+    layers = layers_of(extraction.layers, config)
     rows: dict[str, set[int]] = {}
     for name, row in placement.places:
         rows.setdefault(name, set()).add(row)
-    scored_rows = {}  # full rows are bounded by their bytes
-    if not extraction.keep.whole_rows:
-        scored_rows = {name: pace.block_rows(query_sets[name].queries) for name in rows}
+    scored_rows = {}  # rows of a vocabulary are bounded by their bytes
+    if extraction.keep.array != "logprobs":
+        scored_rows = {name: pace.block_rows(query_sets[name]) for name in rows}
     for checkpoint in extraction.suite.checkpoints:
         deposits = bank.deposits(checkpoint.id) if bank is not None else []
         # One without a commit is what a run that failed left; it gives way.
         stored = {d.query_set: d for d in deposits if d.committed()}
         for other in stored.values():
             check_source(other, checkpoint)
+        there = {kind for other in stored.values() for kind in other.spec.heads}
         for name, wanted in rows.items():
             deposit = stored.get(name)
+            kind = query_sets[name].queries[0].head
+            head = heads.get(kind)
+            if head is not None and kind in there:
+                head = head._replace(bytes=0)
             if deposit is None:
                 layout = Layout.plan(
                     queries=len(query_sets[name]),
@@ -149,13 +196,27 @@ def missing_blocks(
                     dtype=extraction.dtype,
                     keep=extraction.keep,
                     block_rows=extraction.block_rows or scored_rows.get(name),
+                    width=_width(extraction, head),
+                    layers=layers,
                 )
                 committed: frozenset[int] = frozenset()
             else:
-                check_stored(deposit, extraction)
+                check_stored(deposit, extraction, layers)
                 layout, committed = deposit.layout, deposit.committed()
             if blocks := needed_blocks(wanted, layout, committed):
-                yield DepositPlan(checkpoint.id, name, layout, blocks)
+                yield DepositPlan(checkpoint.id, name, layout, blocks, head)
+
+
+def _width(extraction: Extraction, head: HeadSize | None) -> int | None:
+    """Entries of the states that are kept; None where none are."""
+    if extraction.keep.array != "hidden":
+        return None
+    if head is None:
+        raise UsageError(
+            f"nothing in {extraction.suite.name} tells how wide its hidden states are; use --keep"
+            f" {KEPT_OF_LOGITS}"
+        )
+    return head.width
 
 
 def _outputs(query_set: QuerySet, config: ModelConfig) -> int:

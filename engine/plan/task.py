@@ -6,10 +6,8 @@ from dataclasses import replace
 from logitbank.engine.backends.protocol import EngineSettings, Task
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.masked_family import masked_families
 from logitbank.errors import PromptError, UsageError
-
-VLLM_MASKED = ("bert", "roberta")
-"""Model types whose masked models vLLM runs here, with model classes of this package."""
 
 
 def fitted_settings(
@@ -36,10 +34,10 @@ def fitted_settings(
     engine, notes = settings.engine, []
     if settings.adapter_from is not None and not borrowed:
         notes.append(f"no adapter is taken from {settings.adapter_from}: none is lacking")
-    if task == "masked" and engine == "vllm" and config.model_type not in VLLM_MASKED:
+    if task == "masked" and engine == "vllm" and config.model_type not in masked_families():
         why = (
             f"masked models of type {config.model_type!r} do not run on vLLM here "
-            f"({', '.join(VLLM_MASKED)} do)"
+            f"({', '.join(masked_families())} do)"
         )
         if not any_engine:
             raise UsageError(f"{why}; use --engine transformers")

@@ -162,7 +162,7 @@ class Tokenizer:
         Raises
         ------
         PromptError
-            The tokenizer has no chat template, or one that depends on the date.
+            The tokenizer has no chat template, or one that depends on the date or on chance.
         """
         made = self._backend if self._folder is None else _read(self._folder)
         template, where = getattr(made, "chat_template", None), self._folder or "this tokenizer"
@@ -179,12 +179,21 @@ class Tokenizer:
 
         def text_of(turns: Sequence[Mapping[str, str]]) -> str:
             try:
-                text: str = made.apply_chat_template(
-                    [*turns], tokenize=False, add_generation_prompt=True
-                )
+                texts = [
+                    made.apply_chat_template([*turns], tokenize=False, add_generation_prompt=True)
+                    for _ in range(4)
+                ]
             except Exception as error:  # the template's own, and those of the sandbox
-                raise PromptError(f"the chat template of {where} refuses it: {error}") from error
-            return text
+                raise PromptError(
+                    f"the chat template of {where} refuses it: {error}; change the conversation or"
+                    " the template"
+                ) from error
+            if len({*texts}) > 1:
+                raise PromptError(
+                    f"the chat template of {where} depends on chance: it writes one conversation in"
+                    " several ways; take the chance out of it"
+                )
+            return str(texts[0])
 
         return template, text_of
 

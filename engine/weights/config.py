@@ -6,24 +6,18 @@ from pathlib import Path
 from typing import Self
 
 from logitbank.engine.backends.protocol import Task
+from logitbank.engine.weights.masked_family import masked_families
 from logitbank.engine.weights.sizes import LENGTHS, check_claims
 from logitbank.errors import SuiteError
 
 _SHAPE_KEYS = (
     ("model_type",),
     ("hidden_size", "n_embd", "d_model"),
-    ("num_hidden_layers", "n_layer", "n_layers"),
+    ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     ("num_attention_heads", "n_head", "n_heads"),
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
-_OFFSET_POSITIONS = frozenset(
-    {
-        *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert"),
-        *("xmod", "longformer", "mpnet", "data2vec-text", "luke", "mluke", "ibert", "esm"),
-    }
-)
-"""Positions count from the padding's id on, so that many of the embeddings are never used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +35,12 @@ class ModelConfig:
     """Classes that its authors name."""
     languages: tuple[str, ...] = ()
     """Language adapters, where the model has such."""
+
+    @property
+    def layers(self) -> int | None:
+        """Its blocks, or None where the config does not say."""
+        layers = self.shape[2]
+        return layers if isinstance(layers, int) else None
 
     @property
     def task(self) -> Task | None:
@@ -87,9 +87,8 @@ class ModelConfig:
             raise SuiteError(f"{path} gives vocab_size {vocab!r}; a positive number is needed")
         lengths = [config[k] for k in LENGTHS if isinstance(config.get(k), int)]
         model_type = str(config.get("model_type", ""))
-        if model_type in _OFFSET_POSITIONS and isinstance(
-            pad := config.get("pad_token_id", 1), int
-        ):
+        offset = any(model_type in f.offset_positions for f in masked_families().values())
+        if offset and isinstance(pad := config.get("pad_token_id", 1), int):
             lengths = [length - pad - 1 for length in lengths]
         shape = tuple(next((config[k] for k in keys if k in config), None) for keys in _SHAPE_KEYS)
         return cls(

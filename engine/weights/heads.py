@@ -1,17 +1,82 @@
-"""Which heads a checkpoint has beside the one that predicts tokens."""
+"""The output heads of a checkpoint, by the names and shapes of its tensors; reads no tensor."""
 
+import math
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.weights import tensor_names
+from logitbank.engine.weights.masked_family import masked_families
+from logitbank.engine.weights.weights import tensor_names, tensor_shapes, weight_files
+from logitbank.errors import WeightsError
+from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Head
 
 NEXT_SENTENCE = "cls.seq_relationship.weight"
-_NEXT_SENTENCE_TYPES = frozenset({"bert", "ernie", "fnet", "megatron-bert", "mobilebert"})
-"""Model types for which transformers has a class with both heads."""
+_HEAD = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight")
+_EMBEDDING = (
+    "embed_in.weight",
+    "embed_tokens.weight",
+    "wte.weight",
+    "word_embeddings.weight",
+    "tok_embeddings.weight",
+    "embeddings.weight",
+)
+
+
+class HeadSize(NamedTuple):
+    """What a plan reckons with before a head has been read."""
+
+    width: int
+    """Entries of the states that it multiplies."""
+    bytes: int
+    """Of its matrix in a bank; 0 where the bank has it already."""
+
+
+def is_head(name: str) -> bool:
+    """Whether a parameter is an output head."""
+    return name.endswith(_HEAD)
+
+
+def is_embedding(name: str) -> bool:
+    """Whether a parameter is what tokens are read by, which a tied output head is too."""
+    return name.endswith(_EMBEDDING)
+
+
+def head_sizes(
+    folder: Path, config: ModelConfig, *, value_bytes: int = 4, legacy_weights: bool = False
+) -> dict[Head, HeadSize]:
+    """Sizes of the heads that a checkpoint has, by its tensors, or by its config where it has none.
+
+    A value has as many bytes as the file's have, and no more than `value_bytes`, to which an engine
+    rounds it. Empty where nothing tells how wide states are.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    with suppress(WeightsError, OSError):
+        shapes = tensor_shapes(folder, legacy_weights=legacy_weights)
+        size = sum(f.stat().st_size for f in weight_files(folder, legacy_weights=legacy_weights))
+        each = round(size / max(1, sum(map(math.prod, shapes.values()))))
+        value_bytes = min(value_bytes, max(2, each))
+    # Positions have embeddings too, which may be wider than those of tokens.
+    wide = {n: shape for n, shape in shapes.items() if len(shape) == 2 and shape[0] >= config.vocab}
+    named = [
+        *(shape for name, shape in wide.items() if is_head(name)),
+        *(shape for name, shape in wide.items() if is_embedding(name)),
+    ]
+    hidden = config.shape[1]
+    width = named[0][1] if named else hidden
+    sizes: dict[Head, HeadSize] = {}
+    if isinstance(width, int):
+        tokens = HeadSize(width, config.vocab * width * value_bytes)
+        sizes = {"next_token": tokens, "mask": tokens}
+    if len(shape := shapes.get(NEXT_SENTENCE, ())) == 2:
+        sizes["next_sentence"] = HeadSize(shape[1], math.prod(shape) * value_bytes)
+    elif isinstance(hidden, int):
+        sizes["next_sentence"] = HeadSize(hidden, NEXT_SENTENCE_CLASSES * hidden * value_bytes)
+    return sizes
 
 
 def has_next_sentence_head(folder: Path, config: ModelConfig, *, legacy_weights: bool) -> bool:
     """Whether the weights hold one; a config does not say, and most models have none."""
-    if config.model_type not in _NEXT_SENTENCE_TYPES:
+    if not any(config.model_type in f.next_sentence for f in masked_families().values()):
         return False
     return NEXT_SENTENCE in tensor_names(folder, legacy_weights=legacy_weights)

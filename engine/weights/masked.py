@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from logitbank.engine.weights.masked_family import MaskedFamily
 from logitbank.engine.weights.proof import Fingerprint, fingerprint
 from logitbank.errors import WeightsError
 
@@ -16,36 +17,24 @@ if TYPE_CHECKING:
 
 _UNUSED = re.compile(r"(^|\.)pooler\.|^cls\.seq_relationship\.")
 """Tensors of a next-sentence head."""
-_NAMES = (
-    (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
-    (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),
-    (re.compile(r"^cls\.predictions\.transform\.dense\."), "head.dense."),
-    (re.compile(r"^cls\.predictions\.transform\.LayerNorm\."), "head.layer_norm."),
-    (re.compile(r"^cls\.predictions\.bias$"), "head.first_bias"),
-    (re.compile(r"^cls\.predictions\.decoder\.bias$"), "head.bias"),
-    (re.compile(r"^cls\.predictions\.decoder\.weight$"), "head.decoder"),
-    (re.compile(r"^lm_head\.(dense|layer_norm)\."), r"head.\1."),
-    (re.compile(r"^lm_head\.bias$"), "head.first_bias"),
-    (re.compile(r"^lm_head\.decoder\.bias$"), "head.bias"),
-    (re.compile(r"^lm_head\.decoder\.weight$"), "head.decoder"),
-    (re.compile(r"^bert\.pooler\.dense\."), "next_sentence.dense."),
-    (re.compile(r"^cls\.seq_relationship\."), "next_sentence.output."),
-    (re.compile(r"^(bert|roberta)\."), "body."),
-)
+_OLDER_NAMES = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
 _EMBEDDING = "body.embeddings.word_embeddings.weight"
 SPARE_BIAS = "head.first_bias"
 """The bias beside the output layer, which is only used where the two are tied."""
 
 
 def masked_weights(
-    weights: "Iterable[tuple[str, torch.Tensor]]", *, tied: bool, next_sentence: bool = False
+    weights: "Iterable[tuple[str, torch.Tensor]]",
+    family: MaskedFamily,
+    *,
+    tied: bool,
+    next_sentence: bool = False,
 ) -> "Iterator[tuple[str, torch.Tensor]]":
     """Pass on what is used, each parameter once.
 
-    BERT's and RoBERTa's names become `body.…` (their encoder), `head.…` and, where that head is
-    wanted, `next_sentence.…`; others stay. A `tied`
-    head is the embedding, and is left out; its two biases are one. An untied one's first bias is
-    passed on as `SPARE_BIAS`.
+    The family's names become `body.…` (its encoder), `head.…` and, where that head is wanted,
+    `next_sentence.…`; others stay. A `tied` head is the embedding, and is left out; its two biases
+    are one. An untied one's first bias is passed on as `SPARE_BIAS`.
 
     Raises
     ------
@@ -59,8 +48,8 @@ def masked_weights(
         if not next_sentence and _UNUSED.search(name):
             continue
         canonical = name
-        for pattern, replacement in _NAMES:
-            canonical = pattern.sub(replacement, canonical)
+        for pattern, replacement in (*_OLDER_NAMES, *family.tensor_names):
+            canonical = re.sub(pattern, replacement, canonical)
         if tied and canonical == SPARE_BIAS:
             canonical = "head.bias"
         is_tied_head = tied and canonical == "head.decoder"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from logitbank.engine.weights.heads import is_embedding, is_head
 from logitbank.errors import WeightsError
 
 # Buffers that checkpoints carry and that models rebuild for themselves.
@@ -19,24 +20,10 @@ _BUFFER = re.compile(
     r"(rotary_emb\.(inv_freq|cos_cached|sin_cached)|\.(attn|attention)\.(bias|masked_bias)"
     r"|(^|\.)position_ids)$"
 )
-_HEAD = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight")
-_EMBEDDING = (
-    "embed_in.weight",
-    "embed_tokens.weight",
-    "wte.weight",
-    "word_embeddings.weight",
-    "tok_embeddings.weight",
-    "embeddings.weight",
-)
 _CHUNK = 1 << 20
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Fingerprint = tuple[int, int]
-
-
-def is_head(name: str) -> bool:
-    """Whether a parameter is an output head."""
-    return name.endswith(_HEAD)
 
 
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
@@ -90,7 +77,7 @@ class Ledger:
             mark = fingerprint(cast)
             self.total, self.count = add(self.total, mark), self.count + 1
             self.has_head |= is_head(name)
-            if self.tied and name.endswith(_EMBEDDING) and self.embedding is None:
+            if self.tied and is_embedding(name) and self.embedding is None:
                 self.embedding, shared = mark, cast
             yield name, cast
         if self.tied and not self.has_head and shared is not None:

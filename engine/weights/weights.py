@@ -120,7 +120,7 @@ def check_weights(folder: Path, *, legacy_weights: bool = False) -> None:
     """
     for path in weight_files(folder, legacy_weights=legacy_weights):
         if path.suffix == ".safetensors":
-            with _opened(path):
+            with _opened(path, framework="numpy"):
                 pass
 
 
@@ -140,7 +140,7 @@ def tensor_shapes(folder: Path, *, legacy_weights: bool = False) -> dict[str, tu
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder, legacy_weights=legacy_weights):
         if path.suffix == ".safetensors":
-            with _opened(path) as file:
+            with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
                 shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
         else:
             shapes |= {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
@@ -182,20 +182,20 @@ def _check_shards(folder: Path, *, chosen: list[str], present: set[str]) -> None
 
 
 def _read_safetensors(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
-    with _opened(path) as file:
+    with _opened(path, framework="pt") as file:
         for name in sorted(file.keys()):
             yield name, file.get_tensor(name)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, *, framework: str) -> Iterator[Any]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise _missing("safetensors") from error
 
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
+        with safe_open(path, framework=framework, device="cpu") as file:
             yield file
     except (SafetensorError, OSError, ValueError) as error:
         raise _unreadable(path, error) from error

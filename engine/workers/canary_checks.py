@@ -53,7 +53,7 @@ class CanaryChecks:
     def _check(self, job: Job, backend: Backend, query: Query) -> CanaryChecked:
         assert self._canary is not None
         rows = []
-        backend.score([query], lambda _, logits: rows.append(logits[0].float().cpu().clone()))
+        backend.score([query], lambda _, logits, *__: rows.append(logits[0].float().cpu().clone()))
         reference, dtype = self._canary.answer(), job.settings.compute_dtype
         difference = compare(
             reference,

@@ -222,8 +222,8 @@ class Runner:
             checkpoint,
             folder,
             deposits,
-            prepared.config.vocab,
-            min(prepared.tokenizer.entries, prepared.config.vocab),
+            prepared.requested.config.vocab,
+            min(prepared.tokenizer.entries, prepared.requested.config.vocab),
             made_of(self._extraction, index, prepared),
             self._settings,
         )

@@ -7,20 +7,18 @@ events do.
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import polars as pl
-
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, Tokens
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.workers.block_writer import BlockWriter, RowBuffers
+from logitbank.engine.workers.blocks.refused import about_prompt
+from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
 from logitbank.engine.workers.canary_checks import CanaryChecks
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -38,10 +36,13 @@ from logitbank.errors import DamagedError, EngineError, SuiteError
 from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
 from logitbank.store.change.twins import COPIED, Copier, twin_of
 from logitbank.store.deposits.reduce import BlockReducer
-from logitbank.store.format.schema import Json, Query
+from logitbank.store.format.heads import OutputHead
+from logitbank.store.format.schema import Head, Json, Query
 
 if TYPE_CHECKING:
     import torch
+
+    from logitbank.engine.workers.blocks.reduce import ReducingSink
 
 
 FINISH_S = 8.0
@@ -127,7 +128,7 @@ class Worker:
         self._loads += 1
         self._emit(WeightsLoaded(job.checkpoint, loaded.weights, loaded.seconds))
         for deposit in job.deposits:
-            self._run_deposit(job, deposit, provenance)
+            self._run_deposit(job, deposit, provenance, loaded.heads)
             provenance |= self._sizes_now(job, provenance)
         if self._stop.is_set():
             self._emit(CheckpointStopped(job.checkpoint))
@@ -153,15 +154,30 @@ class Worker:
         if self._backend is not None:
             self._backend.close()
 
-    def _run_deposit(self, job: Job, plan: DepositPlan, provenance: dict[str, Json]) -> None:
+    def _run_deposit(
+        self,
+        job: Job,
+        plan: DepositPlan,
+        provenance: dict[str, Json],
+        heads: Mapping[Head, OutputHead],
+    ) -> None:
+        from logitbank.engine.workers.blocks.reduce import ReducingSink
+        from logitbank.engine.workers.blocks.states import BlockStates, head_of, proof_of
+
         queries = self._bank.query_set(plan.query_set).queries
         options = self._bank.option_tokens(plan.query_set)
+        head, digests = None, dict[Head, str]()
+        if plan.layout.keep.array == "hidden":
+            head = head_of(job, plan, queries[0].head, heads)
+            with self._timed("write"):  # before the deposit that names it
+                digests = {queries[0].head: self._bank.put_head(head)}
         spec = DepositSpec(
             job.checkpoint,
             plan.query_set,
             plan.layout,
             min(job.vocab_entries, plan.layout.vocab),
             provenance,
+            digests,
         )
         twin = twin_of(self._bank, spec, plan.blocks)
         if twin is not None:
@@ -169,9 +185,8 @@ class Worker:
         checkpoint = job.checkpoint
 
         def written(block: int, data: BlockData) -> None:
-            size = 0 if data.logprobs is None else data.logprobs.nbytes
             rows = len(writer.layout.rows(block))
-            self._emit(BlockCommitted(checkpoint, block, rows, size))
+            self._emit(BlockCommitted(checkpoint, block, rows, data.array_bytes))
 
         used = self._buffers.give_back
         self._at_hand = True
@@ -191,12 +206,15 @@ class Worker:
                     vocab_entries=spec.vocab_entries,
                     buffer=self._buffers.take(layout),
                 )
+                states = None if head is None else BlockStates(head, reducer.rows)
+                wanted_queries = [queries[row] for row in reducer.rows]
                 with self._timed("score"):
-                    if not self._score(reducer, [queries[row] for row in reducer.rows], plan):
+                    sink = ReducingSink(reducer, states, layers=job.settings.layers)
+                    if not self._score(sink, wanted_queries, plan):
                         break
                     data = reducer.finish()
                 with self._timed("write"):
-                    blocks.put(block, data)
+                    blocks.put(block, data, proof_of(states, self._bank, plan))
             with self._timed("write"):
                 blocks.drain()
                 writer.seal()
@@ -209,7 +227,6 @@ class Worker:
         if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
             return
         name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
-        full = layout.keep.whole_rows
         copier = Copier(deposit, twin)
         try:
             with self._timed("write"):
@@ -218,9 +235,8 @@ class Worker:
                         return
                     copier.copy(block)
                     rows = len(layout.rows(block))
-                    size = rows * layout.vocab * np.dtype(layout.dtype).itemsize if full else 0
                     self._emit(RowsScored(name, rows))
-                    self._emit(BlockCommitted(name, block, rows, size))
+                    self._emit(BlockCommitted(name, block, rows, rows * layout.array_bytes))
             self._emit(Note(f"{name}: copied from {twin.checkpoint}, not run again"))
         except DamagedError as error:
             self._emit(Note(f"{name}: run, as its twin cannot be copied: {error}"))
@@ -237,17 +253,19 @@ class Worker:
             self._emit(Note(text))
         return now
 
-    def _score(self, reducer: BlockReducer, wanted: Sequence[Query], plan: DepositPlan) -> bool:
+    def _score(self, sink: "ReducingSink", wanted: Sequence[Query], plan: DepositPlan) -> bool:
         """False where a stop was asked for and the block would have taken too long."""
-        from logitbank.engine.workers.reduce import ReducingSink
-
         assert self._backend is not None
-        sink = ReducingSink(reducer)
         counter = RowCounter(self._emit, plan.checkpoint)
         progress = BlockProgress(len(wanted))
 
-        def counted(indices: Sequence[int], logits: "torch.Tensor") -> None:
-            sink(indices, logits)
+        def counted(
+            indices: Sequence[int],
+            logits: "torch.Tensor",
+            hidden: "torch.Tensor | None" = None,
+            layers: "torch.Tensor | None" = None,
+        ) -> None:
+            sink(indices, logits, hidden, layers)
             counter.add(len(indices), sum(len(wanted[i].ids) for i in indices))
             progress.add(len(indices))
             if self._stop.is_set():
@@ -261,7 +279,7 @@ class Worker:
             sink.raise_pending()
         except EngineError as error:
             self._progress = None
-            raise EngineError(f"{plan.checkpoint}: {self._name_prompt(error, plan)}") from error
+            raise about_prompt(self._bank, plan, error) from error
         except Exception as error:
             if not _is_left(error):
                 raise
@@ -269,17 +287,6 @@ class Worker:
         finally:
             self._progress = None
         return True
-
-    def _name_prompt(self, error: EngineError, plan: DepositPlan) -> str:
-        """Say which prompt a row's error is about."""
-        if error.query is None:
-            return str(error)
-        here = (pl.col("query_set") == plan.query_set) & (pl.col("row") == error.query)
-        for name in self._bank.prompt_sets:
-            prompts = self._bank.prompts(name).filter(here).select("prompt_id").collect()
-            if len(prompts):
-                return f"prompt {prompts.item(0, 0)!r} of {name!r}: {error}"
-        return f"query {error.query} of {plan.query_set}: {error}"
 
 
 def _is_left(error: BaseException | None) -> bool:

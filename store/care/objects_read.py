@@ -7,7 +7,7 @@ from typing import Any
 
 from logitbank.errors import BankError
 from logitbank.store.bank import Bank
-from logitbank.store.care.damage import Damage
+from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import documents, objects
@@ -53,6 +53,18 @@ def total_bytes(bank: Bank) -> int:
         except (BankError, FileNotFoundError):
             continue
     return total
+
+
+def compare(committed: Digest, actual: Digest | None) -> tuple[Problem, str] | None:
+    """What is wrong with an object by its digest, None where it is not there; None if nothing."""
+    if actual is None:
+        return "missing", f"{committed.bytes:,} bytes were committed"
+    if actual.bytes != committed.bytes:
+        problem: Problem = "truncated" if actual.bytes < committed.bytes else "changed"
+        return problem, f"{actual.bytes:,} bytes, committed were {committed.bytes:,}"
+    if actual != committed:
+        return "changed", "its SHA-256 is not the committed one"
+    return None
 
 
 def document_damage(

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.errors import LogitbankError
+from logitbank.errors import BankError, LogitbankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage
-from logitbank.store.deposits import table_files, tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.places import deposit_folders
 from logitbank.store.deposits.score_parts import read_scores
 from logitbank.store.deposits.writer import (
     DepositWriter,
@@ -32,6 +32,8 @@ from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.filter.view import open_unfiltered
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
+from logitbank.store.format.index import head_of
+from logitbank.store.tables import table_files, tables, token_texts
 
 _OPTIONS = re.compile(r"(?:commits|scores)/(options-[0-9a-f]{12})\.(?:json|parquet)")
 _ALL_BLOCKS = ("scores/all.parquet", f"commits/{SEAL}.json")
@@ -49,6 +51,9 @@ class Repaired(NamedTuple):
 def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     """Drop the damaged blocks that `verify` named, and make again what follows from the rest.
 
+    A damaged head is removed. Only an extraction writes it again, so one deposit that needs it
+    gives up its last block; merging another copy of the bank into this one brings it back too.
+
     Query sets and prompts whose content is damaged stay as they are, and so do foreign objects:
     the first are to be had from another copy only, the others are not the bank's to delete. Nobody
     may write to the deposits meanwhile but through locks.
@@ -61,11 +66,17 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     open_unfiltered(bank)
     by_deposit: dict[str, list[Damage]] = {}
     restored: list[str] = []
+    lost_heads: set[str] = set()
     for each in damage:
         if each.deposit:
             by_deposit.setdefault(each.deposit, []).append(each)
+        elif head := head_of(each.path):
+            if each.problem != "foreign":
+                lost_heads.add(head)
         elif _restore(bank.path, each):
             restored.append(each.path)
+    for folder, damages in _of_lost_heads(bank, lost_heads).items():
+        by_deposit.setdefault(folder, []).extend(damages)
     dropped: dict[str, tuple[int, ...]] = {}
     for folder, damages in by_deposit.items():
         repairable = [d for d in damages if d.problem != "foreign"]
@@ -108,6 +119,29 @@ def _restore(root: Path, damage: Damage) -> bool:
     return True
 
 
+def _of_lost_heads(bank: Bank, heads: set[str]) -> dict[str, list[Damage]]:
+    """Remove what is left of damaged heads; a block, to be run again, of a deposit that needs each.
+
+    Whoever runs it puts the head again, as it comes before every deposit.
+    """
+    for head in heads:
+        if (remains := objects.plain_path(bank.path, head)).exists():
+            _remove(remains)
+    again: dict[str, list[Damage]] = {}
+    for folder in deposit_folders(bank.path) if heads else ():
+        try:
+            deposit = Deposit.open(bank.path, folder)
+        except (BankError, FileNotFoundError):  # damaged itself, or about to be created
+            continue
+        for digest in deposit.spec.heads.values():
+            if f"heads/{digest}" in heads and (committed := deposit.committed()):
+                heads = heads - {f"heads/{digest}"}
+                block, detail = max(committed), "its head is to be written again"
+                path = f"{folder}/{deposit.layout.shards(block)[0]}"
+                again[folder] = [Damage(path, "missing", detail, folder, block)]
+    return again
+
+
 def _readable(table: Path) -> bool:
     """Whether Polars can read a file: tried in another process, which a damaged one may kill."""
     code = "import sys, polars; polars.read_parquet(sys.argv[1], glob=False)"
@@ -146,7 +180,7 @@ def _repair_deposit(
         if state.sealed and (lost or "logsumexp/c/0" in inside):
             _unseal(deposit, state.blocks - lost)
         for block in lost:
-            _drop_block(path, block)
+            _drop_block(deposit, block)
     if "logsumexp/c/0" in inside and not lost:
         with DepositWriter(deposit) as writer:
             writer.seal()
@@ -158,8 +192,8 @@ def _blocks_of(root: Path, folder: str) -> tuple[int, ...]:
     """Blocks of a deposit whose attributes may be damaged: those with objects."""
     names = [p.stem for p in (root / folder / "commits").glob("*.json")]
     if SEAL in names:
-        names = [p.name for p in (root / folder / "logprobs" / "c").glob("*")] or ["0"]
-    return tuple(sorted(int(name) for name in names if name.isdecimal()))
+        names = ["0", *(p.name for p in (root / folder).glob("*/c/*"))]
+    return tuple(sorted({int(name) for name in names if name.isdecimal()}))
 
 
 def _remove(deposit: Path) -> None:
@@ -189,9 +223,9 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
                 part = staging.path / f"{block}.parquet"
                 of_block = pl.col("query").is_between(rows.start, rows.stop - 1)
                 write_scores(part, scores.filter(of_block))
-                shard = f"logprobs/c/{block}/0"
+                shards = deposit.layout.shards(block)
                 vouched = {name: objects.settle(part)}
-                vouched |= {shard: digests[shard]} if shard in digests else {}
+                vouched |= {shard: digests[shard] for shard in shards if shard in digests}
                 move_into_place(deposit.path, {name: part})
                 commits.commit(
                     deposit.path,
@@ -211,12 +245,13 @@ def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:
         objects.plain_path(deposit.path, made).unlink(missing_ok=True)
 
 
-def _drop_block(deposit: Path, block: int) -> None:
+def _drop_block(deposit: Deposit, block: int) -> None:
     """Remove a block, its commit first."""
-    names = (f"commits/{block}.json", f"scores/{block}.parquet", f"logprobs/c/{block}/0")
+    path, shards = deposit.path, deposit.layout.shards(block)
+    names = (f"commits/{block}.json", f"scores/{block}.parquet", *shards)
     for name in names:
-        objects.require_file(objects.plain_path(deposit, name))
+        objects.require_file(objects.plain_path(path, name))
     for name in names:
-        objects.plain_path(deposit, name).unlink(missing_ok=True)
+        objects.plain_path(path, name).unlink(missing_ok=True)
         if name.startswith("commits/"):
-            objects.sync(deposit / "commits")
+            objects.sync(path / "commits")

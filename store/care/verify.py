@@ -9,15 +9,19 @@ from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage
 from logitbank.store.care.objects_read import Progress, Reader, document_damage
 from logitbank.store.care.verify_deposits import deposit_damage
+from logitbank.store.care.verify_heads import head_damage
 from logitbank.store.care.verify_tables import table_damage
 from logitbank.store.care.verify_view import is_view, view_damage
-from logitbank.store.deposits import places, tables
+from logitbank.store.deposits import places
 from logitbank.store.files import objects
 from logitbank.store.filter.view import View
 from logitbank.store.format import zarrays
 from logitbank.store.format.attributes import QUERY_SET
+from logitbank.store.format.heads import HEAD_DIGEST
+from logitbank.store.heads.stored import FOLDER
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
+from logitbank.store.tables import tables
 
 _BESIDE = ("index.json", "README.md", "index.html")
 """Files of the bank's own folder: the index for readers at a URL, and what tells people of it."""
@@ -76,6 +80,7 @@ def verify(
     damage += _above_deposits(bank.path)
     damage += _run_logs(bank.path, read)
     damage += _groups(bank.path, folders, read)
+    damage += head_damage(bank.path, read)
     for folder in folders:
         damage += deposit_damage(bank, folder, read)
     return tuple(damage)
@@ -83,7 +88,7 @@ def verify(
 
 def _groups(root: Path, folders: list[str], read: Reader) -> Iterator[Damage]:
     """Damage of the plain groups above deposits, which nobody needs but a walk with plain Zarr."""
-    above = {str(p) for folder in folders for p in list(Path(folder).parents)[:-1]}
+    above = {str(p) for folder in folders for p in list(Path(folder).parents)[:-1]} | {FOLDER}
     for path in sorted(f"{folder}/zarr.json" for folder in above):
         file = objects.plain_path(root, path)
         if file.is_file() and read.read(path, file) != zarrays.GROUP:
@@ -101,6 +106,8 @@ def _above_deposits(root: Path, folder: str = "", level: int = 0) -> Iterator[Da
         elif level == 3:
             if not QUERY_SET.fullmatch(entry.name):
                 yield Damage(path, "foreign", "it is not named as a deposit is")
+        elif folder == f"{FOLDER}/" and HEAD_DIGEST.fullmatch(entry.name):
+            continue  # see `head_damage`
         elif level or entry.name not in places.TABLE_FOLDERS:
             yield from _above_deposits(root, f"{path}/", level + 1)
 

@@ -7,8 +7,9 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, LogitbankError
 from logitbank.store.bank import Bank
-from logitbank.store.care.damage import Damage, Problem
-from logitbank.store.care.objects_read import Reader, document_damage
+from logitbank.store.care.damage import Damage
+from logitbank.store.care.objects_read import Reader, compare, document_damage
+from logitbank.store.care.verify_heads import states_damage
 from logitbank.store.change.merge_plan import commit_of
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
@@ -20,9 +21,11 @@ from logitbank.store.format.parquet import PARQUET_ERRORS
 # Commits themselves, and what a writer makes before it commits or removes after it sealed.
 _LEFT_OVER = re.compile(
     r"zarr\.json|commits/(seal|\d+|options-[0-9a-f]{12})\.json"
-    r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|logprobs/c/\d+/0|logsumexp/c/0"
+    r"|scores/(all|\d+|options-[0-9a-f]{12})\.parquet|(?:logprobs|hidden|layers)/c/\d+/0|logsumexp/c/0"
 )
-_OF_BLOCK = re.compile(r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|logprobs/c/(\d+)/0)")
+_OF_BLOCK = re.compile(
+    r"(?:scores/(\d+)\.parquet|commits/(\d+)\.json|(?:logprobs|hidden|layers)/c/(\d+)/0)"
+)
 
 
 def deposit_damage(bank: Bank, folder: str, read: Reader) -> list[Damage]:
@@ -67,6 +70,8 @@ def _deposit(root: Path, deposit: Deposit, folder: str, read: Reader) -> list[Da
         for path in files_of(deposit.path)
         if path not in expected and not _LEFT_OVER.fullmatch(path)
     ]
+    if not damages:  # only of what is what was committed is it worth to ask
+        damages += states_damage(root, deposit, folder)
     if deposit.state().sealed != state.sealed:  # sealed meanwhile: what we looked for moved
         return _deposit(root, deposit, folder, read)
     return damages
@@ -105,17 +110,11 @@ def _expected(
 def _compare(
     folder: str, path: str, expected: Digest, actual: Digest | None, owners: dict[str, str]
 ) -> Damage | None:
-    if actual == expected:
+    if (compared := compare(expected, actual)) is None:
         return None
-    problem: Problem = "changed"
-    detail = "its SHA-256 is not the committed one"
-    if actual is None:
-        problem, detail = "missing", f"{expected.bytes:,} bytes were committed"
-    elif actual.sha256 in owners:
+    problem, detail = compared
+    if actual is not None and actual.sha256 in owners:
         problem, detail = "swapped", f"it holds the bytes of {owners[actual.sha256]}"
-    elif actual.bytes != expected.bytes:
-        problem = "truncated" if actual.bytes < expected.bytes else "changed"
-        detail = f"{actual.bytes:,} bytes, committed were {expected.bytes:,}"
     return Damage(f"{folder}/{path}", problem, detail, folder, _block(path))
 
 

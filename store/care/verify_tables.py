@@ -8,9 +8,9 @@ import polars as pl
 from logitbank.errors import DamagedError
 from logitbank.store.care.damage import Damage
 from logitbank.store.care.objects_read import Reader
-from logitbank.store.deposits import table_files, tables, token_texts
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
+from logitbank.store.tables import table_files, tables, token_texts
 
 _FILES = {
     "queries": tables.QUERY_FILE,

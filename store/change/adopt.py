@@ -60,7 +60,7 @@ def adopt_block(
 ) -> None:
     """Copy one block into a deposit that is there; dropped where it has the block by then."""
     source, part = addition.source, f"scores/{block}.parquet"
-    paths = [p for p in (part, f"logprobs/c/{block}/0") if p in addition.objects]
+    paths = [p for p in (part, *source.layout.shards(block)) if p in addition.objects]
     staged = _stage(addition, paths, staging, copied)
     made = {path: addition.objects[path] for path in paths}  # proved while they were copied
     name = str(block) if part in made else SEAL

@@ -15,11 +15,11 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import prompt_checks, table_files, tables, token_texts
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.remote import fetching
+from logitbank.store.tables import prompt_checks, table_files, tables, token_texts
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those that there are."""

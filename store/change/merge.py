@@ -15,6 +15,7 @@ from logitbank.store.bank import Bank
 from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.adopt import adopt
 from logitbank.store.change.copying import Progress, missing_tables, write_tables
+from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
 from logitbank.store.deposits.deposit import Deposit
@@ -33,16 +34,17 @@ class Merged(NamedTuple):
     tables: int
     """Query sets and tables of prompts that were added."""
     bytes: int
-    """Bytes of the objects in deposits that were copied."""
+    """Bytes of the objects in deposits and heads that were copied."""
 
 
 def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None) -> Merged:
     """Copy what other banks hold into one, which is made if it is not there.
 
-    Query sets and prompts become a union. A deposit that several banks have must be the same in
-    all: what one has committed and another has not is added, what several have must be equal.
-    Options that only another bank's prompts name are then scored from full rows. The same call
-    again finishes one that was interrupted.
+    Query sets and prompts become a union, and so do heads: one that the bank has lost comes back. A
+    deposit that several banks have must be the same in all: what one has committed and another has
+    not is added, what several have must be equal. Options that only another bank's prompts name are
+    then scored from full rows, or from states. The same call again finishes one that was
+    interrupted.
 
     Parameters
     ----------
@@ -70,11 +72,14 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     target = Bank.open(into) if objects.holds_something(Path(into)) else None
     copies = missing_tables(target, sources)
     additions = plan(target, sources)
+    deposits = (deposit for bank in sources for deposit in bank.deposits())
+    needed = missing_heads(None if target is None else target.path, deposits)
     if target is None:
         target = Bank.create(into, **_common(sources))
     _record(target, sources, additions)
     write_tables(target, copies)
     total = sum(digest.bytes for a in additions for digest in a.objects.values())
+    total += sum(head.size for head in needed)
     done = 0
 
     def copied(size: int) -> None:
@@ -83,6 +88,8 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         if progress is not None:
             progress(done, total)
 
+    for head in needed:
+        copy_head(head, target.path, copied)
     for addition in additions:
         adopt(target.path, addition, copied)
     for deposit in target.deposits():

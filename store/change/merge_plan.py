@@ -117,8 +117,7 @@ def _addition(before: Sequence[Deposit], source: Deposit, folder: str) -> Additi
         taken += ["logsumexp/c/0", "scores/all.parquet"]
     elif not state.sealed:
         taken += [f"scores/{block}.parquet" for block in blocks]
-    if source.layout.keep.whole_rows:
-        taken += [f"logprobs/c/{block}/0" for block in blocks]
+    taken += source.layout.shards(*blocks)
     if missing := [path for path in taken if path not in digests]:
         raise DamagedError(f"{source.path}: no commit names {missing[0]}; {VERIFY}")
     return Addition(source, folder, blocks, options, whole, {p: digests[p] for p in taken})
@@ -129,11 +128,9 @@ def _continues(before: Sequence[Deposit], sealed: dict[str, Digest]) -> bool:
     for deposit in before:
         if objects.digest(deposit.path / "zarr.json") != sealed.get("zarr.json"):
             return False
-        shards = {
-            path: digest
-            for path, digest in commits.vouched(deposit.path, deposit.state()).items()
-            if path.startswith("logprobs/c/")
-        }
+        state = deposit.state()
+        vouched = commits.vouched(deposit.path, state)
+        shards = {path: vouched.get(path) for path in deposit.layout.shards(*state.blocks)}
         if any(sealed.get(path) != digest for path, digest in shards.items()):
             return False
     return True
@@ -190,8 +187,7 @@ def seal_of(source: Deposit) -> bytes:
     layout = source.layout
     expected = {"zarr.json", "scores/all.parquet", "logsumexp/c/0"}
     expected |= {f"{name}/zarr.json" for name in zarrays.array_metadata(layout)}
-    if layout.keep.whole_rows:
-        expected |= {f"logprobs/c/{block}/0" for block in range(layout.blocks)}
+    expected |= set(layout.shards(*range(layout.blocks)))
     commit = commits.read(source.path, SEAL)
     if set(commit["objects"]) != expected or commit.get("rows") != [0, layout.queries]:
         raise DamagedError(f"{source.path}/commits/{SEAL}.json is no seal of it; {VERIFY}")
@@ -201,9 +197,7 @@ def seal_of(source: Deposit) -> bytes:
 def block_commit_of(source: Deposit, block: int) -> bytes:
     """The commit of a block, checked as `seal_of` checks a seal."""
     rows = source.layout.rows(block)
-    expected = {f"scores/{block}.parquet"}
-    if source.layout.keep.whole_rows:
-        expected.add(f"logprobs/c/{block}/0")
+    expected = {f"scores/{block}.parquet", *source.layout.shards(block)}
     commit = commits.read(source.path, str(block))
     facts = (set(commit["objects"]), commit.get("block"), commit.get("rows"))
     if facts != (expected, block, [rows.start, rows.stop]):

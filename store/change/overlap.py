@@ -10,7 +10,7 @@ from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY, read_scores
 from logitbank.store.format import commits
-from logitbank.store.format.attributes import compared
+from logitbank.store.format.attributes import compared, layers_of, states_of
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import SCORES_SCHEMA
 
@@ -36,6 +36,20 @@ def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
     for name, here in compared(new.spec).items():
         if (theirs := compared(owner.spec)[name]) != here:
             raise conflict(owner, new, f"{name} is {theirs} in the latter and {here} in the former")
+    arrays = owner.layout.keep.array, new.layout.keep.array
+    if None not in arrays and arrays[0] != arrays[1]:
+        raise conflict(
+            owner,
+            new,
+            f"the latter keeps {owner.layout.keep} and the former {new.layout.keep}; make full rows"
+            " of the states with `logitbank shrink --keep full` first",
+        )
+    if arrays[0] == arrays[1] == "hidden" and states_of(owner.spec) != states_of(new.spec):
+        states = f"{states_of(owner.spec)}, in the latter and {states_of(new.spec)}, in the former"
+        raise conflict(owner, new, f"states are of {states}")
+    if arrays[0] == arrays[1] and owner.layout.layers != new.layout.layers:
+        what = f"the latter keeps {layers_of(owner.spec)} and the former {layers_of(new.spec)}"
+        raise conflict(owner, new, f"{what}; `logitbank shrink --keep hidden` drops layers")
     if not owner.layout.keep.covers(new.layout.keep):
         raise conflict(
             owner,
@@ -104,16 +118,19 @@ def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
     if stored.layout.keep.whole_rows and new.layout.keep.whole_rows:
         for rows in _chunks(new, common):
             block = int(rows[0]) // new.layout.block_rows
-            if aligned and f"logprobs/c/{block}/0" in same:
+            if aligned and same.issuperset(new.layout.shards(block)):
                 continue
-            if not np.array_equal(stored.stored_logprobs(rows), new.stored_logprobs(rows)):
-                raise conflict(stored, new, f"other logprobs in rows {rows[0]}–{rows[-1]}")
+            # Where one has layers, so has the other, or neither is of states.
+            for array in new.layout.grids:
+                theirs, ours = (d.kept.read(rows, array=array) for d in (stored, new))
+                if not np.array_equal(theirs, ours):
+                    raise conflict(stored, new, f"other {array} in rows {rows[0]}–{rows[-1]}")
 
 
 def _chunks(deposit: Deposit, common: np.ndarray) -> Iterator[np.ndarray]:
     """The rows in common, block after block, in pieces that fit memory."""
     layout = deposit.layout
-    size = max(1, _CHUNK_BYTES // (layout.vocab * np.dtype(layout.dtype).itemsize))
+    size = max(1, _CHUNK_BYTES // layout.array_bytes)
     for block in sorted(deposit.committed()):
         span = layout.rows(block)
         rows = span.start + np.flatnonzero(common[span.start : span.stop])

@@ -14,7 +14,7 @@ from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
-from logitbank.store.read.missing_scores import missing_options
+from logitbank.store.read.missing_scores import lacking_options, missing_options
 from logitbank.store.remote import mirror
 
 
@@ -22,12 +22,13 @@ def rescore(deposit: Deposit, options: OptionTokens) -> None:
     """Add another part of scores to a deposit; nothing happens where it is there.
 
     Ranks and ties are counted among the stored values, after rounding, so the rows are marked
-    `exact` = False: the true rank lies in rank … rank + ties.
+    `exact` = False: the true rank lies in rank … rank + ties. Of stored states they are counted
+    among the float32 products, and are off by entries that are as close as those are exact.
 
     Parameters
     ----------
     deposit
-        A deposit with full rows.
+        A deposit with full rows, or with states that give them.
     options
         Tokens for each query of its query set, none where the query is not committed; see
         `Bank.missing_options`.
@@ -73,8 +74,7 @@ def rescore_missing(root: Path, deposit: Deposit) -> None:
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
     mirror.require_local(root)
-    full = [d for d in deposits if d.layout.keep.whole_rows]
-    incomplete = [deposit for deposit in full if missing_options(root, deposit) is not None]
+    incomplete = lacking_options(root, deposits)
     for deposit in incomplete:
         rescore_missing(root, deposit)
     return incomplete
@@ -121,12 +121,13 @@ def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> N
 
 
 def option_scores(
-    deposit: Deposit, options: OptionTokens, blocks: Iterable[int] | None = None
+    deposit: Deposit, options: OptionTokens, within: range | None = None
 ) -> pl.DataFrame:
-    """Scores of the options of some blocks, or all, ranked among the stored values."""
-    blocks = range(deposit.layout.blocks) if blocks is None else blocks
+    """Scores of the options of all rows, or those within a span, ranked among the stored values."""
     named = np.diff(options.offsets) > 0
-    spans = (np.array(deposit.layout.rows(block)) for block in blocks)
+    if within is not None:
+        named[: within.start] = named[within.stop :] = False
+    spans = map(np.array, deposit.layout.pieces)
     wanted = [rows for span in spans if len(rows := span[named[span]])]
     if not wanted:
         return pl.DataFrame(schema=SCORES_SCHEMA)

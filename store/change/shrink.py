@@ -15,15 +15,18 @@ from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.copying import Progress, missing_tables, write_tables
+from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.reduce import FLOAT16_MIN, Entries, top_entries
+from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN, Entries, top_entries
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
+from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
+from logitbank.store.heads.stored import StoredHead, head_digests
 
 _KEY = ("query", "kind", "token")
 
@@ -33,7 +36,7 @@ class Shrunk(NamedTuple):
 
     deposits: int
     bytes_before: int
-    """Bytes of the committed objects that were shrunk."""
+    """Bytes of the committed objects that were shrunk, heads included."""
     bytes_after: int
 
 
@@ -57,9 +60,12 @@ def shrink(
     out
         Folder of the bank to write.
     keep
-        `topk:K` or `options`; each deposit's own if None.
+        `topk:K` or `options`; or `full`, where deposits keep states, which gives larger files that
+        need no head; or `hidden`, which drops states of layers, as every other change does. Each
+        deposit's own if None.
     dtype
-        Of full rows: `float16`, where they are float32 now. As they are if None.
+        Of full rows, or of states: `float16`, where they are float32 now. As they are if None; rows
+        that are worked out of states are float32 then.
     progress
         Called with the rows of deposits that are done, and those that there are.
 
@@ -81,7 +87,7 @@ def shrink(
         raise UsageError(
             f"{source.path} keeps {', '.join(kept)}, and {keep or 'that'}"
             f"{f' ({dtype})' if dtype else ''} is not smaller; ask for a smaller topk:K, options"
-            " or, of full float32 rows, --dtype float16"
+            " or, of float32 rows or states, --dtype float16"
         )
     target = Bank.open(out) if objects.holds_something(Path(out)) else None
     copies = missing_tables(target, [source])
@@ -101,8 +107,13 @@ def shrink(
 
     for deposit, spec in specs:
         _shrink(source, deposit, target, spec, finished)
-    before, after = (sum(one.info()["bytes"]) for one in (source, target))
-    return Shrunk(len(specs), before, after)
+    return Shrunk(len(specs), _bytes(source), _bytes(target))
+
+
+def _bytes(bank: Bank) -> int:
+    """Of the committed objects of deposits, and of heads."""
+    heads = (StoredHead.open(bank.path, digest) for digest in head_digests(bank.path))
+    return sum(bank.info()["bytes"]) + sum(head.size for head in heads)
 
 
 def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> DepositSpec:
@@ -114,14 +125,22 @@ def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> Depo
             f"{deposit} keeps {layout.keep}, which is less than {level}; ask for {layout.keep} or"
             " less"
         )
-    if dtype == "float32" and layout.dtype == "float16" and level.whole_rows:
-        raise KeepLevelError(f"{deposit} has float16 rows, which hold no float32; leave out dtype")
-    smaller = layout.keep != level and not (layout.keep.whole_rows and level.whole_rows)
-    rounded = level.whole_rows and dtype == "float16" and layout.dtype == "float32"
-    if not (smaller or rounded):
+    same = level.array == layout.keep.array if level.whole_rows else level == layout.keep
+    if not level.made_of(layout.keep):
+        raise KeepLevelError(
+            f"{deposit} keeps {layout.keep}, of which no {level} can be made; extract again with"
+            f" --keep {level} into another bank"
+        )
+    if dtype == "float32" and layout.dtype != "float32" and level.whole_rows and same:
+        raise KeepLevelError(
+            f"{deposit} has {layout.dtype} rows, which hold no float32; leave out dtype"
+        )
+    rounded = level.whole_rows and dtype not in (None, "float32") and layout.dtype == "float32"
+    if same and not rounded and not (layout.layers and requested):
         return spec
-    # k of a full deposit is not chosen by its keep level, so that it stays.
-    keep = Keep("full", layout.keep.k) if level.whole_rows else level
+    # k of a deposit with rows is not chosen by its keep level, so that it stays.
+    keep = Keep(level.level, layout.keep.k) if level.whole_rows else level
+    states = keep.array == "hidden"
     of: dict[str, Json] = {
         "keep": str(layout.keep),
         "dtype": layout.dtype,
@@ -132,9 +151,18 @@ def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> Depo
     return DepositSpec(
         spec.checkpoint,
         spec.query_set,
-        Layout(layout.queries, layout.vocab, dtype or layout.dtype, keep, layout.block_rows),
+        Layout.plan(
+            queries=layout.queries,
+            vocab=layout.vocab,
+            dtype=dtype or (layout.dtype if same else layout.row_dtype),
+            keep=keep,
+            # Rows that are worked out of states take more room than they do.
+            block_rows=layout.block_rows if same or not keep.whole_rows else None,
+            width=layout.width if states else None,
+        ),
         spec.vocab_entries,
         {**spec.provenance, "shrunk_from": of},
+        spec.heads if states else {},
     )
 
 
@@ -145,16 +173,22 @@ def _shrink(
     spec: DepositSpec,
     finished: Callable[[int], None],
 ) -> None:
-    full = deposit.layout.keep.whole_rows
-    options = bank.missing_options(deposit) if full else None
+    layout = deposit.layout
+    options = bank.missing_options(deposit) if layout.keep.whole_rows else None
     scores = deposit.scores().collect()
+    for head in missing_heads(target.path, [deposit] if spec.heads else []):
+        copy_head(head, target.path)
+    committed = deposit.committed()
     with target.begin(spec) as writer:
         finished(writer.deposit.rows_committed)
-        for block in sorted(deposit.committed() & set(writer.missing())):
-            rows = deposit.layout.rows(block)
+        for block in writer.missing():
+            rows = writer.layout.rows(block)
+            of = range(rows.start // layout.block_rows, (rows.stop - 1) // layout.block_rows + 1)
+            if not committed.issuperset(of):
+                continue
             scores_of_block = scores.filter(pl.col("query").is_between(rows.start, rows.stop - 1))
-            data = _block(deposit, block, scores_of_block, options, spec.layout)
-            with DepositWriter(writer.deposit, engine=_engine(deposit, block)) as one:
+            data = _block(deposit, rows, scores_of_block, options, spec.layout)
+            with DepositWriter(writer.deposit, engine=_engine(deposit, of[0])) as one:
                 one.write(block, data)
             finished(len(rows))
         writer.seal()
@@ -167,13 +201,18 @@ def _engine(deposit: Deposit, block: int) -> Json:
 
 
 def _block(
-    deposit: Deposit, block: int, scores: pl.DataFrame, options: OptionTokens | None, to: Layout
+    deposit: Deposit, rows: range, scores: pl.DataFrame, options: OptionTokens | None, to: Layout
 ) -> BlockData:
     """One block at the level of `to`. `scores` are all of its scores, of later options too."""
     if options is not None:  # after this nobody can read them any more
-        scores = pl.concat([scores, option_scores(deposit, options, [block])])
+        scores = pl.concat([scores, option_scores(deposit, options, rows)])
+    if to.keep.array == "hidden":
+        states = deposit.hidden(list(rows))
+        if to.dtype == "float16" and float(np.abs(states).max()) > FLOAT16_MAX:
+            raise KeepLevelError(f"{deposit}: a state does not fit float16; keep float32")
+        return BlockData(None, scores, as_stored(states, to.dtype))
     if to.keep.whole_rows:
-        values = deposit.stored_logprobs(list(deposit.layout.rows(block)))
+        values = deposit.stored_logprobs(list(rows))
         if to.dtype == "float16" and float(values.min()) < FLOAT16_MIN:
             raise KeepLevelError(
                 f"{deposit}: a log-probability of {values.min():.0f} does not fit float16; keep"
@@ -181,17 +220,26 @@ def _block(
             )
         return BlockData(values.astype(to.dtype), scores)
     if deposit.layout.keep.whole_rows and to.keep.k > deposit.layout.keep.k:
-        scores = pl.concat([scores, _further_top(deposit, block, scores, to.keep.k)])
+        pieces = [_further_top(deposit, p, scores, to.keep.k) for p in _within(deposit, rows)]
+        scores = pl.concat([scores, *pieces])
     # An exact rank comes before an equal one that is a lower bound.
     place = pl.struct("rank", ~pl.col("exact"), "token").rank("ordinal").over("query", "kind")
     return BlockData(None, scores.filter((pl.col("kind") == "option") | (place <= to.keep.k)))
 
 
-def _further_top(deposit: Deposit, block: int, scores: pl.DataFrame, k: int) -> pl.DataFrame:
+def _within(deposit: Deposit, rows: range) -> list[range]:
+    """The rows in pieces that are read together."""
+    whole = deposit.layout.pieces
+    parts = (range(max(p.start, rows.start), min(p.stop, rows.stop)) for p in whole)
+    return [part for part in parts if part]
+
+
+def _further_top(deposit: Deposit, span: range, scores: pl.DataFrame, k: int) -> pl.DataFrame:
     """The `k` highest entries of each row but those that are listed as such.
 
     What is known exactly decides among entries that became equal when they were rounded.
     """
+    scores = scores.filter(pl.col("query").is_between(span.start, span.stop - 1))
     listed = scores.filter(pl.col("kind") == "top").select("query", "token")
     exact = scores.filter("exact").with_columns(kind=pl.lit("top", SCORES_SCHEMA["kind"]))
     exact = exact.unique(_KEY)
@@ -200,7 +248,7 @@ def _further_top(deposit: Deposit, block: int, scores: pl.DataFrame, k: int) -> 
         "query", "token", pl.col("rank") + pl.col("ties")
     ).iter_rows():
         known.setdefault(query, {})[token] = last
-    rows = list(deposit.layout.rows(block))
+    rows = list(span)
     frames = []
     for row, total, stored in zip(
         rows, deposit.logsumexp(rows), deposit.stored_logprobs(rows), strict=True

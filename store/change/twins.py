@@ -57,6 +57,7 @@ def _made_alike(one: DepositSpec, other: DepositSpec) -> bool:
     return (
         one.checkpoint != other.checkpoint
         and (one.layout, one.vocab_entries) == (other.layout, other.vocab_entries)
+        and one.heads == other.heads
         and made(one) == made(other)
     )
 
@@ -90,7 +91,7 @@ class Copier:
         twin = self._twin
         digests = commits.digests(twin.path, SEAL if state.sealed else str(block))
         paths = [f"scores/{block}.parquet"] * (not state.sealed)
-        paths += [f"logprobs/c/{block}/0"] * twin.layout.keep.whole_rows
+        paths += twin.layout.shards(block)
         taken = {path: digests[path] for path in paths}
         addition = Addition(twin, commits.folder_of(self._deposit.path), (block,), (), False, taken)
         adopt_block(self._deposit, addition, block, self._staging.path, copied)

@@ -1,1 +1,1 @@
-"""One checkpoint and one query set: its rows, scores and tables."""
+"""One checkpoint and one query set: its rows and scores."""

@@ -4,20 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 
-from logitbank.errors import DamagedError, KeepLevelError
+from logitbank.errors import DamagedError
 from logitbank.notebook import html_table, told
+from logitbank.store.deposits.kept import KeptRows
+from logitbank.store.deposits.lens import lens_logprobs, require_layer
 from logitbank.store.deposits.normalised import normalised as sum_to_one
 from logitbank.store.deposits.requested import index_of, require_committed
-from logitbank.store.deposits.rows import Shards, check_sizes, read_rows
-from logitbank.store.deposits.score_parts import VERIFY, scan_parts
-from logitbank.store.deposits.shard_files import shard_digests, shards_of
-from logitbank.store.deposits.token_texts import numbered
+from logitbank.store.deposits.score_parts import VERIFY, logsumexp_of, scan_parts, vouched_parts
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
@@ -26,6 +25,7 @@ from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.remote import mirror
+from logitbank.store.tables.token_texts import numbered
 
 T = TypeVar("T")
 
@@ -38,6 +38,8 @@ class Deposit:
     the moment, so a deposit may be read while others write it.
     """
 
+    scores_as_stored: ClassVar[bool] = True
+    """Whether `scores` are what its files hold, with nothing done to them."""
     path: Path
     attributes: dict[str, Any] = field(compare=False)
 
@@ -53,7 +55,11 @@ class Deposit:
             Its attributes are unreadable, not as they were written, or are those of another place
             in the bank.
         """
-        path = objects.plain_path(root, folder)
+        return cls.listed(objects.plain_path(root, folder), folder)
+
+    @classmethod
+    def listed(cls, path: Path, folder: str) -> "Deposit":
+        """Open the deposit at a path that passes no link, as `open` does."""
         deposit = cls(path, read_attributes(path))
         belongs = f"{deposit.checkpoint.path}/{deposit.query_set}"
         if belongs != folder:
@@ -106,9 +112,10 @@ class Deposit:
         *,
         normalised: bool = False,
     ) -> np.ndarray:
-        """Natural-log probabilities, as stored.
+        """Natural-log probabilities, as stored, or as they follow from stored states.
 
-        Rounded to float16, a row's probabilities sum to 0.99986 … 1.00014, not to 1. What is
+        Of states they are the head's float32 products less the stored log-sum-exp. Rounded to
+        float16, a row's probabilities sum to 0.99986 … 1.00014, not to 1. What is
         summed over a row by hand, such as a KL divergence, is wrong by as much, and may come out
         below zero: ask for `normalised` rows.
 
@@ -145,13 +152,12 @@ class Deposit:
             tokens = numbered(self.path.parents[3], self.query_set, tokens)
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
-        layout = self.layout
-        self.require(row_index := None if rows is None else index_of("row", rows, layout.queries))
+        vocab, at = self.layout.vocab, self._committed(rows)
         return sum_to_one(
             self.logprobs,
-            np.arange(layout.queries) if row_index is None else row_index,
-            None if tokens is None else index_of("token", tokens, layout.vocab),
-            vocab=layout.vocab,
+            np.arange(self.layout.queries) if at is None else at,
+            None if tokens is None else index_of("token", tokens, vocab),
+            vocab=vocab,
         )
 
     def stored_logprobs(
@@ -161,34 +167,60 @@ class Deposit:
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """What `logprobs` gives, in another dtype: that in which they are stored if None."""
-        layout = self.layout
-        if not layout.keep.whole_rows:
-            raise KeepLevelError(
-                f"{self} keeps {layout.keep}, not full vocabulary rows; ask for listed tokens"
-                " with scores(), or extract again with --keep full into another bank;"
-                " the column keep of info() says which checkpoints have full rows"
-            )
-        row_index = None if rows is None else index_of("row", rows, layout.queries)
-        token_index = None if tokens is None else index_of("token", tokens, layout.vocab)
-        self.require(row_index)
-        return read_rows(
-            self._shards(),
-            layout,
-            self._shard_digests(row_index),
-            rows=row_index,
-            tokens=token_index,
-            dtype=layout.dtype if dtype is None else dtype,
-        )
+        """What `logprobs` gives, in another dtype.
 
-    def _shards(self) -> Shards:
-        return shards_of(self.path, self.layout)
+        If None it is that in which they are stored, or float32 where states are.
+        """
+        self.kept.require_whole(self)
+        row_index = self._committed(rows)
+        token_index = None if tokens is None else index_of("token", tokens, self.layout.vocab)
+        return self.kept.logprobs(row_index, token_index, self.logsumexp, dtype=dtype)
 
-    def _shard_digests(self, rows: np.ndarray | None) -> dict[int, Digest]:
-        """What was committed of the shards of some rows, or all, by block."""
-        layout = self.layout
-        blocks = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
-        return self.retrying(lambda state: shard_digests(self.path, state, blocks))
+    def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
+        """States that the head multiplies: after the last norm, before the head.
+
+        (q, width) float32 of the rows asked for, in their order, all if None; never NaN. Raises as
+        `logprobs`, and KeepLevelError where the deposit keeps none.
+        """
+        self.kept.require_states(self)
+        return self.kept.read(self._committed(rows), dtype=np.float32)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers whose states are kept, ascending; empty where none are. See `lens`."""
+        return self.layout.layers
+
+    def lens(
+        self, layer: int, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Log-probabilities as the head would give them after a layer: the logit lens.
+
+        Parameters
+        ----------
+        layer
+            One of `layers`: 0 is what enters the first block of the model, l the output of block l.
+        rows, tokens
+            As in `logprobs`. Whole rows are worked out, however few tokens are asked for.
+
+        Returns
+        -------
+        (q, t) float32 nats, normalised over all outputs of the head, padding included.
+
+        Raises
+        ------
+        KeepLevelError, UsageError, BankError, DamagedError
+            The deposit keeps no layers, or not this one; and as in `logprobs`.
+        """
+        require_layer(self.kept, layer, self)
+        if tokens is not None:
+            tokens = numbered(self.path.parents[3], self.query_set, tokens)
+            tokens = index_of("token", tokens, self.layout.vocab)
+        return lens_logprobs(self.kept, layer, self._committed(rows), tokens)
+
+    @property
+    def kept(self) -> KeptRows:
+        """The arrays that blocks hold beside scores."""
+        return KeptRows(self.path, self.spec, self.retrying)
 
     def check_sizes(self) -> None:
         """Refuse sizes that the committed shards are too small for.
@@ -199,9 +231,7 @@ class Deposit:
             The attributes are a stranger's, who claims more than there is.
         """
         if self.layout.keep.whole_rows and mirror.mirror_of(self.path) is None:
-            blocks = sorted(self.committed())
-            rows = np.array([self.layout.rows(block).start for block in blocks], np.int64)
-            check_sizes(self._shards(), self.layout, self._shard_digests(rows))
+            self.kept.check_sizes(self.committed())
 
     def logsumexp(self, rows: ArrayLike | None = None) -> np.ndarray:
         """Natural log of the sum of exponentials of all logits of a row; logit = logprob + this.
@@ -216,13 +246,10 @@ class Deposit:
         UsageError, BankError, DamagedError
             As in `logprobs`.
         """
-        index = None if rows is None else index_of("row", rows, self.layout.queries)
-        self.require(index)
-        frame = self.scores().select("query", "logsumexp").unique("query").collect()
-        if len(frame) != self.rows_committed:
-            raise DamagedError(f"{self}: scores are of {len(frame):,} queries; {VERIFY}")
-        out = np.full(self.layout.queries, np.nan)
-        out[frame["query"].to_numpy()] = frame["logsumexp"].to_numpy()
+        index = self._committed(rows)
+        out, found = logsumexp_of(self.scores(), self.layout.queries)
+        if found != self.rows_committed:
+            raise DamagedError(f"{self}: scores are of {found:,} queries; {VERIFY}")
         return out if index is None else np.asarray(out[index])
 
     def scores(self, *, checked: bool = False) -> pl.LazyFrame:
@@ -232,46 +259,30 @@ class Deposit:
         """
         return self.retrying(lambda state: self._scores(state, checked=checked))
 
+    def _scores(self, state: Committed, *, checked: bool) -> pl.LazyFrame:
+        return scan_parts(self.vouched_scores(state), state, checked=checked)
+
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
         """Scores of the tokens that a prompt names as options."""
         return self.scores(checked=checked).filter(pl.col("kind") == "option")
 
     def retrying(self, read: Callable[[Committed], T]) -> T:
         """Read by the commits; where a seal has just removed a part, read the sealed one."""
-        try:
-            return read(self.state())
-        except FileNotFoundError:
-            pass
-        try:
-            return read(self.state())
-        except FileNotFoundError as error:
-            raise DamagedError(f"{self}: a committed object is gone ({error}); {VERIFY}") from error
+        return commits.retrying(read, self.state, name=str(self))
 
     def score_files(self) -> list[Path]:
         """The files that `scores` reads at this moment."""
-        return self._score_files(self.state())
-
-    def _score_files(self, state: Committed) -> list[Path]:
-        return [objects.plain_path(self.path, part) for part in state.score_parts]
-
-    def _scores(self, state: Committed, *, checked: bool) -> pl.LazyFrame:
-        return scan_parts(self.vouched_scores(state), state, checked=checked)
+        return [objects.plain_path(self.path, part) for part in self.state().score_parts]
 
     def vouched_scores(self, state: Committed) -> dict[Path, Digest]:
-        """The files with scores, with the digests that they were committed with.
+        """The files with scores, with the digests that they were committed with."""
+        return vouched_parts(self.path, state, name=str(self))
 
-        Raises
-        ------
-        FileNotFoundError
-            A seal has just replaced a commit.
-        DamagedError
-            A commit is damaged, or does not name its part.
-        """
-        vouched = commits.vouched(self.path, state)
-        try:
-            return {objects.plain_path(self.path, p): vouched[p] for p in state.score_parts}
-        except KeyError as error:
-            raise DamagedError(f"{self}: no commit names {error.args[0]}; {VERIFY}") from error
+    def _committed(self, rows: ArrayLike | None) -> np.ndarray | None:
+        """Rows as an index, or None for all; refused where one is not committed."""
+        index = None if rows is None else index_of("row", rows, self.layout.queries)
+        self.require(index)
+        return index
 
     def require(self, rows: np.ndarray | None) -> None:
         """Raise a BankError that names the rows among `rows`, or all, that are not committed."""
@@ -281,17 +292,8 @@ class Deposit:
         return f"{self.checkpoint}, {self.query_set}"
 
     def __repr__(self) -> str:
-        about = told(lambda: f"{self}: {', '.join(f'{n} {v}' for n, v in self._about())}")
+        about = told(lambda: f"{self}: {self.layout.told(self.rows_committed)}")
         return f"<{type(self).__name__} {about}>"
 
     def _repr_html_(self) -> str:
-        return html_table(str(self), [], self._about())
-
-    def _about(self) -> list[tuple[str, str]]:
-        layout = self.layout
-        return [
-            ("queries", f"{self.rows_committed:,} of {layout.queries:,}"),
-            ("keep", f"{layout.keep}"),
-            ("dtype", layout.dtype),
-            ("outputs", f"{layout.vocab:,}"),
-        ]
+        return html_table(str(self), [], self.layout.about(self.rows_committed))

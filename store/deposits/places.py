@@ -6,16 +6,21 @@ import uuid
 from pathlib import Path
 
 from logitbank.errors import BankError, DamagedError, UsageError
-from logitbank.store.deposits import tables
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import any_staging, remove_dead_staging
 from logitbank.store.format import zarrays
 from logitbank.store.format.attributes import QUERY_SET, check_same, to_attributes
+from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import CheckpointId
+from logitbank.store.heads.stored import FOLDER as HEADS
+from logitbank.store.heads.stored import StoredHead
+from logitbank.store.tables import tables
 
 TABLE_FOLDERS = ("prompts", "queries", "tokens")
+_HEADS = f"{HEADS}/"
+"""Walked all the same: before there were heads, a model might be called so."""
 
 
 def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[str]:
@@ -29,20 +34,23 @@ def deposit_folders(root: Path, checkpoint: CheckpointId | None = None) -> list[
             parents = [
                 f"{parent}{entry.name}/"
                 for parent in parents
-                for entry in objects.entries(root / parent)
-                if entry.is_dir() and not (level == 0 and entry.name in TABLE_FOLDERS)
+                for entry in objects.entries(f"{root}/{parent}")
+                if entry.is_dir()
+                and not (level == 0 and entry.name in TABLE_FOLDERS)
+                and not (parent == _HEADS and HEAD_DIGEST.fullmatch(entry.name))
             ]
     return [
         f"{parent}{entry.name}"
         for parent in parents
-        for entry in objects.entries(root / parent)
+        for entry in objects.entries(f"{root}/{parent}")
         if entry.is_dir() and QUERY_SET.fullmatch(entry.name)
     ]
 
 
 def deposits(root: Path, checkpoint: CheckpointId | None = None) -> list[Deposit]:
     """All deposits, or those of one checkpoint, in the order of training; releases come last."""
-    opened = (_open_or_none(root, folder) for folder in deposit_folders(root, checkpoint))
+    folders = deposit_folders(root, checkpoint)
+    opened = (_listed_or_none(root / folder, folder) for folder in folders)
     return sorted((deposit for deposit in opened if deposit is not None), key=_training_order)
 
 
@@ -107,10 +115,14 @@ def _check_siblings(root: Path, deposit: Deposit) -> None:
 
 
 def _open_or_none(root: Path, folder: str) -> Deposit | None:
+    return _listed_or_none(objects.plain_path(root, folder), folder)
+
+
+def _listed_or_none(path: Path, folder: str) -> Deposit | None:
     try:
-        return Deposit.open(root, folder)
+        return Deposit.listed(path, folder)
     except FileNotFoundError:
-        _refuse_orphans(root / folder)
+        _refuse_orphans(path)
         return None  # its writer has only made the folder yet
 
 
@@ -164,9 +176,10 @@ def _check_spec(root: Path, spec: DepositSpec) -> None:
             f"vocab_entries {spec.vocab_entries} does not fit a head with {spec.layout.vocab}"
             f" outputs; use 1 to {spec.layout.vocab}"
         )
-    if spec.checkpoint.model in TABLE_FOLDERS:
+    _check_head(root, spec)
+    if spec.checkpoint.model in (*TABLE_FOLDERS, HEADS):
         raise UsageError(
-            f"a model cannot be called {spec.checkpoint.model!r}: a bank keeps its tables in the"
+            f"a model cannot be called {spec.checkpoint.model!r}: a bank keeps others in the"
             " folder of that name; call it otherwise"
         )
     expected = tables.tokenizer_of(root, spec.query_set)
@@ -175,4 +188,25 @@ def _check_spec(root: Path, spec: DepositSpec) -> None:
         raise BankError(
             f"{spec.query_set} was made with tokenizer {expected}, not {given}; tokenize the"
             " prompts with this checkpoint's tokenizer and add the query set of that"
+        )
+
+
+def _check_head(root: Path, spec: DepositSpec) -> None:
+    """Where states are deposited, what multiplies them is there already, and fits."""
+    if spec.layout.width is None:
+        if spec.heads:
+            raise UsageError(f"keep level {spec.layout.keep} has no heads; leave them out")
+        return
+    if len(spec.heads) != 1:
+        raise UsageError(
+            f"states of {spec.query_set} are for {len(spec.heads)} heads; name the one of its"
+            " queries, as Bank.put_head returned it"
+        )
+    (digest,) = spec.heads.values()
+    head = StoredHead.open(root, digest, needed_by=str(spec.checkpoint))
+    if head.grid.shape != (spec.layout.vocab, spec.layout.width):
+        raise UsageError(
+            f"head {digest[:12]}… has {head.grid.rows:,} outputs for states of"
+            f" {head.grid.columns:,} entries; the layout says {spec.layout.vocab:,} and"
+            f" {spec.layout.width:,}"
         )

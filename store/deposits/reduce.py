@@ -11,13 +11,15 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import EngineError
+from logitbank.store.format.block import finite_rows
 from logitbank.store.format.layout import BlockData, Layout
-from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens
+from logitbank.store.format.numbers import as_stored
+from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, RowArray
 
 NOT_FINITE = (
     "check the checkpoint's weights, or use --compute-dtype float32 where it is a lower one"
 )
-FLOAT16_MIN = float(np.finfo(np.float16).min)
+FLOAT16_MIN, FLOAT16_MAX = (float(x) for x in (np.finfo(np.float16).min, np.finfo(np.float16).max))
 
 
 class Entries(NamedTuple):
@@ -90,7 +92,7 @@ class Normalised(NamedTuple):
     logsumexp: float
     """Log-sum-exp in float64: float32 is off by up to 1.2e-4 where logits are about 3,000."""
     logprobs: np.ndarray | None
-    """(v,) in the layout's dtype; None where no full rows are kept."""
+    """(v,) in the layout's dtype; None where no log-probabilities are kept."""
 
 
 def normalise(row: np.ndarray, dtype: str) -> Normalised:
@@ -116,7 +118,9 @@ class BlockReducer:
     vocab_entries
         Entries of the tokenizer; outputs from here on are padding.
     buffer
-        (≥ rows of the block, v) in the layout's dtype, to be filled instead of a new array.
+        (≥ rows of the block, v) in the layout's dtype, to be filled instead of a new array; where
+        states are kept, the width of a state in place of v. States of layers have an array of their
+        own, new for every block.
     """
 
     def __init__(
@@ -133,11 +137,57 @@ class BlockReducer:
         self._options = options
         self.vocab_entries = vocab_entries
         self._reduced: list[ReducedRow | None] = [None] * len(self.rows)
-        self._logprobs: np.ndarray | None = None
-        if layout.keep.whole_rows:
-            if buffer is None:
-                buffer = np.empty((len(self.rows), layout.vocab), layout.dtype)
-            self._logprobs = buffer[: len(self.rows)]
+        arrays: dict[RowArray, np.ndarray] = {}
+        for name, grid in layout.grids.items():
+            if name == "layers" or buffer is None:
+                arrays[name] = np.empty((len(self.rows), grid.columns), grid.dtype)
+            else:
+                arrays[name] = buffer[: len(self.rows)]
+        self._logprobs, self._hidden = arrays.get("logprobs"), arrays.get("hidden")
+        self._layers = arrays.get("layers")
+        self._without_state = set() if self._hidden is None else set(range(len(self.rows)))
+
+    def put_hidden(self, i: int, state: np.ndarray, layers: np.ndarray | None = None) -> None:
+        """Take the state (width,) that the head multiplied for the block's `i`-th query.
+
+        Beside `put` or `put_reduced`, before or after it. Where no states are kept it does nothing.
+        `layers` (layers, width) are the states of the layout's layers, in their order, where it has
+        any.
+
+        Raises
+        ------
+        EngineError
+            A state has another width, or a number in it does not fit the layout's dtype, or there
+            are states of other layers than the layout's.
+        """
+        if self._hidden is None:
+            return
+        width, count = self._hidden.shape[1], len(self.layout.layers)
+        if state.shape != (width,):
+            raise EngineError(
+                f"a state of shape {state.shape}, and the head of this deposit takes ({width},)",
+                query=self.rows[i],
+            )
+        if (() if layers is None else layers.shape) != ((count, width) if count else ()):
+            came = "no states" if layers is None else f"states of shape {layers.shape}"
+            raise EngineError(
+                f"{came} of layers, and this deposit keeps {count} of width {width:,}",
+                query=self.rows[i],
+            )
+        self._put(self._hidden, i, state)
+        if self._layers is not None and layers is not None:
+            self._put(self._layers, i, layers.reshape(-1))
+        self._without_state.discard(i)
+
+    def _put(self, array: np.ndarray, i: int, values: np.ndarray) -> None:
+        array[i] = as_stored(values, self.layout.dtype)
+        finite = np.isfinite(values).all()
+        if not (finite and finite_rows(array[i : i + 1]).all()):
+            remedy = "keep float32 (--dtype float32)" if finite else NOT_FINITE
+            raise EngineError(
+                f"a state with numbers that are not finite in {self.layout.dtype}; {remedy}",
+                query=self.rows[i],
+            )
 
     def put(self, i: int, row: np.ndarray, normalised: Normalised | None = None) -> None:
         """Reduce the logits (v,) float32 of the block's `i`-th query.
@@ -156,7 +206,7 @@ class BlockReducer:
                 f"{bad} of {len(row)} logits are not finite; {NOT_FINITE}", query=self.rows[i]
             )
         top = top_entries(row, self.layout.keep.k, self.vocab_entries)
-        logsumexp, logprobs = normalised or normalise(row, self.layout.dtype)
+        logsumexp, logprobs = normalised or normalise(row, self.layout.row_dtype)
         if self._logprobs is not None:
             if self.layout.dtype == "float16" and lowest - logsumexp < FLOAT16_MIN:
                 raise EngineError(
@@ -194,12 +244,17 @@ class BlockReducer:
                 f"the engine returned no logits for {len(missing)} of {len(self.rows)} queries, "
                 f"the first of them query {missing[0]}"
             )
+        if self._without_state:
+            raise EngineError(
+                f"the engine returned no states for {len(self._without_state)} of {len(self.rows)}"
+                f" queries, the first of them query {self.rows[min(self._without_state)]}"
+            )
         reduced = [r for r in self._reduced if r is not None]
         frames = [
             _frame([r.options for r in reduced], "option", self.rows, reduced),
             _frame([r.top for r in reduced], "top", self.rows, reduced),
         ]
-        return BlockData(self._logprobs, pl.concat(frames))
+        return BlockData(self._logprobs, pl.concat(frames), self._hidden, self._layers)
 
 
 def _frame(

@@ -23,7 +23,7 @@ from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format.block import finite_rows
-from logitbank.store.format.layout import Layout
+from logitbank.store.format.grid import Grid
 from logitbank.store.format.shards import Shard, decode, index_offset, shard
 
 
@@ -142,29 +142,29 @@ class _Reading:
     """Shards of one deposit while they are read."""
 
     shards: Shards
-    layout: Layout
+    grid: Grid
     committed: Mapping[int, Digest]
     _of_thread: threading.local = field(default_factory=threading.local)
 
     def check_size(self, block: int) -> None:
         with self._explained(block):
-            index_offset(self.shards.size(block), self.committed[block], self.layout)
+            index_offset(self.shards.size(block), self.committed[block], self.grid)
 
     def opened(self, block: int) -> Shard:
         with self._explained(block):
             read = partial(self.shards.read, block)
-            return shard(read, self.shards.size(block), self.committed[block], self.layout)
+            return shard(read, self.shards.size(block), self.committed[block], self.grid)
 
     def put(self, job: _Job, of: Shard, out: np.ndarray) -> None:
         """Decode inner chunks into their places in the result."""
-        columns = self.layout.shard_shape[1] // self.layout.chunk_shape[1]
-        height = self.layout.block_rows // self.layout.chunk_shape[0]
+        columns = self.grid.shard_shape[1] // self.grid.chunk_shape[1]
+        height = self.grid.block_rows // self.grid.chunk_shape[0]
         pieces = {rows.chunk % height * columns + tokens.chunk: (rows, tokens)
                   for rows, tokens in job.pieces}  # fmt: skip
         with self._explained(job.block):
             for chunk, frame in of.frames(list(pieces)):
                 rows, tokens = pieces[chunk]
-                decode(frame, self.layout, decoded := self._scratch())
+                decode(frame, self.grid, decoded := self._scratch())
                 values = decoded[rows.inside][:, tokens.inside]
                 if not finite_rows(values).all():
                     raise ValueError(f"inner chunk {chunk} holds a number that is not finite")
@@ -176,13 +176,13 @@ class _Reading:
     def _scratch(self) -> np.ndarray:
         """An inner chunk to decode into, one for each thread: new memory takes a third as long."""
         if not hasattr(self._of_thread, "scratch"):
-            dtype = np.dtype(self.layout.dtype).newbyteorder("<")
-            self._of_thread.scratch = np.empty(self.layout.chunk_shape, dtype)
+            dtype = np.dtype(self.grid.dtype).newbyteorder("<")
+            self._of_thread.scratch = np.empty(self.grid.chunk_shape, dtype)
         return cast(np.ndarray, self._of_thread.scratch)
 
     @contextmanager
     def _explained(self, block: int) -> Iterator[None]:
-        rows = self.layout.rows(block)
+        rows = self.grid.rows_of(block)
         try:
             yield
         except FileNotFoundError as error:
@@ -197,7 +197,7 @@ class _Reading:
             ) from error
 
 
-def check_sizes(shards: Shards, layout: Layout, committed: Mapping[int, Digest]) -> None:
+def check_sizes(shards: Shards, grid: Grid, committed: Mapping[int, Digest]) -> None:
     """Refuse shards that have not the size that was committed.
 
     Raises
@@ -205,21 +205,21 @@ def check_sizes(shards: Shards, layout: Layout, committed: Mapping[int, Digest])
     DamagedError
         One has another, or one that a shard of this layout cannot have.
     """
-    reading = _Reading(shards, layout, committed)
+    reading = _Reading(shards, grid, committed)
     for block in committed:
         reading.check_size(block)
 
 
 def read_rows(
     shards: Shards,
-    layout: Layout,
+    grid: Grid,
     committed: Mapping[int, Digest],
     *,
     rows: np.ndarray | None,
-    tokens: np.ndarray | None,
+    columns: np.ndarray | None = None,
     dtype: DTypeLike,
 ) -> np.ndarray:
-    """Values (q, v) at these rows and tokens, None is all of them, as `dtype`.
+    """Values at these rows and columns, None is all of them, as `dtype`.
 
     Parameters
     ----------
@@ -231,22 +231,22 @@ def read_rows(
     DamagedError
         A shard is not there, is not as it was committed, or holds a number that is not finite.
     """
-    (height, width), threads = layout.chunk_shape, shards.at_once
-    axes = ((rows, layout.queries), (tokens, layout.vocab))
+    (height, width), threads = grid.chunk_shape, shards.at_once
+    axes = ((rows, grid.rows), (columns, grid.columns))
     shape = [length if index is None else len(index) for index, length in axes]
     if 0 in shape:
         return np.empty(shape, dtype)
     of_block: dict[int, list[Part]] = {}
-    for part in parts(rows, layout.queries, height):
-        of_block.setdefault(part.chunk * height // layout.block_rows, []).append(part)
-    reading = _Reading(shards, layout, committed)
+    for part in parts(rows, grid.rows, height):
+        of_block.setdefault(part.chunk * height // grid.block_rows, []).append(part)
+    reading = _Reading(shards, grid, committed)
     blocks = list(of_block)
     opened = in_parallel(reading.opened, blocks, at_once=threads if shards.by_block else 1)
     index = dict(zip(blocks, opened, strict=True))
-    columns = parts(tokens, layout.vocab, width)
+    of_columns = parts(columns, grid.columns, width)
     jobs = []
     for block, rows_of_block in of_block.items():
-        pieces = list(product(rows_of_block, columns))
+        pieces = list(product(rows_of_block, of_columns))
         jobs += [_Job(block, p) for p in ([pieces] if shards.by_block else [[p] for p in pieces])]
     out = np.empty(shape, dtype)  # sizes are borne out by now: an index is as long as they say
     in_parallel(lambda job: reading.put(job, index[job.block], out), jobs, at_once=threads)

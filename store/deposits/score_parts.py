@@ -3,17 +3,37 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from logitbank.errors import DamagedError
 from logitbank.store.files import checked as checking
+from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
+from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import SCORES_SCHEMA
 from logitbank.store.remote import fetching
 
 VERIFY = "run `logitbank verify`"
+
+
+def vouched_parts(deposit: Path, state: Committed, *, name: str) -> dict[Path, Digest]:
+    """The files with a deposit's scores, with the digests that they were committed with.
+
+    Raises
+    ------
+    FileNotFoundError
+        A seal has just replaced a commit.
+    DamagedError
+        A commit is damaged, or does not name its part; the deposit is called `name`.
+    """
+    vouched = commits.vouched(deposit, state)
+    try:
+        return {objects.plain_path(deposit, p): vouched[p] for p in state.score_parts}
+    except KeyError as error:
+        raise DamagedError(f"{name}: no commit names {error.args[0]}; {VERIFY}") from error
 
 
 def scan_parts(parts: Mapping[Path, Digest], state: Committed, *, checked: bool) -> pl.LazyFrame:
@@ -75,6 +95,14 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
         )
     except PARQUET_ERRORS as error:
         raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
+
+
+def logsumexp_of(scores: pl.LazyFrame, queries: int) -> tuple[np.ndarray, int]:
+    """(queries,) float64, NaN where scores have none of a query; and of how many they have one."""
+    frame = scores.select("query", "logsumexp").unique("query").collect()
+    out = np.full(queries, np.nan)
+    out[frame["query"].to_numpy()] = frame["logsumexp"].to_numpy()
+    return out, len(frame)
 
 
 def one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:

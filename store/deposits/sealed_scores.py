@@ -1,6 +1,6 @@
 """The scores of many deposits, looked at together before they are read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from logitbank.errors import LogitbankError
@@ -16,15 +16,28 @@ def check_scores(deposits: Iterable[Deposit]) -> bool:
 
     False where one of them is not as it should be; who reads it says what and where.
     """
+    return checked_files([*deposits]) is not None
+
+
+def checked_files(deposits: Sequence[Deposit]) -> list[Path | None] | None:
+    """Look at all as `check_scores` does; the one file that has all scores of each deposit.
+
+    None of a deposit whose scores are put together of several, or change as they are read; and in
+    place of the list where something is not as it should be.
+    """
     try:
-        states = [(deposit, deposit.state()) for deposit in deposits]
+        files: list[Path | None] = []
         parts: dict[Path, Digest] = {}
-        for deposit, state in states:
-            parts |= deposit.vouched_scores(state) if state.sealed else {}
+        for deposit in deposits:
+            state = deposit.state()
+            vouched = deposit.vouched_scores(state) if state.sealed else {}
+            parts |= vouched
+            whole = deposit.scores_as_stored and len(vouched) == 1
+            files.append(next(iter(vouched)) if whole else None)
         fetching.ensure_here(*parts)
         checked.require(parts)
         if parts:
             check_rows(*parts)
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
-        return False
-    return True
+        return None
+    return files

@@ -1,7 +1,9 @@
-"""The shards of a deposit, and the digests that they were committed with."""
+"""Shards of rows: written, found again, and the digests that they were committed with."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from logitbank.errors import DamagedError
 from logitbank.store.deposits.rows import LocalShards, Shards
@@ -10,23 +12,23 @@ from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL, Committed
-from logitbank.store.format.layout import Layout
+from logitbank.store.format.grid import Grid
+from logitbank.store.format.numbers import BFLOAT16_BITS
+from logitbank.store.format.schema import RowArray
 from logitbank.store.remote import mirror
 
 
-def shards_of(deposit: Path, layout: Layout) -> Shards:
-    """Where the shards are, once what a stranger may have written beside them is refused.
+def shards_of(path: Path, expected: bytes) -> Shards:
+    """Where the shards of an array are, once what a stranger may have put beside them is refused.
 
     Raises
     ------
     DamagedError
-        The metadata of the array are not those of this layout.
+        Its metadata are not the `expected` ones.
     """
-    path = objects.plain_path(deposit, "logprobs")
     if (remote := mirror.remote_shards(path)) is not None:
         return remote
     metadata = objects.plain_path(path, "zarr.json")
-    expected = zarrays.logprobs_metadata(layout, (layout.queries, layout.vocab))
     try:
         same = metadata.stat().st_size == len(expected) and metadata.read_bytes() == expected
     except OSError as error:
@@ -36,8 +38,10 @@ def shards_of(deposit: Path, layout: Layout) -> Shards:
     return LocalShards(path)
 
 
-def shard_digests(deposit: Path, state: Committed, blocks: Iterable[int]) -> dict[int, Digest]:
-    """What was committed of the shards of some blocks, by block.
+def shard_digests(
+    deposit: Path, array: RowArray, state: Committed, blocks: Iterable[int]
+) -> dict[int, Digest]:
+    """What was committed of an array's shards of some blocks, by block.
 
     Raises
     ------
@@ -48,13 +52,36 @@ def shard_digests(deposit: Path, state: Committed, blocks: Iterable[int]) -> dic
     """
     names = {int(block): SEAL if state.sealed else str(block) for block in blocks}
     listed = {name: commits.digests(deposit, name) for name in {*names.values()}}
-    return {block: _shard_digest(listed[name], block, deposit) for block, name in names.items()}
+    return {
+        block: _shard_digest(listed[name], array, block, deposit) for block, name in names.items()
+    }
 
 
-def _shard_digest(listed: Mapping[str, Digest], block: int, deposit: Path) -> Digest:
+def _shard_digest(
+    listed: Mapping[str, Digest], array: RowArray, block: int, deposit: Path
+) -> Digest:
     try:
-        return listed[f"logprobs/c/{block}/0"]
+        return listed[f"{array}/c/{block}/0"]
     except KeyError as error:
         raise DamagedError(
             f"{deposit}: the commit of block {block} does not list its shard; {VERIFY}"
         ) from error
+
+
+def write_shard(folder: Path, grid: Grid, values: np.ndarray) -> Path:
+    """Write rows as one shard of a grid and return its file; nothing is durable yet."""
+    whole, (rows, columns) = values, values.shape
+    if values.shape != grid.shard_shape:  # a whole shard is written twice as fast as a part of one
+        whole = np.empty(grid.shard_shape, values.dtype)
+        whole[:rows, :columns] = values
+        whole[rows:] = whole[:, columns:] = 0 if grid.dtype == BFLOAT16_BITS else np.nan
+    return write_array(folder, zarrays.shard_metadata(grid), whole)
+
+
+def write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
+    """Write an array of one chunk and return the chunk's file."""
+    folder.mkdir()
+    (folder / "zarr.json").write_bytes(metadata)
+    array = zarrays.open_array(folder)
+    array[...] = values
+    return folder.joinpath("c", *["0"] * values.ndim)

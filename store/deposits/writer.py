@@ -18,6 +18,7 @@ import polars as pl
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import read_scores
+from logitbank.store.deposits.shard_files import write_array, write_shard
 from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays
@@ -151,11 +152,10 @@ class DepositWriter:
         scores = folder / "scores.parquet"
         write_scores(scores, data.scores)
         staged = {f"scores/{block}.parquet": scores}
-        if data.logprobs is not None:
-            whole = _padded(data.logprobs, self.layout.shard_shape)
-            metadata = zarrays.logprobs_metadata(self.layout, self.layout.shard_shape)
-            shard = _write_array(folder / "logprobs", metadata, whole)
-            staged[f"logprobs/c/{block}/0"] = shard
+        for (name, grid), shard in zip(
+            self.layout.grids.items(), self.layout.shards(block), strict=True
+        ):
+            staged[shard] = write_shard(folder / name, grid, data.arrays[name])
         return staged
 
     def _publish(self, block: int, staged: Mapping[str, Path]) -> bool:
@@ -188,7 +188,7 @@ class DepositWriter:
         metadata = zarrays.array_metadata(deposit.layout)
         staged = {
             "scores/all.parquet": folder / "scores.parquet",
-            "logsumexp/c/0": _write_array(folder / "logsumexp", metadata["logsumexp"], logsumexp),
+            "logsumexp/c/0": write_array(folder / "logsumexp", metadata["logsumexp"], logsumexp),
         }
         kept = {p: value for p, value in digests.items() if not p.startswith("scores/")}
         made = {p: objects.settle(file) for p, file in staged.items()}
@@ -258,25 +258,5 @@ def write_scores(path: Path, scores: pl.DataFrame, *, of: Deposit | None = None)
     scores.sort(_ORDER).write_parquet(path, compression="zstd", statistics=True)
 
 
-def _padded(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """A block's rows as a whole shard, which is written twice as fast as a part of one."""
-    if values.shape == shape:
-        return values
-    (rows, vocab), whole = values.shape, np.empty(shape, values.dtype)
-    whole[:rows, :vocab] = values
-    whole[rows:] = whole[:, vocab:] = np.nan
-    return whole
-
-
-def _write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:
-    """Write an array of one chunk and return the chunk's file."""
-    folder.mkdir()
-    (folder / "zarr.json").write_bytes(metadata)
-    array = zarrays.open_array(folder)
-    array[...] = values
-    return folder.joinpath("c", *["0"] * values.ndim)
-
-
 def _bytes_needed(data: BlockData) -> int:
-    array = 0 if data.logprobs is None else data.logprobs.nbytes
-    return array + int(data.scores.estimated_size())
+    return data.array_bytes + int(data.scores.estimated_size())

@@ -6,10 +6,11 @@ without a write, is found by the next process.
 """
 
 import hashlib
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from logitbank.errors import DamagedError
 from logitbank.store.files import documents, objects
@@ -31,13 +32,19 @@ class Stamp(NamedTuple):
     inode: int
     device: int
 
+    @classmethod
+    def of(cls, status: os.stat_result) -> Self:
+        return cls(
+            *(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
+        )
+
     @property
     def settled(self) -> bool:
         """Whether another version would bear another stamp."""
         return time.time_ns() - max(self.mtime_ns, self.ctime_ns) > _SETTLED_NS
 
 
-_sound: dict[tuple[Path, Digest], Stamp] = {}
+_sound: dict[tuple[str, Digest], Stamp] = {}
 
 
 def require(expected: Mapping[Path, Digest]) -> None:
@@ -58,6 +65,18 @@ def require(expected: Mapping[Path, Digest]) -> None:
         raise DamagedError(f"{path} is not what was committed: {differs}; run `logitbank verify`")
 
 
+def is_known(name: str, expected: Digest) -> bool:
+    """Whether a file was found sound before, and is the same version still; it is not read.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    """
+    stamp = _sound.get((name, expected))
+    return stamp is not None and stamp == stamp_of(name)
+
+
 def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     """The files that have other bytes than expected.
 
@@ -69,7 +88,7 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
         One is no file.
     """
     looks = [(path, digest, stamp_of(path)) for path, digest in expected.items()]
-    unseen = [look for look in looks if _sound.get(look[:2]) != look[2]]
+    unseen = [look for look in looks if _sound.get((str(look[0]), look[1])) != look[2]]
     sound = in_parallel(lambda look: _is_sound(*look), unseen)  # hashlib frees the GIL
     return [path for (path, _, _), fine in zip(unseen, sound, strict=True) if not fine]
 
@@ -91,8 +110,10 @@ def document(path: Path, *holder: str) -> dict[str, Any]:
     DamagedError
         It is no JSON object, or not as it was written.
     """
-    data = documents.read_limited(path)
+    status, data = documents.read_limited(path)
     content = documents.parse_json(path, data)
+    if holder:  # a seal tells the digest of its deposit's attributes, which need not be read again
+        _remember(path, objects.digest_of(data), Stamp.of(status))
     if not tells_itself(data, content, *holder):
         raise DamagedError(
             f"{path} is not what was written there: its SHA-256 is not the one that it tells of"
@@ -117,9 +138,8 @@ def tells_itself(data: bytes, content: Any, *holder: str) -> bool:
     return bool(member) and hashlib.sha256(before + after).hexdigest() == digest
 
 
-def stamp_of(path: Path) -> Stamp:
-    now = path.stat()
-    return Stamp(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev)
+def stamp_of(path: Path | str) -> Stamp:
+    return Stamp.of(os.stat(path))
 
 
 def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:
@@ -127,6 +147,10 @@ def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:
     objects.require_file(path)
     if stamp.size != expected.bytes or objects.digest(path) != expected:
         return False
-    if stamp.settled:
-        _sound[path, expected] = stamp
+    _remember(path, expected, stamp)
     return True
+
+
+def _remember(path: Path, digest: Digest, stamp: Stamp) -> None:
+    if stamp.settled:
+        _sound[str(path), digest] = stamp

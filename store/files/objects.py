@@ -22,6 +22,8 @@ from logitbank.store.files.locks import NO_LOCKS, is_current, try_lock
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}")
+_SMALL = 2**18
+"""Bytes of a file that is read at once: a buffer for its parts is as large."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -34,7 +36,9 @@ class Digest(NamedTuple):
 
 def digest(path: Path) -> Digest:
     """SHA-256 (hex) and size of a file."""
-    with path.open("rb") as file:
+    with open(path, "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size <= _SMALL:
+            return digest_of(file.readall())
         value = hashlib.file_digest(file, "sha256").hexdigest()
         return Digest(value, file.tell())
 
@@ -51,8 +55,12 @@ def digest_from_json(value: Any) -> Digest:
     return Digest(sha256, size)
 
 
-def require_file(path: Path) -> None:
+def require_file(path: Path) -> os.stat_result | None:
     """Refuse what is there and no file: a folder, or a pipe that a reader would wait at for ever.
+
+    Returns
+    -------
+    The file's status; None where nothing is there.
 
     Raises
     ------
@@ -60,16 +68,16 @@ def require_file(path: Path) -> None:
         It is one, or it is below a file.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise DamagedError(
-                f"{path} is no file; move it away, then run `logitbank verify --repair`"
-            )
+        status = os.stat(path)
     except FileNotFoundError:
-        pass
+        return None
     except NotADirectoryError as error:
         raise DamagedError(
             f"{path.parent} is no folder; move it away, then run `logitbank verify --repair`"
         ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise DamagedError(f"{path} is no file; move it away, then run `logitbank verify --repair`")
+    return status
 
 
 def sync(path: Path) -> None:
@@ -208,7 +216,7 @@ def naming_full_disk(path: Path, needed: int) -> Iterator[None]:
             raise
         raise DiskSpaceError(
             f"the disk of {path} is full: {needed:,} more bytes are needed; free some and run the"
-            " same command again, or keep less (--keep topk:100). What was committed is safe"
+            " same command again, or keep less (--keep). What was committed is safe"
         ) from error
 
 
@@ -220,16 +228,23 @@ def plain_path(root: Path, relative: str) -> Path:
     BankError
         A bank is data from strangers: its objects are files inside it and nothing else.
     """
-    path = root
+    plain_name(root, relative)
+    return root / relative
+
+
+def plain_name(root: Path, relative: str) -> str:
+    """The name of `plain_path`, refused alike."""
+    # Text, not paths: those took a third of the time to list 5,000 deposits.
+    where = str(root)
     for part in relative.split("/"):
         if part in ("", ".", "..") or "\\" in part or "\0" in part:
             raise BankError(f"{relative!r} in {root} is no path inside a bank; do not trust it")
-        path = path / part
-        if path.is_symlink():
+        where = f"{where}/{part}"
+        if os.path.islink(where):
             raise BankError(
-                f"{path} is a symbolic link; a bank holds plain files only: copy the data in"
+                f"{Path(where)} is a symbolic link; a bank holds plain files only: copy the data in"
             )
-    return path
+    return where
 
 
 def require_outside(path: Path) -> None:
@@ -249,7 +264,7 @@ def require_outside(path: Path) -> None:
             )
 
 
-def entries(folder: Path) -> list[os.DirEntry[str]]:
+def entries(folder: Path | str) -> list[os.DirEntry[str]]:
     """A folder's entries by name, hidden ones left out; none where there is no folder.
 
     Raises

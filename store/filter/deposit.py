@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
 from polars.io.plugins import register_io_source
 
-from logitbank.errors import DamagedError
+from logitbank.errors import DamagedError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
@@ -27,6 +28,7 @@ _COUNTS = ("rank", "ties", "padding_above", "padding_ties")
 class FilteredDeposit(Deposit):
     """A deposit through a filter."""
 
+    scores_as_stored: ClassVar[bool] = False
     by: Filter = field(kw_only=True)
     unfiltered: Deposit = field(kw_only=True)
 
@@ -67,6 +69,23 @@ class FilteredDeposit(Deposit):
         if tokens is not None:
             values = values[:, columns[requested]]  # some twice
         return values.astype(dtype or np.float32, copy=False)
+
+    def hidden(self, rows: ArrayLike | None = None) -> np.ndarray:
+        raise UsageError(
+            f"the states of a deposit pass no filter; ask the bank itself for those of {self}"
+        )
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """None: what they say passes no filter."""
+        return ()
+
+    def lens(
+        self, layer: int, rows: ArrayLike | None = None, tokens: ArrayLike | None = None
+    ) -> np.ndarray:
+        raise UsageError(
+            f"what a layer says passes no filter; ask the bank itself for the lens of {self}"
+        )
 
     @property
     def _passes(self) -> bool:

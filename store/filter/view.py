@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from logitbank.errors import BankFormatError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import places, tables
+from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.filter import view_files
 from logitbank.store.filter.deposit import FilteredDeposit
@@ -22,6 +22,7 @@ from logitbank.store.format.schema import VIEW, CheckpointId
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
+from logitbank.store.tables import tables
 
 
 def open_bank(path: str | Path | Readable) -> Readable:

@@ -7,9 +7,11 @@ from typing import Any, get_args
 from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
 from logitbank.store.files import checked, objects
 from logitbank.store.format import zarrays
+from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.schema import CheckpointId, Codec, Dtype, Json, Keep, KeepLevel
+from logitbank.store.format.schema import CheckpointId, Codec, Dtype, Head, Json, Keep, KeepLevel
 from logitbank.store.remote import fetching
+from logitbank.version import __version__
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
@@ -36,6 +38,8 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
         "keep_k": layout.keep.k,
         "block_rows": layout.block_rows,
         **({} if layout.codec == "zstd" else {"codec": layout.codec}),
+        **({} if layout.width is None else {"width": layout.width, "heads": dict(spec.heads)}),
+        **({"layers": [*layout.layers]} if layout.layers else {}),
         "provenance": dict(spec.provenance),
     }
 
@@ -77,6 +81,7 @@ def read_attributes(deposit: Path) -> dict[str, Any]:
 def _parse(a: Any) -> DepositSpec:
     sizes = {name: a[name] for name in ("queries", "vocab", "vocab_entries", "block_rows")}
     sizes["keep_k"] = a["keep_k"]
+    sizes |= {name: a[name] for name in ("width",) if name in a}
     for name, value in sizes.items():
         if type(value) is not int or not 1 <= value <= MAX_SIZE:
             raise ValueError(f"{name} is {value!r}")
@@ -95,18 +100,30 @@ def _parse(a: Any) -> DepositSpec:
     if (codec := a.get("codec", "zstd")) not in get_args(Codec):
         raise ValueError(f"codec is {codec!r}")
     if a["keep"] not in get_args(KeepLevel):
-        raise ValueError(f"keep is {a['keep']!r}")
+        raise ValueError(f"keep is {a['keep']!r}, a level that logitbank {__version__} knows not")
     if not isinstance(a["provenance"], dict):
         raise ValueError(f"provenance is {a['provenance']!r}")
+    heads = dict(a.get("heads", {}))
+    if len(heads) != ("width" in sizes) or not all(
+        kind in get_args(Head) and re.fullmatch(HEAD_DIGEST, digest)
+        for kind, digest in heads.items()
+    ):
+        raise ValueError(f"heads is {heads!r}")
+    layers = a.get("layers", [])
+    if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
+        raise ValueError(f"layers is {layers!r}")
     return DepositSpec(
         CheckpointId(a["model"], a["run"], a["step"], a["run_seed"]),
         a["query_set"],
         Layout(
             *(a["queries"], a["vocab"], a["dtype"]),
             *(Keep(a["keep"], a["keep_k"]), a["block_rows"], codec),
+            width=a.get("width"),
+            layers=tuple(layers),
         ),
         a["vocab_entries"],
         a["provenance"],
+        heads,
     )
 
 
@@ -150,8 +167,33 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
                 " as another step, run or model, or in another bank"
             )
         raise BankError(f"{where} has {name} {was}, not {here}; ask for {was}, or {other}")
-    if not stored.layout.keep.covers(requested.layout.keep):
+    arrays = stored.layout.keep.array, requested.layout.keep.array
+    if arrays[0] == arrays[1] == "hidden" and states_of(stored) != states_of(requested):
+        raise BankError(
+            f"{where} has states of {states_of(stored)}, and these are of {states_of(requested)}:"
+            f" not the same weights; {other}"
+        )
+    if arrays[0] == arrays[1] and stored.layout.layers != requested.layout.layers:
+        raise KeepLevelError(
+            f"{where} keeps the states of {layers_of(stored)}, not of {layers_of(requested)};"
+            f" ask for those, or use another bank"
+        )
+    # Which rows and which states a deposit has would be anyone's guess.
+    mixed = None not in arrays and arrays[0] != arrays[1]
+    if mixed or not stored.layout.keep.covers(requested.layout.keep):
         raise KeepLevelError(
             f"{where} keeps {stored.layout.keep}, which does not cover {requested.layout.keep};"
             f" ask for --keep {stored.layout.keep}, or use another bank"
         )
+
+
+def layers_of(spec: DepositSpec) -> str:
+    """The layers of a deposit, for a message."""
+    layers = spec.layout.layers
+    return f"layers {', '.join(map(str, layers))}" if layers else "no layers"
+
+
+def states_of(spec: DepositSpec) -> str:
+    """The states of a deposit and what multiplies them, for a message."""
+    heads = ", ".join(f"{kind} head {digest[:12]}" for kind, digest in sorted(spec.heads.items()))
+    return f"{spec.layout.width} entries, for {heads or 'no head'}"

@@ -24,22 +24,26 @@ _VERSION = 1
 _PART = r"(?!\.|__)[A-Za-z0-9._%-]{1,255}"
 _DEPOSIT = rf"{_PART}/{_PART}/(?:release|0|[1-9]\d{{0,18}})/q-[0-9a-f]{{16}}"
 _COMMIT = r"seal|(?:0|[1-9]\d{0,8})|options-[0-9a-f]{12}"
+_HEAD = r"heads/[0-9a-f]{64}"
 _TEXTS = rf"""
     zarr\.json
   | queries/q-[0-9a-f]{{16}}\.parquet\.sha256
   | (?:prompts|tokens)/{_PART}\.parquet\.sha256
   | {_PART}(?:/{_PART}){{0,2}}/zarr\.json
-  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs/|logsumexp/)?zarr\.json|commits/(?:{_COMMIT})\.json)
+  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs/|hidden/|layers/|logsumexp/)?zarr\.json
+        |commits/(?:{_COMMIT})\.json)
 """
 _DATA = rf"""
     queries/q-[0-9a-f]{{16}}\.parquet
   | (?:prompts|tokens)/{_PART}-[0-9a-f]{{12}}\.parquet
-  | (?P<deposit>{_DEPOSIT})/(?:logprobs/c/(?:0|[1-9]\d{{0,8}})/0|logsumexp/c/0
+  | {_HEAD}/(?:weight/c/(?:0|[1-9]\d{{0,8}})/0|bias/c/0)
+  | (?P<deposit>{_DEPOSIT})/(?:(?:logprobs|hidden|layers)/c/(?:0|[1-9]\d{{0,8}})/0|logsumexp/c/0
         |scores/(?:all|(?:0|[1-9]\d{{0,8}})|options-[0-9a-f]{{12}})\.parquet)
 """
 TEXT = re.compile(_TEXTS, re.VERBOSE)
 """Paths of the small objects whose text an index repeats."""
 DATA = re.compile(_DATA, re.VERBOSE)
+_OF_HEAD = re.compile(rf"({_HEAD})/")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -71,6 +75,12 @@ def deposit_of(path: str) -> str | None:
     """The deposit that an object belongs to; None of tables and groups."""
     match = TEXT.fullmatch(path) or DATA.fullmatch(path)
     return match["deposit"] if match else None
+
+
+def head_of(path: str) -> str | None:
+    """The folder of the head that an object belongs to; None of others."""
+    match = _OF_HEAD.match(path)
+    return match[1] if match else None
 
 
 def part_url(url: str, part: int) -> str:
@@ -157,7 +167,7 @@ def _object(path: str, value: Any, part: int) -> Object:
 
 
 def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
-    """Data that the commits among `texts` vouch for, by path relative to the bank.
+    """Data that the commits and heads among `texts` vouch for, by path relative to the bank.
 
     Raises
     ------
@@ -166,12 +176,16 @@ def vouched(texts: Mapping[str, str]) -> dict[str, Digest]:
     """
     digests_by_path: dict[str, Digest] = {}
     for path, text in texts.items():
-        deposit, slash, name = path.rpartition("/commits/")
+        holder, slash, name = path.rpartition("/commits/")
+        if path == f"{head_of(path)}/zarr.json":
+            holder, slash, name = path.rpartition("/")
         if not slash:
             continue
         try:
-            for relative, value in json.loads(text)["objects"].items():
-                if DATA.fullmatch(target := f"{deposit}/{relative}"):
+            document = json.loads(text)
+            listed = document if "objects" in document else document["attributes"]["logitbank"]
+            for relative, value in listed["objects"].items():
+                if DATA.fullmatch(target := f"{holder}/{relative}"):
                     digests_by_path[target] = digest_from_json(value)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(f"{path} is no commit ({error!r}); {name} was not read") from error

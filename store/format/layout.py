@@ -2,14 +2,25 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Self, get_args
 
 import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
-from logitbank.store.format.schema import CheckpointId, Codec, Dtype, Json, Keep
+from logitbank.store.format.grid import Grid
+from logitbank.store.format.numbers import STORED_AS
+from logitbank.store.format.schema import (
+    CheckpointId,
+    Codec,
+    Dtype,
+    Head,
+    Json,
+    Keep,
+    RowArray,
+)
+from logitbank.wording import KEPT_OF_LOGITS
 
 TARGET_BLOCK_BYTES = 64 * 2**20
 
@@ -22,19 +33,52 @@ MAX_BLOCKS = 10**6  # 67 TB of the usual ones; a reader makes a set of them, in 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Sizes of one deposit: pure arithmetic from queries, vocabulary, dtype and keep level."""
+    """Sizes of one deposit: pure arithmetic from queries, vocabulary, dtype and keep level.
+
+    Raises
+    ------
+    UsageError
+        There are too many blocks, or a width is given where no states are kept, or none where they
+        are; or layers that are not ascending, or beside no states.
+    """
 
     queries: int
     vocab: int
     """Outputs of the head, padding included."""
     dtype: Dtype
+    """Of the array that is deposited."""
     keep: Keep
     block_rows: int
     codec: Codec = "blosc"
-    """How `logprobs` are compressed: blosc is LZ4 of shuffled bits; zstd is that of the first
+    """How that array is compressed: blosc is LZ4 of shuffled bits; zstd is that of the first
     banks."""
+    width: int | None = None
+    """Entries of a state, which the head multiplies; None but at keep level `hidden`."""
+    layers: tuple[int, ...] = ()
+    """Layers whose states are kept beside, ascending: 0 is what enters the first block of the
+    model, and l the output of its block l, counted from 1."""
 
     def __post_init__(self) -> None:
+        states = self.keep.array == "hidden"
+        if states and self.width is None:
+            raise UsageError(
+                f"keep level {self.keep} needs the states that a head multiplies, and their width;"
+                f" logits alone can be kept at {KEPT_OF_LOGITS}"
+            )
+        if self.width is not None and not states:
+            raise UsageError(f"keep level {self.keep} has no states; leave out their width")
+        if self.dtype == "bfloat16" and not states:
+            raise UsageError(
+                f"keep level {self.keep} is in float16 or float32: in bfloat16 log-probabilities"
+                " would be good to 0.03; states may be in it (--keep hidden)"
+            )
+        if self.layers and not states:
+            raise UsageError(f"keep level {self.keep} has no states; leave out their layers")
+        if list(self.layers) != sorted({*self.layers}) or min(self.layers, default=0) < 0:
+            raise UsageError(
+                f"layers {list(self.layers)} are not ascending numbers from 0 on; name each once,"
+                " in order"
+            )
         if self.queries > MAX_BLOCKS * self.block_rows:
             raise UsageError(
                 f"{self.queries:,} queries in blocks of {self.block_rows:,} are more than"
@@ -43,14 +87,22 @@ class Layout:
 
     @classmethod
     def plan(
-        cls, *, queries: int, vocab: int, dtype: Dtype, keep: Keep, block_rows: int | None = None
+        cls,
+        *,
+        queries: int,
+        vocab: int,
+        dtype: Dtype,
+        keep: Keep,
+        block_rows: int | None = None,
+        width: int | None = None,
+        layers: tuple[int, ...] = (),
     ) -> Self:
         """Choose the block size: a power of two near `TARGET_BLOCK_BYTES`, at most 4,096 rows."""
         if block_rows is None:
-            row_bytes = vocab * np.dtype(dtype).itemsize if keep.whole_rows else 1
-            fit = max(1, TARGET_BLOCK_BYTES // row_bytes)
+            layout = cls(queries, vocab, dtype, keep, MAX_BLOCK_ROWS, width=width, layers=layers)
+            fit = max(1, TARGET_BLOCK_BYTES // (layout.array_bytes or 1))
             block_rows = min(MAX_BLOCK_ROWS, 2 ** int(math.log2(fit)))
-        return cls(queries, vocab, dtype, keep, block_rows)
+        return cls(queries, vocab, dtype, keep, block_rows, width=width, layers=layers)
 
     @property
     def blocks(self) -> int:
@@ -62,22 +114,77 @@ class Layout:
         return range(start, min(start + self.block_rows, self.queries))
 
     @property
-    def chunk_shape(self) -> tuple[int, int]:
-        """Inner chunk: at most 128 rows and about 4,096 entries, so that one token reads little."""
-        parts = math.ceil(self.vocab / 4096)
-        return math.gcd(self.block_rows, 128), math.ceil(self.vocab / parts)
+    def grid(self) -> Grid | None:
+        """The array that gives rows, beside scores; None where blocks deposit none."""
+        return None if self.keep.array is None else self.grids[self.keep.array]
 
     @property
-    def shard_shape(self) -> tuple[int, int]:
-        """Whole blocks; the vocabulary rounded up to whole inner chunks."""
-        width = self.chunk_shape[1]
-        return self.block_rows, math.ceil(self.vocab / width) * width
+    def grids(self) -> dict[RowArray, Grid]:
+        """The arrays that blocks deposit beside scores, by their names."""
+        if self.keep.array is None:
+            return {}
+        columns = {self.keep.array: self.vocab if self.width is None else self.width}
+        if self.layers and self.width is not None:
+            columns["layers"] = len(self.layers) * self.width
+        return {
+            name: Grid(self.queries, count, STORED_AS[self.dtype], self.block_rows, self.codec)
+            for name, count in columns.items()
+        }
+
+    def columns_of(self, layer: int) -> range:
+        """The columns of the array `layers` that hold a layer, which is one of those kept."""
+        assert self.width is not None, "layers come with states"
+        start = self.layers.index(layer) * self.width
+        return range(start, start + self.width)
+
+    def shards(self, *blocks: int) -> list[str]:
+        """The shards of some blocks, relative to the deposit; none where no array is deposited."""
+        return [f"{array}/c/{block}/0" for array in self.grids for block in blocks]
+
+    @property
+    def row_dtype(self) -> Dtype:
+        """Dtype of log-probabilities as they are read: float32 where states give them."""
+        return self.dtype if self.width is None else "float32"
+
+    @property
+    def pieces(self) -> list[range]:
+        """All rows, as many at once as are read, or worked out of states, together.
+
+        A block, where log-probabilities are stored; else at most `TARGET_BLOCK_BYTES` of them.
+        """
+        size = self.block_rows
+        if self.width is not None:
+            fit = max(1, TARGET_BLOCK_BYTES // (4 * self.vocab))
+            size = min(size, fit - fit % 128 or fit)  # whole inner chunks
+        return [
+            range(start, min(start + size, rows.stop))
+            for rows in map(self.rows, range(self.blocks))
+            for start in range(rows.start, rows.stop, size)
+        ]
+
+    def about(self, committed: int) -> list[tuple[str, str]]:
+        """What is to be told of it, names and values, where so many queries are committed."""
+        return [
+            ("queries", f"{committed:,} of {self.queries:,}"),
+            ("keep", f"{self.keep}"),
+            ("dtype", self.dtype),
+            ("outputs", f"{self.vocab:,}"),
+            *([("layers", ", ".join(map(str, self.layers)))] if self.layers else []),
+        ]
+
+    def told(self, committed: int) -> str:
+        """The same in one line."""
+        return ", ".join(f"{name} {value}" for name, value in self.about(committed))
 
     @property
     def row_bytes(self) -> int:
         """Estimated bytes of one query on disk before compression."""
-        full = self.vocab * np.dtype(self.dtype).itemsize if self.keep.whole_rows else 0
-        return full + 40 * (3 + self.keep.k)
+        return self.array_bytes + 40 * (3 + self.keep.k)
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of one query in the arrays beside its scores, before compression."""
+        return sum(grid.row_bytes for grid in self.grids.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +195,24 @@ class BlockData:
     """(rows, v) in the layout's dtype, natural log-softmax; None unless the level is full."""
     scores: pl.DataFrame
     """Rows of `SCORES_SCHEMA`; `query` is the row in the query set, each has at least its top."""
+    hidden: np.ndarray | None = None
+    """(rows, width) in the layout's dtype, what the head multiplies; None unless the level is
+    hidden."""
+
+    layers: np.ndarray | None = None
+    """(rows, layers × width) in the layout's dtype, states of one layer after those of another;
+    None unless the layout has layers."""
+
+    @property
+    def arrays(self) -> dict[RowArray, np.ndarray]:
+        """What is deposited beside the scores, by the arrays' names."""
+        values = {name: getattr(self, name) for name in get_args(RowArray)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of these arrays before compression."""
+        return sum(value.nbytes for value in self.arrays.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +226,6 @@ class DepositSpec:
     """Entries of the tokenizer; outputs from here on are padding."""
     provenance: Mapping[str, Json]
     """Digests (`weights`, `tokenizer`), engine, versions, dtypes, flags, host."""
+    heads: Mapping[Head, str] = field(default_factory=dict)
+    """Digest of the head that multiplies the states, by the kind of head that the queries have;
+    one at keep level `hidden`, else none. See `Bank.put_head`."""

@@ -77,6 +77,15 @@ class QuerySet:
         return len(self.queries)
 
     @cached_property
+    def positions(self) -> int:
+        """Tokens of all queries, those that they share once: beginnings of contexts, or equal
+        sequences."""
+        if self.tree is not None:
+            return len(self.tree.token)
+        sequences = {(query.ids, query.segments, query.language) for query in self.queries}
+        return sum(len(ids) for ids, _, _ in sequences)
+
+    @cached_property
     def name(self) -> str:
         """`q-` and the first 16 hex digits of the SHA-256 of the content."""
         if self.tree is not None:

@@ -7,9 +7,10 @@ no model and no metric.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from functools import lru_cache
+from typing import Literal, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
@@ -21,9 +22,13 @@ VIEW = "view.json"
 """What makes a folder a view of a bank."""
 
 Head = Literal["next_token", "mask", "next_sentence", "continuation"]
-Dtype = Literal["float16", "float32"]
+Dtype = Literal["float16", "float32", "bfloat16"]
+"""Of rows, states and heads; rows of logits are never bfloat16."""
 Codec = Literal["blosc", "zstd"]
-KeepLevel = Literal["full", "topk", "options"]
+KeepLevel = Literal["full", "hidden", "topk", "options"]
+RowArray = Literal["logprobs", "hidden", "layers"]
+"""What a deposit keeps of every row: log-probabilities, or the state that its head multiplies, and
+beside it those of chosen layers."""
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 CLASS_HEADS = frozenset({"next_sentence", "continuation"})
@@ -141,6 +146,9 @@ class CheckpointId:
         return f"{self.model}{run} " + ("release" if self.step is None else f"step {self.step}")
 
 
+_ARRAYS: Mapping[KeepLevel, RowArray] = {"full": "logprobs", "hidden": "hidden"}
+
+
 @dataclass(frozen=True, slots=True)
 class Keep:
     """How much of each vocabulary row is kept."""
@@ -151,28 +159,37 @@ class Keep:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`full`, `topk:K` or `options`."""
-        if text == "full":
-            return cls("full")
-        if text == "options":
-            return cls("options")
+        """`full`, `hidden`, `topk:K` or `options`."""
+        if text in ("full", "hidden", "options"):
+            return cls(cast(KeepLevel, text))
         if match := re.fullmatch(r"topk:([1-9]\d*)", text):
             return cls("topk", int(match[1]))
-        raise UsageError(f"keep level {text!r} is unknown; use full, topk:K (K ≥ 1) or options")
+        raise UsageError(
+            f"keep level {text!r} is unknown; use full, topk:K (K ≥ 1), options or hidden"
+        )
 
     def __str__(self) -> str:
         return f"topk:{self.k}" if self.level == "topk" else self.level
 
     @property
     def whole_rows(self) -> bool:
-        """True where every token's log-probability is kept."""
-        return self.level == "full"
+        """True where every token's log-probability can be had."""
+        return self.array is not None
+
+    @property
+    def array(self) -> RowArray | None:
+        """The array that a block deposits beside its scores; None where it deposits none."""
+        return _ARRAYS.get(self.level)
 
     def covers(self, other: "Keep") -> bool:
         """True where a deposit at this level answers everything that one at `other` does."""
         if self.whole_rows or other.level == "options":
             return True
         return self.level == other.level == "topk" and self.k >= other.k
+
+    def made_of(self, other: "Keep") -> bool:
+        """True where a deposit at this level can be made of one at `other` without its model."""
+        return other.covers(self) and self.array in (None, "logprobs", other.array)
 
 
 class OptionTokens(NamedTuple):
@@ -200,6 +217,7 @@ def json_digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@lru_cache(maxsize=1024)  # of a model and a run, asked four times for each deposit
 def folder_name(name: str) -> str:
     """A name as one path part: letters, digits, `.`, `_`, `-` stay; others become `%XX`."""
     quoted = re.sub(

@@ -12,7 +12,7 @@ import google_crc32c
 import numpy as np
 
 from logitbank.store.files.objects import Digest, digest_of
-from logitbank.store.format.layout import Layout
+from logitbank.store.format.grid import Grid
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _ABSENT = np.uint64(2**64 - 1)
@@ -35,7 +35,7 @@ Read = Callable[[int, int], bytes]
 class Shard:
     """A shard whose size and index are as they were committed."""
 
-    layout: Layout
+    grid: Grid
     index: np.ndarray
     """(n, 2) uint64: offset and length of each inner chunk, checksum included."""
     read: Read
@@ -57,42 +57,42 @@ class Shard:
             for chunk in span:
                 offset, length = int(self.index[chunk, 0] - start), int(self.index[chunk, 1])
                 frame = data[offset : offset + length]  # no copy where it is all of them
-                check_frame(frame[:HEADER], length, self.layout)
+                check_frame(frame[:HEADER], length, self.grid)
                 if len(frame) != length or google_crc32c.value(frame) != _SOUND:
                     raise ValueError(f"the CRC-32C of inner chunk {chunk} is not the written one")
                 yield chunk, memoryview(frame)[:-CHECKSUM]
 
 
-def index_offset(size: int | None, committed: Digest, layout: Layout) -> int:
+def index_offset(size: int | None, committed: Digest, grid: Grid) -> int:
     """Where in a shard of `size` bytes its index begins; None where only reading it tells its size.
 
     Raises
     ------
     ValueError
-        The size is not the committed one, or none of a shard of this layout.
+        The size is not the committed one, or none of a shard of this grid.
     """
     if size not in (None, committed.bytes):
         raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
-    offset = committed.bytes - _index_bytes(layout) - CHECKSUM
+    offset = committed.bytes - _index_bytes(grid) - CHECKSUM
     if offset < 0:
         raise ValueError("it is shorter than its index")
     return offset
 
 
-def _index_bytes(layout: Layout) -> int:
-    (rows, tokens), (height, width) = layout.shard_shape, layout.chunk_shape
+def _index_bytes(grid: Grid) -> int:
+    (rows, tokens), (height, width) = grid.shard_shape, grid.chunk_shape
     return 16 * (rows // height) * (tokens // width)
 
 
-def shard(read: Read, size: int | None, committed: Digest, layout: Layout) -> Shard:
+def shard(read: Read, size: int | None, committed: Digest, grid: Grid) -> Shard:
     """A shard, once its size and index have been compared; None where only reading tells its size.
 
     Raises
     ------
     ValueError
-        It is not what was committed, or no shard of this layout.
+        It is not what was committed, or no shard of this grid.
     """
-    start, length = index_offset(size, committed, layout), _index_bytes(layout)
+    start, length = index_offset(size, committed, grid), _index_bytes(grid)
     if committed.bytes <= WHOLE:
         whole = read(0, committed.bytes)
         if digest_of(whole) != committed:
@@ -105,10 +105,10 @@ def shard(read: Read, size: int | None, committed: Digest, layout: Layout) -> Sh
     offsets, lengths = index[index[:, 0] != _ABSENT].T
     if ((offsets > start) | (lengths > start - np.minimum(offsets, start)) | (lengths < 6)).any():
         raise ValueError("an inner chunk lies outside it")
-    return Shard(layout, index, read)
+    return Shard(grid, index, read)
 
 
-def decode(frame: memoryview, layout: Layout, into: np.ndarray) -> None:
+def decode(frame: memoryview, grid: Grid, into: np.ndarray) -> None:
     """Decode an inner chunk whose frame was looked at into an array of its shape.
 
     Raises
@@ -118,7 +118,7 @@ def decode(frame: memoryview, layout: Layout, into: np.ndarray) -> None:
     """
     from numcodecs import blosc, zstd  # tens of ms, which scores need not wait for
 
-    (blosc if layout.codec == "blosc" else zstd).decompress(frame, into)
+    (blosc if grid.codec == "blosc" else zstd).decompress(frame, into)
 
 
 def _adjacent(index: np.ndarray, chunks: Sequence[int]) -> list[list[int]]:
@@ -132,9 +132,9 @@ def _adjacent(index: np.ndarray, chunks: Sequence[int]) -> list[list[int]]:
     return spans
 
 
-def inner_bytes(layout: Layout) -> int:
+def inner_bytes(grid: Grid) -> int:
     """Bytes of every inner chunk, decompressed."""
-    return int(np.prod(layout.chunk_shape)) * np.dtype(layout.dtype).itemsize
+    return int(np.prod(grid.chunk_shape)) * np.dtype(grid.dtype).itemsize
 
 
 def frame_bytes(header: bytes) -> int | None:
@@ -177,7 +177,7 @@ def blosc_bytes(header: bytes, length: int) -> int | None:
     return int.from_bytes(header[4:8], "little")
 
 
-def check_frame(header: bytes, length: int, layout: Layout) -> None:
+def check_frame(header: bytes, length: int, grid: Grid) -> None:
     """Raise ValueError unless an inner chunk tells that its content has the expected size.
 
     Parameters
@@ -187,7 +187,7 @@ def check_frame(header: bytes, length: int, layout: Layout) -> None:
     length
         Its bytes, checksum included.
     """
-    blosc_, expected = layout.codec == "blosc", inner_bytes(layout)
+    blosc_, expected = grid.codec == "blosc", inner_bytes(grid)
     size = blosc_bytes(header, length - CHECKSUM) if blosc_ else frame_bytes(header)
     if size != expected:
         what = "no size" if size is None else f"{size:,} bytes"

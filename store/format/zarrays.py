@@ -6,8 +6,9 @@ bytes; every key is in the Zarr v3 specification.
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from logitbank.store.files.documents import json_bytes, signed
+from logitbank.store.format.grid import Grid
 from logitbank.store.format.layout import Layout
-from logitbank.store.format.schema import FORMAT_VERSION
+from logitbank.store.format.numbers import BFLOAT16_BITS
+from logitbank.store.format.schema import FORMAT_VERSION, RowArray
 
 if TYPE_CHECKING:
     import zarr
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
 _CHOOSING = threading.Lock()  # Zarr's configuration is one for all threads
 ATTRIBUTES = ("attributes", "logitbank")
 """Where a bank's, and a deposit's, own attributes and their digest are in `zarr.json`."""
+AXES: Mapping[RowArray, tuple[str, str]] = {
+    "logprobs": ("query", "token"),
+    "hidden": ("query", "entry"),
+    "layers": ("query", "layer_entry"),
+}
 GROUP = json_bytes({"zarr_format": 3, "node_type": "group", "attributes": {}})
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _CRC32C = {"name": "crc32c"}
@@ -38,15 +46,23 @@ def root_metadata(attributes: dict[str, Any]) -> bytes:
 
 def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
     """A deposit's zarr.json, with the metadata of its arrays."""
+    return group_metadata(attributes, array_metadata(layout))
+
+
+def group_metadata(attributes: dict[str, Any], arrays: Mapping[str, bytes]) -> bytes:
+    """zarr.json of a group with attributes of its own and the metadata of its arrays."""
     # They never change, and are one read for all here. Without them, Zarr lists the folder and
     # warns of each file that is no array.
-    arrays = {name: json.loads(data) for name, data in array_metadata(layout).items()}
     signed_part = {**attributes}
     group = {
         "zarr_format": 3,
         "node_type": "group",
         "attributes": {"logitbank": signed_part},
-        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": arrays},
+        "consolidated_metadata": {
+            "kind": "inline",
+            "must_understand": False,
+            "metadata": {name: json.loads(data) for name, data in arrays.items()},
+        },
     }
     return signed(group, signed_part)
 
@@ -54,33 +70,38 @@ def deposit_metadata(attributes: dict[str, Any], layout: Layout) -> bytes:
 def array_metadata(layout: Layout) -> dict[str, bytes]:
     """zarr.json of each array of a deposit, by the array's name."""
     arrays = {"logsumexp": _logsumexp(layout.queries)}
-    if layout.keep.whole_rows:
-        arrays["logprobs"] = logprobs_metadata(layout, (layout.queries, layout.vocab))
+    arrays |= {name: rows_metadata(grid, AXES[name]) for name, grid in layout.grids.items()}
     return arrays
 
 
+def shard_metadata(grid: Grid) -> bytes:
+    """zarr.json of an array that is one shard, as it is written."""
+    rows, columns = grid.shard_shape
+    return rows_metadata(replace(grid, rows=rows, columns=columns), ("query", "entry"))
+
+
 @lru_cache(maxsize=64)  # compared by whoever reads rows: 0.3 ms
-def logprobs_metadata(layout: Layout, shape: tuple[int, int]) -> bytes:
-    """zarr.json of log-probabilities (q, v), one shard a block."""
+def rows_metadata(grid: Grid, names: tuple[str, str]) -> bytes:
+    """zarr.json of an array of rows, one shard a block; `names` are those of its axes."""
     inner = {
-        "chunk_shape": list(layout.chunk_shape),
-        "codecs": [_BYTES, _compressor(layout), _CRC32C],
+        "chunk_shape": list(grid.chunk_shape),
+        "codecs": [_BYTES, _compressor(grid), _CRC32C],
         "index_codecs": [_BYTES, _CRC32C],
         "index_location": "end",
     }
     return _array(
-        shape,
-        chunk=layout.shard_shape,
-        dtype=layout.dtype,
+        grid.shape,
+        chunk=grid.shard_shape,
+        dtype=grid.dtype,
         codecs=[{"name": "sharding_indexed", "configuration": inner}],
-        dimensions=("query", "token"),
+        dimensions=names,
     )
 
 
-def _compressor(layout: Layout) -> dict[str, Any]:
-    if layout.codec == "zstd":
+def _compressor(grid: Grid) -> dict[str, Any]:
+    if grid.codec == "zstd":
         return _ZSTD
-    size = np.dtype(layout.dtype).itemsize
+    size = np.dtype(grid.dtype).itemsize
     settings = {"typesize": size, "cname": "lz4", "clevel": 5, "shuffle": "bitshuffle"}
     return {"name": "blosc", "configuration": {**settings, "blocksize": 0}}
 
@@ -92,6 +113,17 @@ def _logsumexp(queries: int) -> bytes:
         dtype="float32",
         codecs=[_BYTES, _ZSTD, _CRC32C],
         dimensions=("query",),
+    )
+
+
+def bias_metadata(outputs: int) -> bytes:
+    """zarr.json of the bias of a head."""
+    return _array(
+        (outputs,),
+        chunk=(outputs,),
+        dtype="float32",
+        codecs=[_BYTES, _CRC32C],
+        dimensions=("token",),
     )
 
 
@@ -111,7 +143,7 @@ def _array(
             "data_type": dtype,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk)}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-            "fill_value": "NaN",
+            "fill_value": 0 if dtype == BFLOAT16_BITS else "NaN",
             "codecs": codecs,
             "attributes": {},
             "dimension_names": list(dimensions),

@@ -58,7 +58,11 @@ def _span(steps: Sequence[Step]) -> str:
 
 def info_row(deposit: Deposit) -> tuple[object, ...]:
     """A row of `Bank.info`."""
-    state, checkpoint, layout = deposit.state(), deposit.checkpoint, deposit.layout
+    return deposit.retrying(lambda state: _row(deposit, state))
+
+
+def _row(deposit: Deposit, state: Committed) -> tuple[object, ...]:
+    checkpoint, layout = deposit.checkpoint, deposit.layout
     engine = deposit.spec.provenance.get("engine")
     return (
         checkpoint.model,
@@ -72,7 +76,7 @@ def info_row(deposit: Deposit) -> tuple[object, ...]:
         str(layout.keep),
         layout.dtype,
         None if engine is None else str(engine),
-        deposit.retrying(lambda state: _bytes(deposit, state)),
+        _bytes(deposit, state),
     )
 
 

@@ -19,7 +19,7 @@ from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.readable import Readable
 
 Function = Callable[[np.ndarray], ArrayLike]
-_Submit = Callable[[Deposit, int], Callable[[], np.ndarray]]
+_Submit = Callable[[Deposit, range], Callable[[], np.ndarray]]
 
 
 def map_rows(
@@ -35,7 +35,8 @@ def map_rows(
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
     """What a function makes of each row of each deposit, one deposit after the other.
 
-    A block of rows is in memory at a time, in each worker; results are small or should be.
+    A block of rows, or a piece of one where they are worked out of states, is in memory at a time,
+    in each worker; results are small or should be.
 
     Parameters
     ----------
@@ -88,24 +89,24 @@ def map_rows(
 def _mapped(
     deposits: Iterable[Deposit], function: Function, workers: int, ray: str | None
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
-    tasks = ((deposit, block) for deposit in deposits for block in range(deposit.layout.blocks))
+    tasks = ((deposit, rows) for deposit in deposits for rows in deposit.layout.pieces)
     with ExitStack() as ends:
         submit, ahead = _submitter(function, workers, ray, ends)
         parts: list[np.ndarray] = []
         for deposit, part in _in_order(tasks, submit, ahead):
             parts.append(part)
-            if len(parts) == deposit.layout.blocks:
+            if sum(map(len, parts)) == deposit.layout.queries:
                 yield deposit, np.concatenate(parts)
                 parts = []
 
 
 def _in_order(
-    tasks: Iterable[tuple[Deposit, int]], submit: _Submit, ahead: int
+    tasks: Iterable[tuple[Deposit, range]], submit: _Submit, ahead: int
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
     """Results in the order of the tasks, of which so many are under way."""
     waiting: deque[tuple[Deposit, Callable[[], np.ndarray]]] = deque()
-    for deposit, block in tasks:
-        waiting.append((deposit, submit(deposit, block)))
+    for deposit, rows in tasks:
+        waiting.append((deposit, submit(deposit, rows)))
         if len(waiting) > ahead:
             first, result = waiting.popleft()
             yield first, result()
@@ -122,8 +123,8 @@ def _submitter(
         task = ray.remote(num_cpus=1, max_retries=10, scheduling_strategy="SPREAD")(_apply)
         shipped, pending = ray.put(function), set[Any]()
 
-        def on_cluster(deposit: Deposit, block: int) -> Callable[[], np.ndarray]:
-            reference = task.remote(shipped, deposit, block)
+        def on_cluster(deposit: Deposit, rows: range) -> Callable[[], np.ndarray]:
+            reference = task.remote(shipped, deposit, rows)
             pending.add(reference)
 
             def result() -> np.ndarray:
@@ -137,16 +138,15 @@ def _submitter(
         ends.callback(lambda: [ray.cancel(reference) for reference in pending])
         return on_cluster, 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     if workers == 1:
-        return lambda deposit, block: lambda: _apply(function, deposit, block), 0
+        return lambda deposit, rows: lambda: _apply(function, deposit, rows), 0
     # Forking is not safe where threads run, and Zarr's codecs have some.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     ends.callback(pool.shutdown, cancel_futures=True)
-    return lambda deposit, block: pool.submit(_apply, function, deposit, block).result, 2 * workers
+    return lambda deposit, rows: pool.submit(_apply, function, deposit, rows).result, 2 * workers
 
 
-def _apply(function: Function, deposit: Deposit, block: int) -> np.ndarray:
-    """The function's values for the rows of one block."""
-    rows = deposit.layout.rows(block)
+def _apply(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
+    """The function's values for some rows."""
     values = np.asarray(function(deposit.logprobs(np.arange(rows.start, rows.stop))))
     if values.shape[:1] != (len(rows),):
         raise UsageError(

@@ -1,17 +1,17 @@
 """Options that prompts name and full rows hold, but no scores: told, and not left out."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
 import polars as pl
 
 from logitbank.errors import BankError
-from logitbank.store.deposits import tables
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.format.schema import OptionTokens
+from logitbank.store.read.together import DEPOSIT, option_scores
 from logitbank.store.remote import mirror
+from logitbank.store.tables import tables
 
 
 def require_scored(
@@ -43,6 +43,17 @@ def require_scored(
     )
 
 
+def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
+    """Those with full rows whose scores lack a token of `missing_options`."""
+    full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
+    complete = _list_all(root, full) if full else []
+    return [
+        deposit
+        for deposit, is_complete in zip(full, complete, strict=True)
+        if not is_complete and missing_options(root, deposit) is not None
+    ]
+
+
 def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     """Tokens that prompts name for committed queries of a deposit and its scores do not list."""
     layout = deposit.layout
@@ -60,38 +71,47 @@ def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
 
 def _missing_counts(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list[int]:
     """How many scores of these prompts' options each deposit lacks of its committed rows."""
-    # What prompts name is read once a query set, and footers of scores all at once: of ten
-    # checkpoints, one after the other took half of the time of a scan.
-    named = {name: tables.named_tokens(root, name) for name in {d.query_set for d in full}}
-    checked = check_scores(full)
-    listed = [d.option_scores(checked=checked).select("query", "token") for d in full]
-
-    @cache
-    def named_in(name: str, block_rows: int, blocks: frozenset[int]) -> int:
-        return len(named[name].filter(_in_blocks(block_rows, blocks)))
-
-    # Counts first, which are read in a tenth of the time: of what was named only some is listed,
-    # or as much, where all is.
-    counts = [frame["len"][0] for frame in pl.collect_all([one.select(pl.len()) for one in listed])]
     wanted = {
         name: prompts.filter(pl.col("query_set") == name)
         .select("row", "token")
         .drop_nulls()
         .unique()
-        for name in named
+        for name in {deposit.query_set for deposit in full}
     }
     counts_missing = []
-    for deposit, options, count in zip(full, listed, counts, strict=True):
-        block_rows, blocks = deposit.layout.block_rows, frozenset(deposit.committed())
-        if count == named_in(deposit.query_set, block_rows, blocks):
+    for deposit, is_complete in zip(full, _list_all(root, full), strict=True):
+        if is_complete:
             counts_missing.append(0)
             continue
-        pairs = wanted[deposit.query_set].filter(_in_blocks(block_rows, blocks))
+        in_blocks = _in_blocks(deposit.layout.block_rows, deposit.committed())
+        pairs = wanted[deposit.query_set].filter(in_blocks)
         absent = pairs.join(
-            options, left_on=["row", "token"], right_on=["query", "token"], how="anti"
+            deposit.option_scores(),
+            left_on=["row", "token"],
+            right_on=["query", "token"],
+            how="anti",
         )
         counts_missing.append(absent.select(pl.len()).collect().item())
     return counts_missing
+
+
+def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
+    """Whether each deposit lists everything that any prompt names for its committed queries.
+
+    By counts, which are read in a tenth of the time that the tokens take: of what was named only
+    some is listed, or as much, where all is.
+    """
+    named = {name: tables.named_tokens(root, name) for name in {d.query_set for d in deposits}}
+
+    @cache
+    def named_in(name: str, block_rows: int, blocks: frozenset[int]) -> int:
+        return len(named[name].filter(_in_blocks(block_rows, blocks)))
+
+    counts = dict(option_scores(deposits).group_by(DEPOSIT).len().collect().iter_rows())
+    return [
+        counts.get(at, 0) == named_in(d.query_set, d.layout.block_rows, d.committed())
+        for at, d in enumerate(deposits)
+    ]
 
 
 def _in_blocks(block_rows: int, blocks: Collection[int]) -> pl.Expr:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from logitbank.store.deposits import tables
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.format.schema import Json
+from logitbank.store.tables import tables
 
 if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit

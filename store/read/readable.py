@@ -9,7 +9,6 @@ import polars as pl
 
 from logitbank.errors import BankError, UsageError
 from logitbank.notebook import told
-from logitbank.store.deposits import tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.queries import QuerySet
@@ -20,6 +19,7 @@ from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import by_option, scan
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.steps import Step, in_order
+from logitbank.store.tables import tables, token_texts
 
 if TYPE_CHECKING:
     import xarray

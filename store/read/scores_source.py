@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from logitbank.store.deposits.token_texts import COLUMN as TEXT
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.scan import VALUES, scan
+from logitbank.store.tables.token_texts import COLUMN as TEXT
 
 if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit
@@ -57,7 +57,9 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
         for name, prompts, deposits in scored:
             table = prompts.select(pl.lit(name).alias("prompt_set"), *columns, "query_set", "row")
             options = table.filter(*_about(parts, OPTION)).collect()
-            chosen = _chosen(deposits, _about(parts, CHECKPOINT))
+            sets = set(options["query_set"].unique())
+            of_sets = [deposit for deposit in deposits if deposit.query_set in sets]
+            chosen = _chosen(of_sets, _about(parts, CHECKPOINT))
             for batch in _batches(chosen, len(options)):
                 frame = scan(options.lazy(), batch, tokens=options["token"].unique())
                 frame = frame if predicate is None else frame.filter(predicate)

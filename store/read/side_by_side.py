@@ -39,7 +39,8 @@ def side_by_side(deposits: Sequence[Deposit], name: str) -> "xarray.Dataset":
     for deposit in full:
         deposit.check_sizes()
     checkpoints = [d.checkpoint for d in full]
-    without = dict.fromkeys(str(d.checkpoint) for d in deposits if d.checkpoint not in checkpoints)
+    with_rows = set(checkpoints)
+    without = dict.fromkeys(str(d.checkpoint) for d in deposits if d.checkpoint not in with_rows)
     seeds = [np.nan if c.run_seed is None else c.run_seed for c in checkpoints]
     return xarray.Dataset(
         {

@@ -115,7 +115,10 @@ def bring(path: str, source: Path, to: Path, expected: Digest, say: "Say") -> No
         say(expected.bytes)
     else:
         to.unlink(missing_ok=True)
-        mirror.remote(mirror.listed[path].part).download(path, expected, to, say)
+        try:
+            mirror.remote(mirror.listed[path].part).download(path, expected, to, say)
+        except FileNotFoundError:
+            raise _gone(mirror, path) from None
     objects.sync(to)
 
 
@@ -152,9 +155,13 @@ def _fetch(mirror: Mirror, paths: Sequence[str], *, is_locked: bool = False) -> 
                 open_mirror(mirror.url)  # a seal may have replaced it since
             now = mirror_of(mirror.root)
             if now is not None and path in now.listed:
-                raise RemoteError(
-                    f"{mirror.url}/{path} is not there, although the bank lists it; ask its"
-                    " publisher to push again"
-                ) from None
+                raise _gone(mirror, path) from None
 
     in_parallel(fetch, paths)
+
+
+def _gone(mirror: Mirror, path: str) -> RemoteError:
+    return RemoteError(
+        f"{mirror.url}/{path} is not there, although the bank lists it; ask its publisher to run"
+        " `logitbank verify` and push again"
+    )

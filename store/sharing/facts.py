@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from logitbank.store.format.index import Objects, deposit_of
+from logitbank.store.format.schema import Keep
 
 PROMPTS = re.compile(r"prompts/(.+)-[0-9a-f]{12}\.parquet")
 WHAT = (
@@ -65,8 +66,7 @@ def line(value: object) -> str:
 def _rows(deposits: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     series: dict[tuple[str, ...], set[Any]] = {}
     for attributes in deposits:
-        keep = attributes.get("keep")
-        level = f"topk:{attributes.get('keep_k')}" if keep == "topk" else str(keep)
+        level = str(Keep(attributes.get("keep"), attributes.get("keep_k")))  # type: ignore[arg-type]
         key = (*(line(attributes.get(name)) for name in ("model", "run")), level)
         series.setdefault((*key, line(attributes.get("dtype"))), set()).add(attributes.get("step"))
     return [

@@ -7,7 +7,7 @@ from typing import Any
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.files.objects import Digest
-from logitbank.store.format.index import Object, Objects, deposit_of, in_force, is_replaced
+from logitbank.store.format.index import Object, Objects, deposit_of, head_of, in_force, is_replaced
 
 GROUP_BYTES = 256 * 2**20
 GROUP_OBJECTS = 100  # what the Hub recommends for a commit of it
@@ -18,7 +18,7 @@ class Moves:
     """What to send, and what is to go afterwards."""
 
     groups: tuple[Mapping[str, Object], ...]
-    """One after the other. A deposit is in one group with all that it lacks."""
+    """One after the other, heads before deposits. Each is in one group with all that it lacks."""
     replaced: tuple[str, ...]
     """Objects of the other place that a seal replaces."""
 
@@ -89,8 +89,8 @@ def rank(path: str) -> int:
     """What must be there before what: a commit comes after all that it vouches for."""
     if "/commits/" in path:
         return 3
-    if deposit_of(path) is None:
-        return 1 if path.endswith(".parquet") else 0
+    if deposit_of(path) is None:  # a head's own document comes after its data
+        return 1 if path.endswith(".parquet") or path == f"{head_of(path)}/zarr.json" else 0
     return 1 if path == f"{deposit_of(path)}/zarr.json" else 2
 
 
@@ -153,8 +153,8 @@ def _without_second_digests(missing: dict[str, Object], stored: Objects) -> dict
 
 def _groups(missing: Objects) -> tuple[Mapping[str, Object], ...]:
     by_deposit: dict[str, dict[str, Object]] = {"": {}}
-    for path, value in sorted(missing.items()):
-        by_deposit.setdefault(deposit_of(path) or "", {})[path] = value
+    for path, value in sorted(missing.items(), key=lambda item: (not head_of(item[0]), item[0])):
+        by_deposit.setdefault(deposit_of(path) or head_of(path) or "", {})[path] = value
     groups: list[dict[str, Object]] = []
     room = 0
     for members in by_deposit.values():

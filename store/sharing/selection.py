@@ -7,14 +7,15 @@ import polars as pl
 
 from logitbank.errors import AbsentError
 from logitbank.store.bank import Bank
-from logitbank.store.deposits import table_files, tables, token_texts
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.index import Object, text_object
+from logitbank.store.heads.stored import FOLDER, StoredHead
 from logitbank.store.steps import parse_steps
+from logitbank.store.tables import table_files, tables, token_texts
 
 Step = int | None
 Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]] | str
@@ -108,7 +109,21 @@ def _inventory(
         objects_by_path |= {
             f"{folder.as_posix()}/{path}": value for path, value in of_deposit.items()
         }
+        for digest in deposit.spec.heads.values():
+            if f"{FOLDER}/{digest}/zarr.json" not in objects_by_path:
+                head = StoredHead.open(root, digest, needed_by=str(deposit))
+                objects_by_path |= _head(head)
     return objects_by_path
+
+
+def _head(head: StoredHead) -> dict[str, Object]:
+    where = f"{FOLDER}/{head.digest}"
+    listed = {f"{where}/{name}": Object(digest) for name, digest in head.objects.items()}
+    for name, metadata in head.metadata().items():
+        listed[f"{where}/{name}/zarr.json"] = text_object(metadata.decode())
+    listed[f"{where}/zarr.json"] = _text(head.path / "zarr.json", *zarrays.ATTRIBUTES)
+    listed[f"{FOLDER}/zarr.json"] = text_object(zarrays.GROUP.decode())
+    return listed
 
 
 def _deposit(deposit: Deposit, state: Committed) -> dict[str, Object]:

@@ -19,6 +19,7 @@ from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, shrink
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
 from tests.support.evaluation_banks import add_lambada
+from tests.support.hidden_banks import hidden_bank
 from tests.support.paths import ROOT
 from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, prompt_table, spec
 
@@ -332,3 +333,11 @@ def test_every_column_is_documented(tmp_path: Path) -> None:
     a = banked(tmp_path / "a", logits())
     for name, table in compare(a.path, a.path).result.tables().items():
         assert {name, *table.columns} - named == set()
+
+
+def test_what_rounding_of_states_explains_is_not_claimed(tmp_path: Path) -> None:
+    dtypes: tuple[Dtype, ...] = ("float32", "float16")
+    banks = [hidden_bank(tmp_path / dtype, dtype=dtype) for dtype in dtypes]
+    assert compare(*banks).result.logits["rounding"].to_list() == [None]
+    assert not any("Rounding" in line for line in comparison_summary(compare(*banks).result))
+    assert compare(banks[0], banks[0]).result.logits["rounding"].null_count() == 0

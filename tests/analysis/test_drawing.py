@@ -60,9 +60,17 @@ def drawings(request: pytest.FixtureRequest, folder: Path) -> dict[str, Drawn]:
     assert set(sheets) == set(figure_data(result))
     pages = {name: bokeh.drawn(sheet) for name, sheet in sheets.items()}
     return {
-        name: Drawn(sheet, pages[name], json_item(pages[name].model), matplotlib.drawn(sheet))
+        name: Drawn(sheet, pages[name], bokeh.embedded(pages[name].model), matplotlib.drawn(sheet))
         for name, sheet in sheets.items()
     }
+
+
+def test_a_page_embeds_what_bokeh_itself_would() -> None:
+    model = bokeh.drawn(sheets_of(exchange())["tradeoff_front"]).model
+    here, there = bokeh.embedded(model), dict(json_item(model))
+    for item in (here, there):
+        item["doc"]["config"] = None  # has an id of its own
+    assert here == there
 
 
 def texts_of(figure: Figure) -> list[str]:

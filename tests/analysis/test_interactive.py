@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from bokeh.embed import json_item
 from bokeh.models import GlyphRenderer, Plot
 
+from logitbank.analysis.drawing import bokeh
 from logitbank.analysis.drawing.figures import interactive_figures
 from logitbank.analysis.drawing.places import StepPlaces, step_scale
 from logitbank.analysis.drawing.sheet import Interactive, plain
@@ -67,7 +67,7 @@ def checked(figure: Interactive, embedded: object = None) -> Interactive:
     assert meta["kind"] in ("training", "checkpoint", "fixed")
     assert meta["height"] == sum(plot.height for plot in panels(figure))
     json.dumps([meta, figure.traces], allow_nan=False)
-    json.dumps(embedded or json_item(figure.model), allow_nan=False)
+    json.dumps(embedded or bokeh.embedded(figure.model), allow_nan=False)
     drawn = renderers(figure)
     assert [one.tags[0] for one in drawn] == figure.traces
     for one in drawn:

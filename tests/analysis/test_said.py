@@ -99,7 +99,8 @@ def test_the_more_models_and_the_wider_rows_the_fewer_prompts(
     assert prompts() == 3
     layout = bank.deposits()[0].layout
     assert layout.dtype == "float32"
-    each = 3 * 2 * layout.chunk_shape[0] * 6 * 4  # models, steps, rows, outputs, bytes
+    assert layout.grid is not None
+    each = 3 * 2 * layout.grid.chunk_shape[0] * 6 * 4  # models, steps, rows, outputs, bytes
     monkeypatch.setattr(module, "PAIRS", 30)
     monkeypatch.setattr(module, "READ", 4 * each)
     assert prompts() == 4

@@ -18,6 +18,7 @@ from logitbank.analysis import (
     stereotype_metric,
     winobias_em,
 )
+from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.tradeoff.sources import lambada_curve
 from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.errors import BankError, UsageError
@@ -124,6 +125,27 @@ def test_batches_of_chosen_checkpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+def test_coded_columns_hold_the_same_texts_and_change_no_number(tmp_path: Path) -> None:
+    bank = small_banks.new_bank(tmp_path / "b")
+    bank.add_prompts("parity", small_banks.prompt_table(split="dev", index=4))
+    for step in (0, 8):
+        bank.deposit(
+            small_banks.logits(step),
+            checkpoint=CheckpointId("m", step=step),
+            query_set=small_banks.QUERY_SET.name,
+        )
+    coded = ("model", "prompt_id", "split", "index", "of no such name")
+    (plain,) = (frame.collect() for frame in batches(bank, "parity"))
+    (codes,) = (frame.collect() for frame in batches(bank, "parity", coded=coded))
+    texts = ["model", "prompt_id", "split"]
+    assert [name for name, dtype in codes.schema.items() if dtype == pl.Categorical] == texts
+    by = ["step", "prompt_id", "option"]
+    assert codes.cast({pl.Categorical: pl.String}).sort(by).equals(plain.sort(by))
+    frame = two_models()
+    as_codes = frame.with_columns(pl.col(CODED).cast(pl.Categorical))
+    assert fairness_metric(as_codes).tests.equals(fairness_metric(frame).tests, null_equal=True)
+
+
 def test_peak_memory_does_not_grow_with_the_checkpoints() -> None:
     # 120,000 rows a checkpoint: 12 more would take 150 MB in one batch.
     peaks = {}

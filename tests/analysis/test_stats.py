@@ -60,6 +60,26 @@ def test_mann_whitney_is_scipys_for_each_checkpoint():
         assert (result.statistic[c], result.p[c]) == (one.statistic, pytest.approx(one.pvalue))
 
 
+@pytest.mark.parametrize("levels", [3, 40, 10**6])
+def test_every_bit_is_scipys_with_ties_and_missing_observations(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    drawn = rng.integers(-levels, levels, (6, 70)) / levels
+    drawn[:3][rng.random((3, 70)) < 0.2] = np.nan
+    a, b = drawn[:, :30], drawn[:, 30:]
+    ours = mann_whitney(a, b, missing="omit")
+    theirs = reference.mannwhitneyu(a, b, axis=1, method="asymptotic", nan_policy="omit")
+    assert ours.statistic.tolist() == theirs.statistic.tolist()
+    assert ours.p.tolist() == theirs.pvalue.tolist()
+    paired = wilcoxon(drawn, missing="omit")
+    signed = reference.wilcoxon(
+        drawn, axis=1, method="asymptotic", alternative="greater", nan_policy="omit"
+    )
+    assert paired.statistic.tolist() == signed.statistic.tolist()
+    assert paired.p.tolist() == (2 * reference.norm.sf(np.abs(signed.zstatistic))).tolist()
+    p = np.concatenate((ours.p, paired.p))
+    assert benjamini_hochberg(p).tolist() == reference.false_discovery_control(p).tolist()
+
+
 def test_five_seeds_a_side_are_not_sent_to_the_exact_test():
     # U = 0, variance 25 · 11 / 12, z = (12.5 − 0.5) / 4.787136: the normal p, not 2/252 = 0.0079
     p = mann_whitney([[1.0, 2, 3, 4, 5]], [[6.0, 7, 8, 9, 10]]).p[0]

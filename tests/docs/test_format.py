@@ -29,8 +29,8 @@ from logitbank.store import (
     rescore,
     verify,
 )
-from logitbank.store.deposits.tables import TOKENIZER_KEY, prompts_digest
 from logitbank.store.format.schema import SCORES_SCHEMA, folder_name, json_digest
+from logitbank.store.tables.tables import TOKENIZER_KEY, prompts_digest
 from tests.support.paths import ROOT
 from tests.support.small_banks import (
     QUERY_SET,
@@ -49,7 +49,7 @@ BLOCKS = re.findall(r"^```(\w+) ?([\w-]*)\n(.*?)\n```$", DOCUMENT, re.MULTILINE 
 EXAMPLES = {name: text for _, name, text in BLOCKS if name}
 DEPOSIT = "<model>/<run>/<step>/<query set>"
 PARTS = {
-    "<model>": r"[A-Za-z0-9._%-]+",
+    "<model>": r"(?!heads/)[A-Za-z0-9._%-]+",
     "<run>": r"[A-Za-z0-9._%-]+",
     "<prompt set>": r"[A-Za-z0-9._%-]+",
     "<tokenizer>": r"[A-Za-z0-9._%-]+",
@@ -57,6 +57,7 @@ PARTS = {
     "<query set>": r"q-[0-9a-f]{16}",
     "<block>": r"(0|[1-9]\d*)",
     "<hex12>": r"[0-9a-f]{12}",
+    "<digest>": r"[0-9a-f]{64}",
     "<hex8>": r"[0-9a-f]{8}",
     "<time>": r"\d{8}T\d{6}Z",
 }
@@ -115,7 +116,7 @@ def test_every_path_is_in_the_document_and_every_documented_path_exists(bank: Ba
     for path in table("2. Folders and files"):
         pieces = re.split(r"(<[^>]+>)", path)
         patterns[path] = re.compile("".join(PARTS.get(p) or re.escape(p) for p in pieces))
-    found = files(bank)
+    found = files(bank) + files(Bank.open(ROOT / "tests/data/bank-format-1-hidden"))
     matches = {file: [p for p, r in patterns.items() if r.fullmatch(file)] for file in found}
     assert {file: m for file, m in matches.items() if len(m) != 1} == {}
     # The index is made where a bank is published; test_index_is_as_documented.

@@ -44,7 +44,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> TransformersBackend:
 def scored(backend: TransformersBackend, queries: list[Query]) -> np.ndarray:
     rows = np.full((len(queries), 640), np.nan, np.float32)
 
-    def take(indices: list[int], logits: torch.Tensor) -> None:
+    def take(indices: list[int], logits: torch.Tensor, _: object) -> None:
         rows[indices] = logits.cpu().numpy()
 
     backend.score(queries, take)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.workers.block_writer import BlockWriter, RowBuffers
+from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
 from logitbank.errors import DiskSpaceError
 from logitbank.store import BlockData, Keep
 from tests.support import small_banks

@@ -72,6 +72,7 @@ def test_what_is_shown_and_checked_without_a_tokenizer_are_the_messages(tmp_path
     [
         (None, [TALKED], "has no chat template; write texts in place of messages"),
         (TEMPLATE + "{{ strftime_now('%d') }}", [TALKED], "depends on the date (strftime_now)"),
+        (TEMPLATE + "{{ range(99999) | random }}", [TALKED], "depends on chance"),
         (
             TEMPLATE,
             [TALKED | {"messages": [{"role": "system", "content": "x"}]}],

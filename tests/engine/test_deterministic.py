@@ -1,6 +1,5 @@
 """--deterministic: the same bits whatever else is in a batch, or a clear error."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,18 +19,13 @@ from tests.support.preloaded import Preloaded, require_vllm
 
 
 @pytest.fixture
-def backend(tmp_path: Path) -> Iterator[TransformersBackend]:
+def backend(tmp_path: Path) -> TransformersBackend:
     folder = make_checkpoint(tmp_path / "step0", seed=1)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("CUBLAS_WORKSPACE_CONFIG", "VLLM_BATCH_INVARIANT"):
-            patch.setenv(name, "")  # so that what the engine sets is taken away afterwards
-            patch.delenv(name)
-        settings = EngineSettings("transformers", deterministic=True)
-        backend = import_engine(settings)(folder, settings)
-        assert isinstance(backend, TransformersBackend)
-        backend.load(folder, checkpoint="tiny")
-        yield backend
-    torch.use_deterministic_algorithms(False)
+    settings = EngineSettings("transformers", deterministic=True)
+    backend = import_engine(settings)(folder, settings)
+    assert isinstance(backend, TransformersBackend)
+    backend.load(folder, checkpoint="tiny")
+    return backend
 
 
 def test_rows_are_the_same_bits_in_any_company(backend: TransformersBackend) -> None:

@@ -107,6 +107,20 @@ def test_a_second_run_scores_nothing(tmp_path: Path, series: Path, backend: Fake
     assert (backend.scored, backend.loads) == (scored, loads)
 
 
+def test_where_all_is_there_no_worker_imports_an_engine(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[InProcess] = []
+    monkeypatch.setattr(InProcess, "start", lambda worker: started.append(worker))
+    extract(tmp_path / "b.zarr", suite=series, prompts=questions(*TEXTS), canary_every=0)
+    assert len(started) == 1
+    extract(tmp_path / "b.zarr", suite=series, prompts=questions(*TEXTS), canary_every=0)
+    assert len(started) == 1
+    write_series(series, "step3")
+    extract(tmp_path / "b.zarr", suite=series, prompts=questions(*TEXTS), canary_every=0)
+    assert len(started) == 2
+
+
 def test_a_suite_and_prompts_may_be_paths(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:

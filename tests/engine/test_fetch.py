@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, partialmethod
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -275,12 +276,21 @@ def test_a_stopped_transfer_leaves_its_part(hub: Hub, server: HubServer) -> None
     "ask", [lambda hub: hub.revisions(REPO), lambda hub: hub.fetch(REPO, "step1")]
 )
 def test_a_hub_that_limits_requests_is_waited_for_as_long_as_it_says(
-    hub: Hub, server: HubServer, ask: Callable[[Hub], object]
+    hub: Hub, server: HubServer, ask: Callable[[Hub], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr("logitbank.engine.hub.patience.time", clock)
     server.limited, server.retry_after = 2, "0.2"
     start = time.monotonic()
     ask(hub)
-    assert 0.4 <= time.monotonic() - start < 2
+    assert time.monotonic() - start >= 0.4
+    assert max(pauses) <= 0.2, "its own pauses are of a second and more"
 
 
 def test_a_limit_holds_for_every_thread() -> None:

@@ -7,24 +7,9 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
-from tests.support.checkpoints import write_masked_tokenizer, write_tokenizer
 
 HE, NURSE = Option("he", " he"), Option("nurse", " nurse")
 SPLIT = Option("xylophone", " xylophone")
-
-
-@pytest.fixture(scope="module")
-def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("causal")
-    write_tokenizer(folder)
-    return Tokenizer.load(folder)
-
-
-@pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("masked")
-    write_masked_tokenizer(folder)
-    return Tokenizer.load(folder)
 
 
 def continuations(prompt_set: PromptSet, tokenizer: Tokenizer) -> list[tuple[str, str]]:

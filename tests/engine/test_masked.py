@@ -14,6 +14,7 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.masked import masked_weights
+from logitbank.engine.weights.masked_family import masked_families
 from logitbank.errors import LogitbankError, PromptError, UsageError, WeightsError
 from logitbank.store import Bank
 from tests.support.checkpoints import MASK_ID, make_checkpoint, make_series, write_masked_tokenizer
@@ -22,6 +23,7 @@ from tests.support.preloaded import require_vllm
 
 pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
+BERT = masked_families()["bert"]
 HE_SHE = (Option("he", "He"), Option("she", "She"))
 PROMPTS = PromptSet(
     "mine",
@@ -108,14 +110,16 @@ def test_unused_heads_and_second_names_are_left_out() -> None:
         cls__predictions__decoder__weight=[1.0],
         cls__seq_relationship__weight=[5.0],
     )
-    assert [name for name, _ in masked_weights(iter(weights), tied=True)] == [
+    assert [name for name, _ in masked_weights(iter(weights), BERT, tied=True)] == [
         "body.embeddings.word_embeddings.weight",
         "body.embeddings.LayerNorm.weight",
         "head.bias",
     ]
 
 
-@pytest.mark.parametrize("other", ["cls__predictions__decoder__bias", "lm_head__decoder__weight"])
+@pytest.mark.parametrize(
+    "other", ["cls__predictions__decoder__bias", "cls__predictions__decoder__weight"]
+)
 def test_a_shared_parameter_with_two_values_is_refused(other: str) -> None:
     weights = named(
         bert__embeddings__word_embeddings__weight=[1.0],
@@ -124,7 +128,7 @@ def test_a_shared_parameter_with_two_values_is_refused(other: str) -> None:
     )
     for order in (weights, weights[::-1]):
         with pytest.raises(WeightsError, match="of which it should be a second name"):
-            list(masked_weights(iter(order), tied=True))
+            list(masked_weights(iter(order), BERT, tied=True))
 
 
 # From checkpoints to a bank

@@ -61,7 +61,7 @@ def limit(backend: TransformersBackend, tokens: int, error: BaseException) -> li
 def scored(backend: TransformersBackend, queries: list[Query]) -> tuple[np.ndarray, list[int]]:
     rows, seen = np.full((len(queries), VOCAB), np.nan, np.float32), []
 
-    def take(indices: list[int], logits: torch.Tensor) -> None:
+    def take(indices: list[int], logits: torch.Tensor, _: object) -> None:
         seen.extend(indices)
         rows[indices] = logits.numpy()
 

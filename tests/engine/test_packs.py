@@ -69,15 +69,15 @@ def test_where_all_fits_one_row_every_beginning_stands_once(
 
 @given(Texts, st.integers(9, 60), st.integers(1, 30))
 def test_batches_of_rows_keep_to_their_budget(
-    texts: list[tuple[int, ...]], max_tokens: int, max_sequences: int
+    texts: list[tuple[int, ...]], max_tokens: int, max_outputs: int
 ) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
-    found = list(packed_batches(queries, max_tokens, max_sequences))
+    found = list(packed_batches(queries, max_tokens, max_outputs))
     asked = [i for batch in found for pack in batch for i, _ in pack.asked]
     assert sorted(asked) == [*range(len(queries))]
     for batch in found:
         assert len(batch) * max(len(pack.ids) for pack in batch) <= max_tokens
-        assert len(batch) == 1 or sum(len(pack.asked) for pack in batch) <= max_sequences
+        assert len(batch) == 1 or sum(len(pack.asked) for pack in batch) <= max_outputs
 
 
 def test_a_long_document_read_at_every_token_is_one_row() -> None:

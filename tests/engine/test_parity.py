@@ -12,7 +12,7 @@ import pytest
 from logitbank.engine.backends.contexts import branches
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.plan.sooner import cached_tokens, packed_positions
-from logitbank.engine.plan.task import VLLM_MASKED
+from logitbank.engine.weights.masked_family import masked_families
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import (
     ARCHITECTURES,
@@ -88,6 +88,8 @@ class Case(NamedTuple):
     folders: list[Path]
     queries: list[Query]
     expected: list[np.ndarray]
+    one_matrix: bool = True
+    """The head is one matrix, as MobileBERT's is not."""
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def masked_case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         asked = [query for two in zip_longest(asked, pairs()) for query in two if query]
     expected = reference(folders, asked)
     assert np.nanmax(np.abs(expected[0] - expected[1])) > 1, "the checkpoints must differ"
-    return Case(folders, asked, expected)
+    return Case(folders, asked, expected, request.param != "mobilebert")
 
 
 @pytest.fixture
@@ -141,7 +143,9 @@ def test_swapped_checkpoints_give_the_logits_of_plain_transformers(
     case: Case, engine: EngineName, logits_of: LogitsOf
 ) -> None:
     # 96 tokens a step: the longer sequences are prefilled in chunks, whose last rows alone count.
-    settings = EngineSettings(engine, max_batch_tokens=96, max_sequences=8, max_length=256)
+    settings = EngineSettings(
+        engine, hidden=True, max_batch_tokens=96, max_sequences=8, max_length=256
+    )
     assert_same(case, logits_of(settings, case.folders, case.queries))
 
 
@@ -170,6 +174,7 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
     settings = EngineSettings(
         engine,
         many_positions=True,
+        hidden=True,
         max_batch_tokens=96,
         max_sequences=8,
         max_length=256,
@@ -192,7 +197,7 @@ def test_every_position_of_a_sequence_comes_from_one_pass(
         *(
             pytest.param(name, "vllm", marks=pytest.mark.vllm)
             for name in MASKED_ARCHITECTURES
-            if name.startswith(VLLM_MASKED)
+            if name.startswith(tuple(masked_families()))
         ),
     ],
     indirect=["masked_case"],
@@ -205,6 +210,7 @@ def test_masks_of_swapped_checkpoints_give_the_logits_of_plain_transformers(
         engine,
         "masked",
         next_sentence=any(query.head == "next_sentence" for query in case.queries),
+        hidden=case.one_matrix,
         max_batch_tokens=160,
         max_sequences=8,
         max_length=128,

@@ -65,7 +65,7 @@ def played(
         plan=plan,
         first=tmp_path,
         settings=settings,
-        config=SimpleNamespace(vocab=8),
+        requested=SimpleNamespace(config=SimpleNamespace(vocab=8)),
         tokenizer=SimpleNamespace(entries=8),
     )
     checkpoints = (SimpleNamespace(id=CHECKPOINT, source=None),)

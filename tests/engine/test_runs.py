@@ -293,14 +293,19 @@ def test_an_engine_that_disagrees_with_plain_transformers_is_refused(
 
 @pytest.mark.vllm
 @pytest.mark.parametrize(
-    "imports", ["made before", pytest.param("made by the worker", marks=pytest.mark.whole)]
+    ("imports", "keep"),
+    [
+        ("made before", "hidden"),
+        pytest.param("made by the worker", "full", marks=pytest.mark.whole),
+    ],
 )
 def test_vllm_fills_a_bank_once(
-    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded, imports: str
+    tmp_path: Path, series: Path, whole: Bank, preloaded: Preloaded, imports: str, keep: str
 ) -> None:
     require_vllm()
     arguments = {
-        "suite": str(series), "prompts": questions(), "dtype": "float32", "engine": "vllm"
+        "suite": str(series), "prompts": questions(), "dtype": "float32", "engine": "vllm",
+        "keep": keep,
     }  # fmt: skip
     quick = preloaded.workers("vllm") if imports == "made before" else contextlib.nullcontext()
     with quick:
@@ -308,6 +313,7 @@ def test_vllm_fills_a_bank_once(
     assert summary.complete
     bank = Bank.open(tmp_path / "b.zarr")
     assert set(bank.info()["engine"]) == {"vllm"}
+    assert set(bank.info()["keep"]) == {keep}
     assert_same(tmp_path / "b.zarr", whole)
     assert extract(tmp_path / "b.zarr", **arguments).plan.rows == 0  # type: ignore[arg-type]
     assert EngineSettings("vllm").trust_remote_code is False

@@ -20,20 +20,6 @@ from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer, write_tokenizer
 
 
-@pytest.fixture(scope="module")
-def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("causal")
-    write_tokenizer(folder)
-    return Tokenizer.load(folder)
-
-
-@pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("masked")
-    write_masked_tokenizer(folder)
-    return Tokenizer.load(folder)
-
-
 def written(folder: Path, *rows: object, name: str = "mine.jsonl") -> Path:
     path = folder / name
     path.write_text("\n".join(map(json.dumps, rows)))

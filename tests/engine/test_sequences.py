@@ -25,7 +25,7 @@ from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
-from tests.support.checkpoints import make_series, write_masked_tokenizer, write_tokenizer
+from tests.support.checkpoints import make_series, write_tokenizer
 from tests.support.paths import PUBLIC as DATA
 from tests.support.preloaded import Preloaded, require_vllm
 
@@ -39,13 +39,6 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     config = json.loads((folder / "tokenizer_config.json").read_text())
     config["bos_token"] = "<|endoftext|>"
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return Tokenizer.load(folder)
-
-
-@pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("masked")
-    write_masked_tokenizer(folder)
     return Tokenizer.load(folder)
 
 

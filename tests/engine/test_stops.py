@@ -52,7 +52,11 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Su
     monkeypatch.setattr(Runner, "_job", lambda *_: SimpleNamespace(settings=None))
     settings = SimpleNamespace(legacy_weights=False)
     prepared = SimpleNamespace(
-        plan=plan, first=tmp_path, settings=settings, config=None, tokenizer=None
+        plan=plan,
+        first=tmp_path,
+        settings=settings,
+        requested=SimpleNamespace(config=None),
+        tokenizer=None,
     )
     checkpoints = (SimpleNamespace(id=CHECKPOINT),)
     extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))

@@ -83,7 +83,7 @@ def test_sums_are_those_of_plain_transformers(
     found = asked.tokenize(tokenizer)
     logits = np.full((len(found.queries), VOCAB), np.nan)
 
-    def take(indices: list[int], rows: torch.Tensor) -> None:
+    def take(indices: list[int], rows: torch.Tensor, _: object) -> None:
         logits[indices] = rows.numpy()
 
     backend = TransformersBackend(checkpoint, EngineSettings("transformers", max_length=64))

@@ -17,8 +17,8 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, verify
-from logitbank.store.deposits import tables
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store.tables import tables
 from tests.support.small_banks import (
     QUERIES,
     QUERY_SET,

@@ -8,9 +8,9 @@ import pytest
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank, Query, QuerySet, repair, verify
-from logitbank.store.deposits.table_files import write_table
-from logitbank.store.deposits.tables import TOKENIZER_KEY
 from logitbank.store.format.contexts import CONTEXTS_SCHEMA
+from logitbank.store.tables.table_files import write_table
+from logitbank.store.tables.tables import TOKENIZER_KEY
 from tests.support.small_banks import new_bank
 
 ASKED = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]
@@ -134,3 +134,11 @@ def test_a_lost_checksum_is_made_again(tmp_path: Path) -> None:
     repair(bank, verify(bank))
     assert verify(bank) == ()
     assert Bank.open(bank.path).query_set(query_set.name) == query_set
+
+
+def test_positions_count_what_contexts_share_once() -> None:
+    queries = [Query((5, 6, 7), 2), Query((5, 6, 8), 2), Query((5, 6, 8), 1), Query((9,), 0)]
+    tree, _ = QuerySet.of_contexts("t", queries)
+    assert tree.positions == 5  # 5 6 7, 8 and 9
+    masks = [Query((5, 6, 7), at, head="mask") for at in (0, 1)]
+    assert QuerySet("t", (*masks, Query((5, 6), 0, head="mask"))).positions == 5  # 5 6 7, 5 6

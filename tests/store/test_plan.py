@@ -2,10 +2,12 @@
 
 import polars as pl
 
-from logitbank.engine.plan.plan import fitting_levels, needed_blocks, place, placed
+from logitbank.engine.plan.levels import least_lossless, level_sizes
+from logitbank.engine.plan.plan import DepositPlan, needed_blocks, place, placed
+from logitbank.engine.weights.heads import HeadSize
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import PROMPTS_SCHEMA, Keep, Query
+from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Keep, Query
 
 A, B, C = Query((1, 2), 1), Query((1, 3), 1), Query((2,), 0)
 
@@ -48,10 +50,60 @@ def test_a_placed_table_points_into_the_bank_and_keeps_its_own_columns() -> None
 
 
 def test_smaller_keep_levels_are_offered_when_they_fit() -> None:
+    def fitting(free: int) -> list[str]:
+        return [str(size) for size in level_sizes([planned()]) if size.bytes <= free]
+
     # 1,000 rows × 50,304 × 2 bytes = 100.6 MB and 2.7 MB of top-64 scores
-    assert fitting_levels(1000, 50304, 10**9)[0] == "--keep full --dtype float16"
-    assert fitting_levels(1000, 50304, 10**7) == ["--keep topk:64", "--keep options"]
-    assert fitting_levels(1000, 50304, 10) == []
+    assert fitting(2 * 10**8)[0] == "--keep full --dtype float16"
+    assert fitting(10**7) == ["--keep topk:64", "--keep options"]
+    assert fitting(10) == []
+
+
+def test_states_take_their_width_and_each_head_once() -> None:
+    head = HeadSize(512, 50304 * 512 * 2)
+    plans = [planned(head=head), planned(name="q-b", head=head), planned(step=1, head=head)]
+    sizes = {str(size): size for size in level_sizes(plans)}
+    # 160 bytes of scores a row; two checkpoints, each with a head of 51.5 MB
+    states = sizes["--keep hidden --dtype float32"]
+    assert states == (
+        Keep("hidden"),
+        "float32",
+        3000 * (512 * 4 + 160) + 2 * 51_511_296,
+        103_022_592,
+    )
+    assert sizes["--keep hidden --dtype float16"].bytes == states.bytes - 3000 * 512 * 2
+    assert least_lossless([*sizes.values()]) == states
+    there = [planned(head=head._replace(bytes=0))]
+    assert level_sizes(there)[2].heads == 0, "the bank has it"
+    assert all(size.keep.array != "hidden" for size in level_sizes([planned()])), (
+        "of no known width"
+    )
+
+
+def test_rows_take_less_than_a_head_where_prompts_are_few() -> None:
+    head = HeadSize(768, 30522 * 768 * 4)
+    few = level_sizes([planned(rows=200, vocab=30522, head=head)])
+    many = level_sizes([planned(rows=2000, vocab=30522, head=head)])
+    assert [str(least_lossless(sizes)) for sizes in (few, many)] == [
+        "--keep full --dtype float32",
+        "--keep hidden --dtype float32",
+    ]
+    half = least_lossless(many, "float16")
+    assert half is not None
+    assert half.dtype == "float16"
+
+
+def planned(
+    step: int = 0,
+    *,
+    rows: int = 1000,
+    vocab: int = 50304,
+    name: str = "q-a",
+    head: HeadSize | None = None,
+) -> DepositPlan:
+    layout = Layout.plan(queries=rows, vocab=vocab, dtype="float16", keep=Keep("options"))
+    blocks = tuple(range(layout.blocks))
+    return DepositPlan(CheckpointId("m", step=step), name, layout, blocks, head)
 
 
 def test_equal_contexts_are_one_row_of_a_tree() -> None:

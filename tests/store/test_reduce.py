@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.workers.reduce import ReducingSink, batch_entries, top_tokens
+from logitbank.engine.workers.blocks.reduce import ReducingSink, batch_entries, top_tokens
 from logitbank.errors import EngineError
 from logitbank.store.deposits.reduce import BlockReducer, normalise, option_entries, top_entries
 from logitbank.store.format.layout import Layout

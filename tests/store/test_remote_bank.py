@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +40,7 @@ from tests.support.small_banks import (
 )
 
 pytest.importorskip("obstore")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[FileServer]:
-    (tmp_path / "www").mkdir()
-    with FileServer(tmp_path / "www") as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def deposit(bank: Bank, step: int, *, blocks: int = 3, seed: int = 0) -> None:
@@ -429,11 +416,12 @@ def test_a_frame_that_would_fill_memory_is_refused(served: FileServer, tmp_path:
     bank = wide_bank(tmp_path / "bank", queries=300, vocab=12_000)
     root = publish(bank, tmp_path)
     (shard,) = root.glob("m/main/0/*/logprobs/c/0/0")
-    data, layout = bytearray(shard.read_bytes()), bank.deposits()[0].layout
-    count = np.prod(layout.shard_shape) // np.prod(layout.chunk_shape)
+    data, grid = bytearray(shard.read_bytes()), bank.deposits()[0].layout.grid
+    assert grid is not None
+    count = np.prod(grid.shard_shape) // np.prod(grid.chunk_shape)
     index = np.frombuffer(data[-16 * count - 4 : -4], "<u8").reshape(count, 2)
     for offset, length in index[index[:, 1] < len(data)].tolist():  # the others are absent
-        assert blosc_bytes(data[offset:], length - CHECKSUM) == inner_bytes(layout)
+        assert blosc_bytes(data[offset:], length - CHECKSUM) == inner_bytes(grid)
         data[offset + 4 : offset + 8] = (2**31 - 1).to_bytes(4, "little")
     shard.write_bytes(data)
     for place in (root, f"{served.url}/bank"):

@@ -19,12 +19,7 @@ from tests.support.file_server import FileServer
 from tests.support.small_banks import block_data, new_bank, spec
 
 pytest.importorskip("obstore")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture(scope="module")

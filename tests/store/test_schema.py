@@ -120,8 +120,9 @@ def test_layout_of_pythia() -> None:
     assert layout.block_rows == 256
     assert layout.blocks == 62
     assert layout.rows(61) == range(15616, 15840)
-    assert layout.chunk_shape == (128, 3870)
-    assert layout.shard_shape == (256, 50310)
+    assert layout.grid is not None
+    assert layout.grid.chunk_shape == (128, 3870)
+    assert layout.grid.shard_shape == (256, 50310)
 
 
 def test_option_tokens_are_sorted_and_distinct() -> None:

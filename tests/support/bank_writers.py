@@ -219,7 +219,7 @@ def race(folder: Path) -> None:
         os.read(gate, 1)  # ends when nobody holds the other end any more
         with Bank.open(folder).begin(big_spec()) as writer:
             ours = [writer.write(b, block_data(writer.layout, b)) for b in range(10)]
-            print(json.dumps(ours), flush=True)
+            os.write(1, f"{json.dumps(ours)}\n".encode())  # at once: two write
             writer.seal()
 
     writers = [begun(written) for _ in range(2)]

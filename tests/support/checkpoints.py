@@ -11,6 +11,7 @@ from typing import Literal
 Architecture = Literal[
     *("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied"),
     *("olmo", "olmo2", "qwen2", "qwen3", "mistral", "gemma2", "bloom", "mamba"),
+    *("cohere", "granite"),
     *("bert", "bert_pretraining", "roberta", "xmod", "distilbert", "mobilebert"),
 ]
 ARCHITECTURES: tuple[Architecture, ...] = ("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied")
@@ -25,6 +26,11 @@ PACKED_ARCHITECTURES: tuple[Architecture, ...] = (
 VOCAB = 640
 LONGEST = 256
 """Tokens of the longest context of a causal one."""
+AFTER_HEAD = {
+    "cohere": {"logit_scale": 0.25},
+    "granite": {"logits_scaling": 2.0},
+}
+"""What these architectures do to their logits, set so that it shows."""
 MASK_ID = 4
 LANGUAGES = ("de_CH", "fr_CH")
 """Adapters of the X-MOD checkpoints."""
@@ -157,9 +163,10 @@ def _config(architecture: Architecture, vocab: int) -> object:
         return AutoConfig.for_model(
             architecture, vocab_size=vocab, hidden_size=64, num_hidden_layers=2, n_head=2
         )
-    if architecture in PACKED_ARCHITECTURES and architecture != "llama_tied":
+    if architecture in (*PACKED_ARCHITECTURES, *AFTER_HEAD) and architecture != "llama_tied":
         return AutoConfig.for_model(
             architecture,
+            **AFTER_HEAD.get(architecture, {}),
             vocab_size=vocab,
             hidden_size=64,
             num_hidden_layers=2,

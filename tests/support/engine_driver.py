@@ -4,6 +4,7 @@ Both give one array (queries, v) a folder, NaN beyond the two outputs of a next-
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,10 @@ def engine(settings: object, folders: list[Path], queries: list[Query]) -> list[
 def engine_in_calls(
     settings: object, folders: list[Path], queries: list[Query], calls: int
 ) -> list[tuple[np.ndarray, list[int]]]:
-    """The queries in so many calls, the n-th of every `calls` in the n-th, and what each ran."""
+    """The queries in so many calls, the n-th of every `calls` in the n-th, and what each ran.
+
+    Where the settings ask for hidden states, each head gives the logits that came with them.
+    """
     from logitbank.engine.backends.choose import open_backend
     from logitbank.engine.backends.protocol import EngineSettings
 
@@ -63,16 +67,50 @@ def engine_in_calls(
     results = []
     for folder in folders:
         loaded = backend.load(folder, checkpoint=folder.name)
+        assert bool(loaded.heads) == settings.hidden
+        for head in loaded.heads.values():
+            assert _holds(folder, settings.compute_dtype, head), "so every engine has its digest"
         rows = np.full((len(queries), loaded.vocab), np.nan, np.float32)
         run = []
         for call in range(calls):
             part = rows[call::calls]
 
-            def take(indices: object, logits: object, part: np.ndarray = part) -> None:
-                found = logits.float().cpu().numpy()  # type: ignore[attr-defined]
-                part[list(indices), : found.shape[1]] = found  # type: ignore[call-overload]
+            some, heads = queries[call::calls], loaded.heads
 
-            cost = backend.score(queries[call::calls], take)
+            def take(
+                indices: Sequence[int],
+                logits: Any,
+                hidden: Any,
+                part: np.ndarray = part,
+                heads: Any = heads,
+                some: Sequence[Query] = some,
+            ) -> None:
+                found = logits.float().cpu().numpy()
+                part[list(indices), : found.shape[1]] = found
+                if heads:
+                    made = heads[some[indices[0]].head].logits(hidden.float().cpu().numpy())
+                    np.testing.assert_allclose(made, found, rtol=0, atol=2e-5)
+
+            cost = backend.score(some, take)
             run.append(cost.requested - cost.reused)
         results.append((rows, run))
     return results
+
+
+def _holds(folder: Path, dtype: str, head: Any) -> bool:
+    """Whether the weights of a head are those of a checkpoint's file, bit for bit."""
+    import torch
+    from safetensors.torch import load_file
+
+    from logitbank.store.format.numbers import as_float32
+
+    rounded = (
+        t.to(getattr(torch, dtype)).float()
+        for t in load_file(folder / "model.safetensors").values()
+    )
+    return any(
+        t.ndim == 2
+        and t.shape[1] == head.width
+        and np.array_equal(t[: head.outputs].numpy(), as_float32(head.weight))
+        for t in rounded
+    )

@@ -24,7 +24,7 @@ def scored(backend: TransformersBackend, queries: list[Query]) -> tuple[np.ndarr
     """Logits (queries, outputs), and how many tokens were run."""
     rows = np.full((len(queries), VOCAB), np.nan, np.float32)
 
-    def take(indices: list[int], logits: torch.Tensor) -> None:
+    def take(indices: list[int], logits: torch.Tensor, _: object) -> None:
         rows[indices] = logits.numpy()
 
     cost = backend.score(queries, take)  # type: ignore[arg-type]

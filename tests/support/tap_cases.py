@@ -28,7 +28,7 @@ def older_runner() -> list[list[float]]:
     from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
     tap, seen = BatchTap(SimpleNamespace(), torch.device("cpu"), False), []
-    set_sink(lambda rows, logits: seen.append([*rows, *logits[:, 0].tolist()]))
+    set_sink(lambda rows, logits, *_: seen.append([*rows, *logits[:, 0].tolist()]))
     added = [(i, params(10 + i), [1], []) for i in range(3)]
     tap.update_state(BatchUpdate(3, removed=[], added=added, moved=[]))
     tap.apply(torch.tensor([[0.0], [1.0], [2.0]]))
@@ -65,7 +65,7 @@ def newer_runner() -> list[list[float]]:
         thinking_budget_state=nothing, sampling_states=nothing,
     )  # fmt: skip
     seen: list[list[float]] = []
-    set_sink(lambda rows, logits: seen.append([*rows, *logits[:, 0].tolist()]))
+    set_sink(lambda rows, logits, *_: seen.append([*rows, *logits[:, 0].tolist()]))
 
     def ask(slot: int, row: int | None) -> None:
         sampler.needs_logits_processing[slot] = tap.add_request(slot, params(row))

@@ -1,18 +1,25 @@
 """The axes of the cube: checkpoints, orders and prompts, and the place of each row on them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.stats.bootstrap import cluster_counts
 from logitbank.errors import UsageError
 
 CHECKPOINT = ("model", "run", "step")
+OPTIONS = 3
+GoldCounts = Sequence[Floats]
+"""For each gold option (b, p): how often each of its prompts counts in each resample."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, as it keeps its clusters: 160 tables ask for them
 class Axes:
     """What is asked of every checkpoint, whether a bank has the answer or not."""
 
@@ -23,11 +30,16 @@ class Axes:
     gold: Codes
     """(p,) index of the right option."""
 
-    @property
+    @cached_property
     def clusters(self) -> Codes:
         """(p,) index of the sentence; a prompt without one is a cluster of its own."""
         names = self.prompts.select(pl.coalesce("sentence_id", "prompt_id")).to_series()
         return (names.rank("dense").to_numpy() - 1).astype(np.int64)
+
+    def resampled(self, *, resamples: int, seed: int) -> GoldCounts:
+        """Resamples of the sentences, the same for the prompts of every gold option."""
+        counts = cluster_counts(self.clusters, resamples=resamples, seed=seed)
+        return [counts[:, self.gold == gold] for gold in range(OPTIONS)]
 
     def with_those_of(self, other: "Axes") -> "Axes":
         """These axes themselves where they hold all of the other's; else both together."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT
+from logitbank.analysis.families.fairness.axes import CHECKPOINT, GoldCounts
 from logitbank.analysis.families.fairness.cube import Cube
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
@@ -51,7 +51,7 @@ class Difference(NamedTuple):
         return Difference(mean, unit(self.draws), self.sentences)
 
 
-def gender_difference(data: Cube, sides: tuple[Floats, Floats], counts: Floats) -> Difference:
+def gender_difference(data: Cube, sides: tuple[Floats, Floats], counts: GoldCounts) -> Difference:
     """Mean over prompts whose answer is female minus that over those whose answer is male.
 
     `sides` are values of all prompts, (c, s, p): those for male and those for female answers.
@@ -60,7 +60,7 @@ def gender_difference(data: Cube, sides: tuple[Floats, Floats], counts: Floats) 
     for gold, values in enumerate(sides):
         of_gender = data.gold == gold
         means.append(mean_present(values[:, :, of_gender], axis=2))
-        draws.append(bootstrap_means(values[:, :, of_gender], counts[:, of_gender]))
+        draws.append(bootstrap_means(values[:, :, of_gender], counts[gold]))
         sentences.append(cluster_numbers(values[:, :, of_gender], data.axes.clusters[of_gender]))
     return Difference(seed_mean(means[1] - means[0]), draws[1] - draws[0], np.minimum(*sentences))
 

@@ -41,6 +41,8 @@ COLUMNS = (
     *("model", "run", "step", "prompt_id", "order_seed", "option", "answer", "is_answer"),
     *("logit", "rank", "ties", "exact", "sentence_id", "paired"),
 )
+CODED = ("model", "run", "prompt_id", "sentence_id", "option")
+"""Columns of text; given as codes they take a third of the time to read."""
 PADDING_COLUMNS = ("padding_above", "padding_ties")
 T = TypeVar("T")
 

@@ -6,17 +6,17 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT, Axes
+from logitbank.analysis.families.fairness.axes import CHECKPOINT, Axes, GoldCounts
 from logitbank.analysis.families.fairness.baseline import gender_difference
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube, each_cube
 from logitbank.analysis.families.fairness.metric import LABELS, fairness_metric
 from logitbank.analysis.families.tradeoff.curves import curve
 from logitbank.analysis.frames.batches import Scan
-from logitbank.analysis.frames.expressions import Floats, jsd_parts, scaled
+from logitbank.analysis.frames.expressions import jsd_parts, scaled
 from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.frames.sources import frame_of
-from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, cluster_counts
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.store import Readable
 
 
@@ -53,7 +53,7 @@ def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.D
     """
 
     def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
-        counts = cluster_counts(axes.clusters, resamples=resamples, seed=seed)
+        counts = axes.resampled(resamples=resamples, seed=seed)
         return partial(_gap_curve, counts=counts)
 
     labels = FairnessLabels()
@@ -61,7 +61,7 @@ def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.D
     return together(parts)
 
 
-def _gap_curve(data: Cube, *, counts: Floats) -> pl.DataFrame:
+def _gap_curve(data: Cube, *, counts: GoldCounts) -> pl.DataFrame:
     parts = jsd_parts(data.logits, data.gold)
     delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts).in_unit(scaled)
     few = delta.sentences < FEWEST_CLUSTERS

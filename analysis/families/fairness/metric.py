@@ -33,7 +33,6 @@ from logitbank.analysis.families.fairness.tables import (
 )
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import Ties, check_choice, jsd_parts
-from logitbank.analysis.stats.bootstrap import cluster_counts
 from logitbank.errors import UsageError
 
 LABELS = FairnessLabels()
@@ -142,7 +141,7 @@ def fairness_metric(
     expected_counts = None if expected is None else asked_cells(expected)
 
     def prepare(axes: Axes) -> Callable[[Cube], dict[str, pl.DataFrame]]:
-        counts = cluster_counts(axes.clusters, resamples=bootstrap, seed=seed)
+        counts = axes.resampled(resamples=bootstrap, seed=seed)
 
         def tables(data: Cube) -> dict[str, pl.DataFrame]:
             parts = jsd_parts(data.logits, data.gold)

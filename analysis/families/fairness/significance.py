@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT
+from logitbank.analysis.families.fairness.axes import CHECKPOINT, GoldCounts
 from logitbank.analysis.families.fairness.baseline import (
     BASELINE_SCHEMA,
     DRAWS,
@@ -67,7 +67,7 @@ COMPARISON_ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def gender_tests(
-    data: Cube, parts: Floats, delta: Difference, counts: Floats, *, unit: Unit
+    data: Cube, parts: Floats, delta: Difference, counts: GoldCounts, *, unit: Unit
 ) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
@@ -98,7 +98,7 @@ def gender_tests(
 def comparison_table(
     data: Cube,
     parts: Floats,
-    counts: Floats,
+    counts: GoldCounts,
     *,
     unit: Unit,
     models: tuple[str, str] | None,
@@ -120,7 +120,7 @@ def comparison_table(
             parts[shared[side].to_numpy()][:, :, neutral, option] for side in ("first", "second")
         )
         difference = first - second  # NaN where either model lacks the prompt
-        means = model_difference(difference, counts[:, neutral], clusters).in_unit(scaled)
+        means = model_difference(difference, counts[2], clusters).in_unit(scaled)
         first, second = (np.where(np.isnan(difference), np.nan, x) for x in (first, second))
         a, b = observations(first, unit=unit), observations(second, unit=unit)
         d = observations(difference, unit=unit)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.fairness.change import change_sentence
+from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.families.fairness.significance import Unit
 from logitbank.analysis.families.fairness.summary import fairness_summary
@@ -59,7 +60,7 @@ def fairness(
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     result = fairness_metric(
-        bank_frames(opened, prompts, models),
+        bank_frames(opened, prompts, models, coded=CODED),
         vocab_limit=vocab_limit,
         ties=ties,
         unit=unit,

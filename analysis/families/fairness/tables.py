@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT
+from logitbank.analysis.families.fairness.axes import CHECKPOINT, GoldCounts
 from logitbank.analysis.families.fairness.baseline import Difference
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube
@@ -46,7 +46,7 @@ def coverage(data: Cube, expected: Mapping[str, int] | None = None) -> pl.DataFr
     )
 
 
-def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.DataFrame:
+def rank_table(data: Cube, counts: GoldCounts, *, labels: FairnessLabels) -> pl.DataFrame:
     """Average Rank of the gold token, per gold option."""
     tables = []
     for index, label in enumerate(labels):
@@ -54,7 +54,7 @@ def rank_table(data: Cube, counts: Floats, *, labels: FairnessLabels) -> pl.Data
         ranks = data.ranks[:, :, right]
         mean = seed_mean(mean_present(ranks, axis=2))
         sentences = cluster_numbers(ranks, data.axes.clusters[right])
-        interval = _interval(bootstrap_means(ranks, counts[:, right]), mean.mean, sentences)
+        interval = _interval(bootstrap_means(ranks, counts[index]), mean.mean, sentences)
         columns: dict[str, str | np.ndarray] = {
             "gold": label,
             "average_rank": mean.mean,
@@ -93,17 +93,22 @@ def accuracy_table(data: Cube, *, labels: FairnessLabels) -> pl.DataFrame:
     return _sorted(tables)
 
 
-def jsd_table(data: Cube, parts: Floats, counts: Floats, *, labels: FairnessLabels) -> pl.DataFrame:
+def jsd_table(
+    data: Cube, parts: Floats, counts: GoldCounts, *, labels: FairnessLabels
+) -> pl.DataFrame:
     """Mean JSD-P of every option over the prompts of every gold option."""
     tables = []
     for gold, gold_label in enumerate(labels):
         of_gender = data.gold == gold
-        weights = counts[:, of_gender]
+        of_options = [parts[:, :, of_gender, option] for option in range(len(labels))]
+        draws = np.split(
+            bootstrap_means(np.concatenate(of_options), counts[gold]), len(labels), axis=1
+        )
         for option, label in enumerate(labels):
-            values = parts[:, :, of_gender, option]
+            values = of_options[option]
             mean = seed_mean(mean_present(values, axis=2))
             sentences = cluster_numbers(values, data.axes.clusters[of_gender])
-            interval = _interval(bootstrap_means(values, weights), mean.mean, sentences)
+            interval = _interval(draws[option], mean.mean, sentences)
             columns: dict[str, str | np.ndarray] = {
                 "gold": gold_label,
                 "option": label,

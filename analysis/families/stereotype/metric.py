@@ -8,7 +8,6 @@ the gender-prediction prompts. A third, `winobias_em`, asks for the occupation a
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.axes import Axes
@@ -155,7 +154,7 @@ def _jsd_p(winobias: Scan, labels: FairnessLabels) -> pl.DataFrame:
     """As the table `jsd_parts` of fairness has it, without intervals."""
 
     def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
-        none = np.zeros((0, len(axes.gold)))
+        none = axes.resampled(resamples=0, seed=0)
         return lambda data: jsd_table(data, jsd_parts(data.logits, data.gold), none, labels=labels)
 
     table = together(each_cube(winobias, prepare, labels=labels, ties="competition"))

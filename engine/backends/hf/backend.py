@@ -2,30 +2,42 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import transformers
 
+from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
+from logitbank.engine.backends.hf.after import operations
 from logitbank.engine.backends.hf.batches import Batch, Input, plan_batches
-from logitbank.engine.backends.hf.head import SelectingHead, in_float32
-from logitbank.engine.backends.hf.memory import BatchSize, fitting_batch, is_out_of_memory
+from logitbank.engine.backends.hf.head import ClassHead, SelectingHead
+from logitbank.engine.backends.hf.inputs import a_language, model_inputs
+from logitbank.engine.backends.hf.lens import Lens
+from logitbank.engine.backends.hf.memory import (
+    BatchSize,
+    fitting_batch,
+    is_out_of_memory,
+    sizes_of,
+)
 from logitbank.engine.backends.hf.model import (
     adapter_weights,
     output_logits,
     read_model,
     used_weights,
 )
-from logitbank.engine.backends.hf.packed import difference, packed_inputs, refusal, trial_contexts
+from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
 from logitbank.engine.backends.hf.packs import POSITIONS, Pack
+from logitbank.engine.backends.hf.swap import copy_weights, loaded_fingerprint
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.weights.digests import ContentDigest
-from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.weights.proof import Ledger
 from logitbank.engine.weights.weights import stream_weights
-from logitbank.errors import EngineError, WeightsError
+from logitbank.errors import EngineError, HeadError, WeightsError
+from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
 ALONE = "one sequence at a time"
@@ -47,6 +59,7 @@ class TransformersBackend:
         self._model: transformers.PreTrainedModel | None = None
         self._adapters: dict[str, Json] = {}
         self._not_packed: str | None = None
+        self._lens: Lens | None = None
         self._size = BatchSize(settings.max_batch_tokens, settings.max_sequences)
         if settings.deterministic:
             self._size = BatchSize(settings.max_batch_tokens, 1)
@@ -64,10 +77,14 @@ class TransformersBackend:
             self._model = fresh.to(self._device).eval()
             self._head = SelectingHead(self._model, each=self._settings.deterministic)
             if self._settings.next_sentence:
-                in_float32(self._model.cls.seq_relationship)
+                self._classes = ClassHead(self._model.cls.seq_relationship)
+            if self._settings.layers:
+                self._lens = self._opened_lens(self._model)
         else:
-            _copy_weights(fresh, self._model, checkpoint)
+            copy_weights(fresh, self._model, checkpoint)
         model = self._model
+        if self._lens is not None:
+            self._lens.proved = False
         tied = bool(getattr(fresh.config, "tie_word_embeddings", False))
         digest = ContentDigest()
         legacy, masked = self._settings.legacy_weights, self._settings.task == "masked"
@@ -84,12 +101,15 @@ class TransformersBackend:
                 "adapter_languages": [*languages],
                 "adapter_weights": adapters.hexdigest(),
             }
-        ledger.check(_loaded_fingerprint(model, self._dtype, once=masked), checkpoint=checkpoint)
+        ledger.check(loaded_fingerprint(model, self._dtype, once=masked), checkpoint=checkpoint)
         measured = self._settings.sizes_from_memory and not self._settings.deterministic
         if first and measured and self._device.type == "cuda":
             self._fit(model)
         note = self._choose_packing(model)
-        return Loaded(digest.hexdigest(), self._head.outputs, time.perf_counter() - start, note)
+        heads = self._output_heads(model) if self._settings.hidden else {}
+        self._prove_lens(heads, checkpoint)
+        seconds = time.perf_counter() - start
+        return Loaded(digest.hexdigest(), self._head.outputs, seconds, note, heads)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
@@ -115,24 +135,34 @@ class TransformersBackend:
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""
         try:
-            sink(batch.queries, self._logits(batch, queries[batch.queries[0]].head).float())
+            head = queries[batch.queries[0]].head
+            logits, hidden = self._outputs(batch, head)
+            if self._lens is not None and self._lens.proved and hidden is not None:
+                sink(batch.queries, logits.float(), hidden, self._lens.seen(head))
+            else:
+                sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 return False
             raise
         return True
 
-    def _logits(self, batch: Batch, head: Head) -> torch.Tensor:
+    def _outputs(self, batch: Batch, head: Head) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits of a batch's queries, and what was multiplied to make them."""
         assert self._model is not None, "load comes before score"
         rows, positions = torch.tensor(batch.rows), torch.tensor(batch.positions)
         none = slice(0 if head == "next_sentence" else None)
         self._head.select(rows=rows[none], positions=positions[none])
+        if self._lens is not None:  # what a next-sentence head looks at is the first token
+            looked_at = torch.zeros_like(positions) if head == "next_sentence" else positions
+            self._lens.select(rows=rows, positions=looked_at)
         logits = output_logits(self._model(**self._inputs(batch.sequences)), head)
         if head == "next_sentence":
-            return logits[rows]
+            assert self._classes.hidden is not None
+            return logits[rows], self._classes.hidden[rows]
         if logits.dim() == 3:  # a head that could not be told apart ran on every position
-            return logits[rows, positions]
-        return logits
+            return logits[rows, positions], None
+        return logits, self._head.hidden
 
     def _halve(self, batch: Batch) -> None:
         """Batches of half the size from here on, where one of these sequences did not fit."""
@@ -176,27 +206,64 @@ class TransformersBackend:
     def _all_logits(self, queries: Sequence[Query], *, packed: bool) -> torch.Tensor:
         rows = torch.empty(len(queries), self._head.outputs)
 
-        def take(indices: Sequence[int], logits: torch.Tensor) -> None:
+        def take(indices: Sequence[int], logits: torch.Tensor, *_: object) -> None:
             rows[list(indices)] = logits.cpu()
 
         self._run_all(queries, take, packed=packed)
         return rows
 
+    def _output_heads(self, model: transformers.PreTrainedModel) -> dict[Head, OutputHead]:
+        named = {
+            kind: Layer(head.layer.weight, head.layer.bias)
+            for kind, head in self._heads.items()
+            if head.layer is not None
+        }
+        return proved_heads(named, operations(model.config), self.score, self._trial(model))
+
+    @property
+    def _heads(self) -> dict[Head, SelectingHead | ClassHead]:
+        tokens: Head = "mask" if self._settings.task == "masked" else "next_token"
+        classes: dict[Head, SelectingHead | ClassHead] = {}
+        if self._settings.next_sentence:
+            classes = {"next_sentence": self._classes}
+        return {tokens: self._head} | classes
+
+    def _trial(self, model: transformers.PreTrainedModel) -> list[Query]:
+        vocab = min(self._head.outputs, model.config.get_text_config().vocab_size)
+        return trial_queries(vocab, self._settings.max_length, a_language(model))
+
+    def _opened_lens(self, model: transformers.PreTrainedModel) -> Lens:
+        one = Input(False, a_language(model), (0,), ())
+        return Lens(
+            *(model, self._heads, lambda count: self._inputs([one] * count)),
+            layers=self._settings.layers,
+            each=self._settings.deterministic,
+        )
+
+    @torch.inference_mode()
+    def _prove_lens(self, heads: Mapping[Head, OutputHead], checkpoint: str) -> None:
+        """Show that the model's last block comes to each head as the lens shows it, or refuse."""
+        lens, model = self._lens, self._model
+        if lens is None or model is None:
+            return
+        for head in heads:
+            queries = [replace(query, head=head) for query in self._trial(model)]
+            batches = plan_batches(queries, self._size, packed=False)
+            if why := lens.refusal(head, (self._outputs(batch, head)[1] for batch in batches)):
+                raise HeadError(
+                    f"{checkpoint}: layers of {type(model).__name__} cannot be seen through its"
+                    f" {head} head: {why}; leave out --layers"
+                )
+        lens.proved = True
+
     def _fit(self, model: transformers.PreTrainedModel) -> None:
         """Batches from the free memory, tried out with the largest: halved until it runs."""
         config, length = model.config.get_text_config(), self._settings.max_length
-        hidden = int(getattr(config, "hidden_size", 4096))
-        sizes = {
-            "hidden": hidden,
-            "intermediate": int(getattr(config, "intermediate_size", None) or 4 * hidden),
-            "heads": int(getattr(config, "num_attention_heads", 32)),
-            "vocab": self._head.outputs,
-            "length": length,
-        }
+        sizes = sizes_of(config, outputs=self._head.outputs, length=length)
         free, _ = torch.cuda.mem_get_info(self._device)
         many, value_bytes = self._settings.many_positions, self._dtype.itemsize
         self._size = fitting_batch(free, sizes, value_bytes=value_bytes, many_positions=many)
-        language = next(iter(getattr(config, "languages", None) or ()), "")
+        language = a_language(model)
         head: Head = "mask" if self._settings.task == "masked" else "next_token"
         count = min(self._size.sequences, self._size.tokens // length, config.vocab_size)
         tried = [
@@ -217,6 +284,7 @@ class TransformersBackend:
             "max_sequences": self._size.sequences,
             **({"deterministic": ALONE} if self._settings.deterministic else {}),
             **({} if self._not_packed is None else {"packed": self._not_packed or POSITIONS}),
+            **({"model_layers": self._lens.count} if self._lens is not None else {}),
         } | self._adapters
 
     def close(self) -> None:
@@ -224,45 +292,8 @@ class TransformersBackend:
 
     def _inputs(self, sequences: Sequence[Input] | Sequence[Pack]) -> dict[str, Any]:
         """What the model is called with: packs, or sequences of one length and one language."""
-        if isinstance(sequences[0], Pack):
-            packed = packed_inputs(cast(Sequence[Pack], sequences), self._dtype)
-            return {k: v.to(self._device) for k, v in packed.items()} | {"use_cache": False}
-        return self._plain_inputs(cast(Sequence[Input], sequences))
-
-    def _plain_inputs(self, sequences: Sequence[Input]) -> dict[str, Any]:
-        assert self._model is not None
-        ids = torch.tensor([s.ids for s in sequences])
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if any(s.segments for s in sequences):
-            none = (0,) * ids.shape[1]
-            inputs["token_type_ids"] = torch.tensor([s.segments or none for s in sequences])
-        if language := sequences[0].language:
-            index = self._model.config.languages.index(language)
-            inputs["lang_ids"] = torch.full(ids.shape[:1], index)
-        on_device: dict[str, Any] = {k: v.to(self._device) for k, v in inputs.items()}
-        return on_device | ({"use_cache": False} if self._settings.task == "causal" else {})
-
-
-@torch.no_grad()
-def _copy_weights(source: torch.nn.Module, target: torch.nn.Module, checkpoint: str) -> None:
-    """Swap in place: the device holds one model however many checkpoints there are."""
-    new, old = dict(source.named_parameters()), dict(target.named_parameters())
-    if {n: p.shape for n, p in new.items()} != {n: p.shape for n, p in old.items()}:
-        different = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
-        raise WeightsError(
-            f"{checkpoint}: its parameters differ from the suite's first checkpoint "
-            f"({different[0]}{', …' if len(different) > 1 else ''}); a suite has one architecture"
-            " and size"
+        assert self._model is not None, "load comes before score"
+        causal = self._settings.task == "causal"
+        return model_inputs(
+            self._model, sequences, device=self._device, dtype=self._dtype, causal=causal
         )
-    for name, parameter in old.items():
-        parameter.copy_(new[name])
-    for name, buffer in target.named_buffers():
-        buffer.copy_(source.get_buffer(name))
-
-
-def _loaded_fingerprint(model: torch.nn.Module, dtype: torch.dtype, *, once: bool) -> Fingerprint:
-    """Fingerprint of every parameter, counted under each of its names, or once."""
-    total = (0, 0)
-    for _, parameter in model.named_parameters(remove_duplicate=once):
-        total = add(total, fingerprint(parameter.to(dtype)))
-    return total

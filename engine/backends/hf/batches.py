@@ -8,6 +8,10 @@ from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packs import Pack, packed_batches
 from logitbank.store.format.schema import Query
 
+OUTPUTS = 256
+"""Rows of logits that one product with the head gives. It reads a matrix that no cache holds: each
+of 64 rows of 50,304 takes 0.84 ms of a processor, of 256 rows 0.59."""
+
 
 class Input(NamedTuple):
     """What one forward pass sees of a query."""
@@ -80,7 +84,7 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
 def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: bool) -> Iterator[Batch]:
     """Every query once, in batches of that size."""
     if packed:
-        for packs in packed_batches(queries, *size):
+        for packs in packed_batches(queries, size.tokens, max(size.sequences, OUTPUTS)):
             yield Batch(
                 [i for pack in packs for i, _ in pack.asked],
                 [row for row, pack in enumerate(packs) for _ in pack.asked],

@@ -1,9 +1,14 @@
-"""The output head of a model, in float32 and on chosen positions only."""
+"""The output heads of a model, in float32 and on chosen positions only."""
 
 from typing import Any
 
 import torch
 import transformers
+from torch.nn.functional import linear
+
+
+class AtHead(Exception):  # noqa: N818 (nothing is wrong)
+    """A pass has come to the head that it was run for."""
 
 
 class SelectingHead:
@@ -17,33 +22,51 @@ class SelectingHead:
         """`each` position by itself: the sums of a product depend on how many rows it has."""
         self._each = each
         head: Any = model.get_output_embeddings()
-        self._head = head if isinstance(head, torch.nn.Linear) else None
+        self.layer = head if isinstance(head, torch.nn.Linear) else None
         self._rows = self._positions = torch.empty(0, dtype=torch.long)
+        self.hidden: torch.Tensor | None = None
+        """Rows that the last pass multiplied, float32; None where it did not multiply by this
+        head's matrix alone."""
+        self.stops = False
+        """A pass ends where these rows are known: with AtHead."""
         self.outputs: int = int(model.config.vocab_size)
-        if self._head is not None:
-            self.outputs = self._head.weight.shape[0]
+        if self.layer is not None:
+            self.outputs = self.layer.weight.shape[0]
             head.forward = self._forward
 
     def select(self, *, rows: torch.Tensor, positions: torch.Tensor) -> None:
         self._rows, self._positions = rows, positions
+        self.hidden = None
 
     def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        assert self._head is not None
-        chosen = hidden[self._rows, self._positions].float()
-        weight: torch.Tensor = self._head.weight.float()
-        bias: torch.Tensor | None = self._head.bias
-        if bias is not None:
-            bias = bias.float()
-        count = 1 if self._each else max(1, len(chosen))
-        parts = torch.split(chosen, count)
-        return torch.cat([torch.nn.functional.linear(part, weight, bias) for part in parts])
+        assert self.layer is not None
+        self.hidden = chosen = hidden[self._rows, self._positions].float()
+        if self.stops:
+            raise AtHead
+        weight, bias = _in_float32(self.layer)
+        if not self._each:
+            return linear(chosen, weight, bias)
+        return torch.cat([linear(part, weight, bias) for part in torch.split(chosen, 1)])
 
 
-def in_float32(layer: torch.nn.Linear) -> None:
-    """Make a layer compute in float32, whatever its weights are in."""
+class ClassHead:
+    """Makes a layer of classes compute in float32, whatever its weights are in."""
 
-    def forward(input: torch.Tensor) -> torch.Tensor:
-        weight, bias = layer.weight.float(), layer.bias.float()
-        return torch.nn.functional.linear(input.float(), weight, bias)
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        self.layer = layer
+        self.hidden: torch.Tensor | None = None
+        """Rows that the last pass multiplied, float32."""
+        self.stops = False
+        """As of a `SelectingHead`."""
+        layer.forward = self._forward  # type: ignore[method-assign]
 
-    layer.forward = forward  # type: ignore[method-assign]
+    def _forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.hidden = input.float()
+        if self.stops:
+            raise AtHead
+        return linear(self.hidden, *_in_float32(self.layer))
+
+
+def _in_float32(layer: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
+    bias: torch.Tensor | None = layer.bias
+    return layer.weight.float(), None if bias is None else bias.float()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logitbank.engine.backends.protocol import EngineSettings
 
@@ -42,6 +42,18 @@ def smaller(settings: EngineSettings) -> EngineSettings | None:
         max_sequences=max(1, settings.max_sequences // 2),
         sizes_from_memory=False,
     )
+
+
+def sizes_of(config: Any, *, outputs: int, length: int) -> dict[str, int]:
+    """What `fitting_batch` needs of a model's config, with its outputs and the longest sequence."""
+    hidden = int(getattr(config, "hidden_size", 4096))
+    return {
+        "hidden": hidden,
+        "intermediate": int(getattr(config, "intermediate_size", None) or 4 * hidden),
+        "heads": int(getattr(config, "num_attention_heads", 32)),
+        "vocab": outputs,
+        "length": length,
+    }
 
 
 def fitting_batch(

@@ -12,8 +12,6 @@ from logitbank.store.format.schema import Query
 LONGEST = 4096
 """Tokens of the longest context that is packed: what each position of a row sees takes 64 MB of
 float32 then."""
-
-
 ALLOWED = {torch.float32: 1000, torch.float16: 10, torch.bfloat16: 3}
 """How many times a dtype's precision packed logits may be off. In tiny models of nine architectures
 they are by at most 6.3, 2.1 and 1.4 times it; without depths by 5e5, 61 and 7.7 times and more,

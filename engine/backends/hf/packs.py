@@ -80,19 +80,18 @@ def packs(
 
 
 def packed_batches(
-    queries: Sequence[Query], max_tokens: int, max_sequences: int
+    queries: Sequence[Query], max_tokens: int, max_outputs: int
 ) -> Iterator[list[Pack]]:
     """Rows of about one length that are run together, at most `max_tokens` with their padding.
 
-    A single row may be longer. Rows are as many as ask for `max_sequences` outputs, as those take
-    memory too.
+    A single row may be longer. Rows are as many as ask for `max_outputs`, as those take memory too.
     """
     batch: list[Pack] = []
     asked = 0
     rows = packs(queries, most=max_tokens)
     for pack in sorted(rows, key=lambda pack: len(pack.ids)):
         asked += len(pack.asked)
-        full = (len(batch) + 1) * len(pack.ids) > max_tokens or asked > max_sequences
+        full = (len(batch) + 1) * len(pack.ids) > max_tokens or asked > max_outputs
         if batch and full:
             yield batch
             batch, asked = [], len(pack.asked)

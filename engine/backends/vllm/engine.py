@@ -6,6 +6,7 @@ patches transformers where it is loaded.
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,18 +30,22 @@ import vllm
 from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
+from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.vllm.multiplied import watch_head
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.digests import ContentDigest
-from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint, is_head
+from logitbank.engine.weights.heads import is_head
+from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
-from logitbank.store.format.schema import Json, Query
+from logitbank.store.format.heads import Operation, OutputHead
+from logitbank.store.format.schema import Head, Json, Query
 
 Weights = Iterator[tuple[str, torch.Tensor]]
 
 
-class VllmEngine:
+class VllmEngine(ABC):
     """vLLM with one architecture loaded: swaps and proof, the same for every kind of model."""
 
     name: EngineName = "vllm"
@@ -54,6 +59,9 @@ class VllmEngine:
         self._packed: dict[str, Fingerprint] = {}
         self._llm.apply_model(self._watch_packing)
         self._has_head = self._llm.apply_model(_has_head)[0]
+        self._after: tuple[Operation, ...] | None = ()
+        if settings.hidden and settings.task == "causal":
+            self._after = self._llm.apply_model(watch_head)[0]
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
@@ -61,6 +69,9 @@ class VllmEngine:
         self._packed.clear()
         weights = stream_weights(folder, legacy_weights=self._settings.legacy_weights)
         ledger, recorded = self._recorded(digest.watch(weights))
+        streamed = StreamedHead()
+        if self._settings.hidden:
+            recorded = streamed.watch(recorded)
         try:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": recorded})
         except LogitbankError:
@@ -77,7 +88,22 @@ class VllmEngine:
         loaded = self._llm.apply_model(self._loaded_fingerprint)
         ledger.check(loaded[0], checkpoint=checkpoint)
         vocab = int(self._model_config.get_vocab_size())
-        return Loaded(digest.hexdigest(), vocab, time.perf_counter() - start)
+        heads: dict[Head, OutputHead] = {}
+        if self._settings.hidden and self._after is not None:
+            queries = trial_queries(vocab, self._settings.max_length)
+            heads = proved_heads(self._layers(streamed), [self._after], self.score, queries)
+        return Loaded(digest.hexdigest(), vocab, time.perf_counter() - start, heads=heads)
+
+    @abstractmethod
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens: ...
+
+    def _layers(self, streamed: StreamedHead) -> dict[Head, Layer]:
+        """The heads that the settings ask for, as they were swapped in.
+
+        Of the stream: the CPU build repacks the parameter, and cannot be asked for it.
+        """
+        layer = streamed.layer(int(self._model_config.get_vocab_size()))
+        return {} if layer is None else {"next_token": layer}
 
     @property
     def _tied(self) -> bool:

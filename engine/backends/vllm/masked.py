@@ -1,4 +1,4 @@
-"""Masked models on vLLM: its BERT encoder, with a head of ours that is run on masks only.
+"""Masked models on vLLM: its encoder of a family, with a head of ours that is run on masks only.
 
 vLLM's own `BertForMaskedLM` runs the head on every token, and RoBERTa has none there. To be
 imported after `vllm_backend`, which sets what vLLM reads from the environment.
@@ -10,52 +10,65 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import gelu, layer_norm, linear
+from torch.nn.functional import layer_norm, linear
 from transformers.activations import ACT2FN
 from vllm import ModelRegistry
 from vllm.config import VllmConfig
-from vllm.model_executor.models.bert import BertEmbedding, BertModel, _encode_token_type_ids
+from vllm.model_executor.models.bert import _encode_token_type_ids
 from vllm.model_executor.models.interfaces_base import attn_type, default_pooling_type
-from vllm.model_executor.models.roberta import RobertaEmbedding
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
+from logitbank.engine.backends.heads import Layer, StreamedHead
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import Weights, common_arguments, cpu_cache_arguments
 from logitbank.engine.backends.vllm.pooled import PooledEngine, PositionPooler, pooling_arguments
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.masked import SPARE_BIAS, masked_weights
+from logitbank.engine.weights.masked_family import MaskedFamily, masked_families
 from logitbank.engine.weights.proof import Ledger
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Head
 
 _NEXT_SENTENCE = "logitbank_next_sentence"
 """Key of a model's config: vLLM makes the model itself and hands on nothing else."""
-_CLASSES = {"bert": "LogitbankBertForMaskedLM", "roberta": "LogitbankRobertaForMaskedLM"}
+_CLASS = "LogitbankForMaskedLM"
 
 
 class VllmMaskedBackend(PooledEngine):
-    """BERT and RoBERTa: logits at masks, every sequence run once."""
+    """Families of masked models: logits at masks, every sequence run once."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
-        ModelRegistry.register_model(_CLASSES["bert"], BertForMasks)
-        ModelRegistry.register_model(_CLASSES["roberta"], RobertaForMasks)
+        ModelRegistry.register_model(_CLASS, ModelForMasks)
+        self._family = masked_families()[ModelConfig.read(folder).model_type]
         super().__init__(settings, _arguments(folder, settings))
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         # The head multiplies by the embedding itself, so a tied one cannot be stale.
         ledger = Ledger(self._model_config.dtype, tied=False)
-        named = masked_weights(weights, tied=self._tied, next_sentence=self._settings.next_sentence)
+        named = masked_weights(
+            weights,
+            self._family,
+            tied=self._tied,
+            next_sentence=self._settings.next_sentence,
+        )
         return ledger, ledger.record(pair for pair in named if pair[0] != SPARE_BIAS)
+
+    def _layers(self, streamed: StreamedHead) -> dict[Head, Layer]:
+        layers: dict[Head, Layer] = self._llm.apply_model(_layers_of)[0]
+        return layers
+
+
+def _layers_of(model: Any) -> dict[Head, Layer]:
+    return {name: head.layer for name, head in model.heads.items()}
 
 
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
-    kind = ModelConfig.read(folder).model_type
     return (
         common_arguments(folder, settings)
         | pooling_arguments(settings)
         | cpu_cache_arguments(folder, settings)
         | {
             "hf_overrides": {
-                "architectures": [_CLASSES[kind]],
+                "architectures": [_CLASS],
                 _NEXT_SENTENCE: settings.next_sentence,
             }
         }
@@ -63,9 +76,9 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
 
 
 class _Head(nn.Module):
-    """Transform and output layer of BERT's and RoBERTa's masked models, in float32."""
+    """Transform and output layer of masked models, in float32."""
 
-    def __init__(self, config: Any, embedding: nn.Module) -> None:
+    def __init__(self, config: Any, family: MaskedFamily, embedding: nn.Module) -> None:
         super().__init__()
         width, self._vocab, self._eps = config.hidden_size, config.vocab_size, config.layer_norm_eps
         self.dense = nn.Linear(width, width)
@@ -75,18 +88,22 @@ class _Head(nn.Module):
         if not config.tie_word_embeddings:
             self.decoder = nn.Parameter(torch.zeros(self._vocab, width))
         self._embedding: list[Any] = [embedding]  # in a list, so that it has no second name here
-        self._activation = gelu if config.model_type == "roberta" else ACT2FN[config.hidden_act]
+        self._activation = ACT2FN[family.activation or config.hidden_act]
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states (n, width) to logits (n, v), float32."""
+    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden states (n, width) to logits (n, v), and what was multiplied; float32."""
         x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float())
         shape, norm = (hidden.shape[1],), self.layer_norm
         x = layer_norm(
             self._activation(x), shape, norm.weight.float(), norm.bias.float(), self._eps
         )
+        return linear(x, self.layer.weight.float(), self.bias.float()), x
+
+    @property
+    def layer(self) -> Layer:
+        """What the transformed states are multiplied by."""
         embedding = self._embedding[0].weight[: self._vocab]  # vLLM pads it
-        output = embedding if self.decoder is None else self.decoder
-        return linear(x, output.float(), self.bias.float())
+        return Layer(embedding if self.decoder is None else self.decoder, self.bias)
 
 
 class _NextSentenceHead(nn.Module):
@@ -97,32 +114,34 @@ class _NextSentenceHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, NEXT_SENTENCE_CLASSES)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """First tokens' hidden states (n, width) to logits (n, 2), float32."""
+    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """First tokens' states (n, width) to logits (n, 2), and what was multiplied; float32."""
         x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float()).tanh()
-        return linear(x, self.output.weight.float(), self.output.bias.float())
+        return linear(x, self.output.weight.float(), self.output.bias.float()), x
+
+    @property
+    def layer(self) -> Layer:
+        """What the pooled states are multiplied by."""
+        return Layer(self.output.weight, self.output.bias)
 
 
 @attn_type("encoder_only")
 @default_pooling_type(tok_pooling_type="ALL")
-class BertForMasks(nn.Module):
-    """vLLM's BERT encoder with a head for chosen positions."""
+class ModelForMasks(nn.Module):
+    """vLLM's encoder of a family with a head for chosen positions."""
 
     is_pooling_model = True
-    embedding_class: type[nn.Module] = BertEmbedding
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()
-        self.body = BertModel(
-            vllm_config=vllm_config,
-            prefix=f"{prefix}.body" if prefix else "body",
-            embedding_class=self.embedding_class,
-        )
         config = vllm_config.model_config.hf_config
-        self.head = _Head(config, self.body.embeddings.word_embeddings)
-        heads: dict[Head, nn.Module] = {"mask": self.head}
+        family = masked_families()[config.model_type]
+        self.body = family.encoder(vllm_config, f"{prefix}.body" if prefix else "body")
+        self.head = _Head(config, family, self.body.embeddings.word_embeddings)
+        heads: dict[Head, Any] = {"mask": self.head}
         if getattr(config, _NEXT_SENTENCE):
             self.next_sentence = heads["next_sentence"] = _NextSentenceHead(config)
+        self.heads = heads  # modules in a mapping get no second name
         self.pooler = PositionPooler(heads)
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -150,9 +169,3 @@ class BertForMasks(nn.Module):
             intermediate_tensors=intermediate_tensors,
         )
         return hidden
-
-
-class RobertaForMasks(BertForMasks):
-    """The same with RoBERTa's embedding, whose positions begin after the padding's id."""
-
-    embedding_class: type[nn.Module] = RobertaEmbedding

@@ -27,6 +27,9 @@ _HEAD_ROWS = 128  # of 50,304 float32 logits: 26 MB
 _sinks: list[Sink] = []  # the engine builds the model itself, so the sink is handed over here
 
 
+OutputLayer = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor | None]]
+
+
 class Request(NamedTuple):
     """A sequence, and the queries that are answered from one pass of it."""
 
@@ -54,9 +57,14 @@ class PooledEngine(VllmEngine):
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         missing = set(range(len(queries)))
 
-        def take(indices: Sequence[int], logits: torch.Tensor) -> None:
+        def take(
+            indices: Sequence[int],
+            logits: torch.Tensor,
+            hidden: torch.Tensor | None = None,
+            *_: object,
+        ) -> None:
             missing.difference_update(indices)
-            sink(indices, logits)
+            sink(indices, logits, hidden)
 
         requests = self._requests(queries)
         run = self._run(requests, queries, take)
@@ -113,7 +121,8 @@ def _second_segment(segments: Sequence[int]) -> int:
 class PositionPooler(Pooler):  # type: ignore[misc]
     """Gathers the asked positions of a batch and runs a head on them, a few rows at a time."""
 
-    def __init__(self, heads: Mapping[Head, Callable[[torch.Tensor], torch.Tensor]]) -> None:
+    def __init__(self, heads: Mapping[Head, OutputLayer]) -> None:
+        """Each head gives logits of hidden states, and what it multiplied if it knows that."""
         super().__init__()
         self._heads = heads  # modules in a mapping get no second name
 
@@ -142,6 +151,7 @@ class PositionPooler(Pooler):  # type: ignore[misc]
                 for first in range(0, len(rows), _HEAD_ROWS):
                     some = slice(first, first + _HEAD_ROWS)
                     chosen = torch.tensor(places[some], device=hidden_states.device)
-                    sink(rows[some], head(hidden_states[chosen]).float())
+                    logits, multiplied = head(hidden_states[chosen])
+                    sink(rows[some], logits.float(), multiplied)
         nothing = torch.zeros(1, 1)
         return [nothing] * len(starts)

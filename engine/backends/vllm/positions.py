@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from vllm import ModelRegistry
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
@@ -20,6 +21,7 @@ from logitbank.engine.backends.vllm.engine import (
     common_arguments,
     cpu_cache_arguments,
 )
+from logitbank.engine.backends.vllm.multiplied import last_multiplied
 from logitbank.engine.backends.vllm.pooled import (
     PooledEngine,
     PositionPooler,
@@ -72,6 +74,9 @@ def _pooled(known: Any, architectures: list[str]) -> Any:
             # vLLM finds the names of a checkpoint's tensors by its architecture.
             vllm_config.model_config.hf_config.architectures = architectures
             super().__init__(vllm_config=vllm_config, prefix=prefix)
-            self.pooler = PositionPooler({"next_token": self.compute_logits})
+            self.pooler = PositionPooler({"next_token": self._outputs})
+
+        def _outputs(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+            return self.compute_logits(states), last_multiplied(len(states))
 
     return Positions

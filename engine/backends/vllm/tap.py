@@ -5,6 +5,8 @@ sink and changes nothing. Rows of a prefill that is not finished are overwritten
 (older runner) or skipped (newer runner).
 """
 
+from collections.abc import Sequence
+
 import torch
 from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
@@ -18,6 +20,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
 )
 
 from logitbank.engine.backends.protocol import Sink
+from logitbank.engine.backends.vllm.multiplied import last_multiplied
 
 ROW = "logitbank_row"
 _sinks: list[Sink] = []  # the engine builds the tap itself, so the sink is handed over here
@@ -26,6 +29,12 @@ _sinks: list[Sink] = []  # the engine builds the tap itself, so the sink is hand
 def set_sink(sink: Sink | None) -> None:
     """Where logits go from now on; None switches the tap off."""
     _sinks[:] = [] if sink is None else [sink]
+
+
+def _hand_over(rows: Sequence[int], places: list[int] | slice, logits: torch.Tensor) -> None:
+    """Some of a step's logits, with what was multiplied to make them."""
+    hidden = last_multiplied(len(logits))
+    _sinks[0](rows, logits[places], None if hidden is None else hidden[places])
 
 
 def _row(params: SamplingParams) -> int | None:
@@ -61,7 +70,7 @@ class BatchTap(LogitsProcessor):  # type: ignore[misc]
         if _sinks and self._rows:
             positions, rows = zip(*sorted(self._rows.items()), strict=True)
             whole = positions == tuple(range(len(logits)))
-            _sinks[0](rows, logits if whole else logits[list(positions)])
+            _hand_over(rows, slice(None) if whole else list(positions), logits)
         return logits
 
 
@@ -92,5 +101,5 @@ class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
             ]
             if keep:
                 positions, rows = zip(*keep, strict=True)
-                _sinks[0](rows, logits[list(positions)])
+                _hand_over(rows, list(positions), logits)
         return logits

@@ -34,7 +34,8 @@ _TEST = {
     "biased_ethnicity": "biased_ethnicity-TEST",
     "biased_religion": "biased_religion",  # its test part; there is no -TEST
 }
-_TOKENIZERS = ("bert", "roberta")
+_LISTED = ("{}_bert.txt", "{}_roberta.txt")
+"""What is one token of either model is in these files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,8 @@ def _names(whole: Path, parts: Path, gender: str) -> Iterator[Subject]:
     folder, parted = whole / "nouns/subjects", parts / "nouns/subjects"
     listed = {
         name
-        for tokenizer in _TOKENIZERS
-        for name in read_subjects(folder / f"{gender}_{tokenizer}.txt", group=gender)
+        for file in _LISTED
+        for name in read_subjects(folder / file.format(gender), group=gender)
     }
     train = read_subjects(parted / f"{gender}_bert_train.txt", group=gender)
     test = read_subjects(parted / f"{gender}_bert_test.txt", group=gender)
@@ -126,11 +127,7 @@ def _names(whole: Path, parts: Path, gender: str) -> Iterator[Subject]:
 
 def _groups(folder: Path, named: str) -> Iterator[Subject]:
     path = folder / f"{named}.txt"
-    listed = {
-        name
-        for tokenizer in _TOKENIZERS
-        for name in read_subjects(folder / f"{named}_{tokenizer}.txt")
-    }
+    listed = {name for file in _LISTED for name in read_subjects(folder / file.format(named))}
     names = read_subjects(path)
     demonyms: Sequence[str | None] = read_subjects(path, kind="subj:dem") or [None] * len(names)
     if len(names) != len(demonyms):

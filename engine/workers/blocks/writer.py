@@ -8,6 +8,8 @@ import numpy as np
 
 from logitbank.store import BlockData, DepositWriter, Layout
 
+Proof = Callable[[BlockData], None]
+
 
 class BlockWriter:
     """A thread that takes blocks one ahead; what fails there surfaces at the next call here.
@@ -24,7 +26,7 @@ class BlockWriter:
     ) -> None:
         self._writer = writer
         self._written, self._used = written, used
-        self._queue: queue.Queue[tuple[int, BlockData] | None] = queue.Queue(maxsize=1)
+        self._queue: queue.Queue[tuple[int, BlockData, Proof] | None] = queue.Queue(maxsize=1)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="block-writer", daemon=True)
 
@@ -37,9 +39,10 @@ class BlockWriter:
             self._queue.put(None)
             self._thread.join()
 
-    def put(self, block: int, data: BlockData) -> None:
+    def put(self, block: int, data: BlockData, prove: Proof = lambda _: None) -> None:
+        """Have a block written, if `prove` raises nothing about it; that runs in the thread too."""
         self._raise()
-        self._queue.put((block, data))
+        self._queue.put((block, data, prove))
 
     def drain(self) -> None:
         self._queue.put(None)
@@ -50,8 +53,9 @@ class BlockWriter:
         while (item := self._queue.get()) is not None:
             if self._error is not None:
                 continue  # keep taking, so that the scoring thread never blocks on a full queue
-            block, data = item
+            block, data, prove = item
             try:
+                prove(data)
                 if self._writer.write(block, data):
                     self._written(block, data)
                 self._used(data)
@@ -74,18 +78,18 @@ class RowBuffers:
         self._free: list[np.ndarray] = []
 
     def take(self, layout: Layout) -> np.ndarray | None:
-        """An array (block_rows, v) of the layout's dtype; None where no full rows are kept."""
-        if not layout.keep.whole_rows:
+        """An array of the layout's dtype for a block's rows; None where only scores are kept."""
+        if layout.grid is None:
             return None
-        shape = (min(layout.block_rows, layout.queries), layout.vocab)
+        shape = (min(layout.block_rows, layout.queries), layout.grid.columns)
         while self._free:
             array = self._free.pop()
-            if array.shape == shape and array.dtype == layout.dtype:
+            if array.shape == shape and array.dtype == layout.grid.dtype:
                 return array
-        return np.empty(shape, layout.dtype)
+        return np.empty(shape, layout.grid.dtype)
 
     def give_back(self, data: BlockData) -> None:
         """Take the array behind a block that nobody needs any more."""
-        if data.logprobs is not None:
-            whole = data.logprobs.base
-            self._free.append(data.logprobs if whole is None else whole)
+        array = data.logprobs if data.hidden is None else data.hidden
+        if array is not None:
+            self._free.append(array if array.base is None else array.base)

@@ -12,12 +12,12 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store.deposits import tables
-from logitbank.store.deposits.table_files import require_sound, write_table
 from logitbank.store.files import objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, folder_name
 from logitbank.store.remote import mirror
+from logitbank.store.tables import tables
+from logitbank.store.tables.table_files import require_sound, write_table
 
 FOLDER = "tokens"
 TOKENS_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")

@@ -10,8 +10,6 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store.deposits.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
-from logitbank.store.deposits.table_files import require_sound, write_table
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.contexts import CONTEXTS_SCHEMA
@@ -19,6 +17,8 @@ from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, folder_name, json_digest
 from logitbank.store.remote import fetching, mirror
+from logitbank.store.tables.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
+from logitbank.store.tables.table_files import require_sound, write_table
 
 TOKENIZER_KEY = "logitbank.tokenizer"
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
@@ -115,8 +115,10 @@ def head_of(root: Path, name: str) -> str:
 def _scan_queries(root: Path, name: str) -> tuple[pl.LazyFrame, bool]:
     """The file of a query set, read later, and whether it is a tree of contexts."""
     path = _present(root, name)
-    is_tree = "depth" in _schema_of(path, what="query set")
-    return _scan(path, CONTEXTS_SCHEMA if is_tree else QUERIES_SCHEMA, what="query set"), is_tree
+    columns = _schema_of(path, what="query set")
+    is_tree = "depth" in columns
+    _require_columns(path, columns, CONTEXTS_SCHEMA if is_tree else QUERIES_SCHEMA, "query set")
+    return pl.scan_parquet(path, glob=False), is_tree
 
 
 def _tokenizer_in(path: Path) -> str:
@@ -230,10 +232,13 @@ def _scan_prompts(path: Path) -> pl.LazyFrame:
 
 def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
     """A table that is read later. Its bytes and its footer are looked at now."""
-    columns = _schema_of(path, what=what)
+    _require_columns(path, _schema_of(path, what=what), schema, what)
+    return pl.scan_parquet(path, glob=False)
+
+
+def _require_columns(path: Path, columns: pl.Schema, schema: pl.Schema, what: str) -> None:
     if missing := [column for column in schema if column not in columns]:
         raise DamagedError(f"{path} is no {what}: it has no {missing[0]}; run `logitbank verify`")
-    return pl.scan_parquet(path, glob=False)
 
 
 def _schema_of(path: Path, *, what: str) -> pl.Schema:

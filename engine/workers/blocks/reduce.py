@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from logitbank.engine.workers.blocks.states import BlockStates
 from logitbank.errors import EngineError
 from logitbank.store.deposits.reduce import (
     FLOAT16_MIN,
@@ -15,6 +16,9 @@ from logitbank.store.deposits.reduce import (
     ReducedRow,
 )
 
+_FEW = 4
+"""Rows whose float64 copies, of 50,304 values each, stay in a processor's cache."""
+
 
 class ReducingSink:
     """Feeds a BlockReducer from tensors.
@@ -23,31 +27,75 @@ class ReducingSink:
     step would leave that engine unusable for the next checkpoint.
     """
 
-    def __init__(self, reducer: BlockReducer) -> None:
-        self._reducer = reducer
+    def __init__(
+        self,
+        reducer: BlockReducer,
+        states: BlockStates | None = None,
+        *,
+        layers: Sequence[int] = (),
+    ) -> None:
+        """`states` are given where a bank keeps what the head multiplied; `layers` are those whose
+        states come beside, of which the block may keep some."""
+        self._reducer, self._states = reducer, states
+        self._columns = [layers.index(layer) for layer in reducer.layout.layers if layer in layers]
         self._failed: dict[int, EngineError] = {}
 
-    def __call__(self, indices: Sequence[int], logits: torch.Tensor) -> None:
+    def __call__(
+        self,
+        indices: Sequence[int],
+        logits: torch.Tensor,
+        hidden: torch.Tensor | None = None,
+        layers: torch.Tensor | None = None,
+    ) -> None:
         if logits.device.type == "cpu":
             self._on_cpu(indices, logits.float())
         else:
             self._on_device(indices, logits.float())
+        if self._states is not None:
+            self._keep(self._states, indices, logits, hidden, layers)
+
+    def _keep(
+        self,
+        states: BlockStates,
+        indices: Sequence[int],
+        logits: torch.Tensor,
+        hidden: torch.Tensor | None,
+        layers: torch.Tensor | None,
+    ) -> None:
+        try:
+            if hidden is None:
+                raise EngineError(
+                    "the engine did not tell what its head multiplied; use --keep full, and report"
+                    " this architecture",
+                    query=self._reducer.rows[indices[0]],
+                )
+            rows = hidden.float().cpu().numpy()
+            states.put(indices, logits, rows)
+            beside = None
+            if layers is not None and self._columns:
+                beside = layers[:, self._columns].float().cpu().numpy()
+            for at, (i, state) in enumerate(zip(indices, rows, strict=True)):
+                self._reducer.put_hidden(i, state, None if beside is None else beside[at])
+        except EngineError as error:
+            self._failed.setdefault(indices[0], error)
 
     def _on_cpu(self, indices: Sequence[int], logits: torch.Tensor) -> None:
-        """Softmax and rounding for the batch: one parallel step instead of thousands a second."""
-        layout = self._reducer.layout
-        exact = logits.double()
-        logsumexp = torch.logsumexp(exact, dim=1)
-        full = layout.keep.whole_rows
-        dtype = getattr(torch, layout.dtype)
-        logprobs = exact.sub_(logsumexp[:, None]).to(dtype) if full else None
-        for j, (i, row) in enumerate(zip(indices, logits.numpy(), strict=True)):
-            stored = None if logprobs is None else logprobs[j].numpy()
-            try:
-                self._reducer.put(i, row, Normalised(logsumexp[j].item(), stored))
-                self._failed.pop(i, None)
-            except EngineError as error:
-                self._failed[i] = error
+        """Softmax and rounding of a few rows at a time."""
+        full = self._reducer.layout.keep.array == "logprobs"
+        dtype = getattr(torch, self._reducer.layout.dtype)
+        for start in range(0, len(indices), _FEW):
+            few = logits[start : start + _FEW]
+            exact = few.double()
+            logsumexp = torch.logsumexp(exact, dim=1)
+            logprobs = exact.sub_(logsumexp[:, None]).to(dtype) if full else None
+            of_few = zip(indices[start : start + _FEW], few.numpy(), strict=True)
+            for j, (i, row) in enumerate(of_few):
+                stored = None if logprobs is None else logprobs[j].numpy()
+                try:
+                    self._reducer.put(i, row, Normalised(logsumexp[j].item(), stored))
+                    self._failed.pop(i, None)
+                except EngineError as error:
+                    self._failed[i] = error
 
     def raise_pending(self) -> None:
         """Raise the first row's error, if the last logits of any row were unusable."""
@@ -71,7 +119,7 @@ class ReducingSink:
         options = batch_entries(logits, torch.from_numpy(padded).to(logits.device), entries)
         top = top_tokens(logits, layout.keep.k)
         tops = batch_entries(logits, top, entries)
-        full = layout.keep.whole_rows
+        full = layout.keep.array == "logprobs"
         rounds = full and layout.dtype == "float16"
         fits = (logprobs.amin(dim=1) >= FLOAT16_MIN) | (not rounds)
         stored = logprobs.to(getattr(torch, layout.dtype)).cpu().numpy() if full else None

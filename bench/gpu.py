@@ -1,0 +1,172 @@
+"""What a card gives: its logits beside the processor's in float32, and the time of a checkpoint.
+
+`python -m bench gpu` on a machine with one. It runs what is installed there: both engines, or the
+transformers engine alone. A case that would begin after `LIMIT_S` is left out, and said.
+"""
+
+import importlib.util
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.figures import Figure
+from bench.models import series
+from bench.one_run import whole_run
+from logitbank.store import Bank
+
+LIMIT_S = 18 * 60
+TOLERANCE = 1e-3
+"""Nats: what a card's float32 may differ by, in sums of another order."""
+SENTENCES = 3168
+"""Of WinoBias; in five orders 15,840 prompts."""
+Case = tuple[str, str, str, float | None]
+CASES: tuple[Case, ...] = (
+    *(("160m", "float32", keep, 2.0) for keep in ("full", "hidden")),
+    ("1b", "bfloat16", "full", None),
+    ("160m", "bfloat16", "full", None),
+)
+"""Shape, dtype of the engine, keep level, and at most so many seconds a checkpoint."""
+HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+_QUERY = "timestamp,utilization.gpu,memory.used"
+
+
+def gpu_figures(tmp: Path) -> Iterator[Figure]:
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit("no GPU is here that torch can use; `python -m bench gpu` measures one")
+    until = time.monotonic() + LIMIT_S
+    vllm = importlib.util.find_spec("vllm") is not None
+    engines = ["transformers", *(["vllm"] if vllm else [])]
+    if not vllm:
+        print("vLLM is not installed: the transformers engine alone is measured", flush=True)
+    for engine, dtype in product(engines, ("float32", "bfloat16")):
+        yield from agreement(tmp, engine, dtype, name=torch.cuda.get_device_name())
+    for (shape, dtype, keep, most), engine in product(CASES, engines):
+        if time.monotonic() > until:
+            print(f"left out for lack of time: {shape}, {dtype}, {keep}, {engine}", flush=True)
+            continue
+        yield from speed(tmp, shape, engine, dtype, keep, most, name=torch.cuda.get_device_name())
+
+
+def agreement(
+    tmp: Path, engine: str, dtype: str, *, name: str, shape: str = "70m", count: int = 40
+) -> Iterator[Figure]:
+    """Float32 rows of an engine beside those of the transformers engine on the processor."""
+    suite = series(tmp, shape, 2)
+    options: dict[str, Any] = {
+        "kind": "five_orders",
+        "keep": "full",
+        "dtype": "float32",
+        "canary_every": 0,
+    }
+    reference, path = tmp / f"processor-{shape}.zarr", tmp / f"{engine}-{dtype}-{shape}.zarr"
+    if not reference.exists():
+        whole_run(suite, reference, count, engine="transformers", environment=HIDDEN, **options)
+    whole_run(suite, path, count, engine=engine, compute_dtype=dtype, **options)
+    differences, other_ranks, options_seen = [0.0], 0, 0
+    banks = (Bank.open(path).deposits(), Bank.open(reference).deposits())
+    for ours, theirs in zip(*banks, strict=True):
+        gap = np.abs(ours.logprobs() - theirs.logprobs())
+        differences.append(float(gap.max()))
+        ranks = [
+            d.scores().filter(kind="option").sort("query", "token").collect()["rank"].to_numpy()
+            for d in (ours, theirs)
+        ]
+        other_ranks += int((ranks[0] != ranks[1]).sum())
+        options_seen += len(ranks[0])
+    about = f"{name}, {shape}, {engine} in {dtype}"
+    bound = TOLERANCE if dtype == "float32" else None
+    worst = max(differences)
+    yield Figure(
+        f"{about}: largest difference of a log-probability from float32 on the processor",
+        worst,
+        "nats",
+        "" if bound is None else f"≤ {bound:g}",
+        None if bound is None else worst <= bound,
+        detail=f"{other_ranks:,} of {options_seen:,} ranks of options are others",
+    )
+
+
+def speed(
+    tmp: Path,
+    shape: str,
+    engine: str,
+    dtype: str,
+    keep: str,
+    most: float | None,
+    *,
+    name: str,
+    sentences: int = SENTENCES,
+    checkpoints: int = 3,
+) -> Iterator[Figure]:
+    """Whole runs through the command's own function; the first checkpoint pays for the start."""
+    bank = tmp / f"speed-{shape}-{engine}-{dtype}-{keep}.zarr"
+    with samples(tmp / "card.csv") as card:
+        found = whole_run(
+            series(tmp, shape, checkpoints), bank, sentences,
+            kind="five_orders", engine=engine, compute_dtype=dtype, keep=keep,
+        )  # fmt: skip
+    later = found["checkpoints"][1:]
+    times = [c["seconds"] for c in later]
+    value, tokens = float(np.median(times)), later[0]["tokens"]
+    about = f"{name}, {shape}, {engine} in {dtype}, {keep} rows, WinoBias in five orders"
+    phases = ", ".join(f"{phase} {s:.1f} s" for phase, s in found["spent"].items())
+    yield Figure(
+        f"{about}: a checkpoint", value, "s",
+        "" if most is None else f"≤ {most:g} s", None if most is None else value <= most, times,
+        f"{tokens / value:,.0f} prompt tokens/s, shared ones counted; of {checkpoints}: {phases}",
+    )  # fmt: skip
+    busy = [s.busy for s in card() if any(c["loaded"] <= s.at <= c["done"] for c in later)]
+    if busy:
+        share = float(np.mean(busy))
+        yield Figure(f"{about}: the card is busy", share, "of the time", "≥ 0.8", share >= 0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the driver says of the card at one moment."""
+
+    at: float
+    """Unix time."""
+    busy: float
+    """Share of the last moment in which some kernel ran."""
+
+
+@contextmanager
+def samples(log: Path) -> Iterator[Callable[[], list[Sample]]]:
+    """Ask the driver four times a second, meanwhile; what it said is there afterwards."""
+    command = [
+        "nvidia-smi",
+        f"--query-gpu={_QUERY}",
+        "--format=csv,noheader,nounits",
+        "-lms",
+        "250",
+    ]
+    with log.open("wb") as file:
+        asking = subprocess.Popen(command, stdout=file)
+        try:
+            yield lambda: read_samples(log.read_text())
+        finally:
+            asking.terminate()
+            asking.wait()
+
+
+def read_samples(text: str) -> list[Sample]:
+    """Lines such as `2026/11/23 14:30:01.250, 87, 4096`; the last may be cut."""
+    found = []
+    for line in text.splitlines():
+        parts = line.split(", ")
+        if len(parts) == 3 and parts[1].isdigit():
+            stamp, _, fraction = parts[0].partition(".")
+            at = time.mktime(time.strptime(stamp, "%Y/%m/%d %H:%M:%S")) + float(f"0.{fraction}")
+            found.append(Sample(at, int(parts[1]) / 100))
+    return found

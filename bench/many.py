@@ -1,0 +1,109 @@
+"""A bank of many small deposits: what it takes to say what is there, and to query all of it.
+
+`python -m bench.many WHAT BANK` does one of these in a process of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+from unittest.mock import patch
+
+from bench.figures import Figure
+from bench.peak import peak_mb
+
+DEPOSITS, PROMPTS, VOCAB = 5_000, 10, 100
+SQL = "SELECT step, AVG(logprob) FROM scores GROUP BY step ORDER BY step"
+
+
+class _Most(NamedTuple):
+    """What is aimed at."""
+
+    seconds: float
+    peak_mb: float
+
+
+WORK = {"info": _Most(1.0, 250), "query": _Most(1.5, 250)}
+
+
+def many(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
+    """Seconds, imports included, and the process's peak memory."""
+    bank = small_deposits(tmp)
+    for work, most in WORK.items():
+        command = [sys.executable, "-m", "bench.many", work, str(bank)]
+        found = [
+            json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            for _ in range(rounds)
+        ]
+        seconds, peaks = [each["seconds"] for each in found], [each["peak_mb"] for each in found]
+        name, took, peak = f"{work} of {DEPOSITS:,} deposits", median(seconds), max(peaks)
+        yield Figure(name, took, "s", f"≤ {most.seconds:g} s", took <= most.seconds, seconds)
+        yield Figure(
+            *(f"{name}: peak memory", peak, "MB", f"≤ {most.peak_mb:g} MB", peak <= most.peak_mb),
+            peaks,
+        )
+
+
+def small_deposits(tmp: Path) -> Path:
+    """A bank with deposits of ten prompts by as many steps of one model, made once."""
+    path = tmp / f"deposits-{DEPOSITS}.zarr"
+    if path.exists():
+        return path
+    import numpy as np
+    import polars as pl
+
+    from logitbank.store import Bank, CheckpointId, Query, QuerySet
+    from logitbank.store.format.schema import PROMPTS_SCHEMA
+
+    queries = QuerySet("5e" * 32, tuple(Query((row, 1), 1) for row in range(PROMPTS)))
+    rows = [
+        (f"p{row}", None, 0, f"The nurse number {row} said that", " he", label, f" {label}", token,
+         label == "he", queries.name, row)
+        for row in range(PROMPTS)
+        for label, token in (("he", 3), ("she", 5))
+    ]  # fmt: skip
+    bank = Bank.create(path.with_suffix(".part"))
+    bank.add_query_set(queries)
+    bank.add_prompts("nurses", pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row"))
+    random = np.random.default_rng(0)
+    with patch.object(os, "fsync", lambda _: None):  # 50,000 of them; what is timed is reading
+        for step in range(DEPOSITS):
+            bank.deposit(
+                random.normal(size=(PROMPTS, VOCAB)).astype(np.float32),
+                checkpoint=CheckpointId("drawn", step=step),
+                query_set=queries.name,
+                keep="options",
+            )
+    bank.path.rename(path)
+    return path
+
+
+def _info(path: str) -> int:
+    from logitbank.store import Bank
+
+    return len(Bank.open(path).info())
+
+
+def _query(path: str) -> int:
+    from logitbank.store import Bank
+
+    return len(Bank.open(path).sql(SQL).collect())
+
+
+def main(work: str, bank: str) -> None:
+    start = time.perf_counter()
+    rows = _DONE[work](bank)
+    seconds = time.perf_counter() - start
+    assert rows == DEPOSITS
+    print(json.dumps({"seconds": seconds, "peak_mb": peak_mb()}))
+
+
+_DONE: dict[str, Callable[[str], int]] = {"info": _info, "query": _query}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

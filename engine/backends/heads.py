@@ -1,0 +1,130 @@
+"""Output heads as a bank keeps them, and the proof that a model's logits come of them."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from logitbank.engine.backends.protocol import Sink, Tokens
+from logitbank.engine.weights.heads import is_embedding, is_head
+from logitbank.store.format.heads import Operation, OutputHead
+from logitbank.store.format.schema import Head, Query
+
+RELATIVE = 1e-4
+"""Largest difference of a logit, as a part of the row's largest or of 1: sums of float32 products
+in another order differ by about 1e-6 of it."""
+
+
+class Layer(NamedTuple):
+    """Parameters of a head in an engine."""
+
+    weight: torch.Tensor
+    """(v, width)"""
+    bias: torch.Tensor | None
+    """(v,)"""
+
+
+class StreamedHead:
+    """Finds a causal model's output head among the tensors that are put into an engine."""
+
+    def __init__(self) -> None:
+        self._head: torch.Tensor | None = None
+        self._embedding: torch.Tensor | None = None
+        self._bias: torch.Tensor | None = None
+
+    def watch(
+        self, weights: Iterable[tuple[str, torch.Tensor]]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Pass the tensors on, and remember what may be the head's."""
+        for name, tensor in weights:
+            if is_head(name):
+                self._head = tensor
+            elif is_embedding(name) and self._embedding is None:
+                self._embedding = tensor
+            elif name.endswith(".bias") and is_head(name.removesuffix("bias") + "weight"):
+                self._bias = tensor
+            yield name, tensor
+
+    def layer(self, outputs: int) -> Layer | None:
+        """The head, which is the embedding where there is no other; None where neither came."""
+        weight = self._embedding if self._head is None else self._head
+        if weight is None:
+            return None
+        return Layer(weight[:outputs], None if self._bias is None else self._bias[:outputs])
+
+
+def output_head(layer: Layer, after: tuple[Operation, ...] = ()) -> OutputHead:
+    """A head of these parameters, in the narrowest dtype that holds each of its weights.
+
+    That depends on their values alone, so that every engine makes the same of a checkpoint.
+    """
+    wide = layer.weight.detach().float().cpu()
+    bias = None if layer.bias is None else layer.bias.detach().float().cpu().numpy().copy()
+    if torch.equal((half := wide.half()).float(), wide):
+        return OutputHead(half.numpy(), "float16", bias, after)
+    if torch.equal((brain := wide.bfloat16()).float(), wide):
+        bits = brain.view(torch.int16).numpy().view(np.uint16)
+        return OutputHead(bits, "bfloat16", bias, after)
+    return OutputHead(wide.numpy().copy(), "float32", bias, after)
+
+
+def allowed(largest: np.ndarray) -> np.ndarray:
+    """How much a logit may differ, by the largest of its row, whatever that one's sign."""
+    return np.asarray(RELATIVE * np.maximum(1, largest))
+
+
+def proved_heads(
+    layers: Mapping[Head, Layer],
+    after: Sequence[tuple[Operation, ...]],
+    score: Callable[[Sequence[Query], Sink], Tokens],
+    queries: Sequence[Query],
+) -> dict[Head, OutputHead]:
+    """The heads that give a model's own logits of a few queries; others are left out.
+
+    What is done to logits after a head is the first of `after` that explains them.
+    """
+    heads: dict[Head, OutputHead] = {}
+    for name, layer in layers.items():
+        plain = output_head(layer)
+        outputs = _outputs(score, [replace(query, head=name) for query in queries])
+        tried = (replace(plain, after=operations) for operations in after)
+        if (head := _first(tried, outputs)) is not None:
+            heads[name] = head
+    return heads
+
+
+def trial_queries(vocab: int, longest: int, language: str = "") -> list[Query]:
+    """Four sequences of at most four tokens, drawn at random, for whatever head."""
+    draw = random.Random(0)
+    length = min(4, longest)
+    drawn = [tuple(draw.randrange(vocab) for _ in range(length)) for _ in range(4)]
+    return [Query(ids, length - 1, language=language) for ids in drawn]
+
+
+def _outputs(
+    score: Callable[[Sequence[Query], Sink], Tokens], queries: Sequence[Query]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Logits and what was multiplied, a pair for each batch that came with both."""
+    batches: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def take(
+        indices: object, logits: torch.Tensor, hidden: torch.Tensor | None = None, *_: object
+    ) -> None:
+        if hidden is not None:
+            batches.append((logits.float().cpu().numpy(), hidden.float().cpu().numpy()))
+
+    score(queries, take)
+    return batches
+
+
+def _first(
+    heads: Iterable[OutputHead], outputs: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> OutputHead | None:
+    if not outputs:
+        return None
+    logits, states = (np.concatenate(parts) for parts in zip(*outputs, strict=True))
+    limit = allowed(np.abs(logits).max(axis=1, keepdims=True))
+    return next((h for h in heads if (np.abs(h.logits(states) - logits) <= limit).all()), None)

@@ -1,0 +1,34 @@
+"""What a model may do to its logits after its head, by what its config says."""
+
+from typing import Any
+
+from logitbank.store.format.heads import Operation, Scale, SoftCap
+
+_FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+"""Cohere's, Falcon-H1's and Muse Glimmer's."""
+_DIVISOR = "logits_scaling"
+"""Granite's, by which HyperCLOVA X multiplies."""
+_CAP = "final_logit_softcapping"
+
+
+def operations(config: Any) -> list[tuple[Operation, ...]]:
+    """Each thing that it may be, the likeliest first; the last is nothing.
+
+    Fields are read by name, whatever the model's class, which may not use them: a few trial queries
+    show which it is.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> operations(SimpleNamespace(get_text_config=lambda: SimpleNamespace(logits_scaling=8.0)))
+    [(Scale(by=0.125),), (Scale(by=8.0),), ()]
+    """
+    text = config.get_text_config()
+    factors = [value for name in _FACTORS if (value := getattr(text, name, None))]
+    if divisor := getattr(text, _DIVISOR, None):
+        factors += [1 / divisor, divisor]
+    scales: list[tuple[Operation, ...]] = [(Scale(float(f)),) for f in factors if f != 1]
+    caps: list[tuple[Operation, ...]] = []
+    if cap := getattr(text, _CAP, None):
+        caps = [(SoftCap(float(cap)),)]
+    return [scale + cap for scale in (*scales, ()) for cap in (*caps, ())]

@@ -1,0 +1,45 @@
+"""A family of masked models, and all that there are: found in the folder `masked_families`.
+
+A module of that folder gives its family as `FAMILY`; nothing else lists them. Reading them imports
+neither torch nor vLLM.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from logitbank.engine.weights import masked_families as folder
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedFamily:
+    """What both engines need to know of a family of masked models."""
+
+    model_type: str
+    """The `model_type` of the configs whose models vLLM runs."""
+    tensor_names: tuple[tuple[str, str], ...]
+    """Regular expressions of names in a checkpoint, and what takes their place: `body.…` for the
+    encoder, `head.…` for the head of masks, `next_sentence.…` for the other one. All are applied,
+    in this order."""
+    encoder: Callable[[Any, str], Any]
+    """Makes vLLM's encoder of a `VllmConfig` and a prefix of names. vLLM is imported in it."""
+    activation: str | None = None
+    """The head's, by transformers' name; None for the config's `hidden_act`."""
+    offset_positions: frozenset[str] = frozenset()
+    """Model types, kin included, whose positions count from the padding's id on, so that many of
+    the embeddings are never used."""
+    next_sentence: frozenset[str] = frozenset()
+    """Model types, kin included, for which transformers has a class with a next-sentence head."""
+
+
+@cache
+def masked_families() -> MappingProxyType[str, MaskedFamily]:
+    """Every family of the folder by its model type, in the order of the modules' names."""
+    modules = sorted(info.name for info in pkgutil.iter_modules(folder.__path__))
+    package = folder.__name__
+    families = [importlib.import_module(f"{package}.{module}").FAMILY for module in modules]
+    return MappingProxyType({family.model_type: family for family in families})

@@ -1,0 +1,137 @@
+"""The states of a block, and the proof that they give the logits that came with them."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import torch
+
+from logitbank.engine.backends.heads import allowed
+from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.workers.blocks.refused import about_prompt
+from logitbank.engine.workers.blocks.writer import Proof
+from logitbank.engine.workers.job import Job
+from logitbank.errors import EngineError, HeadError, SuiteError
+from logitbank.store import Bank, BlockData
+from logitbank.store.format.heads import OutputHead
+from logitbank.store.format.schema import Head
+from logitbank.wording import KEPT_OF_LOGITS
+
+SAMPLED = 8
+"""Rows of a block whose logits are compared over all outputs: of 50,304 these take 0.1 s."""
+_TOGETHER = 128
+"""Rows whose listed tokens are multiplied at once: those of each are multiplied for all of them."""
+
+
+class BlockStates:
+    """Collects what a head multiplied, as it was before any rounding, and compares its products.
+
+    Of every row the listed tokens are compared, which are its options and its highest, and all
+    outputs of a few rows, the first and the last among them.
+    """
+
+    def __init__(self, head: OutputHead, rows: range) -> None:
+        self._head, self._rows = head, rows
+        self._states = np.empty((len(rows), head.width), np.float32)
+        sampled = np.linspace(0, len(rows) - 1, min(SAMPLED, len(rows)))
+        self._sampled: dict[int, np.ndarray | None] = dict.fromkeys(map(int, sampled))
+
+    def put(self, indices: Sequence[int], logits: torch.Tensor, states: np.ndarray) -> None:
+        """Take a batch's states (n, width) float32, and of its logits (n, v) those of a sample.
+
+        Raises
+        ------
+        EngineError
+            The states are of another width than the head.
+        """
+        if states.shape[1] != self._states.shape[1]:
+            raise EngineError(
+                f"states have {states.shape[1]:,} entries, and their head takes"
+                f" {self._states.shape[1]:,}; report this architecture",
+                query=self._rows[indices[0]],
+            )
+        self._states[list(indices)] = states
+        for row, i in enumerate(indices):
+            if i in self._sampled:
+                self._sampled[i] = logits[row].float().cpu().numpy().copy()
+
+    def prove(self, scores: pl.DataFrame) -> None:
+        """Compare with the engine's logits: those of the sample, and those listed in `scores`.
+
+        Raises
+        ------
+        EngineError
+            One differs by more than sums in another order explain.
+        """
+        for i, logits in self._sampled.items():
+            assert logits is not None, "the reducer has refused a block without all of its rows"
+            made = self._head.logits(self._states[i : i + 1])[0]
+            self._compare(np.full(len(logits), i), made, logits)
+        listed = scores.select("query", "token", "logit").sort("query")
+        row = listed["query"].to_numpy() - self._rows.start
+        token = listed["token"].to_numpy()
+        made = np.empty(len(row), np.float32)
+        for first in range(0, len(self._rows), _TOGETHER):
+            some = slice(*np.searchsorted(row, [first, first + _TOGETHER]))
+            tokens, column = np.unique(token[some], return_inverse=True)
+            products = self._head.logits(self._states[first : first + _TOGETHER], tokens)
+            made[some] = products[row[some] - first, column]
+        self._compare(row, made, listed["logit"].to_numpy())
+
+    def _compare(self, row: np.ndarray, made: np.ndarray, logits: np.ndarray) -> None:
+        """Refuse a product too far from its logit; `row` (n,), ascending, is whose each is."""
+        starts = np.flatnonzero(np.diff(row, prepend=-1))
+        largest = np.maximum.reduceat(np.abs(logits), starts)
+        sizes = np.repeat(largest, np.diff(starts, append=len(row)))
+        difference = np.abs(made - logits)
+        times = difference / allowed(sizes)
+        worst = int(np.argmax(np.where(np.isfinite(times), times, np.inf)))
+        if not times[worst] <= 1:
+            raise EngineError(
+                f"its logits are not what the head makes of its state: one differs by"
+                f" {difference[worst]:.3g}, {times[worst]:.3g} times what float32 explains; use"
+                " --keep full, and report this architecture",
+                query=self._rows[int(row[worst])],
+            )
+
+
+def proof_of(states: BlockStates | None, bank: Bank, plan: DepositPlan) -> Proof:
+    """What refuses a block whose states do not give its logits, and names the prompt."""
+
+    def prove(data: BlockData) -> None:
+        try:
+            if states is not None:
+                states.prove(data.scores)
+        except EngineError as error:
+            raise about_prompt(bank, plan, error) from error
+
+    return prove
+
+
+def head_of(
+    job: Job, plan: DepositPlan, kind: Head, heads: Mapping[Head, OutputHead]
+) -> OutputHead:
+    """The head of a deposit's queries, among those that an engine has proved.
+
+    Raises
+    ------
+    HeadError
+        It has none: the model's logits are something else than a head can make.
+    SuiteError
+        It takes other states than the plan reckons with.
+    """
+    head = heads.get(kind)
+    if head is None:
+        model = ", ".join(ModelConfig.read(job.folder).architectures) or "this model"
+        raise HeadError(
+            f"{job.checkpoint}: the {kind} logits of {model} are not those of one matrix, a bias, a"
+            " scale and a soft cap on its last state, so --keep hidden cannot give them back; use"
+            f" --keep {KEPT_OF_LOGITS}"
+        )
+    if head.width != plan.layout.width:
+        raise SuiteError(
+            f"{job.checkpoint}: its head takes states of {head.width:,} entries, not of"
+            f" {plan.layout.width:,}; a suite has one architecture and size: extract it on its own"
+        )
+    return head

@@ -1,0 +1,158 @@
+"""What a deposit keeps of its rows: log-probabilities, or states whose head gives them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from logitbank.errors import KeepLevelError
+from logitbank.store.deposits.rows import Shards, check_sizes, read_rows
+from logitbank.store.deposits.shard_files import shard_digests, shards_of
+from logitbank.store.files import objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format import zarrays
+from logitbank.store.format.commits import Committed
+from logitbank.store.format.grid import Grid
+from logitbank.store.format.layout import DepositSpec, Layout
+from logitbank.store.format.numbers import as_float32
+from logitbank.store.format.schema import RowArray
+from logitbank.store.heads.stored import StoredHead, require_head
+
+Retrying = Callable[[Callable[[Committed], dict[int, Digest]]], dict[int, Digest]]
+"""Calls what it is given with what is committed, again where a seal came between."""
+
+_AT_ONCE = 4
+"""Rows that stay in a core's cache between two steps."""
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The arrays that the blocks of one deposit hold beside their scores."""
+
+    path: Path
+    """Of the deposit."""
+    spec: DepositSpec
+    retrying: Retrying
+
+    @property
+    def layout(self) -> Layout:
+        return self.spec.layout
+
+    def require_whole(self, deposit: object) -> None:
+        """Refuse where rows can neither be read nor worked out; names the deposit."""
+        if not self.layout.keep.whole_rows:
+            raise KeepLevelError(
+                f"{deposit} keeps {self.layout.keep}, not full vocabulary rows; ask for listed"
+                " tokens with scores(), or extract again with --keep full or hidden into another"
+                " bank; the column keep of info() says which checkpoints have full rows"
+            )
+
+    def require_states(self, deposit: object) -> None:
+        """Refuse where there are no states; names the deposit."""
+        if self.layout.width is None:
+            raise KeepLevelError(
+                f"{deposit} keeps {self.layout.keep}, not the states that its head multiplies;"
+                " extract again with --keep hidden into another bank"
+            )
+
+    def head(self) -> StoredHead:
+        """The head of the states.
+
+        Raises
+        ------
+        DamagedError
+            It is not there, or takes other states.
+        """
+        ((kind, digest),), width = self.spec.heads.items(), self.layout.width
+        assert width is not None, f"there are states where there is a {kind} head"
+        return require_head(
+            self.path.parents[3],  # <bank>/<model>/<run>/<step>/<query set>
+            digest,
+            outputs=self.layout.vocab,
+            width=width,
+            needed_by=f"{self.spec.checkpoint}, {self.spec.query_set}",
+        )
+
+    def read(
+        self,
+        rows: np.ndarray | None,
+        *,
+        array: RowArray | None = None,
+        columns: np.ndarray | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> np.ndarray:
+        """Rows (q,) of an array, in any order, all if None; as they are stored without a dtype,
+        or in float32 where they are bfloat16.
+
+        If no array is named it is that which gives log-probabilities.
+        """
+        name = self._array if array is None else array
+        shards, grid = self._shards(name)
+        committed = self._digests(name, rows)
+        if self.layout.dtype == "bfloat16":
+            bits = read_rows(shards, grid, committed, rows=rows, columns=columns, dtype=grid.dtype)
+            return as_float32(bits).astype(dtype or np.float32, copy=False)
+        kept = self.layout.dtype if dtype is None else dtype
+        return read_rows(shards, grid, committed, rows=rows, columns=columns, dtype=kept)
+
+    def logprobs(
+        self,
+        rows: np.ndarray | None,
+        tokens: np.ndarray | None,
+        logsumexp: Callable[[np.ndarray | None], np.ndarray],
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> np.ndarray:
+        """Log-probabilities (q, t) of rows and tokens, all if None, read or worked out of states.
+
+        `logsumexp` gives those of rows (q,), which states need. Without a dtype they are as they
+        are stored, or float32 where states are.
+        """
+        if self.layout.width is None:
+            return self.read(rows, columns=tokens, dtype=dtype)
+        head = self.head()
+        states = self.read(rows, dtype=np.float32)
+        some = head.whole() if tokens is None else head.part(tokens)
+        values = less(some.logits(states), logsumexp(rows))
+        return values.astype(dtype or self.layout.row_dtype, copy=False)
+
+    def check_sizes(self, blocks: Iterable[int]) -> None:
+        """Refuse shards of these blocks that have not the size that was committed."""
+        first = np.array([self.layout.rows(block).start for block in sorted(blocks)], np.int64)
+        for array in self.layout.grids:
+            check_sizes(*self._shards(array), self._digests(array, first))
+
+    @property
+    def _array(self) -> RowArray:
+        array = self.layout.keep.array
+        assert array is not None, "callers look at the keep level"
+        return array
+
+    def _shards(self, array: RowArray) -> tuple[Shards, Grid]:
+        grid = self.layout.grids[array]
+        metadata = zarrays.rows_metadata(grid, zarrays.AXES[array])
+        return shards_of(objects.plain_path(self.path, array), metadata), grid
+
+    def _digests(self, array: RowArray, rows: np.ndarray | None) -> dict[int, Digest]:
+        """What was committed of an array's shards of some rows, or all, by block."""
+        layout = self.layout
+        blocks = range(layout.blocks) if rows is None else np.unique(rows // layout.block_rows)
+        return self.retrying(lambda state: shard_digests(self.path, array, state, blocks))
+
+
+def less(logits: np.ndarray, logsumexp: np.ndarray) -> np.ndarray:
+    """Logits (q, v) float32 less a log-sum-exp (q,) float64 of each row, in place.
+
+    In two float32 steps, of what float32 can tell of it and of the rest: as exact as in float64,
+    whatever the size of logits, without a copy of twice the size.
+    """
+    high = logsumexp.astype(np.float32)[:, None]
+    low = (logsumexp - high[:, 0]).astype(np.float32)[:, None]
+    for start in range(0, len(logits), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        some = logits[rows]
+        some -= high[rows]
+        some -= low[rows]
+    return logits

@@ -1,0 +1,214 @@
+"""Heads of a bank: written once under the digest of their content, read by rows or whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from logitbank.errors import BankFormatError, DamagedError
+from logitbank.store.deposits.rows import read_rows
+from logitbank.store.deposits.score_parts import VERIFY
+from logitbank.store.deposits.shard_files import shards_of
+from logitbank.store.files import checked, objects
+from logitbank.store.files.objects import Digest
+from logitbank.store.format import zarrays
+from logitbank.store.format.grid import Grid
+from logitbank.store.format.heads import (
+    HEAD_DIGEST,
+    HeadContent,
+    Operation,
+    OutputHead,
+    head_digest,
+    operations_from_json,
+)
+from logitbank.store.format.numbers import STORED_AS
+from logitbank.store.format.schema import Dtype
+from logitbank.store.remote import fetching
+
+FOLDER = "heads"
+BIAS = "bias/c/0"
+CHUNK_ROWS = 128
+RESTORE = (
+    "scores can be read without it. Take that folder from another copy of the bank, with `logitbank"
+    " merge`, or extract again into another bank"
+)
+
+
+class SwappedHeadError(DamagedError):
+    """A folder of a head holds another one."""
+
+
+@dataclass(frozen=True)
+class StoredHead:
+    """A head as it lies in a bank; only its attributes have been read."""
+
+    path: Path
+    grid: Grid
+    """Of its weights."""
+    dtype: Dtype
+    has_bias: bool
+    after: tuple[Operation, ...]
+    objects: Mapping[str, Digest] = field(compare=False)
+    """What its attributes vouch for, by path in its folder."""
+
+    @property
+    def digest(self) -> str:
+        return self.path.name
+
+    @classmethod
+    def open(cls, root: Path, digest: str, *, needed_by: str = "") -> "StoredHead":
+        """The head of this digest.
+
+        Raises
+        ------
+        DamagedError
+            It is not there, its attributes are not what was written there, or are of another head.
+        BankFormatError
+            It names an operation that this version does not know.
+        """
+        path = objects.plain_path(root, f"{FOLDER}/{digest}")
+        about = path / "zarr.json"
+        fetching.ensure_here(about)
+        try:
+            head, own = _parse(path, checked.document(about, *zarrays.ATTRIBUTES))
+        except FileNotFoundError as error:
+            needed = f", and {needed_by} needs it to read rows" if needed_by else ""
+            raise DamagedError(f"{path} is not there{needed}; {RESTORE}") from error
+        except BankFormatError as error:
+            raise BankFormatError(f"{about}: {error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedError(f"{about} does not describe a head: {error}; {RESTORE}") from error
+        if own != digest:  # so that parts can be believed, of which no digest can be taken
+            raise SwappedHeadError(
+                f"{path} holds the head {own[:12]}…, not the one that it is called after; {RESTORE}"
+            )
+        return head
+
+    def part(self, tokens: np.ndarray) -> OutputHead:
+        """The head of some outputs alone, in their order: no other weights are read than of those
+        beside them."""
+        if len(tokens) * CHUNK_ROWS >= self.grid.rows:
+            return self.whole().of(tokens)
+        bias = None if (whole_bias := self._bias()) is None else whole_bias[tokens]
+        return OutputHead(self._weight(tokens), self.dtype, bias, self.after)
+
+    def whole(self) -> OutputHead:
+        """All of the head, whose content is what its digest says; the last one stays in memory.
+
+        Raises
+        ------
+        DamagedError
+            It is not.
+        """
+        return _whole(self, checked.stamp_of(self.path / "zarr.json"))
+
+    def read(self) -> OutputHead:
+        """As `whole`, and nothing stays in memory."""
+        head = OutputHead(self._weight(None), self.dtype, self._bias(), self.after)
+        if head.digest != self.digest:
+            raise SwappedHeadError(
+                f"{self.path} holds the head {head.digest[:12]}…, not the one that it is called"
+                f" after; {RESTORE}"
+            )
+        return head
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays, as they are stored."""
+        return sum(digest.bytes for digest in self.objects.values())
+
+    def metadata(self) -> dict[str, bytes]:
+        """zarr.json of each of its arrays, by the array's name."""
+        return arrays_of(self.grid, self.has_bias)
+
+    def missing(self) -> list[str]:
+        """Objects that are not there, or have not the size that they should."""
+        files = {name: objects.plain_path(self.path, name) for name in self.objects}
+        return [
+            name
+            for name, file in files.items()
+            if not file.is_file() or file.stat().st_size != self.objects[name].bytes
+        ]
+
+    def _weight(self, tokens: np.ndarray | None) -> np.ndarray:
+        shards = shards_of(self.path / "weight", self.metadata()["weight"])
+        committed = {b: self.objects[f"weight/c/{b}/0"] for b in range(self.grid.blocks)}
+        return read_rows(shards, self.grid, committed, rows=tokens, dtype=self.grid.dtype)
+
+    def _bias(self) -> np.ndarray | None:
+        if not self.has_bias:
+            return None
+        file = objects.plain_path(self.path, BIAS)
+        fetching.ensure_here(file)
+        try:
+            checked.require({file: self.objects[BIAS]})
+            return np.frombuffer(file.read_bytes()[:-4], "<f4").astype(np.float32)
+        except FileNotFoundError as error:
+            raise DamagedError(f"{file} is not there; {RESTORE}") from error
+
+
+@lru_cache(maxsize=1)  # rows are read block after block: 0.1 s each time for one of 50,304 x 512
+def _whole(head: StoredHead, _: checked.Stamp) -> OutputHead:
+    return head.read()
+
+
+def head_digests(root: Path) -> list[str]:
+    """Digests of the heads that a bank has folders of."""
+    names = (entry.name for entry in objects.entries(root / FOLDER) if entry.is_dir())
+    return [name for name in names if HEAD_DIGEST.fullmatch(name)]
+
+
+def arrays_of(grid: Grid, has_bias: bool) -> dict[str, bytes]:
+    arrays = {"weight": zarrays.rows_metadata(grid, ("token", "entry"))}
+    if has_bias:
+        arrays["bias"] = zarrays.bias_metadata(grid.rows)
+    return arrays
+
+
+def _parse(path: Path, document: Any) -> tuple[StoredHead, str]:
+    """The head that a document describes, and its digest by what that says of it."""
+    a = document["attributes"]["logitbank"]
+    after = operations_from_json(a["after"])  # first: a later version's may come with other fields
+    sizes = [a[name] for name in ("outputs", "width", "block_rows")]
+    if not all(type(size) is int and 1 <= size < 2**31 for size in sizes):
+        raise ValueError(f"outputs, width and block_rows are {sizes}")
+    outputs, width, block_rows = sizes
+    if a["dtype"] not in get_args(Dtype):
+        raise ValueError(f"dtype is {a['dtype']!r}")
+    if type(a["bias"]) is not bool:
+        raise ValueError(f"bias is {a['bias']!r}")
+    listed = {name: objects.digest_from_json(value) for name, value in a["objects"].items()}
+    grid = Grid(outputs, width, STORED_AS[a["dtype"]], block_rows)
+    expected = {f"weight/c/{block}/0" for block in range(min(grid.blocks, 2**20))}
+    expected |= {f"{name}/zarr.json" for name in arrays_of(grid, a["bias"])}
+    expected |= {BIAS} if a["bias"] else set()
+    if set(listed) != expected:
+        raise ValueError(f"it names {sorted(set(listed) ^ expected)[:3]} wrongly or not at all")
+    content = HeadContent(str(a["content"]["weight"]), a["content"]["bias"])
+    if a["bias"] != isinstance(content.bias, str):
+        raise ValueError(f"bias is {a['bias']}, and its digest is {content.bias!r}")
+    head = StoredHead(path, grid, a["dtype"], a["bias"], after, listed)
+    return head, head_digest(a["dtype"], (outputs, width), after, content)
+
+
+def require_head(
+    root: Path, digest: str, *, outputs: int, width: int, needed_by: str
+) -> StoredHead:
+    """The head that a deposit names, whose shape is what the deposit says.
+
+    Raises
+    ------
+    DamagedError
+        It is not there, or is a head of other states or outputs.
+    """
+    head = StoredHead.open(root, digest, needed_by=needed_by)
+    if head.grid.shape != (outputs, width):
+        raise DamagedError(
+            f"{head.path} is a head of {head.grid.rows:,} outputs and states of"
+            f" {head.grid.columns:,} entries, and {needed_by} has {outputs:,} and {width:,};"
+            f" {VERIFY}"
+        )
+    return head

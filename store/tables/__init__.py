@@ -1,0 +1,1 @@
+"""Tables of a bank: query sets, prompts, and what tokens say."""

@@ -1,0 +1,224 @@
+"""Banks of hidden states, filled by real engines: they answer as banks of full float32 rows do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from logitbank.engine.backends.protocol import Loaded, Sink, Tokens
+from logitbank.engine.callback import BankCallback
+from logitbank.engine.extract import extract
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.sequences import NextSentence
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.errors import KeepLevelError, UsageError
+from logitbank.store import Bank, OutputHead, Scale, SoftCap, shrink, verify
+from logitbank.store.format.heads import Operation
+from logitbank.store.format.schema import Query
+from tests.support.checkpoints import LANGUAGES, VOCAB, Architecture, make_checkpoint
+from tests.support.fakes import FakeBackend, InProcess
+from tests.support.growing import write_state
+
+OPTIONS = (Option("he", " he"), Option("she", " she"))
+TEXTS = ("the nurse said", "the nurse said that", "the doctor", "a clerk was busy because")
+CAUSAL = PromptSet("mine", tuple(Prompt(text, text, OPTIONS) for text in TEXTS))
+MASKED = PromptSet(
+    "mine",
+    tuple(
+        Prompt(text, f"{text} [MASK] was tired", (Option("he", "he"), Option("she", "she")))
+        for text in TEXTS
+    ),
+)
+PAIRS = SequenceSet(
+    "pairs", tuple(NextSentence(text, text, "she was busy", {"label": text}) for text in TEXTS)
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real worker, with whatever engine it opens."""
+    monkeypatch.setattr(InProcess, "backend", None)
+    monkeypatch.setattr("logitbank.engine.run.WorkerProcess", InProcess)
+
+
+def fill(bank: Path, folder: Path, **options: Any) -> Bank:
+    arguments = {"prompts": CAUSAL, "engine": "transformers", "canary_every": 0} | options
+    summary = extract(bank, suite=str(folder), **arguments)
+    assert summary.complete, summary.failed
+    return Bank.open(bank)
+
+
+def scores(bank: Bank) -> pl.DataFrame:
+    parts = [deposit.scores().collect() for deposit in bank.deposits()]
+    return pl.concat(parts)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "prompts", "options", "after"),
+    [
+        ("gpt_neox", CAUSAL, {}, ()),
+        ("gpt2", CAUSAL, {}, ()),  # tied
+        ("llama_tied", CAUSAL, {"compute_dtype": "bfloat16"}, ()),
+        ("bloom", CAUSAL, {}, ()),  # one context at a time
+        ("gemma2", CAUSAL, {}, (SoftCap(30.0),)),
+        ("cohere", CAUSAL, {"deterministic": True}, (Scale(0.25),)),
+        ("granite", CAUSAL, {}, (Scale(0.5),)),
+        ("bert", MASKED, {}, ()),
+        ("roberta", MASKED, {}, ()),
+        ("xmod", MASKED, {"language": LANGUAGES[0]}, ()),
+        ("bert_pretraining", [MASKED, PAIRS], {}, ()),
+    ],
+)
+def test_states_answer_as_full_rows_do(
+    tmp_path: Path,
+    architecture: Architecture,
+    prompts: Any,
+    options: dict[str, Any],
+    after: tuple[Operation, ...],
+) -> None:
+    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1, architecture=architecture).parent
+    options = {"prompts": prompts} | options
+    full = fill(tmp_path / "full.zarr", folder, dtype="float32", **options)
+    hidden = fill(tmp_path / "hidden.zarr", folder, keep="hidden", **options)
+    assert scores(hidden).equals(scores(full)), "to the last bit"
+    for ours, theirs in zip(hidden.deposits(), full.deposits(), strict=True):
+        assert (str(ours.layout.keep), ours.layout.dtype, ours.layout.width) == (
+            "hidden",
+            "float32",
+            64,
+        )
+        np.testing.assert_allclose(ours.logprobs(), theirs.logprobs(), rtol=0, atol=2e-5)
+        (digest,) = ours.spec.heads.values()
+        assert hidden.head(digest).after == after
+    assert verify(hidden.path) == ()
+
+
+def test_a_head_of_more_than_one_matrix_is_refused_by_name(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1, architecture="mobilebert").parent
+    options: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "keep": "hidden"}
+    summary = extract(tmp_path / "b", suite=str(folder), prompts=MASKED, **options)
+    (failure,) = summary.failed
+    assert "the mask logits of MobileBertForMaskedLM are not those of one matrix" in failure.message
+    assert "use --keep full, topk:K or options" in failure.message
+    assert Bank.open(tmp_path / "b").deposits() == []
+
+
+def test_auto_leaves_such_a_head_alone(tmp_path: Path) -> None:
+    taken = {}
+    nouns = ("nurse", "doctor", "clerk", "driver", "baker")
+    texts = [f"the {noun} said {'that ' * i}he [MASK]" for noun in nouns for i in range(20)]
+    options = (Option("he", "he"), Option("she", "she"))
+    prompts = PromptSet("many", tuple(Prompt(f"p{i}", t, options) for i, t in enumerate(texts)))
+    for architecture in ("bert", "mobilebert"):
+        name: Architecture = architecture  # type: ignore[assignment]
+        make_checkpoint(tmp_path / name / "step0", seed=1, architecture=name)
+        suite, bank = str(tmp_path / name), tmp_path / f"{name}.zarr"
+        summary = extract(
+            bank, suite=suite, prompts=prompts, engine="transformers", keep="auto", dry_run=True
+        )
+        taken[architecture] = str(summary.plan.deposits[0].layout.keep)
+    assert taken == {"bert": "hidden", "mobilebert": "full"}
+
+
+class WithStates(FakeBackend):
+    """States and a head of which the logits come, but for what is added to token 7."""
+
+    def __init__(self, added: float = 0.0) -> None:
+        super().__init__(VOCAB)
+        draw = np.random.default_rng(0)
+        weight = draw.normal(size=(VOCAB, 64)).astype(np.float16)
+        self._head, self._added = OutputHead(weight, "float16"), added
+
+    def load(self, folder: Path, *, checkpoint: str) -> Loaded:
+        return Loaded("weights", VOCAB, 0.0, heads={"next_token": self._head})
+
+    def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
+        states = np.random.default_rng(1).normal(size=(len(queries), 64)).astype(np.float32)
+        logits = self._head.logits(states)
+        logits[:, 7] += self._added
+        sink(range(len(queries)), torch.from_numpy(logits), torch.from_numpy(states))
+        return Tokens(0, 0)
+
+
+def test_a_block_whose_states_do_not_give_its_logits_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1).parent
+    options: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "keep": "hidden"}
+    monkeypatch.setattr(InProcess, "backend", WithStates(added=0.01))
+    summary = extract(tmp_path / "b", suite=str(folder), prompts=CAUSAL, **options)
+    assert "of 'mine': its logits are not what the head makes of its state" in (
+        summary.failed[0].message
+    )
+    (deposit,) = Bank.open(tmp_path / "b").deposits()
+    assert not deposit.committed()
+    monkeypatch.setattr(InProcess, "backend", WithStates())
+    assert extract(tmp_path / "b", suite=str(folder), prompts=CAUSAL, **options).complete
+
+
+def test_auto_goes_on_with_what_is_there_and_levels_are_not_mixed(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1).parent
+    bank = fill(tmp_path / "b", folder, keep="auto")
+    assert bank.info().select("keep", "dtype").rows() == [("full", "float32")], "a head takes more"
+    with pytest.raises(KeepLevelError, match="at keep level full, not hidden"):
+        fill(tmp_path / "b", folder, keep="hidden")
+    fill(tmp_path / "c", folder, keep="hidden")
+    extract(tmp_path / "c", suite=str(folder), prompts=CAUSAL, engine="transformers", keep="auto")
+    assert Bank.open(tmp_path / "c").info()["keep"].to_list() == ["hidden"]
+
+
+def test_states_are_narrower_on_request(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1).parent
+    (whole,) = fill(tmp_path / "w", folder, keep="hidden").deposits()
+    assert whole.layout.dtype == "float32"
+    for dtype, tolerance in ((torch.float16, 5e-3), (torch.bfloat16, 5e-2)):
+        name = str(dtype).removeprefix("torch.")
+        bank = fill(tmp_path / name, folder, keep="hidden", dtype=name, layers="all")
+        (narrow,) = bank.deposits()
+        assert narrow.layout.dtype == name
+        rounded = torch.from_numpy(whole.hidden()).to(dtype).float()
+        np.testing.assert_array_equal(narrow.hidden(), rounded.numpy())
+        np.testing.assert_allclose(narrow.logprobs(), whole.logprobs(), rtol=0, atol=tolerance)
+        last = narrow.lens(narrow.layers[-1])
+        np.testing.assert_allclose(last, whole.logprobs(), rtol=0, atol=tolerance)
+        assert verify(bank) == ()
+        smaller = tmp_path / f"{name}-of-float32"
+        shrink(tmp_path / "w", smaller, dtype=name)  # type: ignore[arg-type]
+        (shrunk,) = Bank.open(smaller).deposits()
+        np.testing.assert_array_equal(shrunk.hidden(), narrow.hidden())
+        assert verify(smaller) == ()
+    with pytest.raises(UsageError, match="keep level full is in float16 or float32"):
+        fill(tmp_path / "y", folder, dtype="bfloat16")
+    with pytest.raises(UsageError, match="keep level 'states' is unknown"):
+        fill(tmp_path / "x", folder, keep="states")
+
+
+def test_checkpoints_of_a_training_are_kept_as_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("follow", "callback"):
+        monkeypatch.setattr(f"logitbank.engine.{module}.WorkerProcess", InProcess)
+    monkeypatch.setattr("logitbank.engine.suites.complete.SETTLE_S", 0.0)
+    out = tmp_path / "out"
+    for step in (10, 20):
+        write_state(make_checkpoint(out / f"checkpoint-{step}", seed=step), step, 20)
+    expected = fill(tmp_path / "b", out, keep="hidden").deposits()
+    options: dict[str, Any] = {"prompts": CAUSAL, "canary_every": 0, "keep": "hidden"}
+    summary = extract(tmp_path / "followed", follow=out, engine="transformers", **options)
+    assert summary.notes == ["the training ended at step 20"]
+    callback = BankCallback(tmp_path / "called", **options)
+    for step in (10, 20):
+        state = SimpleNamespace(global_step=step, is_world_process_zero=True)
+        callback.on_save(SimpleNamespace(output_dir=str(out)), state, None)
+    callback.on_train_end(None, None, None)
+    for bank in ("followed", "called"):
+        for ours, theirs in zip(Bank.open(tmp_path / bank).deposits(), expected, strict=True):
+            assert ours.spec.heads == theirs.spec.heads
+            np.testing.assert_array_equal(ours.hidden(), theirs.hidden())
+        assert verify(tmp_path / bank) == ()

@@ -1,0 +1,168 @@
+"""Banks that keep states, damaged: what is named, what can still be read, what a repair does."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from logitbank.errors import DamagedError
+from logitbank.store import Bank, repair, verify
+from tests.support.hidden_banks import (
+    fill,
+    head,
+    hidden_bank,
+    hidden_block,
+    hidden_spec,
+    states,
+    true_logprobs,
+)
+from tests.support.small_banks import QUERIES, new_bank, recommit, rewrite
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return hidden_bank(tmp_path / "b", steps=(0, 1))
+
+
+def digest_of(step: int) -> str:
+    return head(step + 1).digest
+
+
+def test_a_sound_bank_has_no_damage(bank: Bank) -> None:
+    assert verify(bank) == ()
+    narrow = hidden_bank(bank.path.with_name("narrow"), dtype="float16", blocks=range(2))
+    assert verify(narrow) == ()
+
+
+def test_heads_that_were_deleted_are_named_and_scores_still_read(bank: Bank) -> None:
+    shutil.rmtree(bank.path / "heads" / digest_of(0))
+    (lost, other) = bank.deposits()
+    with pytest.raises(DamagedError, match="is not there, and org/model step 0, q-.* needs it"):
+        lost.logprobs([0])
+    assert bank.scan("parity").collect().height == 4 * QUERIES
+    assert other.logprobs([0]).shape == (1, 6)
+    (damage,) = verify(bank)
+    assert (damage.path, damage.problem) == (f"heads/{digest_of(0)}/zarr.json", "missing")
+    assert "org/model step 0" in damage.detail
+
+
+FLIPS = ("weight/c/0/0", "bias/c/0", "weight/zarr.json", "zarr.json")
+
+
+@pytest.mark.parametrize("name", FLIPS)
+def test_a_changed_byte_of_a_head_is_named_and_never_read(bank: Bank, name: str) -> None:
+    file = bank.path / "heads" / digest_of(0) / name
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    (deposit, _) = bank.deposits()
+    for tokens in (None, [2]):
+        with pytest.raises(DamagedError, match="heads/"):
+            deposit.logprobs([0], tokens)
+    assert [d.path for d in verify(bank)] == [f"heads/{digest_of(0)}/{name}"]
+
+
+def test_a_head_under_another_name_is_named(bank: Bank) -> None:
+    heads = bank.path / "heads"
+    shutil.rmtree(heads / digest_of(0))
+    shutil.copytree(heads / digest_of(1), heads / digest_of(0))
+    (deposit, _) = bank.deposits()
+    for tokens in (None, [2]):
+        with pytest.raises(DamagedError, match="not the one that it is called after"):
+            deposit.logprobs([0], tokens)
+    assert ("swapped", f"heads/{digest_of(0)}/zarr.json") in [
+        (d.problem, d.path) for d in verify(bank)
+    ]
+
+
+def test_files_that_no_head_has_are_named(bank: Bank) -> None:
+    (bank.path / "heads" / digest_of(0) / "notes.txt").write_text("x")
+    (bank.path / "heads" / "notes.txt").write_text("x")
+    paths = {d.path: d.problem for d in verify(bank)}
+    assert paths == {
+        "heads/notes.txt": "foreign",
+        f"heads/{digest_of(0)}/notes.txt": "foreign",
+    }
+    repair(bank, verify(bank))
+    assert (bank.path / "heads" / digest_of(0) / "zarr.json").exists()
+
+
+def test_a_log_sum_exp_that_does_not_follow_is_named_and_run_again(tmp_path: Path) -> None:
+    bank, of = new_bank(tmp_path / "b"), head()
+    with bank.begin(hidden_spec(digest=bank.put_head(of))) as writer:
+        for block in range(3):
+            data = hidden_block(writer.layout, block, of)
+            if block == 1:
+                off = data.scores.with_columns(pl.col("logsumexp") + 0.01)
+                data = type(data)(None, off, data.hidden)
+            writer.write(block, data)
+        writer.seal()
+    (damage,) = verify(bank)
+    assert damage.path.endswith("/hidden/c/1/0")
+    assert (damage.problem, damage.block) == ("changed", 1)
+    assert "log-sum-exp that is off by 0.01 nats" in damage.detail
+    repaired = repair(bank, [damage])
+    assert list(repaired.dropped.values()) == [(1,)]
+    fill(bank, 0)
+    assert verify(bank) == ()
+
+
+def test_a_deposit_that_names_a_head_of_another_shape_is_named(bank: Bank) -> None:
+    (deposit, _) = bank.deposits()
+    wide = bank.put_head(head(vocab=7))
+    rewrite(
+        deposit.path / "zarr.json",
+        lambda d: d["attributes"]["logitbank"].update(heads={"next_token": wide}),
+    )
+    recommit(deposit.path, "zarr.json")
+    (again, _) = Bank.open(bank.path).deposits()
+    with pytest.raises(DamagedError, match="is a head of 7 outputs and states of 5 entries"):
+        again.logprobs([0])
+    assert {d.problem for d in verify(bank)} == {"swapped"}
+
+
+BAD: dict[str, Callable[[dict[str, object]], object]] = {
+    "heads": lambda a: a.update(heads={}),
+    "a head of no kind": lambda a: a.update(heads={"previous_token": "0" * 64}),
+    "a path": lambda a: a.update(heads={"next_token": "../" * 10}),
+    "width": lambda a: a.pop("width"),
+    "a width of nothing": lambda a: a.update(width=0),
+    "level": lambda a: a.update(keep="states"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_attributes_that_cannot_be_are_refused(bank: Bank, what: str) -> None:
+    (deposit, _) = bank.deposits()
+    rewrite(deposit.path / "zarr.json", lambda d: BAD[what](d["attributes"]["logitbank"]))
+    with pytest.raises(DamagedError, match="does not describe a deposit"):
+        Bank.open(bank.path).deposits()
+
+
+def test_a_repair_lets_the_extraction_write_a_lost_head_again(bank: Bank) -> None:
+    file = bank.path / "heads" / digest_of(0) / "weight/c/0/0"
+    file.write_bytes(b"nothing")
+    repaired = repair(bank, verify(bank))
+    (folder,) = repaired.dropped
+    assert folder.startswith("org%2Fmodel/main/0/")
+    assert repaired.dropped[folder] == (2,)
+    assert not (bank.path / "heads" / digest_of(0)).exists()
+    fill(bank, 0)
+    assert verify(bank) == ()
+    expected = true_logprobs(head(), states())
+    np.testing.assert_allclose(bank.deposits()[0].logprobs(), expected, atol=2e-6)
+
+
+def test_attributes_say_what_is_kept(bank: Bank) -> None:
+    (deposit, _) = bank.deposits()
+    about = json.loads((deposit.path / "zarr.json").read_text())["attributes"]["logitbank"]
+    assert {name: about[name] for name in ("keep", "dtype", "width", "heads")} == {
+        "keep": "hidden",
+        "dtype": "float32",
+        "width": 5,
+        "heads": {"next_token": digest_of(0)},
+    }

@@ -1,0 +1,215 @@
+"""Banks that keep states: later options, views, joins, smaller copies, results over all rows."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import logitbank
+from logitbank.analysis.comparison.compare import compare
+from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
+from logitbank.store import Bank, Keep, merge, shrink, verify
+from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.view import View
+from logitbank.store.format import layout as layouts
+from tests.support.hidden_banks import (
+    fill,
+    head,
+    hidden_bank,
+    states,
+    true_logits,
+    true_logprobs,
+)
+from tests.support.small_banks import (
+    QUERIES,
+    QUERY_SET,
+    VOCAB,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+)
+
+TRUTH = true_logprobs(head(), states())
+
+
+def late(bank: Bank) -> None:
+    """Prompts that name tokens 0 and 3, which no score lists."""
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+
+
+def test_later_options_are_ranked_among_the_products(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    late(bank)
+    (deposit,) = bank.rescore()
+    scores = deposit.scores().filter(~pl.col("exact")).collect().sort("query", "token")
+    assert scores["token"].to_list() == [0, 3] * QUERIES
+    raw = true_logits(head(), states())
+    np.testing.assert_allclose(scores["logit"].to_numpy(), raw[:, [0, 3]].ravel(), atol=1e-5)
+    ranks = [1 + int((row > row[token]).sum()) for row in raw for token in (0, 3)]
+    assert scores["rank"].to_list() == ranks
+    assert scores["ties"].to_list() == [0] * 2 * QUERIES
+    assert bank.missing_options(deposit) is None
+    assert bank.rescore() == []
+    found = bank.scan("late").collect()
+    assert found.height == 2 * QUERIES
+    assert verify(bank) == ()
+
+
+def test_rows_are_worked_out_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    monkeypatch.setattr(layouts, "TARGET_BLOCK_BYTES", 3 * 4 * VOCAB)
+    (deposit,) = bank.deposits()
+    assert [len(piece) for piece in deposit.layout.pieces] == [3, 1, 3, 1, 2]
+    seen: list[int] = []
+
+    def entropy(logprobs: np.ndarray) -> np.ndarray:
+        seen.append(len(logprobs))
+        return np.asarray(-(np.exp(logprobs) * logprobs).sum(axis=1))
+
+    ((_, values),) = logitbank.map_rows(bank, entropy)
+    assert seen == [3, 1, 3, 1, 2]
+    np.testing.assert_allclose(values, -(np.exp(TRUTH) * TRUTH).sum(axis=1), atol=1e-5)
+    late(bank)
+    (deposit,) = bank.rescore()
+    assert deposit.scores().filter(~pl.col("exact")).collect().height == 2 * QUERIES
+
+
+def test_xarray_reads_what_is_indexed(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b", steps=(0, 1))
+    data = bank.to_xarray(QUERY_SET.name)
+    read = data["logprobs"][1, 4:6, [5, 0]].values
+    expected = true_logprobs(head(2), states(1))[4:6][:, [5, 0]]
+    np.testing.assert_allclose(read, expected, atol=2e-6)
+
+
+def test_a_view_filters_what_states_give(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    view = View.of(bank, Filter(np.eye(3) / 2, np.ones(3)), name="v")
+    shrink(bank.path, tmp_path / "full", keep="full")
+    same = View.of(Bank.open(tmp_path / "full"), Filter(np.eye(3) / 2, np.ones(3)), name="v")
+    (through,), (expected,) = view.deposits(), same.deposits()
+    np.testing.assert_allclose(through.logprobs(), expected.logprobs(), atol=2e-6)
+    with pytest.raises(UsageError, match="the states of a deposit pass no filter"):
+        through.hidden()
+
+
+def test_states_compare_as_rows_do(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    shrink(bank.path, tmp_path / "full", keep="full")
+    found = compare(bank.path, tmp_path / "full").result.logits
+    assert found.select("kept_a", "kept_b").row(0) == ("hidden float32", "full float32")
+    assert found["entries"].item() == QUERIES * VOCAB
+    assert found["max_logit_difference"].item() < 1e-6
+    assert found["rounding"].item() < 1e-5
+
+
+def test_states_become_full_rows(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b", steps=(0, 1))
+    shrink(bank.path, tmp_path / "full", keep="full")
+    full = Bank.open(tmp_path / "full")
+    (deposit, other) = full.deposits()
+    assert (deposit.layout.keep, deposit.layout.dtype) == (Keep("full"), "float32")
+    np.testing.assert_allclose(deposit.logprobs(), TRUTH, atol=2e-6)
+    np.testing.assert_allclose(other.logprobs(), true_logprobs(head(2), states(1)), atol=2e-6)
+    assert deposit.scores().collect().equals(bank.deposits()[0].scores().collect())
+    assert not (full.path / "heads").exists()
+    assert verify(full) == ()
+    assert bank.deposits()[0].layout.blocks == 3  # of four rows; full rows have blocks of their own
+    assert deposit.layout.blocks == 1
+
+
+def test_states_become_the_highest_entries_and_options(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    late(bank)
+    shrink(bank.path, tmp_path / "top", keep="topk:3")
+    (deposit,) = Bank.open(tmp_path / "top").deposits()
+    top = deposit.scores().filter(pl.col("kind") == "top").collect().sort("query", "rank")
+    order = np.argsort(-TRUTH, axis=1)[:, :3]
+    assert top["token"].to_list() == order.ravel().tolist()
+    listed = deposit.option_scores().collect()
+    assert listed.height == 4 * QUERIES  # tokens 0 and 3 too, which nobody can read any more
+    with pytest.raises(KeepLevelError, match="keeps topk:3, not full vocabulary rows"):
+        deposit.logprobs()
+    assert verify(Bank.open(tmp_path / "top")) == ()
+    shrink(bank.path, tmp_path / "options", keep="options")
+    (deposit,) = Bank.open(tmp_path / "options").deposits()
+    assert str(deposit.layout.keep) == "options"
+
+
+def test_states_become_narrow_and_keep_their_head(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    shrink(bank.path, tmp_path / "narrow", dtype="float16")
+    narrow = Bank.open(tmp_path / "narrow")
+    (deposit,) = narrow.deposits()
+    assert (str(deposit.layout.keep), deposit.layout.dtype) == ("hidden", "float16")
+    np.testing.assert_allclose(deposit.logprobs(), TRUTH, atol=2e-6)
+    assert verify(narrow) == ()
+
+
+def test_no_states_can_be_made_of_rows(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=spec().checkpoint, query_set=QUERY_SET.name)
+    with pytest.raises(KeepLevelError, match="keeps full, of which no hidden can be made"):
+        shrink(bank.path, tmp_path / "out", keep="hidden")
+
+
+def test_a_merge_brings_heads(tmp_path: Path) -> None:
+    first = hidden_bank(tmp_path / "a", blocks=range(1), seal=False)
+    second = hidden_bank(tmp_path / "c", steps=(0, 1))
+    merge(first.path, second.path)
+    (deposit, other) = first.deposits()
+    assert deposit.sealed
+    assert other.sealed
+    np.testing.assert_allclose(deposit.logprobs(), TRUTH, atol=2e-6)
+    np.testing.assert_allclose(other.logprobs(), true_logprobs(head(2), states(1)), atol=2e-6)
+    assert verify(first) == ()
+    assert merge(first.path, second.path).bytes == 0
+
+
+def test_a_merge_brings_back_a_head_that_was_lost(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "a")
+    merge(tmp_path / "copy", bank.path)
+    shutil.rmtree(bank.path / "heads")
+    (deposit,) = bank.deposits()
+    with pytest.raises(DamagedError, match=r"heads/.* is not there, and org/model step 0, q-"):
+        deposit.logprobs()
+    assert deposit.scores().collect().height == 3 * QUERIES
+    merge(bank.path, tmp_path / "copy")
+    np.testing.assert_allclose(deposit.logprobs(), TRUTH, atol=2e-6)
+
+
+def test_other_states_or_rows_are_not_joined(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "a")
+    other = new_bank(tmp_path / "c")
+    fill(other, 0, dtype="float16")
+    with pytest.raises(BankError, match="dtype is float32 in the latter and float16"):
+        merge(bank.path, other.path)
+    rows = new_bank(tmp_path / "d")
+    made = {"weights": "ab" * 32, "engine": "test"}
+    rows.deposit(
+        true_logits(head(), states()),
+        checkpoint=spec().checkpoint,
+        query_set=QUERY_SET.name,
+        provenance=made,
+    )
+    with pytest.raises(BankError, match="the latter keeps hidden and the former full; make full"):
+        merge(bank.path, rows.path)
+
+
+def test_heads_count_in_what_a_bank_shrinks_by(tmp_path: Path) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    done = shrink(bank.path, tmp_path / "small", keep="options")
+    shards = (bank.path / "heads").rglob("weight/c/*/0")
+    heads = sum(path.stat().st_size for path in shards)
+    assert done.bytes_before >= heads + sum(bank.info()["bytes"])
+    assert done.bytes_after == sum(Bank.open(tmp_path / "small").info()["bytes"])
+
+
+def test_no_tokens_are_no_columns(tmp_path: Path) -> None:
+    (deposit,) = hidden_bank(tmp_path / "b").deposits()
+    assert deposit.logprobs([0, 1], []).shape == (2, 0)

@@ -11,6 +11,7 @@ from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuat
 from logitbank.analysis.families.fluctuation.scores import as_scores, published_table, write_scores
 from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 from logitbank.analysis.families.lambada.metric import Lambada, lambada_examples, lambada_metric
+from logitbank.analysis.families.layers.metric import Layers, layers_metric
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
 from logitbank.analysis.families.stereoset.files import read_predictions, write_predictions
 from logitbank.analysis.families.stereoset.gold import read_gold
@@ -56,6 +57,7 @@ __all__ = [
     "FairnessLabels",
     "Fluctuation",
     "Lambada",
+    "Layers",
     "OptionScores",
     "PromptScores",
     "StereoSet",
@@ -85,6 +87,7 @@ __all__ = [
     "jsd_parts",
     "lambada_examples",
     "lambada_metric",
+    "layers_metric",
     "mann_whitney",
     "movements",
     "option_scores",

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.study import fluctuation as fluctuation
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
     from logitbank.analysis.families.lambada.study import lambada as lambada
+    from logitbank.analysis.families.layers.metric import Layers as Layers
+    from logitbank.analysis.families.layers.study import layers as layers
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.options.study import options as options
     from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
@@ -118,6 +120,7 @@ _HOMES = {
     "Fluctuation": "analysis.families.fluctuation.metric",
     "Keep": "store.format.schema",
     "Lambada": "analysis.families.lambada.metric",
+    "Layers": "analysis.families.layers.metric",
     "LogitbankError": "errors",
     "Option": "engine.prompts.values",
     "OptionScores": "analysis.families.options.metric",
@@ -157,6 +160,7 @@ _HOMES = {
     "fluctuation": "analysis.families.fluctuation.study",
     "known_suites": "engine.suites.suites",
     "lambada": "analysis.families.lambada.study",
+    "layers": "analysis.families.layers.study",
     "load_prompts": "engine.prompts.files",
     "map_rows": "store.read.mapping",
     "merge": "store.change.merge",

@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from logitbank.errors import BankError
@@ -59,3 +59,14 @@ def try_lock(path: Path, *, create: bool) -> int | None:
         os.close(handle)
         return None
     return handle
+
+
+def remove_dead(path: Path) -> None:
+    """Delete the file of a lock whose holder was killed; one that is held stays."""
+    with suppress(OSError):  # none is there, or no locks, so that nobody can tell
+        if (handle := try_lock(path, create=False)) is not None:
+            try:
+                if is_current(handle, path):
+                    path.unlink()
+            finally:
+                os.close(handle)

@@ -38,7 +38,7 @@ class Target(Protocol):
         """Put objects of the bank at `source` there, commits last; nothing is overwritten."""
 
     def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
-        """Write the index of what is there, and remove what a seal has replaced."""
+        """Write the index of what is there; remove what a seal replaced and killed callers left."""
 
 
 class Bucket:
@@ -145,6 +145,8 @@ class Folder:
         for path in replaced:
             self._at(path).unlink(missing_ok=True)
         shutil.rmtree(self._root / _INCOMING, ignore_errors=True)
+        for deposit in {deposit_of(path) for path in stored}:
+            locks.remove_dead((self._at(deposit) if deposit else self._root) / ".lock")
         if not self._indexed:
             return
         with locks.locked(self._root / ".index.lock"):

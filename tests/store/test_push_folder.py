@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from logitbank.store import Bank, CheckpointId, verify
+from logitbank.store.files import locks
 from logitbank.store.sharing.card import MARK
 from logitbank.store.sharing.transfer import pull, push
 from tests.support.small_banks import QUERY_SET, logits, prompt_table
@@ -78,6 +79,20 @@ def test_a_bank_that_is_pulled_has_no_pages(tmp_path: Path, bank: Bank) -> None:
     pull(tmp_path / "www", tmp_path / "back")
     assert not list((tmp_path / "back").glob("[Ri][En][Ad][De]*"))
     assert Bank.open(tmp_path / "back").info().equals(bank.info())
+
+
+def test_locks_of_a_pull_that_was_killed_go_with_the_next_and_others_stay(
+    tmp_path: Path, bank: Bank
+) -> None:
+    back = tmp_path / "back"
+    pull(bank.path, back)
+    dead, held = (deposit.path / ".lock" for deposit in Bank.open(back).deposits())
+    for file in (dead, back / ".lock"):
+        file.touch()
+    with locks.locked(held):
+        assert pull(bank.path, back).objects == 0
+        assert held.exists()
+    assert list(back.rglob(".lock")) == []
 
 
 def test_sealed_scores_say_which_checkpoint_they_are_of(bank: Bank) -> None:

@@ -12,8 +12,8 @@ HARNESSES = {
 }
 
 
-def sharing(tmp: Path, *, shape: str = "70m", count: int = 60) -> Iterator[Figure]:
-    """`count` sentences of WinoBias in five orders, and a third as many prompts with options."""
+def sharing(tmp: Path, *, shape: str = "70m", count: int = 240) -> Iterator[Figure]:
+    """`count` sentences of WinoBias in five orders; a twelfth as many prompts with options."""
     orders = f"{shape.upper()}, WinoBias in five orders, against"
     options = f"{shape.upper()}, four options of 5 to 20 tokens, against"
     yield against(
@@ -23,10 +23,10 @@ def sharing(tmp: Path, *, shape: str = "70m", count: int = 60) -> Iterator[Figur
     for kind, name in HARNESSES.items():
         yield against(
             f"{orders} {name}", 7, kind,
-            tmp=tmp, shape=shape, count=count // 2, rounds=2, prompts="five_orders",
+            tmp=tmp, shape=shape, count=count // 4, rounds=3, prompts="five_orders",
         )  # fmt: skip
     for kind, name in HARNESSES.items():
         yield against(
             f"{options} {name}", 4, kind,
-            tmp=tmp, shape=shape, count=count // 3, rounds=2, prompts="options",
+            tmp=tmp, shape=shape, count=count // 12, rounds=3, prompts="options",
         )  # fmt: skip

@@ -67,16 +67,18 @@ def test_where_all_fits_one_row_every_beginning_stands_once(
     assert [branch.context for branch in branches(queries)] == sorted(ends)
 
 
-@given(Texts, st.integers(9, 60), st.integers(1, 30))
+@given(Texts, st.integers(9, 60), st.integers(1, 30), st.integers(1, 60))
 def test_batches_of_rows_keep_to_their_budget(
-    texts: list[tuple[int, ...]], max_tokens: int, max_outputs: int
+    texts: list[tuple[int, ...]], max_tokens: int, max_outputs: int, together: int
 ) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
-    found = list(packed_batches(queries, max_tokens, max_outputs))
+    found = list(packed_batches(queries, max_tokens, max_outputs, together=together))
     asked = [i for batch in found for pack in batch for i, _ in pack.asked]
     assert sorted(asked) == [*range(len(queries))]
     for batch in found:
-        assert len(batch) * max(len(pack.ids) for pack in batch) <= max_tokens
+        width = max(len(pack.ids) for pack in batch)
+        assert width <= max_tokens
+        assert len(batch) == 1 or len(batch) * width <= together
         assert len(batch) == 1 or sum(len(pack.asked) for pack in batch) <= max_outputs
 
 

@@ -1,5 +1,6 @@
 """The transformers engine: any architecture, any device; length-sorted batches under a budget."""
 
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ from logitbank.engine.backends.hf.model import (
     used_weights,
 )
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
-from logitbank.engine.backends.hf.packs import POSITIONS, Pack
+from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS, Pack
+from logitbank.engine.backends.hf.products import quick_products
 from logitbank.engine.backends.hf.swap import copy_weights, loaded_fingerprint
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.weights.digests import ContentDigest
@@ -58,11 +60,12 @@ class TransformersBackend:
         self._device = torch.device(wanted)
         self._model: transformers.PreTrainedModel | None = None
         self._adapters: dict[str, Json] = {}
+        self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._lens: Lens | None = None
-        self._size = BatchSize(settings.max_batch_tokens, settings.max_sequences)
+        sequences = 1 if settings.deterministic else settings.max_sequences
+        self._size = BatchSize(settings.max_batch_tokens, sequences)
         if settings.deterministic:
-            self._size = BatchSize(settings.max_batch_tokens, 1)
             torch.use_deterministic_algorithms(True)
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
@@ -75,6 +78,7 @@ class TransformersBackend:
         first = self._model is None
         if self._model is None:
             self._model = fresh.to(self._device).eval()
+            quick_products(self._model)
             self._head = SelectingHead(self._model, each=self._settings.deterministic)
             if self._settings.next_sentence:
                 self._classes = ClassHead(self._model.cls.seq_relationship)
@@ -86,16 +90,13 @@ class TransformersBackend:
         if self._lens is not None:
             self._lens.proved = False
         tied = bool(getattr(fresh.config, "tie_word_embeddings", False))
-        digest = ContentDigest()
         legacy, masked = self._settings.legacy_weights, self._settings.task == "masked"
+        digest, adapters = ContentDigest(), ContentDigest()
         stream = digest.watch(stream_weights(folder, legacy_weights=legacy))
-        adapters = ContentDigest()
         borrowed = adapters.watch(adapter_weights(self._settings))
         ledger = Ledger(self._dtype, tied and not masked)
-        for name, tensor in ledger.record(
-            chain(used_weights(stream, read), borrowed) if masked else stream
-        ):
-            del name, tensor
+        used = chain(used_weights(stream, read), borrowed) if masked else stream
+        deque(ledger.record(used), maxlen=0)
         if languages := self._settings.adapter_languages:
             self._adapters = {
                 "adapter_languages": [*languages],
@@ -113,11 +114,11 @@ class TransformersBackend:
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
-        run = self._run_all(queries, sink, packed=self._not_packed == "")
+        run = self._run_all(queries, sink, packed=self._packed if self._not_packed == "" else 0)
         tokens = sum(len(query.ids) for query in queries)
         return Tokens(tokens, tokens - run)
 
-    def _run_all(self, queries: Sequence[Query], sink: Sink, *, packed: bool) -> int:
+    def _run_all(self, queries: Sequence[Query], sink: Sink, *, packed: int) -> int:
         """Tokens that were run."""
         run = 0
         todo = deque(plan_batches(queries, self._size, packed=packed))
@@ -183,12 +184,11 @@ class TransformersBackend:
         if settings.task == "masked" or settings.deterministic or settings.max_length == 1:
             return ""
         before, size = self._not_packed, self._size
-        self._not_packed = self._why_not_packed(model)
-        if self._not_packed:
+        if reason := self._why_not_packed(model):
             self._size = size  # of a trial that may have run out of memory
-        if self._not_packed in ("", before):
-            return ""
-        return f"contexts are run one by one, as packing them is refused: {self._not_packed}"
+        self._not_packed = reason
+        refused = f"contexts are run one by one, as packing them is refused: {reason}"
+        return "" if reason in ("", before) else refused
 
     @torch.inference_mode()
     def _why_not_packed(self, model: transformers.PreTrainedModel) -> str:
@@ -198,12 +198,12 @@ class TransformersBackend:
         vocab = min(self._head.outputs, model.config.get_text_config().vocab_size)
         queries = trial_contexts(vocab, self._settings.max_length)
         try:
-            packed, alone = (self._all_logits(queries, packed=p) for p in (True, False))
+            packed, alone = (self._all_logits(queries, packed=p) for p in (self._packed, 0))
         except Exception as error:  # an architecture's own code may raise anything
             return f"{type(error).__name__} with a mask of ancestors: {error}".splitlines()[0]
         return difference(packed, alone, self._dtype)
 
-    def _all_logits(self, queries: Sequence[Query], *, packed: bool) -> torch.Tensor:
+    def _all_logits(self, queries: Sequence[Query], *, packed: int) -> torch.Tensor:
         rows = torch.empty(len(queries), self._head.outputs)
 
         def take(indices: Sequence[int], logits: torch.Tensor, *_: object) -> None:
@@ -248,7 +248,7 @@ class TransformersBackend:
             return
         for head in heads:
             queries = [replace(query, head=head) for query in self._trial(model)]
-            batches = plan_batches(queries, self._size, packed=False)
+            batches = plan_batches(queries, self._size)
             if why := lens.refusal(head, (self._outputs(batch, head)[1] for batch in batches)):
                 raise HeadError(
                     f"{checkpoint}: layers of {type(model).__name__} cannot be seen through its"

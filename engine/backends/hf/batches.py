@@ -81,10 +81,14 @@ def batches(queries: Sequence[Query], max_tokens: int, max_sequences: int) -> It
         yield batch
 
 
-def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: bool) -> Iterator[Batch]:
-    """Every query once, in batches of that size."""
+def plan_batches(queries: Sequence[Query], size: BatchSize, *, packed: int = 0) -> Iterator[Batch]:
+    """Every query once, in batches of that size.
+
+    `packed` is how many positions of packed rows are run together, if that is less; 0 packs none.
+    """
     if packed:
-        for packs in packed_batches(queries, size.tokens, max(size.sequences, OUTPUTS)):
+        outputs, together = max(size.sequences, OUTPUTS), min(size.tokens, packed)
+        for packs in packed_batches(queries, size.tokens, outputs, together=together):
             yield Batch(
                 [i for pack in packs for i, _ in pack.asked],
                 [row for row, pack in enumerate(packs) for _ in pack.asked],

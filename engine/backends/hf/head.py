@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 import transformers
-from torch.nn.functional import linear
+
+from logitbank.engine.backends.hf.products import linear
 
 
 class AtHead(Exception):  # noqa: N818 (nothing is wrong)

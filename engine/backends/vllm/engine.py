@@ -204,7 +204,9 @@ class VllmBackend(VllmEngine):
         contexts = [query.ids[: query.position + 1] for query in queries]
         prompts = [{"prompt_token_ids": list(ids)} for ids in contexts]
         params = [
-            SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args={ROW: i})
+            SamplingParams(
+                max_tokens=1, temperature=0, detokenize=False, skip_clone=True, extra_args={ROW: i}
+            )
             for i in range(len(queries))
         ]
         set_sink(sink)

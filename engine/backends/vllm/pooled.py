@@ -6,6 +6,7 @@ imported after `vllm_backend`, which sets what vLLM reads from the environment.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -94,7 +95,7 @@ class PooledEngine(VllmEngine):
             if any(request.segments):
                 extra[_SEGMENTS] = _second_segment(request.segments)
             params.append(
-                PoolingParams(
+                _OwnParams(
                     use_activation=False, extra_kwargs=extra, skip_reading_prefix_cache=not cached
                 )
             )
@@ -116,6 +117,13 @@ def _second_segment(segments: Sequence[int]) -> int:
     if any(s != int(i >= first) for i, s in enumerate(segments)):
         raise EngineError("segment ids other than 0 … 0 1 … 1; use --engine transformers")
     return first
+
+
+class _OwnParams(PoolingParams):  # type: ignore[misc]
+    """Those of one request alone: vLLM copies them twice, in depth, in case they are shared."""
+
+    def clone(self) -> PoolingParams:
+        return copy(self)
 
 
 class PositionPooler(Pooler):  # type: ignore[misc]

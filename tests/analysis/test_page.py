@@ -85,6 +85,7 @@ def test_the_readout_is_the_value_of_the_table(opened: Opened, tmp_path: Path) -
     text = figure.locator(".readout").inner_text()
     found = {label: float(value) for label, value in re.findall(r"(male|female) ([\d.]+)", text)}
     figure.locator("summary").click()
+    figure.locator("tbody tr").first.wait_for()  # rows are made when a table is opened
     rows = figure.locator("tbody tr").all_inner_texts()
     last = [row.split("\t") for row in rows if row.split("\t")[2] == "128"]
     heads = figure.locator("th").all_inner_texts()
@@ -377,7 +378,11 @@ def test_the_release_is_read_out_and_long_lists_are_counted_whole(
     opened.close()
 
 
-def test_a_readout_names_what_its_panels_show(opened: Opened) -> None:
+def test_a_readout_names_what_its_panels_show(
+    chromium: Browser, page_of_two_analyses: Path
+) -> None:
+    opened = Opened(chromium, page_of_two_analyses)  # its own: warnings may come later
+    opened.draw()
     readout = opened.page.locator("#lambada .readout").first.inner_text()
     assert re.fullmatch(r"At step 128: Accuracy 0\.725 · Perplexity [\d.]+", readout), readout
     section = opened.page.locator("#fairness")
@@ -386,7 +391,6 @@ def test_a_readout_names_what_its_panels_show(opened: Opened) -> None:
     figure = section.locator("figure").filter(has_text="JSD-P per")
     first = figure.locator(".readout").inner_text()
     assert first == "At step 128: nothing that is shown was measured"
-    assert all(
-        "range" in text.lower() for text in opened.complaints
-    )  # of a plot that shows nothing
-    opened.complaints.clear()
+    # Of a plot that shows nothing.
+    assert all("range" in text.lower() for text in opened.complaints)
+    opened.close()

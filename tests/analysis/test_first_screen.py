@@ -94,6 +94,7 @@ def test_previews_of_links_have_title_and_message_and_the_box_says_how_to_cite(p
     assert re.fullmatch("[0-9a-f]{64}", told["SHA-256 of its zarr.json"])
 
 
+@pytest.mark.whole
 def test_headings_go_down_one_level_at_a_time_and_everything_has_a_name(
     chromium: Browser, page: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_headings_go_down_one_level_at_a_time_and_everything_has_a_name(
     opened.close()
 
 
+@pytest.mark.whole
 def test_a_link_leads_to_a_checkpoint_a_folded_figure_or_a_prompt(
     chromium: Browser, page: Path
 ) -> None:
@@ -184,6 +186,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+@pytest.mark.whole
 def test_on_a_dark_page_lines_have_a_contrast_of_at_least_three(
     chromium: Browser, page: Path
 ) -> None:

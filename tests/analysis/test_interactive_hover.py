@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Locator
 
 from logitbank.analysis.report.report import report
@@ -43,6 +44,7 @@ def told_at_a_point(opened: Opened, plot: Locator) -> list[tuple[str, int]]:
     return [(text, marked) for text, marked in opened.page.evaluate(TOOLTIPS) if text]
 
 
+@pytest.mark.whole
 def test_hovering_tells_values_and_takes_a_name_for_text(chromium: Browser, tmp_path: Path) -> None:
     bank = whole_bank(tmp_path / "b.zarr", model=HOSTILE)
     opened = Opened(chromium, report(bank, tmp_path / "b.html", bootstrap=20))

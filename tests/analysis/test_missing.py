@@ -172,6 +172,7 @@ def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> 
     assert not any("nan" in sentence for sentence in study.summary)
 
 
+@pytest.mark.whole
 def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
     path = unqover_cases.make_bank(tmp_path / "b", steps=[0, 8], nurses={0: 0.0, 8: 6.0})
     bank = Bank.open(path)

@@ -168,6 +168,7 @@ def test_prompts_are_listed_shown_and_found(opened: Opened) -> None:
     assert view.locator("ol button").all_inner_texts() == ["p17"]
 
 
+@pytest.mark.whole
 def test_a_phone_scrolls_in_one_direction_only(
     chromium: Browser, page_of_a_whole_bank: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_dark_and_light_follow_the_system_until_told_otherwise(
     opened.close()
 
 
+@pytest.mark.whole
 def test_on_paper_every_figure_is_there(chromium: Browser, page_of_two_analyses: Path) -> None:
     opened = Opened(chromium, page_of_two_analyses)
     opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -246,6 +248,7 @@ def test_without_a_script_the_sentences_are_there(
     opened.close()
 
 
+@pytest.mark.whole
 def test_text_of_strangers_stays_text(chromium: Browser, tmp_path: Path) -> None:
     bank = whole_bank(tmp_path / "b.zarr", model=HOSTILE)
     describe(bank, title=HOSTILE, licence=HOSTILE)
@@ -378,6 +381,7 @@ def test_the_release_is_read_out_and_long_lists_are_counted_whole(
     opened.close()
 
 
+@pytest.mark.whole
 def test_a_readout_names_what_its_panels_show(
     chromium: Browser, page_of_two_analyses: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_page_of_several_banks_names_them_and_breaks_at_nothing(
     opened.close()
 
 
+@pytest.mark.whole
 def test_what_a_page_leaves_out_is_beside_it(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -407,6 +407,7 @@ with open("/proc/self/status") as status:
 """
 
 
+@pytest.mark.whole
 def test_memory_does_not_grow_with_the_checkpoints() -> None:
     def peak_mb(checkpoints: int) -> float:
         done = subprocess.run(

@@ -92,6 +92,7 @@ def test_jsd_parts_stay_within_their_bound(folder: Path, logits: np.ndarray, gol
     assert (np.abs(read - exact) <= 0.51 * h[:, None] + 1e-12).all()
 
 
+@pytest.mark.whole
 @settings(max_examples=30, deadline=None)
 @given(
     arrays.arrays(

@@ -90,6 +90,7 @@ def ran(path: Path, series: Path, *, seen: list[Event] | None = None) -> Summary
     return run(path, low, on_event=(seen if seen is not None else []).append)
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_a_model_that_bfloat16_moves_far_is_run_in_it(tmp_path: Path, steep: Path) -> None:
     seen: list[Event] = []
@@ -131,6 +132,7 @@ def test_weights_of_another_checkpoint_are_refused_in_bfloat16_too(
     assert Bank.open(tmp_path / "b").deposits() == []
 
 
+@pytest.mark.whole
 @pytest.mark.vllm
 def test_vllm_in_bfloat16_is_proved_and_within_what_its_model_allows(
     tmp_path: Path, preloaded: Preloaded

@@ -138,6 +138,7 @@ def test_what_shares_agreed_on_stays_until_the_bank_has_all(
     assert all(deposit.sealed for deposit in Bank.open(tmp_path / "b").deposits())
 
 
+@pytest.mark.whole
 def test_another_array_deals_anew_what_the_first_left(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:

@@ -59,6 +59,7 @@ def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, whole: Bank) ->
     assert_same(tmp_path / "b", whole)
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_shards_that_start_together_on_nothing_fill_one_bank(
     tmp_path: Path, series: Path, whole: Bank
@@ -75,6 +76,7 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
     assert_same(tmp_path / "b", whole)
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, series: Path) -> None:
     first = Spread(shard=Shard(0, 2))
@@ -96,6 +98,7 @@ def test_a_share_that_is_done_tells_what_the_bank_still_lacks(tmp_path: Path, se
     )
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_sigterm_ends_a_run_after_the_block_at_hand(
     tmp_path: Path, series: Path, whole: Bank
@@ -128,6 +131,7 @@ def test_sigterm_ends_a_run_after_the_block_at_hand(
     assert_same(path, whole)
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> None:
     """The scheduler's end of the job, minus the time of grace, is in the middle of this run."""

@@ -46,6 +46,7 @@ def assert_same(made: Tokenizer, again: Tokenizer) -> None:
     assert again.vocabulary().equals(made.vocabulary())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["pythia", "bert-base-uncased", "roberta-base"])
 def test_real_tokenizers_are_the_same_when_read_again(name: str, tmp_path: Path) -> None:
     real_tokenizer(name, tmp_path / "t")

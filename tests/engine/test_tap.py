@@ -9,6 +9,7 @@ from tests.support.preloaded import Preloaded, require_vllm
 pytestmark = pytest.mark.vllm
 
 
+@pytest.mark.whole
 def test_rows_follow_their_requests_when_the_batch_changes(
     preloaded: Preloaded, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_type_1_files_that_are_not_there_are_named(
     assert prompt_set("winobias", data=tmp_path).prompts
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_exact_match_is_what_greedy_decoding_of_plain_transformers_writes(
     tmp_path: Path, prompts: list[Continuation]

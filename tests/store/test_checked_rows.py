@@ -221,6 +221,7 @@ def served(bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield server
 
 
+@pytest.mark.whole
 def test_a_flipped_bit_at_a_url_is_refused_or_not_read(
     served: FileServer, tmp_path: Path, way: str
 ) -> None:

@@ -15,9 +15,10 @@ COUNTS = (
     if LONG
     else {"bank": 75, "view": 25, "cache": 25, "server": 25}
 )
+SLOW = (("cache", 0), ("server", 0), ("bank", 1), ("cache", 1))
 CASES = [
-    *((place, 0) for place in PLACES),
-    *(pytest.param(place, 1, marks=pytest.mark.whole) for place in ("bank", "cache")),
+    *((place, 0) for place in PLACES if (place, 0) not in SLOW),
+    *(pytest.param(*case, marks=pytest.mark.whole) for case in SLOW),
 ]
 """Places and seeds; with another seed other bits are flipped."""
 

@@ -160,6 +160,7 @@ def test_array_metadata_of_strangers_are_not_obeyed(
     assert "logprobs/zarr.json" in found["verify"][0]
 
 
+@pytest.mark.whole
 def test_a_parquet_file_of_many_equal_rows_is_not_spread_out(victim: Deposit, look: Look) -> None:
     """Few bytes that claim 30 million rows, 1.2 GB in memory."""
     part = victim.path / "scores" / "all.parquet"

@@ -364,6 +364,7 @@ def test_calls_that_cannot_be_right(tmp_path: Path) -> None:
         merge(bank.path, tmp_path / "2" / ".." / "1")
 
 
+@pytest.mark.whole
 @settings(max_examples=12, deadline=None)
 @given(
     shares=st.lists(

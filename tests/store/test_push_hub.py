@@ -124,6 +124,7 @@ def test_an_unknown_licence_is_named_as_another(tmp_path: Path) -> None:
     assert "\n# b\n" in text
 
 
+@pytest.mark.whole
 def test_a_bank_too_large_for_one_repository_goes_on_in_the_next(
     tmp_path: Path, url: str, server: DatasetHub
 ) -> None:

@@ -138,6 +138,7 @@ def bank_files(bank: Bank) -> list[Path]:
     return [p for p in bank.path.rglob("*") if p.is_file()]
 
 
+@pytest.mark.whole
 def test_a_killed_push_and_a_killed_pull_are_completed_by_the_same_command(
     tmp_path: Path, url: str, server: S3Server
 ) -> None:

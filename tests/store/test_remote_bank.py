@@ -555,6 +555,7 @@ def test_a_local_bank_needs_no_obstore_and_a_url_names_the_extra(
         Bank.open("s3://bucket/not-asked-for")
 
 
+@pytest.mark.whole
 def test_the_command_line_says_one_line(served: FileServer) -> None:
     code = "from logitbank.cli.main import run; run()"
     for url, said, exit_code in (

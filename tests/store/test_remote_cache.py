@@ -207,6 +207,7 @@ def _other_bank(url: str, www: Path, cache: Path, tmp_path: Path) -> None:
     assert Bank.open(url).info()["step"].to_list() == [7]
 
 
+@pytest.mark.whole
 def test_damage_that_cannot_be_fetched_again_is_one_line(published: Path, cache: Path) -> None:
     with FileServer(published) as server:
         bank = Bank.open(f"{server.url}/bank")

@@ -119,6 +119,7 @@ def test_a_server_that_asks_to_wait_is_asked_again_only_then(
     assert [sent.status for sent in server.log()[:3]] == [429, 429, 200]
 
 
+@pytest.mark.whole
 def test_a_date_to_wait_for_is_waited_for(server: FileServer) -> None:
     at = datetime.now(UTC) + timedelta(seconds=3)
     server.behave(limited=2, limit={"Retry-After": format_datetime(at, usegmt=True)})
@@ -137,6 +138,7 @@ def test_a_server_that_asks_to_wait_for_long_is_not_waited_for(server: FileServe
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.whole
 def test_a_limit_that_names_no_time_is_tried_a_few_times(server: FileServer) -> None:
     server.behave(limited=3)
     assert Remote.at(server.url).read("bank/zarr.json", limit=10_000) is not None

@@ -85,6 +85,7 @@ def test_an_analysis_that_fails_says_so_and_the_others_are_there(tmp_path: Path)
     assert "The gap is largest at" in page
 
 
+@pytest.mark.whole
 def test_the_page_says_what_is_in_the_bank(whole: Path, tmp_path: Path) -> None:
     path = bank_report.report(whole, tmp_path / "b.html", bootstrap=0)
     assert path == tmp_path / "b.html"

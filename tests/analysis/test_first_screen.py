@@ -53,6 +53,7 @@ def test_an_option_has_one_colour_whatever_stands_beside_it() -> None:
     assert option_colours(["a", "b"]) == option_colours(["b", "a", "b"])
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
 def test_sentence_figure_and_numbers_are_on_the_first_screen(
     chromium: Browser, page: Path, size: tuple[int, int]
@@ -155,6 +156,7 @@ def test_a_prompt_that_is_tapped_on_a_phone_is_seen(chromium: Browser, page: Pat
     opened.close()
 
 
+@pytest.mark.whole
 def test_a_print_waits_until_all_is_drawn_and_folds_again(chromium: Browser, page: Path) -> None:
     opened = Opened(chromium, page)
     opened.page.evaluate(
@@ -208,6 +210,7 @@ def test_on_a_dark_page_lines_have_a_contrast_of_at_least_three(
     opened.close()
 
 
+@pytest.mark.whole
 def test_findings_are_found(chromium: Browser, page: Path) -> None:
     opened = Opened(chromium, page)
     opened.page.evaluate("document.body.innerHTML = '<main><h1>a</h1><img></main>'")

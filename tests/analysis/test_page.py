@@ -209,6 +209,7 @@ def test_on_paper_every_figure_is_there(chromium: Browser, page_of_two_analyses:
     opened.close()
 
 
+@pytest.mark.whole
 def test_what_nobody_scrolled_to_is_drawn_soon_without_a_complaint_or_a_request(
     chromium: Browser, page_of_a_whole_bank: Path
 ) -> None:
@@ -349,6 +350,7 @@ def test_a_page_without_an_analysis_says_so(chromium: Browser, tmp_path: Path) -
     opened.close()
 
 
+@pytest.mark.whole
 def test_the_release_is_read_out_and_long_lists_are_counted_whole(
     chromium: Browser, tmp_path: Path
 ) -> None:

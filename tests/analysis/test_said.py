@@ -108,6 +108,7 @@ def test_the_more_models_and_the_wider_rows_the_fewer_prompts(
     assert prompts() == 2
 
 
+@pytest.mark.whole
 def test_a_page_shows_what_the_model_would_say_and_where_the_rest_is(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

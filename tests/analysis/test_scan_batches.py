@@ -146,6 +146,7 @@ def test_coded_columns_hold_the_same_texts_and_change_no_number(tmp_path: Path) 
     assert fairness_metric(as_codes).tests.equals(fairness_metric(frame).tests, null_equal=True)
 
 
+@pytest.mark.whole
 def test_peak_memory_does_not_grow_with_the_checkpoints() -> None:
     # 120,000 rows a checkpoint: 12 more would take 150 MB in one batch.
     peaks = {}

@@ -64,6 +64,7 @@ def test_the_page_of_a_study_is_a_part_of_the_page_of_its_bank(tmp_path: Path) -
     assert all(caution in text for caution in study.summary.cautions)
 
 
+@pytest.mark.whole
 def test_the_page_of_several_banks_names_them_and_breaks_at_nothing(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_what_a_page_leaves_out_is_beside_it(
     assert wholes["gap"] == "logitbank analyze writes all of them with --out"
 
 
+@pytest.mark.whole
 def test_files_that_were_read_are_named_beside_the_banks(tmp_path: Path) -> None:
     bank = professions_bank(tmp_path / "b.zarr")
     two_runs().write_csv(tmp_path / "published.csv")

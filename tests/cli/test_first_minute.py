@@ -314,6 +314,7 @@ def test_a_cache_that_cannot_be_written_to_is_named_with_the_way_out(
     )
 
 
+@pytest.mark.whole
 def test_figures_are_drawn_without_a_home_and_without_a_warning(tmp_path: Path) -> None:
     bank = tmp_path / "b.zarr"
     add_lambada(Bank.create(bank), {0: 4, 8: 30})

@@ -467,6 +467,7 @@ def test_the_most_probable_tokens_after_a_prompt_are_shown(call: Call, parity: P
     assert "name that with --prompt" in call("show", parity, "--top-tokens", 2)[2]
 
 
+@pytest.mark.whole
 def test_long_lists_of_tokens_are_cut_and_wrapped(call: Call, tmp_path: Path, narrow: None) -> None:
     bank = new_bank(tmp_path / "b")
     bank.add_tokens(TOKENIZER, token_table())

@@ -1,5 +1,7 @@
 """What a search of the documentation ranks first, by the script that Sphinx is given for it."""
 
+import pytest
+
 from tests.support.browser import browser
 from tests.support.paths import ROOT
 
@@ -15,6 +17,7 @@ SCORED = """(() => {
 })()"""
 
 
+@pytest.mark.whole
 def test_guides_are_ranked_before_decisions_that_say_a_word_as_often() -> None:
     with browser() as opened:
         page = opened.new_page()

@@ -125,6 +125,7 @@ def agreements(tmp_path: Path) -> list[Path]:
     return sorted(tmp_path.glob("b.shares-*"))
 
 
+@pytest.mark.whole
 def test_what_shares_agreed_on_stays_until_the_bank_has_all(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:

@@ -602,6 +602,7 @@ def test_fetch_brings_everything_once(hub: Hub, server: HubServer) -> None:
     assert server.count("/resolve/") == 0
 
 
+@pytest.mark.whole
 def test_fetch_of_many_revisions_that_share_files(root: Path, server: HubServer, hub: Hub) -> None:
     for step in range(6, 50):
         write_step(root, step, content=step % 4)

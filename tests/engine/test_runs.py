@@ -202,6 +202,7 @@ def test_a_disk_that_fills_in_the_middle_stops_the_run_and_hurts_nothing(
     assert_same(path, whole)
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_bad_checkpoints_are_listed_and_the_others_run(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 1, 2, 3))

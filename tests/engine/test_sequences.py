@@ -164,6 +164,7 @@ def test_what_cannot_be_scored_is_named(
         made(Tokenizer.load(tmp_path), Sentence("a", " the"))
 
 
+@pytest.mark.whole
 def test_the_released_data_have_the_documented_numbers_of_tokens(
     tmp_path: Path,
 ) -> None:

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Trainer's, and those of wha
 OPTIONS = (Option("male", " male"), Option("female", " female"))
 TEXTS = (" the nurse said", " the doctor said he was", " the clerk")
 PROMPTS = PromptSet("mine", tuple(Prompt(t, t, OPTIONS, "male") for t in TEXTS))
+pytestmark = pytest.mark.whole
+
 TOLERANCE = 1e-4
 """Of logits, as between two engines; the same engine in the same batches gives the same bits."""
 

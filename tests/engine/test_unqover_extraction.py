@@ -14,6 +14,7 @@ from tests.support.unqover_data import write_lists
 pytestmark = pytest.mark.usefixtures("quick_workers")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "architecture", "left"),
     [("bert-base-uncased", "bert", 3), ("roberta-base", "roberta", 1)],

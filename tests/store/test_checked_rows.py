@@ -133,6 +133,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_not_read(bank: Bank, way: str) -> 
     assert outcome(deposit.logprobs, truth()) == "right"
 
 
+@pytest.mark.whole
 def test_every_other_reader_refuses_a_flipped_bit(bank: Bank, tmp_path: Path, way: str) -> None:
     (deposit,) = bank.deposits()
     rows = truth()

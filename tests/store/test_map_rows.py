@@ -139,6 +139,7 @@ def test_a_cluster_whose_results_all_came_has_nothing_to_cancel(
     assert (len(cluster.started), cluster.cancelled) == (3, [])
 
 
+@pytest.mark.whole
 def test_a_function_that_fails_on_a_cluster_leaves_nothing_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

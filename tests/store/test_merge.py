@@ -411,6 +411,7 @@ def _check_values(deposit: Deposit) -> None:
         np.testing.assert_array_equal(deposit.logprobs(rows), data.logprobs)
 
 
+@pytest.mark.whole
 def test_an_interrupted_merge_is_finished_by_the_same_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,7 @@ def test_a_push_that_was_refused_goes_on_without_sending_again(
     same_rows(bank, Bank.open(url))
 
 
+@pytest.mark.whole
 def test_who_was_quicker_is_kept(tmp_path: Path, url: str) -> None:
     mine, theirs = make(tmp_path / "mine", 0), make(tmp_path / "theirs", 1)
     target = HubDataset.at(url)

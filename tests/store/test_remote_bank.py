@@ -293,12 +293,14 @@ def test_what_stops_opening_is_one_error_that_names_the_url(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.whole
 def test_a_refused_connection_is_one_error(served: FileServer) -> None:
     served.close()
     with pytest.raises(RemoteError, match=rf"{served.url}/bank.*no connection.*same command again"):
         Bank.open(f"{served.url}/bank")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("how", "message"),
     [

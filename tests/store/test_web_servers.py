@@ -109,6 +109,7 @@ def test_what_is_packed_is_not_unpacked_beyond_its_limit(server: FileServer) -> 
         Remote.at(server.url).read("large", limit=1000)
 
 
+@pytest.mark.whole
 def test_a_server_that_asks_to_wait_is_asked_again_only_then(
     server: FileServer, tmp_path: Path
 ) -> None:

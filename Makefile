@@ -2,8 +2,8 @@
 # make dev    an environment in .venv with an engine that suits this machine; again after adding
 #             or renaming a module
 # make test   the tests            make check   format, lint, types
-# make whole  the tests that take long: the demo is trained, workers of a Ray cluster are killed,
-#             the pages of the documentation that start engines are run
+# make whole  the tests that take two seconds or more: the demo is trained, workers of a Ray cluster
+#             are killed, the pages of the documentation that start engines are run
 # make anywhere  the numerical tests under other instruction sets and thread counts, in a quarter
 #             of an hour
 # make docs   the site in build/docs/index.html; a link that leads nowhere is an error

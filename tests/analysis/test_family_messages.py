@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.drawing.figures import interactive_figures
+from logitbank.analysis.families.curves.means import CURVES
 from logitbank.analysis.families.curves.message import curves_message
-from logitbank.analysis.families.curves.metric import CHECKPOINTS, CURVES, Curves
+from logitbank.analysis.families.curves.metric import CHECKPOINTS, Curves
 from logitbank.analysis.families.fluctuation.message import fluctuation_message
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.analysis.families.options.message import option_message

@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from logitbank.analysis.families.curves.metric import Curves, Measure
+from logitbank.analysis.families.curves.means import Measure
+from logitbank.analysis.families.curves.metric import Curves
 from logitbank.analysis.results.message import (
     KeyNumber,
     Message,

@@ -5,37 +5,21 @@ Entropy is read from full vocabulary rows, everything else from scores.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from logitbank.analysis.families.curves.means import means_of, with_intervals
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import tables_of
-from logitbank.analysis.stats.shares import Z95, if_enough
 from logitbank.store import Deposit, Readable
 from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
 
-Measure = Literal["entropy", "probability", "rank", "agreement"]
-BOUNDS: dict[Measure, tuple[float, float | None]] = {
-    "entropy": (0, None),
-    "probability": (0, 1),
-    "rank": (1, None),
-    "agreement": (0, 1),
-}
-"""The measures, and between which values each lies."""
 ROWS = 128
 """Vocabulary rows that are in memory at once: those of an inner chunk."""
-CURVES = pl.Schema(
-    {
-        "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String(),
-        "measure": pl.String(), "value": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
-        "prompts": pl.Int64(),
-    }
-)  # fmt: skip
 CHECKPOINTS = pl.Schema(
     {
         "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String(),
@@ -44,7 +28,9 @@ CHECKPOINTS = pl.Schema(
     }
 )  # fmt: skip
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
-_POSITION = ["prompt_id", "order_seed", "query_set", "row"]
+_POSITION = ["prompt", "order_seed", "at"]
+_ROWS = 2**32
+"""Rows of one query set, so that a query set and a row are one number: `at`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +93,7 @@ def curves_metric(
     DamagedError
         Stored bytes are not what was committed.
     """
-    tables, coverage = [pl.DataFrame(schema=CURVES)], [pl.DataFrame(schema=CHECKPOINTS)]
+    means, coverage = list[dict[str, object]](), list[dict[str, object]]()
     for name in prompts:
         table = bank.prompts(name).collect()
         asked = expected_query_sets(bank, name)
@@ -117,13 +103,16 @@ def curves_metric(
             if models is None or checkpoint.model in models:
                 series.setdefault((checkpoint.model, checkpoint.run), []).append(deposit)
         for (model, run), deposits in series.items():
-            places = _places(table.filter(pl.col("query_set").is_in(list(asked[model]))))
-            for step, each, full in _checkpoints(deposits, places, entropy=entropy):
+            named = table.filter(pl.col("query_set").is_in(list(asked[model])))
+            sets = {*named["query_set"], *(deposit.query_set for deposit in deposits)}
+            numbers = {query_set: at for at, query_set in enumerate(sorted(sets))}
+            places = _places(named, numbers)
+            for step, each, full in _checkpoints(deposits, places, numbers, entropy=entropy):
                 head = {"model": model, "run": run, "step": step, "prompt_set": name}
-                tables += [_mean(each, measure, head) for measure in BOUNDS]
-                about = _coverage(places, each, full_rows=full)
-                coverage.append(pl.DataFrame([head | about], schema=CHECKPOINTS))
-    return Curves(together(tables), together(coverage), entropy)
+                means += means_of(each, head)
+                coverage.append(head | _coverage(places, each, full_rows=full))
+    curves, checkpoints = with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
+    return Curves(together([curves]), together([checkpoints]), entropy)
 
 
 def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:
@@ -140,55 +129,70 @@ def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:
     return -np.asarray(terms.sum(axis=1), dtype=np.float64)
 
 
-def _places(table: pl.DataFrame) -> pl.DataFrame:
-    """What a model was asked: prompt_id, order_seed, place, query_set, row, token, is_right.
+def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
+    """What a model was asked: prompt, order_seed, place, at, token, is_right.
 
-    A place is a piece of an option, wherever it is scored.
+    A place is a piece of an option, wherever it is scored. Prompts are numbers, and so are query
+    sets and rows: tables of every checkpoint are grouped and joined by them.
     """
     right = pl.col("is_answer").fill_null(False)
     if "score_kind" in table.columns:  # a passage's own last word is no option among others
         right |= pl.col("answer").is_null() & (pl.col("score_kind") == "target")
     index = table.select(_PLACE).unique(maintain_order=True).with_row_index("place")
     places = table.join(index, on=_PLACE, nulls_equal=True, maintain_order="left")
-    return places.select(*_POSITION, "place", "token", is_right=right.fill_null(False))
+    of_set = pl.col("query_set").replace_strict(numbers, return_dtype=pl.Int64)
+    return places.select(
+        "order_seed",
+        "place",
+        "token",
+        prompt=pl.col("prompt_id").rank("dense"),
+        at=of_set * _ROWS + pl.col("row"),
+        is_right=right.fill_null(False),
+    )
 
 
 def _checkpoints(
-    deposits: Sequence[Deposit], places: pl.DataFrame, *, entropy: bool
+    deposits: Sequence[Deposit],
+    places: pl.DataFrame,
+    numbers: Mapping[str, int],
+    *,
+    entropy: bool,
 ) -> Iterator[tuple[int | None, pl.DataFrame, bool]]:
     """By step, the release last: the whole prompts of each, and whether it keeps full rows."""
     by_step: dict[int | None, list[Deposit]] = {}
     for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
         by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
     checked = check_scores(deposits)
-    last = _scored(places, _scores([*by_step.values()][-1], checked=checked))
+    last = _scored(places, _scores([*by_step.values()][-1], numbers, checked=checked))
     last = last.select("place", last_top="top")
+    asked = places.group_by("prompt").agg(asked=pl.col("place").n_unique())
     for step, own in by_step.items():
-        scores = _scores(own, checked=checked)
+        scores = _scores(own, numbers, checked=checked)
         scored = _scored(places, scores)
         full = all(deposit.layout.keep.whole_rows for deposit in own)
         read = own if entropy and full else []
-        rows = _entropy_of_rows(read, scored)
+        rows = _entropy_of_rows(read, scored, numbers)
         # The order of positions decides the last bit of their mean.
         positions = (
             scored.unique(_POSITION, maintain_order=True)
             .join(last, on="place", how="left", maintain_order="left")
-            .join(rows, on=["query_set", "row"], how="left", maintain_order="left")
+            .join(rows, on="at", how="left", maintain_order="left")
         )
-        yield step, _prompts(places, scored, positions, _answers(scored, scores)), full
+        yield step, _prompts(asked, scored, positions, _answers(scored, scores)), full
 
 
-def _scores(deposits: Sequence[Deposit], *, checked: bool) -> pl.DataFrame:
+def _scores(
+    deposits: Sequence[Deposit], numbers: Mapping[str, int], *, checked: bool
+) -> pl.DataFrame:
     """Scores of options and of the highest entry of each row."""
     frames = [
         deposit.scores(checked=checked)
         .filter((pl.col("kind") == "option") | first_entries(1))
         .select(
-            pl.lit(deposit.query_set).alias("query_set"),
-            pl.col("query").alias("row"),
             "kind",
             "token",
             "rank",
+            at=numbers[deposit.query_set] * _ROWS + pl.col("query").cast(pl.Int64),
             logprob=pl.col("logit").cast(pl.Float64) - pl.col("logsumexp"),
         )
         for deposit in deposits
@@ -198,80 +202,63 @@ def _scores(deposits: Sequence[Deposit], *, checked: bool) -> pl.DataFrame:
 
 def _scored(places: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
     """The places that have a score, each once, with the most probable token there: `top`."""
-    tops = scores.filter(pl.col("kind") == "top").group_by("query_set", "row")
+    tops = scores.filter(pl.col("kind") == "top").group_by("at")
     found = tops.agg(top=pl.col("token").min())
-    there = places.join(found, on=["query_set", "row"], maintain_order="left")
+    there = places.join(found, on="at", maintain_order="left")
     return there.unique("place", maintain_order=True, keep="first")
 
 
-def _entropy_of_rows(deposits: Sequence[Deposit], scored: pl.DataFrame) -> pl.DataFrame:
-    """query_set, row and entropy of the rows at which prompts are scored."""
-    frames = [pl.DataFrame(schema={"query_set": pl.String, "row": pl.Int32, "entropy": pl.Float64})]
+def _entropy_of_rows(
+    deposits: Sequence[Deposit], scored: pl.DataFrame, numbers: Mapping[str, int]
+) -> pl.DataFrame:
+    """at and entropy of the rows at which prompts are scored."""
+    frames = [pl.DataFrame(schema={"at": pl.Int64, "entropy": pl.Float64})]
+    asked = scored["at"].unique().sort().to_numpy()
     for deposit in deposits:
-        own = scored.filter(pl.col("query_set") == deposit.query_set)["row"].unique().sort()
-        rows = own.to_numpy()
+        first = numbers[deposit.query_set] * _ROWS
+        rows = asked[(asked >= first) & (asked < first + _ROWS)] - first
         for part in np.split(rows, np.flatnonzero(np.diff(rows // ROWS)) + 1) if len(rows) else ():
             values = entropies(deposit.logprobs(part, normalised=True))
-            frames.append(
-                pl.DataFrame({"row": part, "entropy": values}).select(
-                    pl.lit(deposit.query_set).alias("query_set"), "row", "entropy"
-                )
-            )
+            frames.append(pl.DataFrame({"at": part + first, "entropy": values}))
     return pl.concat(frames)
 
 
 def _answers(scored: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
-    """prompt_id, probability and rank of the right answer; of several orders the mean."""
+    """prompt, probability and rank of the right answer; of several orders the mean."""
     options = scores.filter(pl.col("kind") == "option").drop("kind")
     pieces = scored.filter("is_right").join(
-        options, on=["query_set", "row", "token"], how="left", maintain_order="left"
+        options, on=["at", "token"], how="left", maintain_order="left"
     )
     whole = pl.col("logprob").is_not_null().all()
-    each = pieces.group_by("prompt_id", "order_seed").agg(
+    # In order, as that of the option orders decides the last bit of their mean.
+    each = pieces.group_by("prompt", "order_seed", maintain_order=True).agg(
         probability=pl.when(whole).then(pl.col("logprob").sum().exp()),
         rank=pl.when(whole & (pl.len() == 1)).then(pl.col("rank").first()),
     )
-    return each.group_by("prompt_id").agg(
+    return each.group_by("prompt").agg(
         pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).mean()).alias(name)
         for name in ("probability", "rank")
     )
 
 
 def _prompts(
-    places: pl.DataFrame, scored: pl.DataFrame, positions: pl.DataFrame, answers: pl.DataFrame
+    asked: pl.DataFrame, scored: pl.DataFrame, positions: pl.DataFrame, answers: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per prompt of which every place is scored, with its four measures."""
+    """One row per prompt of which every place `asked` is scored, with its four measures."""
     agrees = pl.when(pl.col("last_top").is_not_null().all()).then(
         (pl.col("top") == pl.col("last_top")).mean()
     )
     every = pl.when(pl.col("entropy").is_not_null().all()).then(pl.col("entropy").mean())
-    asked = places.group_by("prompt_id").agg(asked=pl.col("place").n_unique())
-    there = scored.group_by("prompt_id").agg(there=pl.len())
-    whole = asked.join(there, on="prompt_id").filter(pl.col("asked") == pl.col("there"))
-    means = positions.group_by("prompt_id").agg(entropy=every, agreement=agrees)
-    return means.join(whole, on="prompt_id", how="semi").join(answers, on="prompt_id", how="left")
-
-
-def _mean(prompts: pl.DataFrame, measure: Measure, head: Mapping[str, object]) -> pl.DataFrame:
-    # In the order of their size, so that the mean does not depend on that of a group-by.
-    values = prompts.select(value=pl.col(measure).cast(pl.Float64)).drop_nulls().sort("value")
-    mean, count = pl.col("value").mean(), pl.len()
-    half = Z95 * pl.col("value").std() / count.sqrt()
-    least, most = BOUNDS[measure]
-    return values.select(
-        **{name: pl.lit(value, CURVES[name]) for name, value in head.items()},
-        measure=pl.lit(measure),
-        value=mean,
-        low=if_enough((mean - half).clip(least, most), count),
-        high=if_enough((mean + half).clip(least, most), count),
-        prompts=count,
-    ).cast(CURVES)
+    there = scored.group_by("prompt").agg(there=pl.len())
+    whole = asked.join(there, on="prompt").filter(pl.col("asked") == pl.col("there"))
+    means = positions.group_by("prompt").agg(entropy=every, agreement=agrees)
+    return means.join(whole, on="prompt", how="semi").join(answers, on="prompt", how="left")
 
 
 def _coverage(places: pl.DataFrame, whole: pl.DataFrame, *, full_rows: bool) -> dict[str, object]:
     return {
         "prompts": len(whole),
-        "missing": places["prompt_id"].n_unique() - len(whole),
-        "answered": places.filter("is_right")["prompt_id"].n_unique(),
+        "missing": places["prompt"].n_unique() - len(whole),
+        "answered": places.filter("is_right")["prompt"].n_unique(),
         "full_rows": full_rows,
     }

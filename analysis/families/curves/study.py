@@ -9,7 +9,8 @@ from logitbank.analysis.drawing.names import per_run
 from logitbank.analysis.drawing.paper import PALETTE, PAPER, Paper
 from logitbank.analysis.drawing.sheet import Axis, Names, Panel, Sheet
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
-from logitbank.analysis.families.curves.metric import BOUNDS, Curves, Measure, curves_metric
+from logitbank.analysis.families.curves.means import BOUNDS, Measure
+from logitbank.analysis.families.curves.metric import Curves, curves_metric
 from logitbank.analysis.families.options.metric import INTERVALS
 from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.frames.sources import held_models, no_prompts

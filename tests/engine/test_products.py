@@ -8,6 +8,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForC
 from logitbank.engine.backends.hf import products
 
 
+pytestmark = pytest.mark.numerical
+
+
 @pytest.mark.parametrize("shape", [(7, 24), (2, 3, 24), (1, 24)])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_a_product_is_that_of_float64_to_rounding(shape: tuple[int, ...], with_bias: bool) -> None:

@@ -7,7 +7,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForC
 
 from logitbank.engine.backends.hf import products
 
-
 pytestmark = pytest.mark.numerical
 
 

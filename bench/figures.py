@@ -142,7 +142,7 @@ _ABOUT = (
     "",
     "Where the product loses: against bare vLLM where the model is so small that its 50,304",
     "outputs are most of the work (toy, 14M), since bare vLLM keeps one token of them; in",
-    "writing a bank, against a bare `np.save`; and in what a view adds to a scan.",
+    "writing a bank, against a bare `np.save`; and in what a view adds to its first scan.",
 )
 
 _SWEEP = (

@@ -1,4 +1,4 @@
-"""Find damage in the two files of a view, and whether its bank is the one that it was made of."""
+"""Find damage in the files of a view, and whether its bank is the one that it was made of."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from logitbank.errors import DamagedError, LogitbankError, RemoteError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.files import objects
-from logitbank.store.filter import view_files
+from logitbank.store.filter import kept, view_files
 from logitbank.store.filter.view import View
 from logitbank.store.filter.view_files import FILTER, ViewDocument
 from logitbank.store.format.schema import VIEW
@@ -30,8 +30,13 @@ def view_damage(folder: Path) -> tuple[Damage, ...]:
 
 def _damage(folder: Path) -> Iterator[Damage]:
     for entry in objects.entries(folder):
-        if entry.name not in (FILTER, VIEW):
+        if entry.name not in (FILTER, VIEW, kept.FOLDER):
             yield Damage(entry.name, "foreign", "a view has no such file")
+    for path, was_ours in kept.unknown_or_damaged(folder):
+        if was_ours:
+            yield Damage(path, "changed", "it is not read, but computed again; it may be deleted")
+        else:
+            yield Damage(path, "foreign", "a view has no such file")
     try:
         document = ViewDocument.read(folder)
     except LogitbankError as error:

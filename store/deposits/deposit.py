@@ -23,7 +23,7 @@ from logitbank.store.format import commits
 from logitbank.store.format.attributes import from_attributes, read_attributes
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
-from logitbank.store.format.schema import CheckpointId
+from logitbank.store.format.schema import SCORES_SCHEMA, CheckpointId
 from logitbank.store.remote import mirror
 from logitbank.store.tables.token_texts import numbered
 
@@ -39,7 +39,8 @@ class Deposit:
     """
 
     scores_as_stored: ClassVar[bool] = True
-    """Whether `scores` are what its files hold, with nothing done to them."""
+    scores_schema: ClassVar[pl.Schema] = SCORES_SCHEMA
+    """Whether `scores` are what its files hold, with nothing done to them; and their columns."""
     path: Path
     attributes: dict[str, Any] = field(compare=False)
 
@@ -167,10 +168,7 @@ class Deposit:
         *,
         dtype: DTypeLike | None = None,
     ) -> np.ndarray:
-        """What `logprobs` gives, in another dtype.
-
-        If None it is that in which they are stored, or float32 where states are.
-        """
+        """What `logprobs` gives in another dtype: if None the stored one, float32 of states."""
         self.kept.require_whole(self)
         row_index = self._committed(rows)
         token_index = None if tokens is None else index_of("token", tokens, self.layout.vocab)
@@ -257,14 +255,17 @@ class Deposit:
 
         `checked` says that `check_scores` has looked at them.
         """
-        return self.retrying(lambda state: self._scores(state, checked=checked))
-
-    def _scores(self, state: Committed, *, checked: bool) -> pl.LazyFrame:
-        return scan_parts(self.vouched_scores(state), state, checked=checked)
+        return self.retrying(
+            lambda state: scan_parts(self.vouched_scores(state), state, checked=checked)
+        )
 
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
         """Scores of the tokens that a prompt names as options."""
         return self.scores(checked=checked).filter(pl.col("kind") == "option")
+
+    def ready_options(self) -> Path | None:
+        """A sound file with all that `option_scores` would compute; None where there is none."""
+        return None
 
     def retrying(self, read: Callable[[Committed], T]) -> T:
         """Read by the commits; where a seal has just removed a part, read the sealed one."""

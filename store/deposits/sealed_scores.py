@@ -7,6 +7,7 @@ from logitbank.errors import LogitbankError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked
 from logitbank.store.files.objects import Digest
+from logitbank.store.files.threads import in_parallel
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.remote import fetching
 
@@ -40,4 +41,20 @@ def checked_files(deposits: Sequence[Deposit]) -> list[Path | None] | None:
             check_rows(*parts)
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
         return None
+    return files
+
+
+def ready_files(deposits: Sequence[Deposit]) -> list[Path | None]:
+    """The file with the scores of options that a view has computed, of each deposit that has one.
+
+    None of all of them where one is no table: who reads them one by one says which to compute.
+    """
+    if all(deposit.scores_as_stored for deposit in deposits):
+        return [None] * len(deposits)
+    files = in_parallel(lambda deposit: deposit.ready_options(), deposits)
+    try:
+        if present := [file for file in files if file is not None]:
+            check_rows(*present)
+    except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
+        return [None] * len(deposits)
     return files

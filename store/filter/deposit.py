@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,10 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
 from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.kept import KeptScores
 from logitbank.store.filter.top import Top, first_entries, top
+from logitbank.store.format import commits
+from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA
 
 _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
@@ -29,15 +33,26 @@ class FilteredDeposit(Deposit):
     """A deposit through a filter."""
 
     scores_as_stored: ClassVar[bool] = False
+    scores_schema: ClassVar[pl.Schema] = _SCHEMA
     by: Filter = field(kw_only=True)
     unfiltered: Deposit = field(kw_only=True)
+    kept_scores: KeptScores | None = field(default=None, kw_only=True, compare=False)
+    """Where scores of options are kept once they were computed; None where they are not."""
 
     def scores(self, *, checked: bool = False) -> pl.LazyFrame:
         """Scores after the filter; of the highest entries, the filter's k."""
-        return self._lazily(partial(self._filtered, checked, ("option", "top")))
+        self.unfiltered.scores(checked=True)  # says now what is damaged or gone
+        return _lazily(partial(self._filtered, checked, ("option", "top")))
 
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        return self._lazily(partial(self._filtered, checked, ("option",)))
+        """Scores of options after the filter: computed where the view does not keep them."""
+        if self.ready_options() is None:
+            self.unfiltered.scores(checked=True)
+        return _lazily(partial(self._options_once, checked))
+
+    def ready_options(self) -> Path | None:
+        name = self._name()
+        return None if self.kept_scores is None or name is None else self.kept_scores.find(name)
 
     def stored_logprobs(
         self,
@@ -96,20 +111,27 @@ class FilteredDeposit(Deposit):
     def _top(self) -> Top:
         return top(self.unfiltered, self.by.k)
 
-    def _lazily(self, read: Callable[[list[str] | None], pl.DataFrame]) -> pl.LazyFrame:
-        self.unfiltered.scores(checked=True)  # says now what is damaged or gone
+    def _name(self) -> str | None:
+        """What its scores are kept as; None before it is sealed, as more are to come."""
+        if (kept := self.kept_scores) is None:
+            return None
 
-        def source(
-            with_columns: list[str] | None,
-            predicate: pl.Expr | None,
-            n_rows: int | None,
-            batch_size: int | None,
-        ) -> Iterator[pl.DataFrame]:
-            frame = read(with_columns)
-            frame = frame if predicate is None else frame.filter(predicate)
-            yield frame if n_rows is None else frame.head(n_rows)
+        def name(state: Committed) -> str | None:
+            return kept.name(commits.vouched(self.path, state)) if state.sealed else None
 
-        return register_io_source(source, schema=_SCHEMA, is_pure=True)
+        return self.retrying(name)
+
+    def _options_once(self, checked: bool, columns: list[str] | None) -> pl.DataFrame:
+        """Scores of options as they were kept; or computed and, where all are there, kept."""
+        name = self._name()
+        if (kept := self.kept_scores) is None or name is None:
+            return self._filtered(checked, ("option",), columns)
+        frame = kept.read(name, _SCHEMA)
+        if frame is None:
+            frame = self._filtered(checked, ("option",), None)
+            if self._name() == name:  # options may have been scored meanwhile
+                kept.keep(name, frame)
+        return frame if columns is None else frame.select(columns)
 
     def _filtered(
         self, checked: bool, kinds: tuple[str, ...], columns: list[str] | None
@@ -154,6 +176,22 @@ class FilteredDeposit(Deposit):
     @property
     def _sizes(self) -> Sizes:
         return Sizes(self.layout.vocab, self.spec.vocab_entries)
+
+
+def _lazily(read: Callable[[list[str] | None], pl.DataFrame]) -> pl.LazyFrame:
+    """Scores that are read when they are asked for, by the columns that are."""
+
+    def source(
+        with_columns: list[str] | None,
+        predicate: pl.Expr | None,
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[pl.DataFrame]:
+        frame = read(with_columns)
+        frame = frame if predicate is None else frame.filter(predicate)
+        yield frame if n_rows is None else frame.head(n_rows)
+
+    return register_io_source(source, schema=_SCHEMA, is_pure=True)
 
 
 def _as_scores(best: Top) -> Scores:

@@ -1,12 +1,13 @@
 """A bank as it looks through a filter: nothing is copied, and scores change as they are read.
 
 A view is a folder with `view.json`, which names the bank, and the filter's file. `logitbank.open`
-and every analysis take it like a bank; nothing writes into it.
+and every analysis take it like a bank. Scores that were computed once are kept in the folder.
 """
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.filter import view_files
 from logitbank.store.filter.deposit import FilteredDeposit
 from logitbank.store.filter.filters import Filter
+from logitbank.store.filter.kept import KeptScores
 from logitbank.store.filter.view_files import ViewDocument
 from logitbank.store.format.schema import VIEW, CheckpointId
 from logitbank.store.read.readable import Readable
@@ -63,7 +65,7 @@ def open_unfiltered(path: str | Path | Readable) -> Bank:
 
 @dataclass(frozen=True, repr=False)
 class View(Readable):
-    """The deposits of one model in a bank, through a filter. Nothing writes into it."""
+    """The deposits of one model in a bank, through a filter. It keeps what it computed of them."""
 
     path: Path
     attributes: dict[str, Any] = field(compare=False)
@@ -164,10 +166,20 @@ class View(Readable):
         """All that the filter is for, under the view's name."""
         return [d for d in self._filtered() if checkpoint in (None, d.checkpoint)]
 
+    @cached_property
+    def _kept_scores(self) -> KeptScores | None:
+        return None if self.folder is None else KeptScores.of(self.folder, self.by)
+
     def _filtered(self) -> list["FilteredDeposit"]:
         tokenizer = self.by.about.get("tokenizer")
         return [
-            FilteredDeposit(d.path, {**d.attributes, "model": self.name}, by=self.by, unfiltered=d)
+            FilteredDeposit(
+                d.path,
+                {**d.attributes, "model": self.name},
+                by=self.by,
+                unfiltered=d,
+                kept_scores=self._kept_scores,
+            )
             for d in places.deposits(self.path)
             if d.checkpoint.model == self.by.about["model"]
             and tokenizer in (None, tables.tokenizer_of(self.path, d.query_set))

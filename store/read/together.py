@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.sealed_scores import checked_files
+from logitbank.store.deposits.sealed_scores import checked_files, ready_files
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import SCORES_SCHEMA
 
@@ -20,21 +20,25 @@ _COLUMNS = "ARROW:schema"
 
 
 def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
-    """Committed scores of options: columns of `SCORES_SCHEMA` and `DEPOSIT`, in no fixed order.
+    """Committed scores of options: columns of `scores_schema` and `DEPOSIT`, in no fixed order.
 
     Parameters
     ----------
     deposits
-        At least one.
+        At least one, all of a bank or all of a view.
 
     Raises
     ------
     DamagedError
         Bytes of one are not what was committed.
     """
-    files = checked_files(deposits)
-    checked = files is not None
-    files = _alike(files) if files is not None else [None] * len(deposits)
+    schema, files = deposits[0].scores_schema, ready_files(deposits)
+    others = [at for at, file in enumerate(files) if file is None]
+    sealed = checked_files([deposits[at] for at in others])
+    checked = sealed is not None
+    for at, file in zip(others, sealed or [None] * len(others), strict=True):
+        files[at] = file
+    files = _alike(files, schema)
     frames = [
         deposit.option_scores(checked=checked)
         .select(SCORES_SCHEMA.names())
@@ -46,14 +50,14 @@ def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
         # Every deposit has a name, so that the number of a file's is the number of its deposit.
         names = [f"{at}" if file is None else str(file) for at, file in enumerate(files)]
         frames.append(
-            _scan(together, file=DEPOSIT)
+            _scan(together, schema, file=DEPOSIT)
             .filter(pl.col("kind") == "option")
             .with_columns(pl.col(DEPOSIT).cast(pl.Enum(names)).to_physical().cast(pl.UInt32))
         )
     return pl.concat(frames)
 
 
-def _alike(files: Sequence[Path | None]) -> list[Path | None]:
+def _alike(files: Sequence[Path | None], schema: pl.Schema) -> list[Path | None]:
     """Those that have the columns of scores in their types, as other writers' may not.
 
     Of files that say the same of their columns one is looked at, in its footer: a third of the
@@ -64,23 +68,25 @@ def _alike(files: Sequence[Path | None]) -> list[Path | None]:
         for file in files
     ]
     examples = {said: file for said, file in zip(columns, files, strict=True) if file is not None}
-    as_ours = {said for said, file in examples.items() if _is_as_ours(file)}
+    as_ours = {said for said, file in examples.items() if _is_as_ours(file, schema)}
     return [file if said in as_ours else None for said, file in zip(columns, files, strict=True)]
 
 
-def _is_as_ours(file: Path) -> bool:
+def _is_as_ours(file: Path, schema: pl.Schema) -> bool:
     try:
-        _scan([file]).filter(pl.col("query") < 0).collect()  # no query is, so no row is read
+        _scan([file], schema).filter(
+            pl.col("query") < 0
+        ).collect()  # no query is, so no row is read
     except PARQUET_ERRORS:
         return False
     return True
 
 
-def _scan(files: Sequence[Path], *, file: str | None = None) -> pl.LazyFrame:
+def _scan(files: Sequence[Path], schema: pl.Schema, *, file: str | None = None) -> pl.LazyFrame:
     return pl.scan_parquet(
         [*files],
         glob=False,
-        schema=SCORES_SCHEMA,
+        schema=schema,
         extra_columns="ignore",
         include_file_paths=file,
         # Columns that a filter needs first, and the others then, took twice the time of 5,000 small

@@ -40,9 +40,9 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     files: list[Path] = []
     scan = together._scan
 
-    def watched(paths: list[Path], *, file: str | None = None) -> pl.LazyFrame:
+    def watched(paths: list[Path], schema: pl.Schema, *, file: str | None = None) -> pl.LazyFrame:
         files.extend(paths if file else ())
-        return scan(paths, file=file)
+        return scan(paths, schema, file=file)
 
     monkeypatch.setattr(together, "_scan", watched)
     return files

@@ -29,6 +29,7 @@ KINDS = {
     "index": r"index\.json",
     "view": r"view\.json",
     "filter": r"filter\.safetensors",
+    "scores that a view keeps": r"scores/\w+/\w+\.parquet",
     "bank's zarr.json": r"zarr\.json",
     "group's zarr.json": r"[^/]+(/[^/]+){0,2}/zarr\.json",
     "deposit's zarr.json": r".*/q-\w+/zarr\.json",

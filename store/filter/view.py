@@ -144,7 +144,7 @@ class View(Readable):
                 f" it is now as bank into {path / VIEW}"
             ) from error
         view_files.check_source(path, document, opened.path)
-        return replace(cls.of(opened, by, name=document.model), folder=path)
+        return replace(cls.of(opened, by, name=document.model), folder=path.absolute())
 
     def save(self, path: str | Path) -> None:
         """Write a folder that `open` reads: the filter, and where the bank is from there.

@@ -87,6 +87,18 @@ def test_a_frame_that_is_collected_twice_is_computed_once(view: Path, computed: 
     assert sorted(computed) == [0, 8]
 
 
+def test_a_view_keeps_in_its_folder_wherever_a_process_goes(
+    view: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(view.parent)
+    opened = open_bank("v")
+    (view.parent / "elsewhere" / "v").mkdir(parents=True)
+    monkeypatch.chdir("elsewhere")
+    opened.scan("parity").collect()
+    assert list(Path("v").iterdir()) == []
+    assert len(files(view)) == 2
+
+
 def test_what_a_selection_keeps_is_whole(made: Bank, view: Path, computed: list[int]) -> None:
     opened = open_bank(view)
     few = opened.scan("parity", steps=[8]).filter(pl.col("prompt_id") == "p3").head(1).collect()

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM
 
-from logitbank.engine.backends.hf import products
+from logitbank.engine.backends import products
 
 pytestmark = pytest.mark.numerical
 

@@ -32,8 +32,8 @@ from logitbank.engine.backends.hf.model import (
 )
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS, Pack
-from logitbank.engine.backends.hf.products import quick_products
 from logitbank.engine.backends.hf.swap import copy_weights, loaded_fingerprint
+from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.proof import Ledger

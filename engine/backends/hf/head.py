@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import transformers
 
-from logitbank.engine.backends.hf.products import linear
+from logitbank.engine.backends.products import linear
 
 
 class AtHead(Exception):  # noqa: N818 (nothing is wrong)

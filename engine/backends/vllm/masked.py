@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import layer_norm
 from transformers.activations import ACT2FN
 from vllm import ModelRegistry
 from vllm.config import VllmConfig
@@ -19,6 +19,7 @@ from vllm.model_executor.models.interfaces_base import attn_type, default_poolin
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
 from logitbank.engine.backends.heads import Layer, StreamedHead
+from logitbank.engine.backends.products import linear
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import Weights, common_arguments, cpu_cache_arguments
 from logitbank.engine.backends.vllm.pooled import PooledEngine, PositionPooler, pooling_arguments

@@ -23,7 +23,7 @@ from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
 from logitbank.store.tables import tables
 
-_BESIDE = ("index.json", "README.md", "index.html")
+_BESIDE = ("index.json", "index.json.gz", "README.md", "index.html")
 """Files of the bank's own folder: the index for readers at a URL, and what tells people of it."""
 
 

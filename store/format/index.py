@@ -4,8 +4,10 @@ Pure: it opens no file and asks no server. An index may come from a stranger, so
 believed that is not checked.
 """
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ from logitbank.store.files.documents import SELF_DIGEST, signed
 from logitbank.store.files.objects import Digest, digest_from_json, digest_of
 
 NAME = "index.json"
+COMPRESSED = "index.json.gz"
+"""The same bytes, compressed: a twentieth of them. It counts where its end is that of the index."""
 MAX_BYTES = 64 * 2**20
 """Bytes of the largest index. 154 checkpoints of 15,840 queries at level full take about 1.5 MB."""
 MAX_PARTS = 100
@@ -45,6 +49,8 @@ TEXT = re.compile(_TEXTS, re.VERBOSE)
 DATA = re.compile(_DATA, re.VERBOSE)
 _OF_HEAD = re.compile(rf"({_HEAD})/")
 _HEX = re.compile(r"[0-9a-f]{64}")
+_GZIP = b"\x1f\x8b"
+_END = re.compile(rb',\n  "sha256": "[0-9a-f]{64}"\n\}\n\Z')
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,53 @@ def render(objects: Objects, *, parts: int = 1) -> bytes:
             f" {MAX_BYTES:,}; push the bank to several places, in parts (--model, --steps)"
         )
     return data
+
+
+def compress(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def decompress(data: bytes, *, where: str) -> bytes:
+    """The bytes of a compressed index; as they are where the server has decompressed them.
+
+    Raises
+    ------
+    DamagedError
+        It is cut short or no gzip, or becomes more than an index has.
+    """
+    if not data.startswith(_GZIP):
+        return data
+    unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        unpacked = unpacking.decompress(data, MAX_BYTES + 1)
+    except zlib.error as error:
+        raise DamagedError(f"{where} is no gzip ({error})") from error
+    if len(unpacked) > MAX_BYTES:
+        raise DamagedError(f"{where} becomes more than {MAX_BYTES:,} bytes; no index has so many")
+    if not unpacking.eof or unpacking.unused_data:
+        raise DamagedError(f"{where} does not end where its gzip does")
+    return unpacked
+
+
+def is_compressed(packed: bytes | None, data: bytes) -> bool:
+    """Whether a compressed index, None where there is none, is of these bytes."""
+    try:
+        return packed is not None and decompress(packed, where=COMPRESSED) == data
+    except DamagedError:
+        return False
+
+
+def end_of(data: bytes, *, where: str) -> bytes:
+    """The last bytes of an index, which tell the digest of all before them.
+
+    Raises
+    ------
+    DamagedError
+        They do not.
+    """
+    if (match := _END.search(data)) is None:
+        raise DamagedError(f"{where} does not end with its SHA-256, as an index does")
+    return match[0]
 
 
 @dataclass(frozen=True, slots=True)

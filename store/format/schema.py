@@ -37,6 +37,7 @@ CLASS_HEADS = frozenset({"next_sentence", "continuation"})
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of a next-sentence head: 0 is "is next", 1 "is another"."""
 MAX_NAME = 200  # of a folder, quoted; file systems take 255
+_OURS = ("zarr.json", "index.json", "index.json.gz")
 
 SCORES_SCHEMA = pl.Schema(
     {
@@ -127,7 +128,7 @@ class CheckpointId:
         for field, value in (("model", self.model), ("run", self.run)):
             if not value or value != value.strip() or "\0" in value:
                 raise UsageError(f"{field} {value!r} is no name; give a non-blank one")
-            if value in ("zarr.json", "index.json") or len(folder_name(value)) > MAX_NAME:
+            if value in _OURS or len(folder_name(value)) > MAX_NAME:
                 raise UsageError(
                     f"{field} {value[:40]!r} cannot be a folder's name; give another, of at most"
                     f" {MAX_NAME} letters"

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from logitbank.store.read.brief import bank_line, bank_table, info_row
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import by_option, scan
+from logitbank.store.read.scores_source import scan_source
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.steps import Step, in_order
 from logitbank.store.tables import tables, token_texts
@@ -135,7 +137,8 @@ class Readable(ABC):
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
-        An option of several tokens has a row for each: its pieces.
+        An option of several tokens has a row for each: its pieces. Of a bank at a URL, scores are
+        fetched when the frame is collected: those of checkpoints that its filters leave.
 
         Parameters
         ----------
@@ -162,7 +165,8 @@ class Readable(ABC):
         ------
         BankError
             The bank has no such prompts, or no deposit of them by such checkpoints; or one with
-            full rows was scored before an option of them was named: see `rescore`.
+            full rows was scored before an option of them was named: see `rescore`. This last
+            one, of a bank at a URL, and RemoteError are raised when the frame is collected.
         AbsentError
             Texts of tokens are asked for, and the bank keeps none.
         SuiteError
@@ -179,17 +183,24 @@ class Readable(ABC):
                 f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
             )
         deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
-        if mirror.mirror_of(self.path):  # all at once, rather than one after the other
-            fetching.ensure_here(*(part for d in deposits for part in d.score_files()))
-        require_scored(self.path, prompts, table, self._as_stored(deposits))
+        asked = table
         if token_text:
             table = token_texts.with_texts(self.path, table, {d.query_set for d in deposits})
-        scores = scan(table, deposits)
+        if mirror.mirror_of(self.path) is None:
+            require_scored(self.path, prompts, asked, self._as_stored(deposits))
+            scores = scan(table, deposits)
+        else:  # a filter of the frame is to choose what is fetched, too
+            scores = scan_source(table, deposits, partial(self._fetch_scored, prompts, asked))
         if not whole_options:
             return scores
         query_sets = {d.query_set for d in deposits}
         made_by = {name: tables.tokenizer_of(self.path, name) for name in query_sets}
         return by_option(scores, table, made_by)
+
+    def _fetch_scored(self, name: str, prompts: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
+        """Fetch scores of a bank at a URL, all at once; refused where they lack options."""
+        fetching.ensure_here(*(part for d in deposits for part in d.score_files()))
+        require_scored(self.path, name, prompts, self._as_stored(deposits))
 
     def frames(self) -> dict[str, pl.LazyFrame]:
         """Everything as four lazy frames: checkpoints, prompts, options and scores.

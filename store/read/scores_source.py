@@ -1,11 +1,11 @@
-"""The table of all scores as a source for queries: a filter reaches what is read.
+"""Scores as a source for queries: a filter reaches what is read, and what is fetched.
 
 A join does not pass a filter on its prompts to the scores beside them. Here the parts of a filter
 that are about checkpoints choose deposits, and those about options choose tokens, before a score
 is read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -33,14 +33,8 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
         Prompt sets: name, table with `token_text`, and the deposits that score it; at least one of
         each.
     """
-    checkpoints = _checkpoints([deposit for *_, deposits in scored for deposit in deposits])
-    schema = pl.Schema(
-        {
-            **checkpoints.schema,
-            **{name: PROMPTS_SCHEMA.get(name, pl.String()) for name in OPTION},
-            **VALUES,
-        }
-    )
+    options = {name: PROMPTS_SCHEMA.get(name, pl.String()) for name in OPTION}
+    schema = _schema(options, [deposit for *_, deposits in scored for deposit in deposits])
 
     def source(
         with_columns: list[str] | None,
@@ -48,7 +42,6 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[pl.DataFrame]:
-        parts = conjuncts(predicate)
         wanted = with_columns or schema.names()
         left = n_rows
         # What tokens say is looked up where it is asked for: most queries do not.
@@ -56,20 +49,73 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
         columns = [name for name in OPTION[1:] if name != TEXT or TEXT in used]
         for name, prompts, deposits in scored:
             table = prompts.select(pl.lit(name).alias("prompt_set"), *columns, "query_set", "row")
-            options = table.filter(*_about(parts, OPTION)).collect()
-            sets = set(options["query_set"].unique())
-            of_sets = [deposit for deposit in deposits if deposit.query_set in sets]
-            chosen = _chosen(of_sets, _about(parts, CHECKPOINT))
-            for batch in _batches(chosen, len(options)):
-                frame = scan(options.lazy(), batch, tokens=options["token"].unique())
-                frame = frame if predicate is None else frame.filter(predicate)
-                frame = frame if left is None else frame.head(left)
-                rows = frame.select(wanted).collect()
+            for rows in _read(table, deposits, OPTION, wanted, predicate, left):
                 yield rows
                 if left is not None and (left := left - len(rows)) <= 0:
                     return
 
     return register_io_source(source, schema=schema)
+
+
+def scan_source(
+    prompts: pl.LazyFrame,
+    deposits: "Sequence[Deposit]",
+    look: "Callable[[Sequence[Deposit]], None]",
+) -> pl.LazyFrame:
+    """What `scan` gives, of deposits that are chosen when the frame is collected.
+
+    Parameters
+    ----------
+    prompts
+        As `scan` takes them.
+    deposits
+        At least one.
+    look
+        Called with the deposits that a filter leaves, before their scores are read.
+    """
+    columns = prompts.collect_schema()
+    schema = _schema(columns, deposits)
+
+    def source(
+        with_columns: list[str] | None,
+        predicate: pl.Expr | None,
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[pl.DataFrame]:
+        wanted = with_columns or schema.names()
+        return _read(prompts, deposits, columns.names(), wanted, predicate, n_rows, look)
+
+    return register_io_source(source, schema=schema)
+
+
+def _read(
+    table: pl.LazyFrame,
+    deposits: "Sequence[Deposit]",
+    of_prompts: Collection[str],
+    wanted: Sequence[str],
+    predicate: pl.Expr | None,
+    n_rows: int | None,
+    look: "Callable[[Sequence[Deposit]], None]" = lambda _: None,
+) -> Iterator[pl.DataFrame]:
+    """Rows of `scan` that a predicate leaves, of the deposits that may have some.
+
+    `of_prompts` are columns of the table that the predicate may choose prompts and options by.
+    """
+    parts = conjuncts(predicate)
+    options = table.filter(*_about(parts, of_prompts)).collect()
+    sets = set(options["query_set"].unique())
+    of_sets = [deposit for deposit in deposits if deposit.query_set in sets]
+    chosen = _chosen(of_sets, _about(parts, CHECKPOINT))
+    left = n_rows
+    for batch in _batches(chosen, len(options), n_rows):
+        look(batch)
+        frame = scan(options.lazy(), batch, tokens=options["token"].unique())
+        frame = frame if predicate is None else frame.filter(predicate)
+        frame = frame if left is None else frame.head(left)
+        rows = frame.select(wanted).collect()
+        yield rows
+        if left is not None and (left := left - len(rows)) <= 0:
+            return
 
 
 def conjuncts(predicate: pl.Expr | None) -> list[pl.Expr]:
@@ -89,10 +135,18 @@ def conjuncts(predicate: pl.Expr | None) -> list[pl.Expr]:
     return [predicate]
 
 
-def _about(parts: Sequence[pl.Expr], columns: Sequence[str]) -> list[pl.Expr]:
+def _about(parts: Sequence[pl.Expr], columns: Collection[str]) -> list[pl.Expr]:
     return [
         part for part in parts if (names := part.meta.root_names()) and set(names) <= set(columns)
     ]
+
+
+def _schema(options: Mapping[str, pl.DataType], deposits: "Sequence[Deposit]") -> pl.Schema:
+    """Columns of a source; what a filter makes of a logit is more exact than what is stored."""
+    values = dict(VALUES)
+    if not all(deposit.scores_as_stored for deposit in deposits):
+        values["logit"] = pl.Float64()
+    return pl.Schema({**_checkpoints(deposits).schema, **options, **values})
 
 
 def _checkpoints(deposits: "Sequence[Deposit]") -> pl.DataFrame:
@@ -108,7 +162,13 @@ def _chosen(deposits: "Sequence[Deposit]", parts: Sequence[pl.Expr]) -> "list[De
     return [deposits[at] for at in kept]
 
 
-def _batches(deposits: "Sequence[Deposit]", options: int) -> "Iterator[Sequence[Deposit]]":
-    at_once = max(1, AT_ONCE // max(1, options))
-    for first in range(0, len(deposits) if options else 0, at_once):
-        yield deposits[first : first + at_once]
+def _batches(
+    deposits: "Sequence[Deposit]", options: int, n_rows: int | None
+) -> "Iterator[Sequence[Deposit]]":
+    """Deposits to read at once; of few rows that are wanted, few at first."""
+    most = max(1, AT_ONCE // max(1, options))
+    size = most if n_rows is None else max(1, min(AT_ONCE, n_rows) // max(1, options))
+    first = 0
+    while options and first < len(deposits):
+        yield deposits[first : first + size]
+        first, size = first + size, min(most, 2 * size)

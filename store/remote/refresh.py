@@ -3,17 +3,12 @@
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from logitbank.errors import BankFormatError, DamagedError, UsageError
 from logitbank.store.files import documents, objects
 from logitbank.store.files.threads import in_parallel
-from logitbank.store.format import index
 from logitbank.store.format.index import Object, is_object, part_url
 from logitbank.store.remote.mirror import LISTING, LOG, Mirror, mirror_of
-
-if TYPE_CHECKING:
-    from logitbank.store.remote.remote import Remote
 
 _SYNCED_AT_ONCE = 32
 """Small files that are made durable at once; one after the other, 1,400 take five times as long."""
@@ -50,6 +45,7 @@ def clear(root: Path, relative: str) -> Path:
 
 def refresh(root: Path, url: str) -> None:
     """Read the index again where it has changed, and make the copy agree; its lock is held."""
+    from logitbank.store.remote.published import is_unchanged, read_index
     from logitbank.store.remote.remote import Remote
 
     try:
@@ -58,60 +54,24 @@ def refresh(root: Path, url: str) -> None:
         LOG.warning("%s was damaged and is made anew", root / LISTING)
         old = None
     etags = old.etags if old else ()
-    parts, new_etags, changed = 1, [], False
+    parts, part, new_etags = 1, 1, []
     listed: dict[str, Object] = {}
-    part = 1
     while part <= parts:
         remote = Remote.at(part_url(url, part))
-        unless = etags[part - 1] if part <= len(etags) else None
-        answer = _read_index(remote, unless if part == 1 else None)
-        if answer is None:
-            if len(etags) == 1:
-                return  # nothing has changed
-            answer = _read_index(remote, None)
-        assert answer is not None
-        objects_, count, etag = answer
-        parts = count if part == 1 else parts
-        new_etags.append(etag)
+        if part == 1 and len(etags) == 1 and is_unchanged(remote, unless=etags[0]):
+            return
+        published = read_index(remote)
+        parts = published.parts if part == 1 else parts
+        new_etags.append(published.etag)
         listed |= {
-            p: Object(o.digest, o.text, part) for p, o in objects_.items() if p not in listed
+            p: Object(o.digest, o.text, part)
+            for p, o in published.objects.items()
+            if p not in listed
         }
-        changed = True
         part += 1
     if "zarr.json" not in listed:
         raise BankFormatError(f"{url} lists no zarr.json, so it is no bank; check the address")
-    if changed:
-        _write(root, url, tuple(new_etags), listed, old)
-
-
-def _read_index(
-    remote: "Remote", unless: str | None
-) -> tuple[Mapping[str, Object], int, str | None] | None:
-    """Objects, number of parts and ETag; None where the index has not changed."""
-    where = f"{remote.url}/{index.NAME}"
-    try:
-        answer = remote.read(index.NAME, limit=index.MAX_BYTES, unless=unless)
-        if answer is None:
-            return None
-        read = index.parse(answer.data, where=where)
-        return read.objects, read.parts, answer.etag
-    except FileNotFoundError as error:
-        if not remote.url.startswith("s3:"):
-            raise BankFormatError(
-                f"there is no bank at {remote.url}: {where} is not there; check the address, or"
-                " publish the bank there with `logitbank push`"
-            ) from error
-
-    def read_small(path: str) -> bytes:
-        answer = remote.read(path, limit=index.MAX_TEXT)
-        assert answer is not None
-        return answer.data
-
-    listing = remote.listing()
-    if "zarr.json" not in listing:
-        raise BankFormatError(f"there is no bank at {remote.url}: it has no zarr.json")
-    listed = index.complete(listing, {}, lambda paths: in_parallel(read_small, paths))
-    return listed, 1, None
+    _write(root, url, tuple(new_etags), listed, old)
 
 
 def _write(

@@ -4,7 +4,6 @@ The only file that imports obstore. Reading from the Hub is plain HTTP.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ from typing import Any, NamedTuple
 from logitbank.errors import RemoteError
 from logitbank.store.files import locks, objects
 from logitbank.store.files.objects import Digest
+from logitbank.store.remote.explained import explained
 from logitbank.store.remote.place import environment, place_of
-from logitbank.store.remote.web import NoRangesError, NotModifiedError, Web, WebError
+from logitbank.store.remote.web import NoRangesError, NotModifiedError, Web
 
 Say = Callable[[int], None]
 """Called with the bytes that have just arrived."""
@@ -78,20 +78,32 @@ class Remote:
                 pieces.append(bytes(piece))
             return Fetched(b"".join(pieces), result.meta["e_tag"])
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Some bytes of an object, never more than asked for.
+    def read_range(
+        self, path: str, offset: int, length: int, *, unless: str | None = None
+    ) -> Fetched | None:
+        """Some bytes of an object, never more than asked for; None where its ETag is `unless`.
 
         Raises
         ------
         FileNotFoundError
             It is not there.
+        RefusedError
+            The place gives no parts of objects, or the object ends before.
         RemoteError
-            The place does not give them.
+            It does not give them for another reason.
         """
+        import obstore
+
         options: Any = {"range": (offset, offset + length)}
+        if unless:
+            options["if_none_match"] = unless
         with self._explained(path):
+            try:
+                result = self._get(path, options)
+            except (obstore.exceptions.NotModifiedError, NotModifiedError):
+                return None
             pieces, size = [], 0
-            for piece in self._get(path, options).stream(min_chunk_size=_PIECE):
+            for piece in result.stream(min_chunk_size=_PIECE):
                 size += len(piece)
                 if size > length:
                     raise RemoteError(
@@ -99,7 +111,7 @@ class Remote:
                         " for; ask its publisher about the server"
                     )
                 pieces.append(bytes(piece))
-            return b"".join(pieces)
+            return Fetched(b"".join(pieces), result.meta["e_tag"])
 
     def download(self, path: str, expected: Digest, to: Path, say: Say = lambda _: None) -> None:
         """Fetch an object into a file, or what an interrupted call left to fetch of it.
@@ -233,52 +245,3 @@ class Remote:
     def _explained(self, path: str) -> Iterator[None]:
         with explained(f"{self.url}/{path}" if path else self.url):
             yield
-
-
-@contextmanager
-def explained(url: str) -> Iterator[None]:
-    """Turn obstore's errors into one that names the URL and the next step."""
-    try:
-        yield
-    except WebError as error:
-        raise RemoteError(_message(url, error.kind, str(error))) from error
-    except Exception as error:
-        if not type(error).__module__.startswith("obstore"):
-            raise
-        raise RemoteError(_message(url, type(error).__name__, str(error))) from error
-
-
-def _message(url: str, kind: str, text: str) -> str:
-    said = text.split("\n\nDebug source")[0].strip()
-    if kind in ("UnauthenticatedError", "PermissionDeniedError"):
-        return f"{url} refuses access; {_sign_in(url)}"
-    if kind == "NotSupportedError":
-        return (
-            f"the server of {url} does not answer range requests, so parts of objects cannot be"
-            " read in place; run `logitbank pull URL FOLDER` and use the folder"
-        )
-    if code := re.search(r"<Code>(\w+)</Code>", said):
-        reason = code[1]
-    elif status := re.search(r"status code: (\d+ [A-Za-z ]+)", said):
-        reason = status[1].strip()
-    elif "error sending request" in said:
-        reason = "no connection"
-    elif "body error" in said:
-        reason = "the answer broke off"
-    else:
-        reason = said.splitlines()[0][:200] if said else kind
-    return (
-        f"{url} cannot be reached or answers wrongly ({reason}); check the address and the network"
-        " and run the same command again: what arrived is kept"
-    )
-
-
-def _sign_in(url: str) -> str:
-    if url.startswith("s3:"):
-        return (
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=false to use"
-            " the rights of this machine"
-        )
-    if url.startswith("hf:"):
-        return "set HF_TOKEN, or run `hf auth login`"
-    return "ask its publisher for an address that you may read"

@@ -144,12 +144,17 @@ class HubDataset:
         # The first last: it names the others.
         for part in range(parts, 0, -1):
             repository = self._parts[part - 1]
-            names = [name for name in (index.NAME, CARD) if name in repository.files]
+            names = [
+                name for name in (index.NAME, index.COMPRESSED, CARD) if name in repository.files
+            ]
             old = dict(zip(names, self._read(repository, names), strict=True))
             known = known_objects(old.get(index.NAME), self.name)  # others may have pushed since
             in_place = index.in_force({**known, **stored})
             in_place = {p: o for p, o in in_place.items() if p in repository.files}
-            files = {index.NAME: index.render(in_place, parts=parts if part == 1 else 1)}
+            new = index.render(in_place, parts=parts if part == 1 else 1)
+            files = {index.NAME: new}
+            if not index.is_compressed(old.get(index.COMPRESSED), new):
+                files[index.COMPRESSED] = index.compress(new)
             all_objects = {**known, **stored}
             text = (
                 card(all_objects, url=self.name, parts=parts) if part == 1 else part_card(self.name)

@@ -23,7 +23,9 @@ class _Space:
     """How full a repository is."""
 
     limits: Limits
-    files: int = 5  # the card, the index, .gitattributes, and some that others may add
+    files: int = (
+        5  # the card, the index and it compressed, .gitattributes, and one that others may add
+    )
     children: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, path: str) -> None:

@@ -52,7 +52,9 @@ class Bucket:
     def stored(self) -> dict[str, Object]:
         listing = self._remote.listing()
         objects_ = index.complete(
-            listing, self._known(self._read_index()[0]), lambda p: in_parallel(self._read, p)
+            listing,
+            self._known(self._read_index(index.NAME)[0]),
+            lambda p: in_parallel(self._read, p),
         )
         self._vouched = vouched({p: o.text for p, o in objects_.items() if o.text is not None})
         return objects_
@@ -72,9 +74,15 @@ class Bucket:
 
     def finish(self, stored: Mapping[str, Object], replaced: Sequence[str]) -> None:
         for attempt in range(_ATTEMPTS):
-            data, etag = self._read_index()
+            # The compressed one is read first: whoever replaces both from here on makes the second
+            # replacement below fail, so that it never is what `index.json` was before theirs.
+            packed, packed_etag = self._read_index(index.COMPRESSED)
+            data, etag = self._read_index(index.NAME)
             new = index.render(index.in_force({**self._known(data), **stored}))
-            if data == new or self._remote.replace(index.NAME, new, was=etag):
+            if (data == new or self._remote.replace(index.NAME, new, was=etag)) and (
+                index.is_compressed(packed, new)
+                or self._remote.replace(index.COMPRESSED, index.compress(new), was=packed_etag)
+            ):
                 self._remote.delete(replaced)
                 return
             time.sleep(random.uniform(0, 0.05 * 2 ** min(attempt, 6)))  # others push as well
@@ -83,9 +91,9 @@ class Bucket:
             " run the same command again to have it listed"
         )
 
-    def _read_index(self) -> tuple[bytes | None, str | None]:
+    def _read_index(self, name: str) -> tuple[bytes | None, str | None]:
         try:
-            answer = self._remote.read(index.NAME, limit=index.MAX_BYTES)
+            answer = self._remote.read(name, limit=index.MAX_BYTES)
         except FileNotFoundError:
             return None, None
         assert answer is not None
@@ -155,6 +163,9 @@ class Folder:
             new = index.render(index.in_force({**known_objects(old, self.name), **stored}))
             if old != new:
                 self._replace(index.NAME, new)
+            packed = self._root / index.COMPRESSED
+            if not index.is_compressed(packed.read_bytes() if packed.is_file() else None, new):
+                self._replace(index.COMPRESSED, index.compress(new))
             self._describe(index.parse(new, where=self.name).objects)
             objects.sync(self._root)
 

@@ -1,5 +1,6 @@
 """Banks in dataset repositories of a hub like Hugging Face's."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,9 @@ def test_a_pushed_bank_opens_in_place_and_comes_back_equal(
     push(bank.path, url)
     same_rows(bank, Bank.open(url))
     assert "scores/0.parquet" not in file(url, "index.json")
+    packed = Remote.at(url).read("index.json.gz", limit=2**20)
+    assert packed is not None
+    assert gzip.decompress(packed.data).decode() == file(url, "index.json")
     assert Bank.open(f"{url}@main").info().equals(bank.info())
 
 

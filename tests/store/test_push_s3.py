@@ -1,7 +1,9 @@
 """Push to, read from and pull from an S3-protocol server."""
 
+import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,8 +80,8 @@ def test_a_pushed_bank_opens_in_place_and_comes_back_equal(
     add(bank, 2, blocks=1)
     done = push(bank.path, url)
     puts = server.puts()
-    assert done.objects == len(puts) - 1  # and the index, which is the last
-    assert next(reversed(puts)).endswith("/bank/index.json")
+    assert done.objects == len(puts) - 2  # and the index, which is the last, twice
+    assert [path.rpartition("/")[2] for path in puts][-2:] == ["index.json", "index.json.gz"]
     order = list(puts)
     for seal in (p for p in order if p.endswith("seal.json")):
         mine = [p for p in order if p.startswith(seal.removesuffix("commits/seal.json"))]
@@ -112,8 +114,8 @@ def test_pushing_again_sends_what_is_new_and_removes_what_a_seal_replaced(
     same_rows(bank, Bank.open(url))
 
 
-def _index(url: str) -> bytes:
-    answer = Remote.at(url).read("index.json", limit=2**20)
+def _index(url: str, name: str = "index.json") -> bytes:
+    answer = Remote.at(url).read(name, limit=2**20)
     assert answer is not None
     return answer.data
 
@@ -173,6 +175,7 @@ def test_two_people_push_different_deposits_at_once_and_both_survive(
         list(pool.map(lambda bank: push(bank.path, url), banks))
     there = Bank.open(url)
     assert there.info()["step"].to_list() == [0, 1, 2, 3]
+    assert gzip.decompress(_index(url, "index.json.gz")) == _index(url)
     for bank, deposit in zip(banks, there.deposits(), strict=True):
         np.testing.assert_array_equal(deposit.logprobs(), bank.deposits()[0].logprobs())
 
@@ -205,6 +208,35 @@ def test_the_same_deposit_pushed_by_two_is_no_conflict(tmp_path: Path, url: str)
     two = make(tmp_path / "two", 0)
     assert push(two.path, url).objects == 0
     same_rows(two, Bank.open(url))
+
+
+def test_a_compressed_index_of_another_push_is_passed_over_and_replaced_by_the_next(
+    tmp_path: Path, url: str
+) -> None:
+    bank = make(tmp_path / "bank", 0)
+    push(bank.path, url)
+    small = _index(url, "index.json.gz")
+    add(bank, 1, blocks=1)
+    push(bank.path, url)
+    large = _index(url, "index.json.gz")
+    there = Remote.at(url, write=True)
+    for steps, packed in (((0, 1), small), ((0, 1, 2), small), ((0, 1, 2), large)):
+        for step in set(steps) - {d.checkpoint.step for d in bank.deposits()}:
+            add(bank, step)
+            push(bank.path, url)
+        there.delete(["index.json.gz"])
+        assert there.create("index.json.gz", packed)
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        same_rows(bank, Bank.open(url))
+        assert push(bank.path, url).objects == 0
+        assert gzip.decompress(_index(url, "index.json.gz")) == _index(url)
+    # One that is longer than the index: where its end would be, nothing is.
+    longer = _index(url, "index.json.gz")
+    there.delete(["index.json", "index.json.gz"])
+    assert there.create("index.json", gzip.decompress(small))
+    assert there.create("index.json.gz", longer)
+    shutil.rmtree(tmp_path / "cache")
+    assert Bank.open(url).info()["step"].to_list() == [0]
 
 
 def test_a_bank_without_an_index_is_listed(tmp_path: Path, url: str) -> None:

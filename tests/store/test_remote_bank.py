@@ -1,5 +1,6 @@
 """Banks at a URL, read through a web server that counts and fails."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -83,7 +84,7 @@ def publish(bank: Bank, tmp_path: Path, **part: Any) -> Path:
 
 
 def data_sent(log: list[Sent]) -> list[Sent]:
-    return [sent for sent in log if not sent.path.endswith("index.json")]
+    return [sent for sent in log if not sent.path.endswith(("index.json", "index.json.gz"))]
 
 
 def test_a_view_of_a_bank_at_a_url_names_the_url(
@@ -134,7 +135,9 @@ def test_index_is_as_documented(bank: Bank, tmp_path: Path) -> None:
     assert hashlib.sha256(text.replace(told, "").encode()).hexdigest() == index["sha256"]
     assert (index["index"], index["parts"]) == (1, 1)
     files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
-    assert list(index["objects"]) == sorted(set(files) - {"index.json", "index.html", "README.md"})
+    beside = {"index.json", "index.json.gz", "index.html", "README.md"}
+    assert list(index["objects"]) == sorted(set(files) - beside)
+    assert gzip.decompress((root / "index.json.gz").read_bytes()).decode() == text
     for path, value in index["objects"].items():
         data = files[path].read_bytes()
         assert value.pop("sha256") == hashlib.sha256(data).hexdigest()
@@ -143,15 +146,20 @@ def test_index_is_as_documented(bank: Bank, tmp_path: Path) -> None:
         assert value == ({"text": data.decode()} if documents else {})
 
 
-def test_opening_costs_one_request_and_opening_again_no_bytes(
+def test_opening_costs_a_compressed_index_and_opening_again_no_bytes(
     bank: Bank, served: FileServer, tmp_path: Path
 ) -> None:
-    size = (publish(bank, tmp_path) / "index.json").stat().st_size
+    root = publish(bank, tmp_path)
+    size, packed = ((root / name).stat().st_size for name in ("index.json", "index.json.gz"))
     Bank.open(f"{served.url}/bank").info()
-    assert served.log() == [Sent("bank/index.json", None, 200, size)]
+    end = len(',\n  "sha256": ""\n}\n') + 64
+    assert served.log() == [
+        Sent("bank/index.json.gz", None, 200, packed),
+        Sent("bank/index.json", f"bytes={size - end}-{size - 1}", 206, end),
+    ]
     served.behave()
     Bank.open(f"{served.url}/bank").info()
-    assert served.log() == [Sent("bank/index.json", None, 304, 0)]
+    assert served.log() == [Sent("bank/index.json", "bytes=0-0", 304, 0)]
 
 
 def test_a_scan_fetches_the_scores_asked_for_once(
@@ -219,9 +227,9 @@ def test_analyze_fairness_on_a_url_fetches_scores_and_one_table_of_prompts(
     assert result.exit_code == 0, result.output
     local = CliRunner().invoke(app, [*command[:2], str(bank.path), *command[3:], "--format", "csv"])
     assert result.output == local.output
-    needed = [root / "index.json", *root.glob("prompts/*.parquet")]
+    needed = [root / "index.json.gz", *root.glob("prompts/*.parquet")]
     needed += root.glob("toy/main/*/*/scores/all.parquet")
-    log = served.log()
+    log = [sent for sent in served.log() if not sent.path.endswith("index.json")]
     assert sorted(sent.path for sent in log) == sorted(
         p.relative_to(root.parent).as_posix() for p in needed
     )
@@ -562,7 +570,7 @@ def test_the_command_line_says_one_line(served: FileServer) -> None:
     code = "from logitbank.cli.main import run; run()"
     for url, said, exit_code in (
         (f"{served.url}/none", f"there is no bank at {served.url}/none", 2),
-        ("http://127.0.0.1:9/x", "http://127.0.0.1:9/x/index.json cannot be reached", 1),
+        ("http://127.0.0.1:9/x", "http://127.0.0.1:9/x/index.json.gz cannot be reached", 1),
     ):
         command = [sys.executable, "-c", code, "info", url]
         result = subprocess.run(command, capture_output=True, text=True)

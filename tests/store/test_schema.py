@@ -90,7 +90,7 @@ def test_checkpoint_path() -> None:
     assert CheckpointId("gpt2").path == "gpt2/main/release"
 
 
-@pytest.mark.parametrize("name", ["zarr.json", "m" * 201, "ü" * 40])
+@pytest.mark.parametrize("name", ["zarr.json", "index.json", "index.json.gz", "m" * 201, "ü" * 40])
 def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be a folder's name"):
         CheckpointId(name)

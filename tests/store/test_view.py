@@ -247,6 +247,12 @@ def test_each_column_may_be_read_alone(tmp_path: Path, model: str) -> None:
     assert top_only == (1 if model == "m" else 30)
 
 
+def test_sql_gives_the_logits_that_a_scan_gives(tmp_path: Path) -> None:
+    view = View.of(bank(tmp_path / "b"), drawn(3, "keep_tail"))
+    scanned = view.scan("parity").select("logit").sort("logit").collect()
+    assert view.sql("SELECT logit FROM scores ORDER BY logit").collect().equals(scanned)
+
+
 def test_rows_and_tokens_may_be_asked_for_twice_or_not_at_all(tmp_path: Path) -> None:
     (deposit, _) = View.of(bank(tmp_path / "b", "full"), drawn(3, "truncate")).deposits()
     whole = deposit.logprobs()

@@ -63,9 +63,10 @@ class FileServer:
         `ranges` False ignores them; `status` answers all with it; `fail_after` breaks connections
         after so many answers; `cut` and `change` are patterns of paths whose body is cut short or
         has its first byte changed, `short` of those of whose ranges the last byte is left out.
-        `limited` is how many of the answers to come are 429 with the
-        headers `limit`. `chunked` sends no length. `packed` compresses whole answers: "heeding"
-        what is asked for, or "always". `suffix` is the status that `bytes=-N` is answered with.
+        `forbidden` is a pattern of paths that are answered 403.
+        `limited` is how many of the answers to come are 429 with the headers `limit`. `chunked`
+        sends no length. `packed` compresses whole answers: "heeding" what is asked for, or
+        "always". `suffix` is the status that `bytes=-N` is answered with.
         """
         data = json.dumps(how).encode()
         with urlopen(Request(self.url + CONTROL, data=data, method="POST")) as answer:
@@ -113,6 +114,7 @@ def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
                 self._send(how["suffix"], b"", {})
                 return
             status = how.get("status") or (200 if file.is_file() else 404)
+            status = 403 if re.search(how.get("forbidden", "(?!)"), path) else status
             if status != 200:
                 self._log(path, status, 0)
                 self._send(status, b"", {})

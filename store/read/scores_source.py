@@ -143,9 +143,7 @@ def _about(parts: Sequence[pl.Expr], columns: Collection[str]) -> list[pl.Expr]:
 
 def _schema(options: Mapping[str, pl.DataType], deposits: "Sequence[Deposit]") -> pl.Schema:
     """Columns of a source; what a filter makes of a logit is more exact than what is stored."""
-    values = dict(VALUES)
-    if not all(deposit.scores_as_stored for deposit in deposits):
-        values["logit"] = pl.Float64()
+    values = {**VALUES, "logit": deposits[0].scores_schema["logit"]}
     return pl.Schema({**_checkpoints(deposits).schema, **options, **values})
 
 

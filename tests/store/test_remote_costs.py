@@ -73,7 +73,7 @@ ONE_STEP: dict[str, Ask] = {
     "whole": lambda bank: bank.scan("parity", whole_options=True).filter(step=3),
     "sql": lambda bank: bank.sql("SELECT * FROM scores WHERE step = 3 AND model = 'org/model'"),
     "option": lambda bank: bank.sql(
-        "SELECT AVG(logprob) AS nats FROM scores WHERE step = 3 AND option = 'yes'"
+        "SELECT MAX(logprob) AS nats FROM scores WHERE step = 3 AND option = 'yes'"
     ),
 }
 

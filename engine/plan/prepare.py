@@ -30,7 +30,7 @@ from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES
-from logitbank.store.tables.tables import query_sets_of
+from logitbank.store.tables.tables import query_sets_of, require_unchanged
 from logitbank.wording import KEPT_OF_LOGITS, readable_bytes
 
 
@@ -63,6 +63,8 @@ def prepare(
         (p.name, placed(p.table, [places[query] for query in p.queries])) for p in tokenized
     )
     if bank is not None:
+        for name, table in tables:  # before a model runs, and in a dry run
+            require_unchanged(bank.path, name, table)
         check_options(bank, extraction, tables)
     requested = Requested(
         placement,

@@ -149,11 +149,22 @@ def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
     digest = prompts_digest(table)
     path = objects.plain_path(root, f"prompts/{folder_name(name)}-{digest}.parquet")
     if not path.exists():
-        for file in prompt_files(root):
-            if file.name == name:
-                check_unchanged(name, table, _scan_prompts(file.path).collect())
+        require_unchanged(root, name, table)
         write_table(root, path, table, {})
     return digest
+
+
+def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
+    """Refuse prompts that are stored under `name` with other content.
+
+    Raises
+    ------
+    UsageError
+        One is; it names the prompt and the column.
+    """
+    for file in prompt_files(root):
+        if file.name == name:
+            check_unchanged(name, table, _scan_prompts(file.path).collect())
 
 
 def prompts_digest(table: pl.DataFrame) -> str:

@@ -372,6 +372,19 @@ def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, series: Path) -> Non
     assert not (tmp_path / "b.zarr").exists()
 
 
+def test_a_dry_run_refuses_a_changed_answer_as_the_run_does(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    first, *rest = questions(*TEXTS).prompts
+    changed = PromptSet("mine", (replace(first, answer="female"), *rest))
+    settings = EngineSettings("transformers")
+    extraction = Extraction(resolve_suite(str(series)), (changed,), settings, dtype="float32")
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match="'p0' is in the bank's 'mine' with another 'answer'"):
+            run(tmp_path / "b.zarr", extraction, dry_run=dry_run)
+
+
 def test_the_same_text_under_two_orders_is_one_query(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:

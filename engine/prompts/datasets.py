@@ -1,6 +1,6 @@
 """Where public data files are: in a folder that the user names, else fetched from their home.
 
-It knows names and checksums of files and nothing of what is in them.
+It knows names and checksums of files, and of what is in them only whether it is text.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from logitbank.errors import LogitbankError, UsageError
+from logitbank.errors import LogitbankError, PromptError, UsageError
 
 TIMEOUT_S = 30.0
 
@@ -84,6 +84,33 @@ def public_file(file: PublicFile, data: Path | None) -> Path:
             "LOGITBANK_DATA"
         )
     return path
+
+
+def text_of_file(path: Path, *, remedy: str) -> str:
+    """What a data file says, its line ends as they are.
+
+    Parameters
+    ----------
+    remedy
+        What messages advise, such as "give LAMBADA's own file".
+
+    Raises
+    ------
+    PromptError
+        It is empty, or no UTF-8 text.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); {remedy}"
+        ) from None
+    if (at := text.find("\0")) >= 0:
+        line = 1 + text.count("\n", 0, at)
+        raise PromptError(f"{path}:{line} is no text, it holds a zero byte; {remedy}")
+    if not text.strip():
+        raise PromptError(f"{path} is empty; {remedy}")
+    return text
 
 
 def _complete(folder: Path, dataset: Dataset) -> Path:

@@ -79,6 +79,7 @@ def test_every_profession_has_both_verbs_and_the_priors_come_first() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("a nurse\nnull\n", r":2: 'null' is no profession; write 'a nurse'"),
         ("a nurse\n\na clerk\n", r"923-professions.txt:2 is blank; remove the line"),
         ("a nurse\na clerk\na nurse\n", r":3: 'a nurse' is line 1 too; remove one"),
         ("", "is empty; write one profession a line"),

@@ -90,10 +90,10 @@ def test_a_sentence_may_follow_the_begin_of_text_as_a_whole(causal: Tokenizer) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("sent_more,sent_less\na,b\n", "pair 0 lacks stereo_antistereo"),
+        ("sent_more,sent_less\na,b\n", ":1: there is no column stereo_antistereo"),
         (
             "sent_more,sent_less,stereo_antistereo,bias_type\na,b,foo,age\n",
-            "pair 0 has the direction 'foo'; there are stereo and antistereo",
+            ":2 has the direction 'foo', and there are stereo and antistereo; give CrowS",
         ),
         ("sent_more,sent_less,stereo_antistereo,bias_type\n", "holds no pair"),
     ],

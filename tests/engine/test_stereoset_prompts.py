@@ -142,10 +142,33 @@ def test_an_example_of_another_form_is_named_with_the_number_of_such(
         prompt_set("stereoset-intra", data=data)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"data": {}}', "[" * 100_000])
-def test_another_file_is_named(data: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is broken JSON .*line 1 column 2"),
+        ("[" * 100_000, "is broken JSON .nested too deeply"),
+        ("[]", "has no list of intrasentence examples under data"),
+        ('{"data": {"intrasentence": {"a": 1}}}', "has no list of intrasentence examples"),
+    ],
+)
+def test_another_file_is_named(data: Path, content: str, message: str) -> None:
     (data / "stereoset" / "dev-english.json").write_text(content)
-    with pytest.raises(PromptError, match=r"dev-english.json has no intrasentence examples"):
+    with pytest.raises(PromptError, match=rf"dev-english.json {message}.*give StereoSet's own"):
+        prompt_set("stereoset-intra", data=data)
+
+
+def test_fields_that_would_fail_later_are_named(data: Path) -> None:
+    odd = json.loads(json.dumps(INTRA))
+    odd["sentences"][0]["word"] = 5
+    write(data, odd)
+    with pytest.raises(PromptError, match="example 0: a sentence's word is no text"):
+        prompt_set("stereoset-intra", data=data)
+    write(data, INTRA | {"target_english": ["nurse"]})
+    with pytest.raises(PromptError, match="example 0: its target_english is no text"):
+        prompt_set("stereoset-intra", data=data)
+    twice = json.dumps({"data": {"intrasentence": [INTRA, INTRA]}})
+    (data / "stereoset" / "dev-english.json").write_text(twice)
+    with pytest.raises(PromptError, match=r"dev-english.json: intrasentence sentence \S+ is there"):
         prompt_set("stereoset-intra", data=data)
 
 

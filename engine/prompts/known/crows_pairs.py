@@ -1,9 +1,11 @@
 """CrowS-Pairs as prompts of many queries."""
 
 import csv
+from collections.abc import Iterator, Mapping
+from io import StringIO
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import Candidate, MaskedTokens
@@ -19,6 +21,7 @@ FILE = PublicFile(
 )
 DIRECTIONS = ("stereo", "antistereo")
 _COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
+_REMEDY = "give CrowS-Pairs' own file"
 
 
 def crows_pairs(data: Path | None = None) -> SequenceSet:
@@ -30,29 +33,43 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
     """
     path = public_file(FILE, data)
     prompts = []
-    with path.open(encoding="utf-8", newline="") as lines:
-        for number, row in enumerate(csv.DictReader(lines)):
-            if missing := [name for name in _COLUMNS if not row.get(name)]:
-                raise PromptError(f"{path}: pair {number} lacks {missing[0]}")
-            if row["stereo_antistereo"] not in DIRECTIONS:
-                raise PromptError(
-                    f"{path}: pair {number} has the direction {row['stereo_antistereo']!r}; there "
-                    f"are {' and '.join(DIRECTIONS)}"
-                )
-            texts = {"more": row["sent_more"], "less": row["sent_less"]}
-            for side, other in (("more", "less"), ("less", "more")):
-                name, text = f"{number}-{side}", texts[side]
-                columns: dict[str, Scalar] = {
-                    "pair": number,
-                    "side": side,
-                    "direction": row["stereo_antistereo"],
-                    "bias_type": row["bias_type"],
-                }
-                masked = MaskedTokens(name, text, texts[other], first=side == "more")
-                prompts.append(Candidate(name, text, masked, columns, begun=True))
+    for number, row in enumerate(_pairs(path)):
+        texts = {"more": row["sent_more"], "less": row["sent_less"]}
+        for side, other in (("more", "less"), ("less", "more")):
+            name, text = f"{number}-{side}", texts[side]
+            columns: dict[str, Scalar] = {
+                "pair": number,
+                "side": side,
+                "direction": row["stereo_antistereo"],
+                "bias_type": row["bias_type"],
+            }
+            masked = MaskedTokens(name, text, texts[other], first=side == "more")
+            prompts.append(Candidate(name, text, masked, columns, begun=True))
     if not prompts:
-        raise PromptError(f"{path} holds no pair; give CrowS-Pairs' own file")
+        raise PromptError(f"{path} holds no pair; {_REMEDY}")
     return SequenceSet("crows-pairs", tuple(prompts))
+
+
+def _pairs(path: Path) -> Iterator[Mapping[str, str]]:
+    """Rows of the file that have every column and a direction."""
+    rows = csv.DictReader(StringIO(text_of_file(path, remedy=_REMEDY), newline=""))
+    try:
+        if absent := [name for name in _COLUMNS if name not in (rows.fieldnames or ())]:
+            raise PromptError(f"{path}:1: there is no column {absent[0]}; {_REMEDY}")
+        for row in rows:
+            place = f"{path}:{rows.line_num}"
+            if None in row:  # where cells beyond the header are
+                raise PromptError(f"{place} has more cells than the header; {_REMEDY}")
+            if missing := [name for name in _COLUMNS if not row[name]]:
+                raise PromptError(f"{place} lacks {missing[0]}; {_REMEDY}")
+            if (direction := row["stereo_antistereo"]) not in DIRECTIONS:
+                known = " and ".join(DIRECTIONS)
+                raise PromptError(
+                    f"{place} has the direction {direction!r}, and there are {known}; {_REMEDY}"
+                )
+            yield row
+    except csv.Error as error:
+        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}); {_REMEDY}") from None
 
 
 KNOWN = KnownSet(

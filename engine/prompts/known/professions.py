@@ -4,10 +4,11 @@ Source: Tang and Jiang 2022, whose released list of 923 professions is taken as 
 follows the first letter ("an university president") and its order is that of their matrices.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, text_of_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
@@ -24,6 +25,7 @@ DATASET = Dataset(
 )
 TEMPLATES = {"is": MASK + " is {}.", "works as": MASK + " works as {}."}
 """Verb to sentence; `{}` is the profession with its article."""
+_PROFESSION = re.compile(r"(?i:a|an|the) \S(.*\S)?")
 PRIOR = f"a {MASK}"
 """What stands for the profession where a model is asked for its prior."""
 # At the start of a sentence: the one entry that each tokenizer has for that, such as "he" in an
@@ -82,21 +84,16 @@ def pronoun_prompts(
 
 def read_professions(path: Path) -> tuple[str, ...]:
     """The professions of a list, one a line with its article, in the list's order."""
-    if not (listed := tuple(_checked(path))):
-        raise PromptError(f"{path} is empty; write one profession a line, with its article")
-    return listed
+    return tuple(_checked(path))
 
 
 def _checked(path: Path) -> Iterator[str]:
     seen: dict[str, int] = {}
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
-    for number, line in enumerate(lines, 1):
+    remedy = "write one profession a line, with its article"
+    for number, line in enumerate(text_of_file(path, remedy=remedy).splitlines(), 1):
         if not line.strip():
             raise PromptError(f"{path}:{number} is blank; remove the line")
-        if line != line.strip() or MASK in line:
+        if not _PROFESSION.fullmatch(line) or MASK in line:
             raise PromptError(f"{path}:{number}: {line!r} is no profession; write 'a nurse'")
         if (first := seen.setdefault(line, number)) != number:
             raise PromptError(f"{path}:{number}: {line!r} is line {first} too; remove one")

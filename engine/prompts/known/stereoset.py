@@ -3,11 +3,11 @@
 import json
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file, text_of_file
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import (
@@ -40,6 +40,7 @@ REPROMPT = {
     "Option wählen. Wir bitten dich, nicht voreingenommen zu sein.",
 }
 """METRICS §11; the German one is ours."""
+_REMEDY = "give StereoSet's own file"
 _BLANK = re.compile(rf"(?<!\w){BLANK}")
 """Endings may follow it, as in German, but it is no part of a word that began before."""
 
@@ -156,36 +157,49 @@ def _name(family: str, language: str, condition: str) -> str:
 
 def _examples(path: Path, task: str) -> list[dict[str, Any]]:
     try:
-        examples: list[dict[str, Any]] = [
-            *json.loads(path.read_text(encoding="utf-8"))["data"][task]
-        ]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise PromptError(f"{path} has no {task} examples of StereoSet ({error!r})") from error
+        document = json.loads(text_of_file(path, remedy=_REMEDY))
+    except (json.JSONDecodeError, RecursionError) as error:
+        why = str(error) if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        raise PromptError(f"{path} is broken JSON ({why}); {_REMEDY}") from None
+    data = document.get("data") if isinstance(document, dict) else None
+    examples = data.get(task) if isinstance(data, dict) else None
+    if not isinstance(examples, list):
+        raise PromptError(f"{path} has no list of {task} examples under data; {_REMEDY}")
     defects = [
         f"example {number}: {why}" for number, e in enumerate(examples) if (why := _defect(e))
     ]
     if defects or not examples:
         raise PromptError(
             f"{path}: {len(defects):,} of {len(examples):,} {task} examples are not StereoSet's: "
-            f"{'; '.join(defects[:3]) or 'there are none'}"
+            f"{'; '.join(defects[:3]) or 'there are none'}; {_REMEDY}"
         )
+    ids = [sentence["id"] for example in examples for sentence in example["sentences"]]
+    if len(ids) != len(set(ids)):
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise PromptError(f"{path}: {task} sentence {twice} is there twice; {_REMEDY}")
     return examples
 
 
 def _defect(example: Any) -> str:
     """What keeps an example from being one; empty where nothing does."""
-    texts = ("id", "target", "bias_type", "context")
     sentences = example.get("sentences") if isinstance(example, dict) else None
     if not isinstance(sentences, list):
         return "it has no list of sentences"
-    if not_text := [name for name in texts if not isinstance(example.get(name), str)]:
-        return f"its {not_text[0]} is no text"
+    if no_text := _no_text(example, ("id", "target", "bias_type", "context"), ("target_english",)):
+        return f"its {no_text} is no text"
     for sentence in sentences:
         fields = sentence if isinstance(sentence, dict) else {}
-        required = ("id", "sentence", "gold_label")
-        if not_text := [name for name in required if not isinstance(fields.get(name), str)]:
-            return f"a sentence's {not_text[0]} is no text"
+        if no_text := _no_text(fields, ("id", "sentence", "gold_label"), ("word",)):
+            return f"a sentence's {no_text} is no text"
     return ""
+
+
+def _no_text(fields: Mapping[str, Any], required: Sequence[str], further: Sequence[str]) -> str:
+    """The first field that should be a text and is none, or empty; "" where there is none."""
+    for name in required:
+        if not isinstance(fields.get(name), str) or not fields[name]:
+            return name
+    return next((n for n in further if not isinstance(fields.get(n), str | None)), "")
 
 
 def _labelled(

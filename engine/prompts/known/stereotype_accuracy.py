@@ -40,12 +40,12 @@ def stereotype_accuracy(data: Path | None = None, *, base_url: str = DATASET.bas
     prompts = [
         prompt
         for split in get_args(Split)
-        for prompt in _prompts([s for s, _ in read_split(folder, split)])
+        for prompt in _prompts([s for s, _ in read_split(folder, split)], folder)
     ]
     return PromptSet("stereotype-accuracy", tuple(prompts))
 
 
-def _prompts(sentences: list[Sentence]) -> Iterator[Prompt]:
+def _prompts(sentences: list[Sentence], folder: Path) -> Iterator[Prompt]:
     anti = {s.index: s.pronoun for s in sentences if s.stereotype == "anti"}
     for s in (s for s in sentences if s.stereotype == "pro"):
         other = _OTHER.get(s.pronoun) or anti.get(s.index)
@@ -55,8 +55,8 @@ def _prompts(sentences: list[Sentence]) -> Iterator[Prompt]:
             other = "his"
         if other not in ("he", "she", "him", "her", "his") or other == s.pronoun:
             raise PromptError(
-                f"sentence {s.index} of {s.split} has {s.pronoun!r}, and no anti-stereotyped "
-                "counterpart that tells its case"
+                f"{folder}: sentence {s.index} of {s.split} has {s.pronoun!r}, and no"
+                " anti-stereotyped counterpart that tells its case; give WinoBias's own files"
             )
         pair = (s.pronoun, other)
         for seed, (first, second) in enumerate((pair, pair[::-1])):

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from logitbank.engine.prompts.datasets import text_of_file
 from logitbank.errors import PromptError
 
 _TERM = re.compile(r"\[([a-z_:-]+)\](?:\s*([^|]+?)\s*\|)?\s*([^|]*[^|\s])\s*")
 _PLACEHOLDER = re.compile(r"\[([^\[\]]*)\]")
+_REMEDY = "give UnQover's own file"
 _CONTEXTS = ({"subj1", "subj2"}, {"subj1:dem", "subj2:dem"})
 
 
@@ -153,10 +155,7 @@ def _terms(path: Path) -> Iterator[_Term]:
 
 def _lines(path: Path) -> Iterator[_Line]:
     """Lines that say something; a file needs one."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not UTF-8 text ({error.reason}); convert it") from error
+    lines = text_of_file(path, remedy=_REMEDY).splitlines()
     block, blank = -1, True
     for number, line in enumerate(lines, 1):
         if not line.startswith("#") and line.strip():
@@ -165,4 +164,4 @@ def _lines(path: Path) -> Iterator[_Line]:
             blank = False
         blank = blank or not line.strip()
     if block < 0:
-        raise PromptError(f"{path} is empty; give UnQover's own file")
+        raise PromptError(f"{path} is empty; {_REMEDY}")

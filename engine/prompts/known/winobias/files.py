@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from logitbank.engine.prompts.datasets import Dataset
+from logitbank.engine.prompts.datasets import Dataset, text_of_file
 from logitbank.errors import PromptError
 
 Split = Literal["dev", "test"]
@@ -61,6 +61,7 @@ BOTH_TYPES = replace(
         ),
     },
 )
+_REMEDY = "give WinoBias's own, numbered files"
 _GENDERS = {
     "he": "male",
     "him": "male",
@@ -105,7 +106,7 @@ class Occupations:
     def read(cls, folder: Path) -> "Occupations":
         """Read `male_occupations.txt` and `female_occupations.txt`, one occupation a line."""
         lists = {
-            gender: (folder / f"{gender}_occupations.txt").read_text(encoding="utf-8").splitlines()
+            gender: text_of_file(folder / f"{gender}_occupations.txt", remedy=_REMEDY).splitlines()
             for gender in ("male", "female")
         }
         return cls(**{g: [n.strip() for n in names if n.strip()] for g, names in lists.items()})
@@ -150,15 +151,20 @@ def _read_file(
     folder: Path, kind: Type, split: Split, stereotype: Stereotype, occupations: Occupations
 ) -> Iterator[Sentence]:
     path = folder / f"{stereotype}_stereotyped_type{kind}.txt.{split}"
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield parse_line(
-                        line, split=split, stereotype=stereotype, occupations=occupations
-                    )
-                except PromptError as error:
-                    raise PromptError(f"{path}:{number}: {error}") from None
+    numbers: dict[int, int] = {}
+    for number, line in enumerate(text_of_file(path, remedy=_REMEDY).split("\n"), 1):
+        if line.strip():
+            try:
+                sentence = parse_line(
+                    line, split=split, stereotype=stereotype, occupations=occupations
+                )
+            except PromptError as error:
+                raise PromptError(f"{path}:{number}: {error}; {_REMEDY}") from None
+            if (first := numbers.setdefault(sentence.index, number)) != number:
+                raise PromptError(
+                    f"{path}:{number}: sentence {sentence.index} is in line {first} too; {_REMEDY}"
+                )
+            yield sentence
 
 
 def parse_line(
@@ -174,9 +180,7 @@ def parse_line(
     """
     numbered = re.fullmatch(r"(\d+) (.+)", line.strip())
     if not numbered:
-        raise PromptError(
-            f"{line.strip()!r} does not begin with its number; use the numbered files"
-        )
+        raise PromptError(f"{line.strip()!r} does not begin with its number")
     marked = numbered[2]
     brackets = [inside.strip() for inside in re.findall(r"\[([^\]]*)\]", marked)]
     pronouns = [inside.lower() for inside in brackets if inside.lower() in _GENDERS]

@@ -19,6 +19,7 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.plan.sooner import sooner_engine
 from logitbank.engine.plan.task import fitted_settings
+from logitbank.engine.prompts.files.misspelt import misspelt_columns, misspelt_message
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
@@ -101,9 +102,18 @@ def prepare(
     return Prepared(
         *(plan, requested, tables, tokenizer, first, settings),
         adapters=extraction.adapters,
-        notes=skipped + notes + tuple(note for p in tokenized for note in p.notes),
+        notes=skipped + notes + _misspelt(wanted) + tuple(n for p in tokenized for n in p.notes),
         keep=extraction.keep,
         dtype=extraction.dtype,
+    )
+
+
+def _misspelt(sets: Sequence[PromptSet | SequenceSet]) -> tuple[str, ...]:
+    """A line for each column of a set that is spelt almost like a field of prompt files."""
+    return tuple(
+        f"{each.name}: {misspelt_message(column, field)}"
+        for each in sets
+        for column, field in misspelt_columns(p.columns for p in each.prompts).items()
     )
 
 

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from logitbank.engine.prompts.encoded import Encoded, Remark, joined
+from logitbank.engine.prompts.files.misspelt import misspelt_columns, misspelt_message
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sentences import SentenceTokens
 from logitbank.engine.prompts.sequence_set import SequenceSet, said_of
@@ -113,8 +114,12 @@ def _length_remarks(encoded: Encoded, max_length: int | None) -> Iterator[Remark
 def _column_remarks(
     prompts: Sequence[Prompt | SequencePrompt], absent: Sequence[str]
 ) -> Iterator[Remark]:
-    """Columns named almost like the fields that no prompt has."""
-    names = dict.fromkeys(name for p in prompts for name in p.columns)
+    """Columns named almost like a field, or a bit like one that no prompt has."""
+    misspelt = misspelt_columns(p.columns for p in prompts)
+    for name, field in misspelt.items():
+        first = next(p for p in prompts if name in p.columns)
+        yield Remark("warning", "column " + name, first, misspelt_message(name, field))
+    names = dict.fromkeys(name for p in prompts for name in p.columns if name not in misspelt)
     for field in absent:
         for name in get_close_matches(field, names, cutoff=0.7):
             message = f"no prompt has {field!r}; is the column {name!r} meant?"

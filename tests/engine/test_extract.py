@@ -385,6 +385,15 @@ def test_a_dry_run_refuses_a_changed_answer_as_the_run_does(
             run(tmp_path / "b.zarr", extraction, dry_run=dry_run)
 
 
+def test_a_plan_tells_a_misspelt_field(tmp_path: Path, series: Path) -> None:
+    odd = Prompt("1", TEXTS[0], (Option("male", " male"),), columns={"anwser": "male", "task": 1})
+    settings = EngineSettings("transformers")
+    wanted = Extraction(resolve_suite(str(series)), (PromptSet("mine", (odd,)),), settings)
+    message = "mine: column 'anwser' is kept as your own; did you mean 'answer'?"
+    notes = run(tmp_path / "b.zarr", wanted, dry_run=True).notes
+    assert [note for note in notes if "kept as your own" in note] == [message]
+
+
 def test_the_same_text_under_two_orders_is_one_query(
     tmp_path: Path, series: Path, backend: FakeBackend
 ) -> None:
@@ -397,7 +406,7 @@ def test_the_same_text_under_two_orders_is_one_query(
 
 
 def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
-    with pytest.raises(UsageError, match="keep level 'half' is unknown; use full, topk:K"):
+    with pytest.raises(UsageError, match="level 'half' is unknown; use full, .* or auto, K from 1"):
         extract(tmp_path / "b", suite=str(series), prompts=questions(*TEXTS), keep="half")
     with pytest.raises(UsageError, match="'nothing' is neither a known prompt set"):
         extract(tmp_path / "b", suite=str(series), prompts="nothing")

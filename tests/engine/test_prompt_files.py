@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from logitbank.engine.prompts.files import load_prompts
+from logitbank.engine.prompts.shown import prompts_check
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import LogitbankError, PromptError, UsageError
 
@@ -244,3 +245,31 @@ def test_of_many_errors_twenty_are_listed_and_all_are_counted(tmp_path: Path) ->
     first, *each = str(refused.value).splitlines()
     assert first.endswith("mine.jsonl has 1,234 errors, the first 20:")
     assert len(each) == 20
+
+
+@pytest.mark.parametrize(
+    ("column", "field"),
+    [
+        ("otpions", "options"),
+        ("anwser", "answer"),
+        ("targt", "target"),
+        ("maks", "mask"),
+        ("conditions", "condition"),
+        ("task", ""),  # a word of its own
+        ("difficulty", ""),
+        ("id", ""),
+    ],
+)
+def test_a_misspelt_field_is_told_and_kept(tmp_path: Path, column: str, field: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(
+        json.dumps({"text": "The nurse", "options": ["x", "y"], "answer": "x"})
+        + "\n"
+        + json.dumps({"text": "The clerk", "options": ["x", "y"], column: "z"})
+    )
+    (second,) = load_prompts(path).prompts[1:]
+    assert second.columns == ({} if column == "id" else {column: "z"})
+    told = [line for line in prompts_check(str(path)).lines if "column" in line]
+    name = repr("2" if column != "id" else "z")
+    message = f"column {column!r} is kept as your own; did you mean {field!r}?"
+    assert told == ([f"warning: prompt {name}: {message}"] if field else [])

@@ -246,7 +246,7 @@ def test_a_file_is_checked_before_it_is_run(tmp_path: Path, masked: Tokenizer) -
     found = prompts_check(str(path), tokenizer=tmp_path / "model")
     assert found.failed
     assert found.lines == [
-        "warning: prompt '1': no prompt has 'spans'; is the column 'span' meant?",
+        "warning: prompt 'b': column 'span' is kept as your own; did you mean 'spans'?",
         "error: prompt '1': \"☃\" has no tokens in this vocabulary; change it (and 1 other prompt)",
         "error: prompt 'c': its sentences are the same tokens in this vocabulary; give two that "
         "differ",

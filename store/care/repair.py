@@ -5,7 +5,6 @@ damaged block is turned back into commits of the others.
 """
 
 import re
-import shutil
 import subprocess
 import sys
 import uuid
@@ -126,7 +125,7 @@ def _of_lost_heads(bank: Bank, heads: set[str]) -> dict[str, list[Damage]]:
     """
     for head in heads:
         if (remains := objects.plain_path(bank.path, head)).exists():
-            _remove(remains)
+            objects.remove_folder(remains)
     again: dict[str, list[Damage]] = {}
     for folder in deposit_folders(bank.path) if heads else ():
         try:
@@ -157,7 +156,7 @@ def _repair_deposit(
     inside = {each.path.removeprefix(f"{folder}/"): each for each in damage}
     if "zarr.json" in inside:
         blocks = _blocks_of(root, folder)
-        _remove(path)
+        objects.remove_folder(path)
         return blocks, []
     deposit = Deposit.open(root, folder)
     state = deposit.state()
@@ -194,14 +193,6 @@ def _blocks_of(root: Path, folder: str) -> tuple[int, ...]:
     if SEAL in names:
         names = ["0", *(p.name for p in (root / folder).glob("*/c/*"))]
     return tuple(sorted({int(name) for name in names if name.isdecimal()}))
-
-
-def _remove(deposit: Path) -> None:
-    """Remove a deposit at once, so that no reader finds half of it."""
-    gone = deposit.with_name(f".gone-{uuid.uuid4().hex}")
-    deposit.rename(gone)
-    objects.sync(deposit.parent)
-    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _unseal(deposit: Deposit, kept: Iterable[int]) -> None:

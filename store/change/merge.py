@@ -40,11 +40,11 @@ class Merged(NamedTuple):
 def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None) -> Merged:
     """Copy what other banks hold into one, which is made if it is not there.
 
-    Query sets and prompts become a union, and so do heads: one that the bank has lost comes back. A
-    deposit that several banks have must be the same in all: what one has committed and another has
-    not is added, what several have must be equal. Options that only another bank's prompts name are
-    then scored from full rows, or from states. The same call again finishes one that was
-    interrupted.
+    Query sets and prompts become a union, and so do heads: one that the bank has lost, or of which
+    objects are gone or cut, comes back. A deposit that several banks have must be the same in all:
+    what one has committed and another has not is added, what several have must be equal. Options
+    that only another bank's prompts name are then scored from full rows, or from states. The same
+    call again finishes one that was interrupted.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ from logitbank.store.format.about import own_fields
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
-from logitbank.store.heads.stored import StoredHead, head_digests
+from logitbank.wording import MADE_OF_STATES
 
 _KEY = ("query", "kind", "token")
 
@@ -78,7 +78,8 @@ def shrink(
     BankError
         `out` has something else already, or a log-probability does not fit float16.
     """
-    level, source = None if keep is None else Keep.parse(keep), Bank.open(bank)
+    level = None if keep is None else Keep.parse(keep, accepted=MADE_OF_STATES)
+    source = Bank.open(bank)
     if Path(out).resolve() == Path(bank).resolve():
         raise UsageError(f"{out} is the bank itself; name another folder")
     specs = [(deposit, _spec(deposit, level, dtype)) for deposit in source.deposits()]
@@ -112,8 +113,7 @@ def shrink(
 
 def _bytes(bank: Bank) -> int:
     """Of the committed objects of deposits, and of heads."""
-    heads = (StoredHead.open(bank.path, digest) for digest in head_digests(bank.path))
-    return sum(bank.info()["bytes"]) + sum(head.size for head in heads)
+    return int(bank.info()["bytes"].sum())
 
 
 def _spec(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> DepositSpec:

@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import stat
 import uuid
 from collections.abc import Iterator
@@ -195,6 +196,14 @@ def write_new(path: Path, data: bytes) -> bool:
             file.rename(path)
         sync(path.parent)
         return True
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder at once, so that no reader finds half of it."""
+    gone = path.with_name(f".gone-{uuid.uuid4().hex}")
+    path.rename(gone)
+    sync(path.parent)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def holds_something(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Heads of a bank: written once under the digest of their content, read by rows or whole."""
 
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,6 +28,7 @@ from logitbank.store.format.heads import (
 from logitbank.store.format.numbers import STORED_AS
 from logitbank.store.format.schema import Dtype
 from logitbank.store.remote import fetching
+from logitbank.store.remote.mirror import mirror_of
 
 FOLDER = "heads"
 BIAS = "bias/c/0"
@@ -159,6 +161,26 @@ def head_digests(root: Path) -> list[str]:
     """Digests of the heads that a bank has folders of."""
     names = (entry.name for entry in objects.entries(root / FOLDER) if entry.is_dir())
     return [name for name in names if HEAD_DIGEST.fullmatch(name)]
+
+
+def head_sizes(root: Path) -> dict[str, int]:
+    """Bytes of the objects of each head of a bank, by digest, as `StoredHead.size` of sound ones.
+
+    From listings alone: no head is opened, and one that is damaged is no error.
+    """
+    sizes: dict[str, int] = {}
+    if (mirror := mirror_of(root / FOLDER)) is not None:
+        for path, listed in mirror.listed.items():
+            folder, _, inside = path.partition("/")
+            name, _, inside = inside.partition("/")
+            if folder == FOLDER and HEAD_DIGEST.fullmatch(name) and inside != "zarr.json":
+                sizes[name] = sizes.get(name, 0) + listed.digest.bytes
+        return sizes
+    for name in head_digests(root):
+        folder_path = root / FOLDER / name
+        files = (file.lstat() for file in folder_path.rglob("*") if file.parent != folder_path)
+        sizes[name] = sum(each.st_size for each in files if stat.S_ISREG(each.st_mode))
+    return sizes
 
 
 def arrays_of(grid: Grid, has_bias: bool) -> dict[str, bytes]:

@@ -1,11 +1,13 @@
 """A bank in a line, in a small table, and a row for each of its deposits."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from logitbank.notebook import html_table, some
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
+from logitbank.store.heads.stored import head_sizes
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import counted
 
@@ -56,12 +58,17 @@ def _span(steps: Sequence[Step]) -> str:
     return ", ".join([*words, *(["release"] if None in steps else [])])
 
 
-def info_row(deposit: Deposit) -> tuple[object, ...]:
-    """A row of `Bank.info`."""
-    return deposit.retrying(lambda state: _row(deposit, state))
+def info_rows(root: Path, deposits: Sequence[Deposit]) -> list[tuple[object, ...]]:
+    """The rows of `Bank.info`; the bytes of a head are with the first deposit that names it."""
+    heads = head_sizes(root) if any(d.spec.heads for d in deposits) else {}
+    return [_info_row(d, sum(heads.pop(h, 0) for h in d.spec.heads.values())) for d in deposits]
 
 
-def _row(deposit: Deposit, state: Committed) -> tuple[object, ...]:
+def _info_row(deposit: Deposit, heads: int) -> tuple[object, ...]:
+    return deposit.retrying(lambda state: _row(deposit, state, heads))
+
+
+def _row(deposit: Deposit, state: Committed, heads: int) -> tuple[object, ...]:
     checkpoint, layout = deposit.checkpoint, deposit.layout
     engine = deposit.spec.provenance.get("engine")
     return (
@@ -76,7 +83,7 @@ def _row(deposit: Deposit, state: Committed) -> tuple[object, ...]:
         str(layout.keep),
         layout.dtype,
         None if engine is None else str(engine),
-        _bytes(deposit, state),
+        _bytes(deposit, state) + heads,
     )
 
 

@@ -14,7 +14,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens
-from logitbank.store.read.brief import bank_line, bank_table, info_row
+from logitbank.store.read.brief import bank_line, bank_table, info_rows
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import by_option, scan
@@ -277,9 +277,10 @@ class Readable(ABC):
         Returns
         -------
         Columns model, run, step, query_set, queries, committed (queries), blocks (of the whole
-        deposit), sealed, keep, dtype, engine, bytes (of committed objects).
+        deposit), sealed, keep, dtype, engine, bytes (of committed objects; those of a head are
+        counted once, with the first deposit that names it).
         """
-        return pl.DataFrame([info_row(d) for d in self.deposits()], schema=INFO, orient="row")
+        return pl.DataFrame(info_rows(self.path, self.deposits()), schema=INFO, orient="row")
 
     def provenance(self) -> pl.DataFrame:
         """How the deposits were made, equal values together; `info --provenance` on paper.

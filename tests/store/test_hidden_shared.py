@@ -46,6 +46,7 @@ def test_scores_at_a_url_need_no_head(tmp_path: Path, served: FileServer) -> Non
     served.log()
     there = Bank.open(f"{served.url}/bank")
     assert there.scan("parity").collect().height == 2 * QUERIES
+    assert there.info()["bytes"].to_list() == bank.info()["bytes"].to_list()
     assert not [sent for sent in served.log() if "/weight/" in sent.path]
     (deposit,) = there.deposits()
     expected = true_logprobs(head(), states())
@@ -93,6 +94,17 @@ def test_a_damaged_head_at_a_url_is_refused(tmp_path: Path, served: FileServer) 
     shard.write_bytes(data)
     (deposit,) = Bank.open(f"{served.url}/bank").deposits()
     with pytest.raises(DamagedError, match="ask its publisher"):
+        deposit.logprobs(tokens=[0])
+
+
+def test_a_head_that_lacks_at_a_url_is_named(tmp_path: Path, served: FileServer) -> None:
+    bank = hidden_bank(tmp_path / "b")
+    push(bank.path, tmp_path / "www" / "bank")
+    (shard,) = (tmp_path / "www" / "bank").glob("heads/*/weight/c/0/0")
+    shard.unlink()
+    (deposit,) = Bank.open(f"{served.url}/bank").deposits()
+    url = f"{served.url}/bank/heads/{head().digest}/weight/c/0/0"
+    with pytest.raises(DamagedError, match=rf"^{url} \(block 0, rows .* was committed and is not"):
         deposit.logprobs(tokens=[0])
 
 

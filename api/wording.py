@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 KEEP_LEVELS = "full, hidden, topk:K or options"
 """How much of a row of logits can be kept, as commands and messages name it."""
+ASKED_LEVELS = "full, hidden, topk:K, options or auto"
+"""What an extraction may be asked to keep: `auto` is `full` or `hidden`, the smaller of them."""
 KEPT_OF_LOGITS = "full, topk:K or options"
 """The same where there are no states, or a head that cannot give logits back."""
-KEPT_LESS = "topk:K or options"
-"""The same where rows are no more whole."""
+MADE_OF_STATES = "topk:K, options or, of states, full"
+"""What can be made of a bank without its models."""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -1,8 +1,9 @@
 """The command line: the app, and what its failures look like."""
 
 import os
+import re
 import sys
-from typing import Annotated, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 
@@ -124,10 +125,31 @@ def _refuse(error: typer.TyperException) -> NoReturn:
         message = (
             f"{error.message}; did you mean {' or '.join(sorted(near))}?" if near else error.message
         )
+    elif repeated := _to_repeat(error.format_message(), context):
+        message = repeated
     else:
         message = error.format_message().strip().replace(": Value error, ", ": ")
         message = message.replace(". Did you mean", "; did you mean")
     _fail(f"{message.rstrip('.')}{'' if message.endswith('?') else ';'} see `{command} --help`", 2)
+
+
+def _to_repeat(message: str, context: Any) -> str:
+    """What to write where an option that may be repeated was given several values at once.
+
+    Empty where something else is wrong. What was too much is told by the message alone.
+    """
+    extra = re.search(r"unexpected extra arguments?.*? \((.*)\)", message)
+    arguments = sys.argv[1:]
+    ends = [i for i, each in enumerate(arguments) if extra and extra[1].endswith(each)]
+    start = end = ends[-1] if ends else 0
+    while start > 0 and not arguments[start].startswith("-"):
+        start -= 1
+    name, values = arguments[start], arguments[start + 1 : end + 1]
+    if len(values) < 2 or not any(
+        name in each.opts for each in context.command.params if getattr(each, "multiple", False)
+    ):
+        return ""
+    return f"{name} takes one value at a time; write {name} {values[0]} {name} {values[1]}"
 
 
 def _fail(message: str, code: int) -> NoReturn:

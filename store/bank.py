@@ -34,6 +34,7 @@ from logitbank.store.remote import fetching, mirror
 from logitbank.store.remote.urls import require_folder, url_of
 from logitbank.store.tables import tables, token_texts
 from logitbank.version import __version__
+from logitbank.wording import KEPT_OF_LOGITS
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,10 +187,11 @@ class Bank(Readable):
         return missing_options(self.path, deposit)
 
     def rescore(self) -> list[Deposit]:
-        """Score what prompts name and no deposit lists yet, from full rows; the same again is free.
+        """Score what prompts name and no deposit lists yet; the same again is free.
 
-        For options that were named after logits were deposited. Where rows are rounded their ranks
-        are intervals, flagged `exact` = False. Deposits without full rows stay as they are.
+        For options that were named after logits were deposited, from full rows or states. Where
+        rows are rounded their ranks are intervals, flagged `exact` = False. Deposits without either
+        stay as they are.
 
         Returns
         -------
@@ -277,7 +279,7 @@ class Bank(Readable):
             options=self.option_tokens(query_set),
             checkpoint=checkpoint,
             query_set=query_set,
-            keep=Keep.parse(keep) if isinstance(keep, str) else keep,
+            keep=Keep.parse(keep, accepted=KEPT_OF_LOGITS) if isinstance(keep, str) else keep,
             dtype=dtype,
             vocab_entries=vocab_entries,
             provenance=provenance or {},

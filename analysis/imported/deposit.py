@@ -15,7 +15,7 @@ from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Deposit, Keep
 from logitbank.store.files import objects
 from logitbank.store.steps import run_seed
-from logitbank.wording import counted
+from logitbank.wording import KEPT_OF_LOGITS, counted
 
 
 class Deposited(NamedTuple):
@@ -98,7 +98,7 @@ def deposit(
             f"{len(paths)} files cannot all be the prompt set {prompts!r}; give them one by one, or"
             " leave the name out: each is called as its task"
         )
-    level = Keep.parse(keep)
+    level = Keep.parse(keep, accepted=KEPT_OF_LOGITS)
     found = [read(path, chunks=chunks) for path in paths]
     wanted = [
         _checkpoint(path, each, model=model, run=run, step=step)

@@ -8,7 +8,7 @@ import typer
 import logitbank
 from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Format, StoredDtype, Table
-from logitbank.wording import KEPT_LESS
+from logitbank.wording import MADE_OF_STATES
 
 
 def info(
@@ -58,7 +58,7 @@ def shrink(
     bank: BankPath,
     out: Annotated[Path, typer.Argument(help="Bank to write.", show_default=False)],
     keep: Annotated[
-        str | None, typer.Option(help=f"{KEPT_LESS}; of states full, too.", show_default="as it is")
+        str | None, typer.Option(help=f"{MADE_OF_STATES}.", show_default="as it is")
     ] = None,
     dtype: Annotated[
         StoredDtype | None,
@@ -76,7 +76,7 @@ def shrink(
 
 
 def rescore(bank: BankPath) -> None:
-    """Score options that prompts named after a bank was filled, from its full rows."""
+    """Score options that prompts named after a bank was filled, from its rows or states."""
     from logitbank.cli.screen.bank import rescored_line
     from logitbank.cli.screen.tables import print_lines
 

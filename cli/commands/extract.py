@@ -19,7 +19,7 @@ from logitbank.cli.options import (
     StoredDtype,
     old_options,
 )
-from logitbank.wording import KEEP_LEVELS
+from logitbank.wording import ASKED_LEVELS
 
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -84,7 +84,7 @@ def extract(
     ] = "auto",
     keep: Annotated[
         str,
-        typer.Option(help=f"{KEEP_LEVELS}; auto: the smaller of the first two."),
+        typer.Option(help=f"{ASKED_LEVELS}: the smaller of the first two."),
     ] = "full",
     dtype: Annotated[
         StoredDtype | None,

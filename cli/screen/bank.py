@@ -82,7 +82,7 @@ def merged_line(into: Path, done: "Merged") -> str:
     if not (done.deposits or done.tables):
         if done.bytes:
             copied = counted(done.bytes, "byte")
-            return f"{into} has all deposits already; {copied} copied of heads that it had lost"
+            return f"{into} has all deposits already; {copied} copied of heads that it lacked"
         return f"{into} has all of it already"
     kept = Bank.open(into).info()["keep"].unique().sort()
     return (
@@ -93,7 +93,10 @@ def merged_line(into: Path, done: "Merged") -> str:
 
 def rescored_line(deposits: "Sequence[Deposit]") -> str:
     if not deposits:
-        return "nothing to score: every option is listed, or its deposit keeps no full rows"
+        return (
+            "nothing to score: every option is listed, or its deposit keeps neither full rows nor"
+            " states"
+        )
     return f"scored new options of {counted(len(deposits), 'deposit')}"
 
 

@@ -8,6 +8,7 @@ from logitbank.engine.plan.plan import DepositPlan, head_bytes
 from logitbank.errors import UsageError
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import Dtype, Keep
+from logitbank.wording import ASKED_LEVELS
 
 AUTO = "auto"
 """In place of a keep level: the least that loses nothing."""
@@ -46,7 +47,7 @@ def asked_level(keep: str, dtype: Dtype | None = None, *, layers: str = "") -> A
                 " give --keep hidden with it"
             )
         keep = "hidden"
-    level = Keep("full") if keep == AUTO else Keep.parse(keep)
+    level = Keep("full") if keep == AUTO else Keep.parse(keep, accepted=ASKED_LEVELS)
     exact = keep == AUTO or level.array == "hidden"
     return AskedLevel(level, dtype or ("float32" if exact else "float16"), keep == AUTO)
 

@@ -45,8 +45,8 @@ class KeptRows:
         if not self.layout.keep.whole_rows:
             raise KeepLevelError(
                 f"{deposit} keeps {self.layout.keep}, not full vocabulary rows; ask for listed"
-                " tokens with scores(), or extract again with --keep full or hidden into another"
-                " bank; the column keep of info() says which checkpoints have full rows"
+                " tokens with scores(), or extract again with --keep full, hidden or auto into"
+                " another bank; the column keep of info() says which checkpoints have full rows"
             )
 
     def require_states(self, deposit: object) -> None:

@@ -187,8 +187,8 @@ class _Reading:
             yield
         except FileNotFoundError as error:
             raise DamagedError(
-                f"row {rows.start} is committed but its shard {self.shards.name(block)} is not"
-                f" there; {self.shards.remedy}"
+                f"{self.shards.name(block)} (block {block}, rows {rows.start}–{rows.stop - 1}) was"
+                f" committed and is not there; {self.shards.remedy}"
             ) from error
         except (OSError, ValueError, RuntimeError) as error:
             raise DamagedError(

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
+from logitbank.wording import KEEP_LEVELS
 
 FORMAT_VERSION = 1
 VIEW = "view.json"
@@ -159,15 +160,13 @@ class Keep:
     """Entries of highest logit listed for each query, at every level."""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """`full`, `hidden`, `topk:K` or `options`."""
+    def parse(cls, text: str, *, accepted: str = KEEP_LEVELS) -> Self:
+        """`full`, `hidden`, `topk:K` or `options`; the message of others names `accepted`."""
         if text in ("full", "hidden", "options"):
             return cls(cast(KeepLevel, text))
         if match := re.fullmatch(r"topk:([1-9]\d*)", text):
             return cls("topk", int(match[1]))
-        raise UsageError(
-            f"keep level {text!r} is unknown; use full, topk:K (K ≥ 1), options or hidden"
-        )
+        raise UsageError(f"keep level {text!r} is unknown; use {accepted}, K from 1")
 
     def __str__(self) -> str:
         return f"topk:{self.k}" if self.level == "topk" else self.level

@@ -85,6 +85,11 @@ def test_version_is_the_packages(call: Call) -> None:
         (["prompts", "check", "empty.jsonl"], "prompt file empty.jsonl is empty"),
         (["prompts", "check", "odd.jsonl"], "answer 'z' is not among the options 'x', 'y'"),
         (
+            ["extract", "b", "--prompts", "p.jsonl", "q.jsonl", "--suite", "s"],
+            "--prompts takes one value at a time; write --prompts p.jsonl --prompts q.jsonl; see",
+        ),
+        (["describe", "b", "--title", "Two", "words"], "unexpected extra argument"),
+        (
             ["extract", "b", "--suite", "s", "--prompts", "p.jsonl", "--engine", "foo"],
             "'foo' is not one of 'auto', 'vllm', 'transformers'",
         ),

@@ -341,7 +341,7 @@ def test_keep_levels_may_be_text(tmp_path: Path) -> None:
             logits(), checkpoint=CheckpointId("m", step=step), query_set=QUERY_SET.name, keep=keep
         )
         assert str(made.layout.keep) == str(keep)
-    with pytest.raises(UsageError, match="keep level 'half' is unknown; use full, topk:K"):
+    with pytest.raises(UsageError, match="'half' is unknown; use full, topk:K or options, K from"):
         bank.deposit(logits(), checkpoint=STEP0, query_set=QUERY_SET.name, keep="half")
 
 

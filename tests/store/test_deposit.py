@@ -303,7 +303,7 @@ def test_lost_shard_is_damage_not_fill_values(tmp_path: Path) -> None:
     deposit = only_deposit(filled(tmp_path / "b", 0, 1, 2))
     (deposit.path / "logprobs" / "c" / "1" / "0").unlink()
     assert deposit.logprobs([0]).shape == (1, 6)
-    with pytest.raises(DamagedError, match="row 4 is committed but its shard .*logprobs/c/1/0"):
+    with pytest.raises(DamagedError, match=r"logprobs/c/1/0 \(block 1, rows 4.* and is not there"):
         deposit.logprobs([0, 5])
 
 

@@ -100,7 +100,7 @@ def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "topk", "topk:0", "topk:-1", "Full", "options:2"])
 def test_keep_refuses_other_levels(text: str) -> None:
-    with pytest.raises(UsageError, match="is unknown; use full, topk:K"):
+    with pytest.raises(UsageError, match="unknown; use full, hidden, topk:K or options, K from 1"):
         Keep.parse(text)
 
 

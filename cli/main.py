@@ -125,12 +125,20 @@ def _refuse(error: typer.TyperException) -> NoReturn:
         message = (
             f"{error.message}; did you mean {' or '.join(sorted(near))}?" if near else error.message
         )
+    elif given := _no_command(error.format_message()):
+        message = f"{given} is no command, and stands after one: {command} COMMAND {given}"
     elif repeated := _to_repeat(error.format_message(), context):
         message = repeated
     else:
         message = error.format_message().strip().replace(": Value error, ", ": ")
         message = message.replace(". Did you mean", "; did you mean")
     _fail(f"{message.rstrip('.')}{'' if message.endswith('?') else ';'} see `{command} --help`", 2)
+
+
+def _no_command(message: str) -> str:
+    """The path that stands where a command should, as of a bank; else nothing."""
+    absent = re.match(r"No such command '(.+?)'", message)
+    return absent[1] if absent and os.path.exists(absent[1]) else ""
 
 
 def _to_repeat(message: str, context: Any) -> str:

@@ -172,7 +172,7 @@ def test_summary_gives_numbers_counts_and_cautions() -> None:
         assert (
             f"between {row['min']:.3f} and {row['max']:.3f} (median {row['median']:.3f})" in text[2]
         )
-    assert any(line.startswith("1 times P(she) is 0 for a profession") for line in text)
+    assert any(line.startswith("1 time P(she) is 0 for a profession") for line in text)
     assert "3 rows repeat another exactly and count once." in text
     assert text.cautions == CAUTIONS
 

@@ -219,3 +219,11 @@ def test_summary_of_one_gender_says_that_there_is_no_gap():
     assert (
         "There is no gap to give: no prompt has a male answer, or none has a female one." in summary
     )
+
+
+def test_summary_says_a_gap_that_is_largest_at_the_last_step_once():
+    result = result_of(skew_from=1, checkpoints=2)
+    assert result.gap["gap_scaled"].arg_max() == 1
+    (sentence,) = (s for s in fairness_summary(result) if "Δ = " in s)
+    step = result.gap["step"][-1]
+    assert sentence.startswith(f"The gap is largest at step {step:,}, the last: Δ = ")

@@ -71,6 +71,10 @@ def test_version_is_the_packages(call: Call) -> None:
     ("arguments", "message"),
     [
         (["frobnicate"], "No such command 'frobnicate'; see `logitbank --help`"),
+        (
+            ["analyze", "a_folder"],
+            "a_folder is no command, and stands after one: logitbank analyze COMMAND a_folder;",
+        ),
         (["info", "--nothing"], "No such option: --nothing"),
         (["extract", "b", "--prompts", "x"], "give either --suite or --follow"),
         (["info", "nowhere"], "there is no bank at nowhere; check the path"),

@@ -70,7 +70,8 @@ def _run_sentences(result: Fairness, of_run: pl.Expr, rows: pl.DataFrame) -> Ite
     last = known.row(-1, named=True)
     if len(known) > 1:
         yield _largest(known, result)
-    yield f"At {step_name(last['step'])} the gap is {_gap(last, result)}."
+    if not _largest_at_last(known):
+        yield f"At {step_name(last['step'])} the gap is {_gap(last, result)}."
     if result.settings["bootstrap"]:
         yield from _few(known)
     yield from _onset(result.onset.filter(of_run), gap)
@@ -83,11 +84,23 @@ def _run_sentences(result: Fairness, of_run: pl.Expr, rows: pl.DataFrame) -> Ite
 
 def _largest(gap: pl.DataFrame, result: Fairness) -> str:
     """Where the gap is largest, unless it is the same everywhere."""
+    if _same_everywhere(gap):
+        size = gap["gap_scaled"][0]
+        return f"The gap is {size:.3f}, to three decimals, at all {len(gap)} checkpoints."
+    largest = gap.row(int(gap["gap_scaled"].arg_max() or 0), named=True)
+    end = ", the last" if _largest_at_last(gap) else ""
+    return f"The gap is largest at {step_name(largest['step'])}{end}: {_gap(largest, result)}."
+
+
+def _largest_at_last(gap: pl.DataFrame) -> bool:
+    """Whether the last checkpoint's gap is told where the largest is."""
+    return not _same_everywhere(gap) and gap["gap_scaled"].arg_max() == len(gap) - 1
+
+
+def _same_everywhere(gap: pl.DataFrame) -> bool:
+    """Whether the gap reads the same at every checkpoint."""
     sizes = gap["gap_scaled"]
-    if not any(compared(sizes[0], size) for size in sizes):
-        return f"The gap is {sizes[0]:.3f}, to three decimals, at all {len(gap)} checkpoints."
-    largest = gap.row(int(sizes.arg_max() or 0), named=True)
-    return f"The gap is largest at {step_name(largest['step'])}: {_gap(largest, result)}."
+    return not any(compared(sizes[0], size) for size in sizes)
 
 
 def _few(gap: pl.DataFrame) -> Iterator[str]:
@@ -230,7 +243,8 @@ def _counts(result: Fairness) -> Iterator[str]:
     if tied := int(result.average_rank["tied"].sum()):
         rule = result.settings["ties"]
         yield (
-            f"{tied:,} times (checkpoint, prompt and order seed) the right answer shared its logit "
+            f"{counted(tied, 'time')} "
+            "(checkpoint, prompt and order seed) the right answer shared its logit "
             f"with another token ({rule} ranks)."
         )
     if inexact := int(result.average_rank["inexact"].sum()):

@@ -140,18 +140,21 @@ def _counts(result: Fluctuation) -> Iterator[str]:
     professions = result.professions
     if incomplete := len(professions.filter(pl.col("missing") > 0).unique(keys)):
         yield (
-            f"{incomplete:,} times a profession lacks a score at a checkpoint of a plateau; its "
+            f"{counted(incomplete, 'time')} "
+            "a profession lacks a score at a checkpoint of a plateau; its "
             "statistics there are NaN, and correlations leave it out."
         )
     if zero := len(professions.filter(pl.col("she_zero") > 0).unique(keys)):
         yield (
-            f"{zero:,} times P(she) is 0 for a profession at a checkpoint of a plateau; its R is "
+            f"{counted(zero, 'time')} "
+            "P(she) is 0 for a profession at a checkpoint of a plateau; its R is "
             "infinite, and correlations leave it out."
         )
     checkpoints = result.checkpoints.filter(pl.col("step").is_not_null())
     if absent := len(checkpoints.filter(~pl.col("used"))):
         yield (
-            f"{absent:,} times a run has no profession at a step for which it has the prior or "
+            f"{counted(absent, 'time')} "
+            "a run has no profession at a step for which it has the prior or "
             "another verb, or which another run of its model has; the numbers are over the "
             "checkpoints that are there."
         )

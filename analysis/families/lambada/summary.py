@@ -10,7 +10,7 @@ from logitbank.analysis.results.words import (
     from_first,
     missing_sentences,
 )
-from logitbank.wording import number, step_name
+from logitbank.wording import counted, number, step_name
 
 CAUTIONS = ("LAMBADA is one measure of language modelling, on passages of novels in English.",)
 """What the numbers do not say."""
@@ -30,7 +30,8 @@ def lambada_summary(result: Lambada) -> Summary:
     tied, inexact = (int(result.lambada[name].sum()) for name in ("tied", "inexact"))
     if tied:
         sentences.append(
-            f"{tied:,} times (checkpoint and example) the word shared the largest logit with "
+            f"{counted(tied, 'time')} "
+            "(checkpoint and example) the word shared the largest logit with "
             "another token, which counts as wrong."
         )
     if inexact:

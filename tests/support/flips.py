@@ -27,6 +27,7 @@ from tests.support.small_banks import TOKENIZER, block_data, new_bank, spec, tok
 KINDS = {
     "listing of the cache": r"\.remote\.json",
     "index": r"index\.json",
+    "compressed index": r"index\.json\.gz",
     "view": r"view\.json",
     "filter": r"filter\.safetensors",
     "scores that a view keeps": r"scores/\w+/\w+\.parquet",

@@ -62,8 +62,8 @@ def try_lock(path: Path, *, create: bool) -> int | None:
 
 
 def remove_dead(path: Path) -> None:
-    """Delete the file of a lock whose holder was killed; one that is held stays."""
-    with suppress(OSError):  # none is there, or no locks, so that nobody can tell
+    """Delete a file that a killed process held the lock of; one whose lock is held stays."""
+    with suppress(OSError):  # gone meanwhile, or without locks, so that nobody can tell
         if (handle := try_lock(path, create=False)) is not None:
             try:
                 if is_current(handle, path):

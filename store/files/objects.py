@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.errors import BankError, DamagedError, DiskSpaceError, UsageError
-from logitbank.store.files.locks import NO_LOCKS, is_current, try_lock
+from logitbank.store.files.locks import NO_LOCKS, is_current, remove_dead
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}")
@@ -171,10 +171,7 @@ def remove_dead_files(folder: Path) -> None:
     for file in folder.glob(".*-*"):
         if not _TEMPORARY.fullmatch(file.name) or file.is_symlink() or not file.is_file():
             continue
-        with suppress(OSError):  # gone meanwhile, or without locks, so that nobody can tell
-            if (handle := try_lock(file, create=False)) is not None:
-                file.unlink(missing_ok=True)
-                os.close(handle)
+        remove_dead(file)
 
 
 def write_new(path: Path, data: bytes) -> bool:

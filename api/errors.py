@@ -99,6 +99,10 @@ class HeadError(EngineError):
     """A model whose logits are no head's product of a state; at other levels it can be kept."""
 
 
+class DeviceError(EngineError):
+    """A GPU that cannot do what is asked of it, whatever the checkpoint."""
+
+
 class DiskSpaceError(LogitbankError, OSError):
     """A plan or a write larger than the free disk."""
 

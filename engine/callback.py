@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import os
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.extract import choose_engine
+from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.plan import Plan
@@ -86,7 +88,7 @@ class BankCallback:
         keep: str = "full",
         dtype: Dtype | None = None,
         layers: str = "",
-        compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        compute_dtype: ComputeDtype = "float32",
         deterministic: bool = False,
         canary_every: int = 50,
         trust_remote_code: bool = False,
@@ -107,6 +109,7 @@ class BankCallback:
             canary_every=canary_every,
             trust_remote_code=trust_remote_code,
         )
+        check_precision(self._settings, os.environ)
         self._define = partial(
             Extraction,
             prompt_sets=prompt_sets(prompts, data=data, old={}),

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
 
-from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineSettings
 from logitbank.engine.follow import follow_training
+from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.extraction import Extraction
@@ -50,7 +51,7 @@ def extract(
     keep: str = "full",
     dtype: Dtype | None = None,
     layers: str = "",
-    compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+    compute_dtype: ComputeDtype = "float32",
     deterministic: bool = False,
     canary_every: int = 50,
     legacy_weights: bool = False,
@@ -109,7 +110,8 @@ def extract(
         (`deposit.lens`): `all`, or a list such as `0,6,12` or `-1`. 0 is what enters the first
         block, l the output of block l, −1 the last. Transformers runs it, not vLLM.
     compute_dtype
-        Of the model's body; its head and all reductions are float32.
+        Of the model's body; its head and all reductions are float32. `tf32` is float32 whose
+        products are TF32's, on an NVIDIA GPU from Ampere on.
     deterministic
         The same bits whatever else is run: with vLLM's batch-invariant kernels on a GPU, and
         elsewhere with transformers, one sequence at a time.
@@ -171,6 +173,8 @@ def extract(
         trust_remote_code=trust_remote_code,
         adapter_from=adapter_folder,
     )
+    if ray is None:  # there, each worker looks at its own machine
+        check_precision(settings, os.environ)
     require_folder(bank)
     budget = None if disk_budget is None else parse_bytes(disk_budget)
     level = asked_level(keep, dtype, layers=layers)

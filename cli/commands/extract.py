@@ -21,7 +21,7 @@ from logitbank.cli.options import (
 )
 from logitbank.wording import ASKED_LEVELS
 
-ComputeDtype = Literal["float32", "bfloat16", "float16"]
+ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
 class Extract(Command):
@@ -94,7 +94,7 @@ def extract(
         str, typer.Option(help="Beside hidden, states of these layers: all, or 0,6,12 or -1.")
     ] = "",
     compute_dtype: Annotated[
-        ComputeDtype, typer.Option(help="Of the model's body; its head is float32.")
+        ComputeDtype, typer.Option(help="Of the model's body, tf32 on a GPU; its head is float32.")
     ] = "float32",
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The same bits in any batch; slower.")

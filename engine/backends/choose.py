@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from logitbank.engine.backends.precision import triton_precision
+from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import Backend, EngineSettings
 
 
@@ -24,7 +24,7 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:
     """The class of the engine that the settings name; its packages take seconds to import."""
-    os.environ |= triton_precision(os.environ)
+    os.environ |= precision_environment(settings.compute_dtype)
     if settings.deterministic:  # read when vLLM is imported, and when CUDA is started
         os.environ |= {"VLLM_BATCH_INVARIANT": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     if settings.engine == "vllm":

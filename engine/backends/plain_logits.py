@@ -3,6 +3,7 @@
 To be imported only in the canary's process: vLLM patches transformers where it runs.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from torch.nn.functional import linear
 
 from logitbank.engine.backends.hf.model import output_logits, read_model
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.simulated import tensor_cores
+from logitbank.engine.backends.torch_precision import in_float32
 from logitbank.store.format.schema import Head, Query
 
 
@@ -20,12 +23,13 @@ def evaluate(folder: Path, query: Query, settings: EngineSettings) -> tuple[np.n
     """Logits (v,) in float32, and how far the settings' dtype is from them.
 
     That is the largest difference over all outputs that both have finite; 0 where the dtype is
-    float32. One model is in memory at a time.
+    float32. TF32, which this processor has not, is simulated. One model is in memory at a time.
     """
     exact = _logits(folder, query, replace(settings, compute_dtype="float32"))
     if settings.compute_dtype == "float32":
         return exact, 0.0
-    rounded = _logits(folder, query, settings)
+    with tensor_cores() if settings.compute_dtype == "tf32" else nullcontext():
+        rounded = _logits(folder, query, settings)
     finite = np.isfinite(exact) & np.isfinite(rounded)
     return exact, float(np.abs(exact - rounded)[finite].max(initial=0))
 
@@ -48,11 +52,12 @@ def _logits(folder: Path, query: Query, settings: EngineSettings) -> np.ndarray:
 def _head_in_float32(model: Any, head: Head) -> None:
     """Make the head compute in float32: in every engine, only the body has the run's dtype."""
     layer = model.cls.seq_relationship if head == "next_sentence" else model.get_output_embeddings()
-    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype == torch.float32:
+    if not isinstance(layer, torch.nn.Linear):
         return
 
     def forward(input: torch.Tensor) -> torch.Tensor:
         bias = None if layer.bias is None else layer.bias.float()
-        return linear(input.float(), layer.weight.float(), bias)
+        with in_float32():
+            return linear(input.float(), layer.weight.float(), bias)
 
     layer.forward = forward  # type: ignore[method-assign]

@@ -1,34 +1,74 @@
-"""In which precision Triton multiplies float32 numbers; to be set before anything imports it."""
+"""What a precision of the body asks of torch, Triton and vLLM, by name; imports none of them."""
 
-from collections.abc import Mapping
+from logitbank.engine.backends.protocol import ComputeDtype
+from logitbank.errors import DeviceError
 
-from logitbank.errors import UsageError
-
-TRITON = "TRITON_F32_DEFAULT"
-ASKED = "LOGITBANK_TRITON_F32"
-"""What a user sets who wants another; Triton's own variable may be left over from other work."""
-_KNOWN = ("ieee", "tf32x3", "tf32")
+OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+"""NVIDIA's own variable, which decides over whatever a program asks for."""
 
 
-def triton_precision(environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment in which Triton's products of float32 are float32.
+AMPERE = (8, 0)
+"""Compute capability from which on GPUs have TF32."""
+_NEXT = "use --compute-dtype float32"
 
-    vLLM's attention kernels leave the precision of their products to Triton, whose default on a GPU
-    with tensor cores is TF32: ten bits of each operand. So are those of its batch-invariant layers.
 
-    Raises
-    ------
-    UsageError
-        Another precision is asked for, and Triton has none of that name.
+def body_dtype(compute_dtype: ComputeDtype) -> str:
+    """The torch dtype that a body's numbers are held in: TF32 is a way to multiply float32."""
+    return "float32" if compute_dtype == "tf32" else compute_dtype
+
+
+def value_bytes(compute_dtype: ComputeDtype) -> int:
+    """Bytes of one number of a body."""
+    return 4 if body_dtype(compute_dtype) == "float32" else 2
+
+
+def precision_environment(compute_dtype: ComputeDtype) -> dict[str, str]:
+    """Environment in which products of float32 are what the name says; for before any import.
+
+    vLLM's attention kernels, and its batch-invariant layers, leave the precision of their products
+    to Triton, whose default on a GPU with tensor cores is TF32: ten bits of each operand. Whatever
+    the shell says of it is replaced.
 
     Examples
     --------
-    >>> triton_precision({"TRITON_F32_DEFAULT": "tf32"})
-    {'TRITON_F32_DEFAULT': 'ieee'}
-    >>> triton_precision({"LOGITBANK_TRITON_F32": "tf32x3"})
-    {'TRITON_F32_DEFAULT': 'tf32x3'}
+    >>> precision_environment("tf32")
+    {'TRITON_F32_DEFAULT': 'tf32', 'VLLM_FLOAT32_MATMUL_PRECISION': 'high'}
+    >>> precision_environment("bfloat16")["TRITON_F32_DEFAULT"]
+    'ieee'
     """
-    precision = environment.get(ASKED) or "ieee"
-    if precision not in _KNOWN:
-        raise UsageError(f"{ASKED} is {precision!r}; use {', '.join(_KNOWN[:-1])} or {_KNOWN[-1]}")
-    return {TRITON: precision}
+    if compute_dtype == "tf32":
+        return {"TRITON_F32_DEFAULT": "tf32", "VLLM_FLOAT32_MATMUL_PRECISION": "high"}
+    return {
+        "TRITON_F32_DEFAULT": "ieee",
+        "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
+        OVERRIDE: "0",
+    }
+
+
+def require_tf32(compute_dtype: ComputeDtype, capability: tuple[int, int] | None) -> None:
+    """Refuse TF32 where an engine's device has none; `capability` is None for a processor.
+
+    Raises
+    ------
+    DeviceError
+        It is asked for there.
+    """
+    if compute_dtype == "tf32" and (capability is None or capability < AMPERE):
+        raise DeviceError(without_tf32(capability))
+
+
+def without_tf32(capability: tuple[int, int] | None, name: str = "this GPU") -> str:
+    """Why TF32 is refused, and what to do instead.
+
+    Examples
+    --------
+    >>> without_tf32((7, 5), "Tesla T4")
+    'Tesla T4 has no TF32: it has compute capability 7.5, not 8.0; use --compute-dtype float32'
+    """
+    if capability is None:
+        return (
+            f"a CPU has no TF32, and no NVIDIA GPU is seen here (nvidia-smi); {_NEXT}, or a machine"
+            " with an A100 or later"
+        )
+    has = ".".join(map(str, capability))
+    return f"{name} has no TF32: it has compute capability {has}, not 8.0; {_NEXT}"

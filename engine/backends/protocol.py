@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 EngineName = Literal["vllm", "transformers"]
 Task = Literal["causal", "masked"]
 """What a model predicts: the next token, or what stands under a mask."""
+ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
+"""Of a model's body. tf32 is float32 that a GPU multiplies as TF32: ten bits of each factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class EngineSettings:
     """What each head multiplies is handed over beside its logits, and the heads with the load."""
     layers: tuple[int, ...] = ()
     """What each head would multiply after these layers is handed over too; transformers alone."""
-    compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Dtype of the model's body; the output head and all reductions are float32."""
+    compute_dtype: ComputeDtype = "float32"
+    """Of the model's body; the output head and all reductions are float32, without TF32."""
     device: str = "auto"
     max_batch_tokens: int = 4096
     max_sequences: int = 64

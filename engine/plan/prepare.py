@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.backends.contexts import branches, one_begins_another
+from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.plan.checks import check_options, check_source, check_stored, check_tokens
 from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
 from logitbank.engine.plan.layers import layers_of, settings_for_layers
@@ -75,7 +76,7 @@ def prepare(
         head_sizes(
             first,
             config,
-            value_bytes=4 if settings.compute_dtype == "float32" else 2,
+            value_bytes=value_bytes(settings.compute_dtype),
             legacy_weights=settings.legacy_weights,
         ),
     )

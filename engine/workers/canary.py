@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logitbank.engine.backends.precision import triton_precision
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.errors import CanaryError, EngineError
 from logitbank.store.format.schema import Query
@@ -26,7 +25,7 @@ from logitbank.store.format.schema import Query
 FLOAT32_LIMIT = 1e-3
 """Largest difference, in logits: sums in another order differ by about 3e-6 at 70M."""
 TIMES = 3
-FLOOR = {"float16": 0.02, "bfloat16": 0.15}
+FLOOR = {"tf32": 0.02, "float16": 0.02, "bfloat16": 0.15}
 """In low precision, an engine may differ by so many times what plain transformers itself differs by
 from float32, on the same sequence, and by this where that happens to be next to nothing."""
 
@@ -48,8 +47,9 @@ class Reference(NamedTuple):
         text = f"allowed in {dtype}: {self.allowed(dtype):.3g}"
         if dtype == "float32":
             return text
+        how = f"{dtype}, simulated on the CPU," if dtype == "tf32" else dtype
         return (
-            f"{text}, {TIMES} times the {self.rounding:.3g} by which plain transformers in {dtype}"
+            f"{text}, {TIMES} times the {self.rounding:.3g} by which plain transformers in {how}"
             f" differs from itself in float32, and {FLOOR[dtype]:g}"
         )
 
@@ -67,9 +67,7 @@ class Canary:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ
-                | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-                | triton_precision(os.environ),
+                env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
             )
 
     def ask(self, folder: Path, query: Query) -> None:

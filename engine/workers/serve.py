@@ -16,7 +16,14 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker import Worker
-from logitbank.errors import CanaryError, DiskSpaceError, HeadError, LogitbankError, SuiteError
+from logitbank.errors import (
+    CanaryError,
+    DeviceError,
+    DiskSpaceError,
+    HeadError,
+    LogitbankError,
+    SuiteError,
+)
 
 
 def main(descriptor: int, bank: Path, log: Path) -> None:
@@ -83,7 +90,7 @@ def failure(job: Job, error: LogitbankError) -> CheckpointFailed:
     return CheckpointFailed(
         job.checkpoint,
         str(error),
-        fatal=isinstance(error, DiskSpaceError | CanaryError | HeadError),
+        fatal=isinstance(error, DiskSpaceError | CanaryError | DeviceError | HeadError),
         # After a failed load the engine may hold half a model: only a new process is clean.
         restart=isinstance(error, SuiteError),
     )

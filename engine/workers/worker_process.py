@@ -12,7 +12,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Self
 
-from logitbank.engine.backends.precision import triton_precision
+from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.share import ALONE, Share, visible_devices
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
@@ -230,4 +230,4 @@ def worker_environment(settings: EngineSettings) -> dict[str, str]:
         "MALLOC_TRIM_THRESHOLD_": str(2**34),
         "MALLOC_ARENA_MAX": "1",
         "PYTHONUNBUFFERED": "1",
-    } | triton_precision(os.environ)
+    } | precision_environment(settings.compute_dtype)

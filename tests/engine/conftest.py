@@ -2,11 +2,14 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
+from logitbank.engine.gpus import cards
+from logitbank.engine.plan import share
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from tests.support.checkpoints import write_masked_tokenizer, write_tokenizer
 
@@ -21,6 +24,33 @@ def no_engine_before() -> Iterator[None]:
         yield
     if torch := sys.modules.get("torch"):
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Puts a driver's tool first in PATH that lists GPUs as it is told, a line of CSV for each."""
+
+    def forget() -> None:
+        share._listed.cache_clear()
+        cards._listed.cache_clear()
+
+    def told(listing: str) -> None:
+        forget()
+        lines = [line.split(", ") for line in listing.splitlines()]
+        gpus = "\n".join(f"GPU {number}: {name} (UUID: {uuid})" for number, uuid, name, *_ in lines)
+        tool = tmp_path / "driver" / "nvidia-smi"
+        tool.parent.mkdir(exist_ok=True)
+        tool.write_text(
+            '#!/bin/sh\ncase "$1" in\n'
+            f"--list-gpus) cat <<'END'\n{gpus}\nEND\n;;\n"
+            f"--query-gpu=*) cat <<'END'\n{listing}\nEND\n;;\nesac\n"
+        )
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    yield told
+    forget()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What vLLM's own CUDA code would choose, asked on a machine without a GPU.
+"""What vLLM's own CUDA code would choose, asked on a machine without a GPU; and how heads multiply.
 
 For a process of its own, because importing vLLM changes torch.
 """
@@ -8,25 +8,48 @@ from types import ModuleType
 
 import torch
 
-import logitbank.engine.backends.vllm.engine  # noqa: F401  (sets the environment, then imports vLLM)
+from logitbank.engine.backends.choose import import_engine
+from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
+from logitbank.engine.backends.torch_precision import float32_products, multiply_as
+from logitbank.engine.backends.vllm.multiplied import heads_in_float32
 
 
-def chosen_on_cuda(dtype: str, attention: str) -> tuple[list[str], str | None]:
+def chosen_on_cuda(compute_dtype: ComputeDtype, attention: str) -> tuple[list[str], str, str]:
     """Attention backends that run at compute capability 9.0, first choice first, at the head size
-    of Pythia; and how Triton multiplies float32."""
+    of Pythia; how Triton multiplies float32, and what vLLM's workers ask of torch."""
+    import_engine(EngineSettings("vllm", compute_dtype=compute_dtype))
     sys.modules.setdefault("vllm._C_stable_libtorch", ModuleType("vllm._C_stable_libtorch"))
     from triton import knobs
+    from vllm import envs
     from vllm.platforms import cuda
     from vllm.platforms.interface import DeviceCapability
     from vllm.v1.attention.selector import AttentionSelectorConfig
 
     selector = AttentionSelectorConfig(
         head_size=64,
-        dtype=getattr(torch, dtype),
+        dtype=torch.float32,
         kv_cache_dtype="auto",
         block_size=16,
         attn_type=attention,
     )
     capability = DeviceCapability(9, 0)
     running, _ = cuda.CudaPlatformBase.get_valid_backends(capability, selector, num_heads=12)
-    return [choice.backend.name for choice in running], knobs.language.fp32_default
+    chosen = [choice.backend.name for choice in running]
+    return chosen, knobs.language.fp32_default, envs.VLLM_FLOAT32_MATMUL_PRECISION
+
+
+def products_of_body_and_head() -> list[str]:
+    """How products are made before, in and after a model's output head where a body has TF32."""
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+
+    class Head(LogitsProcessor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            torch.nn.Module.__init__(self)  # vLLM's own wants a whole engine's config
+
+        def forward(self) -> str:
+            return float32_products()
+
+    model = torch.nn.ModuleList([head := Head()])
+    multiply_as("tf32")
+    heads_in_float32(model)
+    return [float32_products(), head(), float32_products()]

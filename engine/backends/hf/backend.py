@@ -33,8 +33,14 @@ from logitbank.engine.backends.hf.model import (
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS, Pack
 from logitbank.engine.backends.hf.swap import copy_weights, loaded_fingerprint
+from logitbank.engine.backends.precision import body_dtype, require_tf32
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.torch_precision import (
+    capability,
+    multiply_as,
+    products_provenance,
+)
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.proof import Ledger
 from logitbank.engine.weights.weights import stream_weights
@@ -53,11 +59,13 @@ class TransformersBackend:
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
         self._settings = settings
-        self._dtype: torch.dtype = getattr(torch, settings.compute_dtype)
+        self._dtype: torch.dtype = getattr(torch, body_dtype(settings.compute_dtype))
         wanted = settings.device
         if wanted == "auto":
             wanted = "cuda" if torch.cuda.is_available() else "cpu"
         self._device = torch.device(wanted)
+        require_tf32(settings.compute_dtype, capability(self._device))
+        multiply_as(settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
         self._adapters: dict[str, Json] = {}
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
@@ -280,6 +288,7 @@ class TransformersBackend:
             "device": str(self._device),
             "compute_dtype": self._settings.compute_dtype,
             "head_dtype": "float32",
+            **products_provenance(self._device),
             "max_batch_tokens": self._size.tokens,
             "max_sequences": self._size.sequences,
             **({"deterministic": ALONE} if self._settings.deterministic else {}),

@@ -6,6 +6,7 @@ import torch
 import transformers
 
 from logitbank.engine.backends.products import linear
+from logitbank.engine.backends.torch_precision import in_float32
 
 
 class AtHead(Exception):  # noqa: N818 (nothing is wrong)
@@ -45,9 +46,10 @@ class SelectingHead:
         if self.stops:
             raise AtHead
         weight, bias = _in_float32(self.layer)
-        if not self._each:
-            return linear(chosen, weight, bias)
-        return torch.cat([linear(part, weight, bias) for part in torch.split(chosen, 1)])
+        with in_float32():
+            if not self._each:
+                return linear(chosen, weight, bias)
+            return torch.cat([linear(part, weight, bias) for part in torch.split(chosen, 1)])
 
 
 class ClassHead:
@@ -65,7 +67,8 @@ class ClassHead:
         self.hidden = input.float()
         if self.stops:
             raise AtHead
-        return linear(self.hidden, *_in_float32(self.layer))
+        with in_float32():
+            return linear(self.hidden, *_in_float32(self.layer))
 
 
 def _in_float32(layer: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from logitbank.engine.backends.hf.head import AtHead, ClassHead, SelectingHead
+from logitbank.engine.backends.torch_precision import products_dtype
 from logitbank.errors import EngineError
 from logitbank.store.format.schema import Head
 
@@ -91,7 +92,7 @@ class Lens:
         seen = self._seen(head, [last])[:, 0]
         if seen.shape != hidden.shape:
             return f"its head multiplies states of shape {(*hidden.shape,)}, not {(*seen.shape,)}"
-        relative = max(_RELATIVE, _ROUNDINGS * torch.finfo(self._stream.dtype).eps)
+        relative = max(_RELATIVE, _ROUNDINGS * torch.finfo(products_dtype(self._stream.dtype)).eps)
         limit = relative * hidden.abs().amax(dim=1, keepdim=True).clamp(min=1)
         difference = (seen - hidden).abs()
         if not (difference <= limit).all():

@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForPreTraining,
 )
 
+from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.proof import Fingerprint, fingerprint
 from logitbank.engine.weights.sizes import check_sizes
@@ -52,7 +53,7 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
         kind = AutoModelForPreTraining if settings.next_sentence else _CLASSES[settings.task]
         model, report = kind.from_pretrained(
             folder,
-            dtype=getattr(torch, settings.compute_dtype),
+            dtype=getattr(torch, body_dtype(settings.compute_dtype)),
             use_safetensors=files[0].suffix == ".safetensors",
             trust_remote_code=settings.trust_remote_code,
             output_loading_info=True,

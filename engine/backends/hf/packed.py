@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from logitbank.engine.backends.hf.packs import Pack
+from logitbank.engine.backends.torch_precision import products_dtype
 from logitbank.store.format.schema import Query
 
 LONGEST = 4096
@@ -63,6 +64,7 @@ def difference(packed: torch.Tensor, alone: torch.Tensor, dtype: torch.dtype) ->
     less than float32, where rounding may be as large as what a wrong mask does, it is also less
     than half of what other tokens before the same last ones do.
     """
+    dtype = products_dtype(dtype)
     error = _root_mean_square(packed - alone)
     scale = _root_mean_square(alone - alone.mean(dim=1, keepdim=True))
     allowed = scale * torch.finfo(dtype).eps * ALLOWED[dtype]

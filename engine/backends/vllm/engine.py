@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.backends.precision import TRITON, triton_precision
-
 # Before vLLM is imported: the engine runs in this process, and nothing is sent anywhere.
 os.environ |= {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -23,7 +21,7 @@ os.environ |= {
     # generating; that token is never run, and longer prompts are refused when planning.
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-} | triton_precision(os.environ)
+}
 
 import torch
 import vllm
@@ -31,8 +29,14 @@ from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
+from logitbank.engine.backends.precision import body_dtype, require_tf32, value_bytes
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
-from logitbank.engine.backends.vllm.multiplied import watch_head
+from logitbank.engine.backends.torch_precision import (
+    capability,
+    multiply_as,
+    products_provenance,
+)
+from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
@@ -54,7 +58,11 @@ class VllmEngine(ABC):
         self._settings = settings
         if settings.deterministic:
             _require_invariance()
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        require_tf32(settings.compute_dtype, capability(device))
         self._llm = LLM(**arguments)
+        multiply_as(settings.compute_dtype)
+        self._llm.apply_model(heads_in_float32)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
         self._packed: dict[str, Fingerprint] = {}
         self._llm.apply_model(self._watch_packing)
@@ -122,9 +130,9 @@ class VllmEngine(ABC):
             "engine_version": vllm.__version__,
             "torch_version": torch.__version__,
             "device": device,
-            "compute_dtype": str(self._model_config.dtype).removeprefix("torch."),
+            "compute_dtype": self._settings.compute_dtype,
             "head_dtype": "float32",
-            **({"triton_float32": os.environ[TRITON]} if device == "cuda" else {}),
+            **products_provenance(torch.device(device)),
             "max_batch_tokens": self._settings.max_batch_tokens,
             "max_sequences": self._settings.max_sequences,
             **(
@@ -232,7 +240,7 @@ def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
         "model": str(folder),
         "load_format": "dummy",
         "skip_tokenizer_init": True,
-        "dtype": settings.compute_dtype,
+        "dtype": body_dtype(settings.compute_dtype),
         "enforce_eager": True,
         "trust_remote_code": settings.trust_remote_code,
         "disable_log_stats": True,
@@ -277,6 +285,6 @@ def cpu_cache_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any
     config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
     width = getattr(config, "hidden_size", 4096)
     layers = getattr(config, "num_hidden_layers", 32)
-    token_bytes: int = 2 * width * layers * getattr(torch, settings.compute_dtype).itemsize
+    token_bytes: int = 2 * width * layers * value_bytes(settings.compute_dtype)
     tokens = 4 * (settings.max_batch_tokens + settings.max_length)
     return {"kv_cache_memory_bytes": max(512 * 2**20, token_bytes * tokens)}

@@ -21,6 +21,7 @@ from vllm.model_executor.models.utils import AutoWeightsLoader
 from logitbank.engine.backends.heads import Layer, StreamedHead
 from logitbank.engine.backends.products import linear
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.torch_precision import in_float32
 from logitbank.engine.backends.vllm.engine import Weights, common_arguments, cpu_cache_arguments
 from logitbank.engine.backends.vllm.pooled import PooledEngine, PositionPooler, pooling_arguments
 from logitbank.engine.weights.config import ModelConfig
@@ -91,6 +92,7 @@ class _Head(nn.Module):
         self._embedding: list[Any] = [embedding]  # in a list, so that it has no second name here
         self._activation = ACT2FN[family.activation or config.hidden_act]
 
+    @in_float32()
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states (n, width) to logits (n, v), and what was multiplied; float32."""
         x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float())
@@ -115,6 +117,7 @@ class _NextSentenceHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, NEXT_SENTENCE_CLASSES)
 
+    @in_float32()
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """First tokens' states (n, width) to logits (n, 2), and what was multiplied; float32."""
         x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float()).tanh()

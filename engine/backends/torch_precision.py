@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from logitbank.engine.backends.precision import require_tf32
 from logitbank.engine.backends.protocol import ComputeDtype
 from logitbank.store.format.schema import Json
 
@@ -19,6 +20,19 @@ def multiply_as(compute_dtype: ComputeDtype) -> None:
     # The older of torch's two ways, as vLLM's: mixed with the newer, the getters of this one fail.
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
+
+
+def multiply_on(device: torch.device, compute_dtype: ComputeDtype) -> None:
+    """As `multiply_as`, where the device can.
+
+    Raises
+    ------
+    DeviceError
+        TF32 is named, and the device has none.
+    """
+    gpu = device.type == "cuda"
+    require_tf32(compute_dtype, torch.cuda.get_device_capability(device) if gpu else None)
+    multiply_as(compute_dtype)
 
 
 @contextmanager
@@ -38,11 +52,6 @@ def in_float32() -> Iterator[None]:
 def float32_products() -> Literal["ieee", "tf32"]:
     """How products of float32 that begin now are made on a GPU."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-
-
-def capability(device: torch.device) -> tuple[int, int] | None:
-    """Compute capability of a GPU; None for a processor."""
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
 
 
 def products_provenance(device: torch.device) -> dict[str, Json]:

@@ -16,6 +16,7 @@ OF_OTHERS = {
     "--jobs": "of squeue",
     "--noheader": "of squeue",
     "--list-gpus": "of nvidia-smi",
+    "--query-gpu": "of nvidia-smi",
     "--check": "of sha256sum",
     "--log": "--log_samples of lm-evaluation-harness",
     "--kl-divergence-base": "of llama.cpp's perplexity tool",

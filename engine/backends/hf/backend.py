@@ -33,14 +33,10 @@ from logitbank.engine.backends.hf.model import (
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS, Pack
 from logitbank.engine.backends.hf.swap import copy_weights, loaded_fingerprint
-from logitbank.engine.backends.precision import body_dtype, require_tf32
+from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
-from logitbank.engine.backends.torch_precision import (
-    capability,
-    multiply_as,
-    products_provenance,
-)
+from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.proof import Ledger
 from logitbank.engine.weights.weights import stream_weights
@@ -64,8 +60,7 @@ class TransformersBackend:
         if wanted == "auto":
             wanted = "cuda" if torch.cuda.is_available() else "cpu"
         self._device = torch.device(wanted)
-        require_tf32(settings.compute_dtype, capability(self._device))
-        multiply_as(settings.compute_dtype)
+        multiply_on(self._device, settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
         self._adapters: dict[str, Json] = {}
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
@@ -268,9 +263,10 @@ class TransformersBackend:
         """Batches from the free memory, tried out with the largest: halved until it runs."""
         config, length = model.config.get_text_config(), self._settings.max_length
         sizes = sizes_of(config, outputs=self._head.outputs, length=length)
-        free, _ = torch.cuda.mem_get_info(self._device)
-        many, value_bytes = self._settings.many_positions, self._dtype.itemsize
-        self._size = fitting_batch(free, sizes, value_bytes=value_bytes, many_positions=many)
+        free, many = torch.cuda.mem_get_info(self._device)[0], self._settings.many_positions
+        self._size = fitting_batch(
+            free, sizes, value_bytes=self._dtype.itemsize, many_positions=many
+        )
         language = a_language(model)
         head: Head = "mask" if self._settings.task == "masked" else "next_token"
         count = min(self._size.sequences, self._size.tokens // length, config.vocab_size)
@@ -302,7 +298,5 @@ class TransformersBackend:
     def _inputs(self, sequences: Sequence[Input] | Sequence[Pack]) -> dict[str, Any]:
         """What the model is called with: packs, or sequences of one length and one language."""
         assert self._model is not None, "load comes before score"
-        causal = self._settings.task == "causal"
-        return model_inputs(
-            self._model, sequences, device=self._device, dtype=self._dtype, causal=causal
-        )
+        causal, at = self._settings.task == "causal", self._device
+        return model_inputs(self._model, sequences, device=at, dtype=self._dtype, causal=causal)

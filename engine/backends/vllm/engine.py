@@ -29,13 +29,9 @@ from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
-from logitbank.engine.backends.precision import body_dtype, require_tf32, value_bytes
+from logitbank.engine.backends.precision import body_dtype, value_bytes
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
-from logitbank.engine.backends.torch_precision import (
-    capability,
-    multiply_as,
-    products_provenance,
-)
+from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.digests import ContentDigest
@@ -59,9 +55,9 @@ class VllmEngine(ABC):
         if settings.deterministic:
             _require_invariance()
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        require_tf32(settings.compute_dtype, capability(device))
+        multiply_on(device, settings.compute_dtype)
         self._llm = LLM(**arguments)
-        multiply_as(settings.compute_dtype)
+        multiply_on(device, settings.compute_dtype)  # vLLM sets its own
         self._llm.apply_model(heads_in_float32)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
         self._packed: dict[str, Fingerprint] = {}

@@ -23,6 +23,7 @@ from logitbank.engine.run import run
 from logitbank.engine.suites.budget import parse_bytes
 from logitbank.engine.suites.growing import WantedSteps
 from logitbank.engine.suites.suites import (
+    Base,
     HubSource,
     LocalSource,
     Suite,
@@ -41,6 +42,7 @@ def extract(
     suite: str | Path | Suite | None = None,
     prompts: Prompts | Sequence[Prompts],
     steps: str = "all",
+    base: str | Path | None = None,
     follow: str | Path | None = None,
     until: int | None = None,
     data: Path | None = None,
@@ -77,13 +79,17 @@ def extract(
     bank
         Folder of the bank; made if it is not there.
     suite
-        A known name, `owner/repo` on the hub, a local folder, or a Suite; None with `follow`.
+        A known name, `owner/repo` on the hub, a local folder of checkpoints or LoRA adapters, or a
+        Suite; None with `follow`.
     prompts
         A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
         options of its own after a colon (`winobias:orders=all,splits=dev`); a PromptSet or
         SequenceSet; or several of these.
     steps
         `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
+    base
+        Checkpoint that the adapters in the suite's folder are added to, a folder or `owner/repo` on
+        the hub; otherwise the folder that they name themselves. It is run too.
     follow
         Folder that a running training saves its checkpoints to: each is run once it is complete,
         until the training has ended, by what it notes with its checkpoints.
@@ -156,14 +162,17 @@ def extract(
         raise UsageError("give either --suite or --follow")
     if follow is None and until is not None:
         raise UsageError("--until ends what --follow began; choose from a suite with --steps")
-    given = {"dry-run": dry_run, "disk-budget": disk_budget, "shard": shard, "ray": ray}
+    given: dict[str, object] = {"dry-run": dry_run, "disk-budget": disk_budget, "shard": shard}
+    given |= {"ray": ray, "base": base}
     wanted = None if follow is None else WantedSteps.parse(steps, until=until)
     if follow is not None and (others := [name for name, value in given.items() if value]):
         raise UsageError(f"--{others[0]} needs all checkpoints; leave it out with --follow")
-    adapters, adapter_folder = None, None
-    if adapter_from is not None:
-        with waits_told(lambda text: on_event(Note(text))):
-            adapters, adapter_folder = _adapters(str(adapter_from), hub, legacy_weights)
+    adapters, of_adapters = None, None
+    with waits_told(lambda text: on_event(Note(text))):
+        if adapter_from is not None:
+            adapters = _other("--adapter-from", adapter_from, hub, legacy_weights)
+        if base is not None:
+            of_adapters = _other("--base", base, hub, legacy_weights)
     settings = EngineSettings(
         choose_engine(engine, deterministic=deterministic and ray is None),
         compute_dtype=compute_dtype,
@@ -171,7 +180,7 @@ def extract(
         canary_every=canary_every,
         legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
-        adapter_from=adapter_folder,
+        adapter_from=None if adapters is None else adapters.folder,
     )
     if ray is None:  # there, each worker looks at its own machine
         check_precision(settings, os.environ)
@@ -180,20 +189,22 @@ def extract(
     level = asked_level(keep, dtype, layers=layers)
     suite = str(suite) if isinstance(suite, Path) else suite
     if isinstance(suite, str) and not on_hub(suite):  # quick, where prompts may be downloaded
-        suite = resolve_suite(suite, steps=steps, model=model)
+        suite = resolve_suite(suite, steps=steps, model=model, base=of_adapters)
     sets = prompt_sets(prompts, data=data, old=old_options)
     if language:
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str):
         hub = hub or Hub()
         with waits_told(lambda text: on_event(Note(text))):
-            suite = resolve_suite(suite, steps=steps, hub=hub, model=model)
+            suite = resolve_suite(suite, steps=steps, hub=hub, model=model, base=of_adapters)
+    if suite is not None:
+        settings = replace(settings, base=suite.base)
     define = partial(
         Extraction,
         prompt_sets=sets,
         settings=settings,
         any_engine=engine == "auto",
-        adapters=adapters,
+        adapters=None if adapters is None else adapters.source,
         keep=level.keep,
         dtype=level.dtype,
         any_level=level.any_level,
@@ -227,16 +238,15 @@ def extract(
     )
 
 
-def _adapters(
-    spec: str, hub: Hub | None, legacy_weights: bool
-) -> tuple[LocalSource | HubSource, Path]:
-    """The checkpoint that adapters are taken from, and its folder here."""
+def _other(option: str, spec: str | Path, hub: Hub | None, legacy_weights: bool) -> Base:
+    """Another checkpoint than the suite's: where it is from, and its folder here."""
     if (folder := Path(spec).expanduser()).is_dir():
-        return LocalSource(folder), folder
+        return Base(LocalSource(folder), folder)
+    spec = str(spec)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
-        raise SuiteError(f"--adapter-from {spec!r} is neither a folder nor owner/name on the hub")
+        raise SuiteError(f"{option} {spec!r} is neither a folder nor owner/name on the hub")
     fetched = (hub or Hub()).fetch(spec, "main", legacy_weights=legacy_weights)
-    return HubSource(spec, "main"), fetched
+    return Base(HubSource(spec, "main"), fetched)
 
 
 def choose_engine(

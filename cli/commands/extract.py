@@ -27,7 +27,7 @@ ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
 class Extract(Command):
     sections: ClassVar[Sections] = {
         "What to run": (
-            *("suite", "prompts", "steps", "follow", "until"),
+            *("suite", "prompts", "steps", "base", "follow", "until"),
             *("model", "language", "adapter_from"),
         ),
         "Known prompt sets": ("orders", "splits", "instances", "data"),
@@ -59,6 +59,10 @@ def extract(
     steps: Annotated[
         str, typer.Option(help="all, log, START:END:STRIDE, a list, or release.")
     ] = "all",
+    base: Annotated[
+        str | None,
+        typer.Option(help="What LoRA adapters in the folder are added to: folder or owner/repo."),
+    ] = None,
     follow: Annotated[
         Path | None,
         typer.Option(help="In place of a suite: the folder that a running training saves to."),
@@ -148,6 +152,7 @@ def extract(
             suite=suite,
             prompts=prompts,
             steps=steps,
+            base=base,
             follow=follow,
             until=until,
             data=data,

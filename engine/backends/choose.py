@@ -17,9 +17,11 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
         The folder's config claims more than its weights hold; no memory was asked for then.
     """
     from logitbank.engine.weights.sizes import check_sizes
+    from logitbank.engine.weights.variants.checkpoint import body_folder
 
-    check_sizes(folder, legacy_weights=settings.legacy_weights)
-    return import_engine(settings)(folder, settings)
+    body = body_folder(folder, settings.base)
+    check_sizes(body, legacy_weights=settings.legacy_weights)
+    return import_engine(settings)(body, settings)
 
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:

@@ -9,8 +9,9 @@ import polars as pl
 from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.levels import level_sizes
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
-from logitbank.engine.suites.suites import Checkpoint
+from logitbank.engine.suites.suites import Checkpoint, LocalSource
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.variants.checkpoint import check_checkpoint
 from logitbank.errors import (
     DiskSpaceError,
     KeepLevelError,
@@ -47,18 +48,34 @@ def check_options(
                 )
 
 
+def check_adapters(extraction: Extraction) -> None:
+    """Refuse adapters of a kind that is not supported, or that do not fit the base."""
+    settings = extraction.settings
+    for checkpoint in extraction.suite.checkpoints:
+        source = checkpoint.source
+        if isinstance(source, LocalSource) and source.base is not None:
+            check_checkpoint(
+                source.path, base=settings.base, legacy_weights=settings.legacy_weights
+            )
+
+
 def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
     """Refuse to take another model's deposit for this one's because their names are the same."""
     stored = deposit.spec.provenance.get("source")
     described = checkpoint.source.describe()
     if not isinstance(stored, dict):
         return
-    for key in ("repo", "sample"):
-        if key in stored and key in described and stored[key] != described[key]:
-            raise SuiteError(
-                f"the bank has {checkpoint.id} from another source ({key} {stored[key]}, not "
-                f"{described[key]}); store this suite under another name with --model"
-            )
+    pairs = [("", stored, described)]
+    base, own = stored.get("base"), described.get("base")
+    if isinstance(base, dict) and isinstance(own, dict):
+        pairs.append(("base's ", base, own))
+    for whose, before, now in pairs:
+        for key in ("repo", "sample"):
+            if key in before and key in now and before[key] != now[key]:
+                raise SuiteError(
+                    f"the bank has {checkpoint.id} from another source ({whose}{key} {before[key]},"
+                    f" not {now[key]}); store this suite under another name with --model"
+                )
 
 
 def check_stored(deposit: Deposit, extraction: Extraction, layers: tuple[int, ...]) -> None:

@@ -7,7 +7,7 @@ from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.plan.prepare import tokenizer_folder
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.weights import check_weights
+from logitbank.engine.weights.variants.checkpoint import body_folder, check_checkpoint
 from logitbank.errors import SuiteError
 
 
@@ -19,18 +19,29 @@ class Fit:
     """
 
     def __init__(
-        self, config: ModelConfig, tokenizer: Tokenizer, first: Path, *, legacy_weights: bool
+        self,
+        config: ModelConfig,
+        tokenizer: Tokenizer,
+        first: Path,
+        *,
+        legacy_weights: bool,
+        base: Path | None = None,
     ) -> None:
-        """`config` and `tokenizer` are those of the checkpoint in the folder `first`."""
+        """`config` and `tokenizer` are those of the checkpoint in the folder `first`.
+
+        `base` is the folder of what adapters are added to.
+        """
         self._config, self._tokenizer, self._legacy = config, tokenizer, legacy_weights
+        self._base = base
         self._same_tokenizer = {files_digest(tokenizer_folder(first))}
 
     @classmethod
     def of_plan(cls, prepared: Prepared) -> Self:
         """By the checkpoint that a plan was made by."""
-        legacy = prepared.settings.legacy_weights
         return cls(
-            prepared.requested.config, prepared.tokenizer, prepared.first, legacy_weights=legacy
+            *(prepared.requested.config, prepared.tokenizer, prepared.first),
+            legacy_weights=prepared.settings.legacy_weights,
+            base=prepared.settings.base,
         )
 
     @classmethod
@@ -52,17 +63,19 @@ class Fit:
         Raises
         ------
         SuiteError
-            Its architecture, vocabulary or tokenizer is another.
+            Its architecture, vocabulary or tokenizer is another, or it is an adapter of a kind that
+            is not supported.
         WeightsError
-            Its weights are not there.
+            Its weights are not there, or an adapter's do not fit the base.
         """
-        if difference := ModelConfig.read(folder).difference(self._config):
+        body = body_folder(folder, self._base)
+        if difference := ModelConfig.read(body).difference(self._config):
             raise SuiteError(
                 f"its {difference}; a suite has one architecture and vocabulary: extract it on "
                 "its own"
             )
-        self._check_tokenizer(tokenizer_folder(folder))
-        check_weights(folder, legacy_weights=self._legacy)
+        self._check_tokenizer(tokenizer_folder(body))
+        check_checkpoint(folder, base=self._base, legacy_weights=self._legacy)
 
     def _check_tokenizer(self, folder: Path) -> None:
         if (files := files_digest(folder)) in self._same_tokenizer:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from logitbank.engine.backends.contexts import branches, one_begins_another
 from logitbank.engine.backends.precision import value_bytes
-from logitbank.engine.plan.checks import check_options, check_source, check_stored, check_tokens
+from logitbank.engine.plan.checks import (
+    check_adapters,
+    check_options,
+    check_source,
+    check_stored,
+    check_tokens,
+)
 from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
 from logitbank.engine.plan.layers import layers_of, settings_for_layers
 from logitbank.engine.plan.levels import least_lossless, level_sizes
@@ -27,6 +33,7 @@ from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import HeadSize, has_next_sentence_head, head_sizes
+from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
@@ -40,7 +47,9 @@ def prepare(
     bank: Bank | None, extraction: Extraction, first: Path, *, gpu: bool = False
 ) -> Prepared:
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
+    legacy, first = extraction.settings.legacy_weights, body_folder(first, extraction.settings.base)
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
+    check_adapters(extraction)
     tokenizer = Tokenizer.load(tokenizer_folder(first))
     wanted, skipped = _with_head(extraction, config, first)
     tokenized = tuple(prompts.tokenize(tokenizer) for prompts in wanted)
@@ -72,12 +81,12 @@ def prepare(
         placement,
         query_sets,
         config,
-        Pace.of(first, gpu=gpu, legacy_weights=settings.legacy_weights),
+        Pace.of(first, gpu=gpu, legacy_weights=legacy),
         head_sizes(
             first,
             config,
             value_bytes=value_bytes(settings.compute_dtype),
-            legacy_weights=settings.legacy_weights,
+            legacy_weights=legacy,
         ),
     )
     if extraction.any_level:

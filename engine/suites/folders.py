@@ -1,10 +1,14 @@
-"""Find the checkpoints in a folder by the names of its sub-folders. It opens no file."""
+"""Find the checkpoints and adapters in a folder by the names of its sub-folders.
 
-from collections.abc import Iterator
+It opens no file.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from logitbank.engine.weights.variants.checkpoint import is_adapter
 from logitbank.engine.weights.weights import weight_names
 from logitbank.errors import SuiteError
 from logitbank.store.steps import Step, parse_name, run_seed
@@ -16,6 +20,8 @@ class FoundCheckpoint(NamedTuple):
     run: str
     step: Step
     path: Path
+    adapter: bool = False
+    """A LoRA adapter, which is nothing without its base."""
 
 
 class FolderScan(NamedTuple):
@@ -34,6 +40,9 @@ def scan_folder(folder: Path) -> FolderScan:
     a checkpoint and holds others is their release. One that holds no other gets its step from its
     own name and its model from its parent's: `pythia/step10` is step 10 of `pythia`.
 
+    Sub-folders that hold an adapter are runs of their own names, `lora-a`, or steps of the run
+    that the folder around them is named for: `lora-a/checkpoint-100`.
+
     Raises
     ------
     SuiteError
@@ -50,8 +59,10 @@ def scan_folder(folder: Path) -> FolderScan:
     notes: list[str] = []
     checkpoints = list(_below(folder, notes, run="main", nested=True))
     if not checkpoints:
-        return FolderScan(*_itself(folder), ())
-    if _is_checkpoint(folder):
+        return FolderScan(*named_by_itself(folder), ())
+    if is_adapter(folder):
+        checkpoints.append(_adapter(folder.resolve(), ()))
+    elif _is_checkpoint(folder):
         checkpoints.append(FoundCheckpoint("main", None, folder))
     _refuse_twins(checkpoints)
     return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
@@ -66,7 +77,7 @@ def scan_growing(folder: Path) -> FolderScan:
     Raises
     ------
     SuiteError
-        The folder is a file, or holds two checkpoints of the same run and step.
+        The folder is a file, holds two checkpoints of the same run and step, or adapters.
     """
     if folder.exists() and not folder.is_dir():
         raise SuiteError(f"{folder} is a file; give the folder that the training saves to")
@@ -75,6 +86,12 @@ def scan_growing(folder: Path) -> FolderScan:
     with suppress(FileNotFoundError):  # it may not be made yet, or what is in it be deleted
         checkpoints += _below(folder, notes, run="main", nested=True)
     checkpoints = [c for c in checkpoints if not c.path.name.startswith("tmp-")]
+    for found in checkpoints:
+        if found.adapter:
+            raise SuiteError(
+                f"{found.path} is an adapter, and only whole checkpoints are run while a training"
+                f" goes on; when it has ended, run `logitbank extract` with --suite {folder}"
+            )
     _refuse_twins(checkpoints)
     return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
 
@@ -82,7 +99,11 @@ def scan_growing(folder: Path) -> FolderScan:
 def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterator[FoundCheckpoint]:
     for path in _subfolders(folder):
         named = parse_name(path.name)
-        if not (path / "config.json").is_file():
+        if is_adapter(path):
+            yield _adapter(path, () if nested else (run,))
+            if nested:
+                yield from _below(path, notes, run=path.name, nested=False)
+        elif not (path / "config.json").is_file():
             if named is not None:
                 notes.append(f"{path} is left out: it has no config.json")
             elif nested:
@@ -90,15 +111,32 @@ def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterato
         elif named is None:
             notes.append(f"{path} is left out: its name tells no step; rename it like step1000")
         else:
-            runs = dict.fromkeys(part for part in (run, named.run) if part != "main")
-            yield FoundCheckpoint("-".join(runs) or "main", named.step, path)
+            yield FoundCheckpoint(_joined(run, named.run), named.step, path)
 
 
-def _itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
+def _adapter(path: Path, runs: Sequence[str]) -> FoundCheckpoint:
+    """An adapter: where its name tells a step, its run is named for the folder around it.
+
+    The base is the model's run "main", so an adapter is of another.
+    """
+    named = parse_name(path.name)
+    if named is None:
+        return FoundCheckpoint(_joined(*runs, path.name), None, path, adapter=True)
+    around = runs or (path.resolve().parent.name,)
+    return FoundCheckpoint(_joined(*around, named.run), named.step, path, adapter=True)
+
+
+def _joined(*runs: str) -> str:
+    return "-".join(dict.fromkeys(run for run in runs if run != "main")) or "main"
+
+
+def named_by_itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
     """Model and checkpoint of a folder that holds no other checkpoint."""
+    where = folder.resolve()
+    if is_adapter(folder):
+        return where.name, (_adapter(where, ()),)
     if not _is_checkpoint(folder):
         raise SuiteError(_nothing_in(folder))
-    where = folder.resolve()
     if (named := parse_name(where.name)) is None:
         return where.name, (FoundCheckpoint("main", None, folder),)
     parent, run = where.parent, named.run
@@ -114,7 +152,7 @@ def _is_checkpoint(folder: Path) -> bool:
 
 def _refuse_twins(checkpoints: list[FoundCheckpoint]) -> None:
     taken: dict[tuple[str, Step], Path] = {}
-    for run, step, path in checkpoints:
+    for run, step, path, _ in checkpoints:
         if (other := taken.setdefault((run, step), path)) != path:
             what = "the release" if step is None else f"step {step}"
             raise SuiteError(
@@ -132,5 +170,6 @@ def _nothing_in(folder: Path) -> str:
     contents = f"sub-folders {', '.join(seen[:5])}{more}" if seen else "no sub-folder"
     return (
         f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
-        f"sub-folders named like step1000, and saw {contents}; give the folder that holds them"
+        "sub-folders named like step1000, and for adapter_config.json in sub-folders of any name, "
+        f"and saw {contents}; give the folder that holds them"
     )

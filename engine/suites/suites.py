@@ -10,16 +10,24 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.suites.catalogue import KnownSuite, known_suites
-from logitbank.engine.suites.folders import scan_folder
+from logitbank.engine.suites.folders import (
+    FolderScan,
+    FoundCheckpoint,
+    named_by_itself,
+    scan_folder,
+)
 from logitbank.engine.weights.digests import sample_digest
+from logitbank.engine.weights.variants.checkpoint import is_adapter, named_base
 from logitbank.errors import SuiteError
 from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.store.steps import StepSelector, parse_name, parse_steps, run_seed
 
 __all__ = [
+    "Base",
     "Checkpoint",
     "HubSource",
     "KnownSuite",
@@ -37,14 +45,16 @@ class LocalSource:
     """A checkpoint folder on this machine."""
 
     path: Path
+    base: "LocalSource | HubSource | None" = None
+    """Where the base is from, if the folder holds an adapter."""
 
     def describe(self) -> dict[str, Json]:
         """What provenance says of it: the folder's name, never its path, and a sample of its
-        weights."""
+        weights; of an adapter the same of its base."""
         description: dict[str, Json] = {"folder": self.path.name}
         if (sample := sample_digest(self.path)) is not None:
             description["sample"] = sample
-        return description
+        return description | ({} if self.base is None else {"base": self.base.describe()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +86,24 @@ class Suite:
     """Sorted by run, then by step; a run's release after its steps."""
     notes: tuple[str, ...] = ()
     """What the user should know, one line each: missing, left out, duplicate."""
+    base: Path | None = None
+    """Folder of the checkpoint that its adapters are added to, where it has such."""
+
+
+class Base(NamedTuple):
+    """A checkpoint that adapters are added to: where it is from, and its folder here."""
+
+    source: LocalSource | HubSource
+    folder: Path
 
 
 def resolve_suite(
-    spec: str, *, steps: str = "all", hub: Hub | None = None, model: str | None = None
+    spec: str,
+    *,
+    steps: str = "all",
+    hub: Hub | None = None,
+    model: str | None = None,
+    base: Base | None = None,
 ) -> Suite:
     """The checkpoints that a name stands for.
 
@@ -95,7 +119,11 @@ def resolve_suite(
     hub
         The hub to ask, by default the one that the environment names. Unused for a folder.
     model
-        Name of the model, by default that of the suite, repository or folder.
+        Name of the model, by default that of the suite, repository or folder; of adapters that of
+        their base.
+    base
+        What the adapters in a folder are added to, by default the folder that they name. It is a
+        checkpoint of the suite too, under the name that it has alone.
 
     Raises
     ------
@@ -103,12 +131,14 @@ def resolve_suite(
         `steps` cannot be read.
     SuiteError
         Nothing of that name, no checkpoint in it, two folders of the same run and step, a step
-        that is not there, or a hub that cannot be asked.
+        that is not there, a hub that cannot be asked, or adapters without one base.
     """
     selector = parse_steps(steps)
     known = _known(spec)
     if _is_folder(spec):
-        everything = _from_folder(Path(spec).expanduser(), model)
+        everything = _from_folder(Path(spec).expanduser(), model, base)
+    elif base is not None:
+        raise SuiteError(f"--base is for a folder of adapters, and {spec!r} is none; leave it out")
     elif on_hub(spec):
         repo = spec.partition("/")[2]
         suite = known or KnownSuite(repo, repo=spec, description="", model=repo)
@@ -197,7 +227,7 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
         chosen += [by_step[step] for step in selector.pick(by_step)]
         if set(by_step) != {None} and (missing := selector.missing(by_step)):
             notes.append(f"run {run} of {everything.name} has no step {_shortened(missing)}")
-    return Suite(everything.name, tuple(chosen), tuple(notes))
+    return replace(everything, checkpoints=tuple(chosen), notes=tuple(notes))
 
 
 def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
@@ -247,14 +277,63 @@ def _completeness(suite: KnownSuite, steps: set[int | None], *, offline: bool) -
         yield f"{suite.name} has no revisions like step1000; only its release (main) is there"
 
 
-def _from_folder(folder: Path, model: str | None) -> Suite:
+def _from_folder(folder: Path, model: str | None, base: Base | None) -> Suite:
     scan = scan_folder(folder)
+    if any(found.adapter for found in scan.checkpoints):
+        return _with_base(scan, model, base or _named_base(scan))
+    if base is not None:
+        raise SuiteError(
+            f"--base is for a folder of adapters, and {folder} holds no adapter_config.json; leave"
+            " it out"
+        )
     name = model or scan.model
-    checkpoints = (
-        Checkpoint(CheckpointId(name, run, step, run_seed(run)), LocalSource(path))
-        for run, step, path in scan.checkpoints
-    )
+    checkpoints = (_found(name, found, LocalSource(found.path)) for found in scan.checkpoints)
     return Suite(name, tuple(checkpoints), scan.notes)
+
+
+def _with_base(scan: FolderScan, model: str | None, base: Base) -> Suite:
+    """Adapters as runs of the model that their base is, and the base itself."""
+    itself = _base_itself(base, model)
+    name, checkpoints = itself.id.model, {itself.id: itself}
+    for found in scan.checkpoints:
+        source = LocalSource(found.path, base.source if found.adapter else None)
+        checkpoint = _found(name, found, source)
+        other = checkpoints.setdefault(checkpoint.id, checkpoint)
+        if other is itself and found.path.resolve() != base.folder.resolve():
+            raise SuiteError(
+                f"{found.path} and the base {base.folder} are both {itself.id}; move one of them"
+            )
+    return Suite(name, tuple(checkpoints.values()), scan.notes, base.folder)
+
+
+def _base_itself(base: Base, model: str | None) -> Checkpoint:
+    """The base under the name that it has where it is extracted alone."""
+    if isinstance(base.source, HubSource):
+        known, alone = _known(base.source.repo), base.source.repo.partition("/")[2]
+        suite = known or KnownSuite(alone, repo=base.source.repo, description="", model=alone)
+        name = CheckpointId(model or suite.model, suite.run, None, suite.run_seed)
+        return Checkpoint(name, base.source)
+    if is_adapter(base.folder):
+        raise SuiteError(f"the base {base.folder} is an adapter itself; merge it into its own base")
+    alone, (found,) = named_by_itself(base.folder)
+    return _found(model or alone, found, base.source)
+
+
+def _found(model: str, found: FoundCheckpoint, source: LocalSource | HubSource) -> Checkpoint:
+    return Checkpoint(CheckpointId(model, found.run, found.step, run_seed(found.run)), source)
+
+
+def _named_base(scan: FolderScan) -> Base:
+    """The base that adapters name themselves."""
+    named = {named_base(f.path).resolve(): f.path for f in scan.checkpoints if f.adapter}
+    if len(named) > 1:
+        (one, first), (other, second) = [*named.items()][:2]
+        raise SuiteError(
+            f"{first} is an adapter of {one}, and {second} of {other}; extract those of each base"
+            " on their own, or say with --base which it is"
+        )
+    (folder,) = named
+    return Base(LocalSource(folder), folder)
 
 
 def _natural(text: str) -> list[tuple[int, int | str]]:

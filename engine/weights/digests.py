@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,12 @@ class ContentDigest:
         for name, tensor in weights:
             self.update(name, tensor)
             yield name, tensor
+
+    def without(self, names: Collection[str]) -> "ContentDigest":
+        """The digest of all tensors but these."""
+        rest = ContentDigest()
+        rest._digests = {n: digest for n, digest in self._digests.items() if n not in names}
+        return rest
 
     def hexdigest(self) -> str:
         """64 hex digits for the tensors added so far."""

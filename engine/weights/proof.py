@@ -7,8 +7,8 @@ nothing. A tensor that kept its old values changes the sums.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -58,11 +58,20 @@ class Ledger:
 
     dtype: torch.dtype
     tied: bool
-    total: Fingerprint = (0, 0)
+    marks: dict[str, Fingerprint] = field(default_factory=dict)
     embedding: Fingerprint | None = None
     has_head: bool = False
-    count: int = 0
     buffers: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> Fingerprint:
+        """Fingerprint of all tensors together."""
+        return add(*self.marks.values())
+
+    def without(self, names: Collection[str]) -> "Ledger":
+        """The account of all tensors but these, none of which is an embedding that is tied."""
+        marks = {name: mark for name, mark in self.marks.items() if name not in names}
+        return replace(self, marks=marks, buffers=[*self.buffers])
 
     def record(
         self, weights: Iterable[tuple[str, torch.Tensor]]
@@ -75,7 +84,9 @@ class Ledger:
                 continue
             cast = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
             mark = fingerprint(cast)
-            self.total, self.count = add(self.total, mark), self.count + 1
+            if name in self.marks:
+                raise WeightsError(f"tensor {name!r} came twice; a checkpoint holds each name once")
+            self.marks[name] = mark
             self.has_head |= is_head(name)
             if self.tied and is_embedding(name) and self.embedding is None:
                 self.embedding, shared = mark, cast
@@ -92,16 +103,17 @@ class Ledger:
         WeightsError
             If the engine holds anything else.
         """
-        allowed = {self.total}
+        total = self.total
+        allowed = {total}
         if self.embedding is not None and not self.has_head:
-            allowed.add(add(self.total, self.embedding))
+            allowed.add(add(total, self.embedding))
         if self.embedding is not None and self.has_head:
-            minus = tuple((t - e) % 2**64 for t, e in zip(self.total, self.embedding, strict=True))
+            minus = tuple((t - e) % 2**64 for t, e in zip(total, self.embedding, strict=True))
             allowed.add((minus[0], minus[1]))
         if loaded not in allowed:
             raise WeightsError(
                 f"{checkpoint}: after the swap the engine's weights are not those of the file "
-                f"({self.count} tensors; fingerprint {self.total[0]:016x}, engine {loaded[0]:016x}"
+                f"({len(self.marks)} tensors; fingerprint {total[0]:016x}, engine {loaded[0]:016x}"
                 "). Nothing was scored with them; try --engine transformers, and report this "
                 "architecture"
             )

@@ -5,7 +5,7 @@ It knows file formats and no model. No file is ever unpickled by running what it
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,12 +77,13 @@ def weight_files(folder: Path, *, legacy_weights: bool = False) -> list[Path]:
 
 
 def stream_weights(
-    folder: Path, *, legacy_weights: bool = False
+    folder: Path, *, legacy_weights: bool = False, only: Collection[str] | None = None
 ) -> "Iterator[tuple[str, torch.Tensor]]":
     """Yield each tensor's name and values, one at a time, on the CPU, in the file's dtype.
 
     Memory stays at about one tensor: files are mapped, not read. No tensor is larger than its
-    file. Legacy weights go through torch's weights-only reader, which runs no code.
+    file. Legacy weights go through torch's weights-only reader, which runs no code. `only` these
+    names are read, where some are given.
 
     Raises
     ------
@@ -93,8 +94,7 @@ def stream_weights(
     files = weight_files(folder, legacy_weights=legacy_weights)
     seen: dict[str, Path] = {}
     for path in files:
-        read = _read_safetensors if path.suffix == ".safetensors" else _read_legacy
-        for name, tensor in read(path):
+        for name, tensor in read_file(path, only=only):
             if name in seen:
                 raise WeightsError(
                     f"tensor {name!r} is in {seen[name]} and in {path}; keep one set of weights"
@@ -102,8 +102,8 @@ def stream_weights(
             seen[name] = path
             yield name, tensor
     index = folder / (SAFE if files[0].suffix == ".safetensors" else LEGACY).index
-    listed = _read_index(index) if len(files) > 1 and index.is_file() else {}
-    if absent := sorted(set(listed) - set(seen)):
+    listed = set(_read_index(index) if len(files) > 1 and index.is_file() else {})
+    if absent := sorted((listed if only is None else listed.intersection(only)) - set(seen)):
         raise WeightsError(
             f"{index} lists tensor {absent[0]!r}, which no shard holds ({len(absent)} such); "
             "fetch the checkpoint again"
@@ -139,12 +139,32 @@ def tensor_shapes(folder: Path, *, legacy_weights: bool = False) -> dict[str, tu
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder, legacy_weights=legacy_weights):
-        if path.suffix == ".safetensors":
-            with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
-                shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
-        else:
-            shapes |= {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
+        shapes |= file_shapes(path)
     return shapes
+
+
+def file_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors in one file of weights; of safetensors only the header is read.
+
+    Raises
+    ------
+    WeightsError
+        The file is truncated or damaged.
+    """
+    if path.suffix != ".safetensors":
+        return {name: tuple(tensor.shape) for name, tensor in _read_legacy(path)}
+    with _opened(path, framework="numpy") as file:  # headers alone: torch is not imported
+        return {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
+
+
+def read_file(
+    path: Path, *, only: Collection[str] | None = None
+) -> "Iterator[tuple[str, torch.Tensor]]":
+    """Yield the tensors of one file of weights, as `stream_weights`."""
+    if path.suffix == ".safetensors":
+        yield from _read_safetensors(path, only)
+    else:
+        yield from (each for each in _read_legacy(path) if only is None or each[0] in only)
 
 
 def _read_index(path: Path) -> dict[str, str]:
@@ -181,10 +201,13 @@ def _check_shards(folder: Path, *, chosen: list[str], present: set[str]) -> None
         )
 
 
-def _read_safetensors(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
+def _read_safetensors(
+    path: Path, only: Collection[str] | None
+) -> "Iterator[tuple[str, torch.Tensor]]":
     with _opened(path, framework="pt") as file:
         for name in sorted(file.keys()):
-            yield name, file.get_tensor(name)
+            if only is None or name in only:
+                yield name, file.get_tensor(name)
 
 
 @contextmanager

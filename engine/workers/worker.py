@@ -121,7 +121,8 @@ class Worker:
             )
         if loaded.note:
             self._emit(Note(f"{job.checkpoint}: {loaded.note}"))
-        provenance = job.provenance | self._backend.describe() | {"weights": loaded.weights}
+        provenance = job.provenance | self._backend.describe()
+        provenance |= {"weights": loaded.weights, **loaded.made}
         if canaries:
             with self._timed("canary"):
                 provenance |= self._canary.check(job, self._backend, canaries)

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,14 @@ from logitbank.engine.backends.hf.memory import (
     is_out_of_memory,
     sizes_of,
 )
-from logitbank.engine.backends.hf.model import (
-    adapter_weights,
-    output_logits,
-    read_model,
-    used_weights,
-)
+from logitbank.engine.backends.hf.model import output_logits, read_model, settings_weights
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS, Pack
-from logitbank.engine.backends.hf.swap import copy_weights, loaded_fingerprint
+from logitbank.engine.backends.hf.swap import Account, copy_weights, loaded_fingerprint
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
-from logitbank.engine.weights.digests import ContentDigest
-from logitbank.engine.weights.proof import Ledger
-from logitbank.engine.weights.weights import stream_weights
 from logitbank.errors import EngineError, HeadError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -66,6 +57,7 @@ class TransformersBackend:
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._lens: Lens | None = None
+        self._resident: Account | None = None
         sequences = 1 if settings.deterministic else settings.max_sequences
         self._size = BatchSize(settings.max_batch_tokens, sequences)
         if settings.deterministic:
@@ -73,14 +65,51 @@ class TransformersBackend:
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
+        first = self._model is None
+        account = self._sent_changes(folder, checkpoint) or self._sent_all(folder, checkpoint)
+        model, settings = self._model, self._settings
+        assert model is not None
+        if self._lens is not None:
+            self._lens.proved = False
+        masked = settings.task == "masked"
+        account.ledger.check(
+            loaded_fingerprint(model, self._dtype, once=masked), checkpoint=checkpoint
+        )
+        if settings.base is not None and not masked:
+            self._resident = account
+        if languages := settings.adapter_languages:
+            self._adapters = {
+                "adapter_languages": [*languages],
+                "adapter_weights": account.borrowed.hexdigest(),
+            }
+        measured = settings.sizes_from_memory and not settings.deterministic
+        if first and measured and self._device.type == "cuda":
+            self._fit(model)
+        note = self._choose_packing(model)
+        heads = self._output_heads(model) if settings.hidden else {}
+        self._prove_lens(heads, checkpoint)
+        seconds, made = time.perf_counter() - start, account.weights.describe()
+        digest = account.digest.hexdigest()
+        return Loaded(digest, self._head.outputs, seconds, note, made, heads)
+
+    def _sent_changes(self, folder: Path, checkpoint: str) -> Account | None:
+        """Swap only what differs from what is in memory; None where that is all or not known."""
+        resident, self._resident = self._resident, None  # until the swap is proved
+        if resident is None or self._model is None:
+            return None
+        try:
+            return resident.sent_changes(settings_weights(folder, self._settings), self._model)
+        except WeightsError as error:
+            raise WeightsError(f"{checkpoint}: {error}") from error
+
+    def _sent_all(self, folder: Path, checkpoint: str) -> Account:
+        """Read a whole model, and open the engine with it or put it in the place of the other."""
         try:
             read = read_model(folder, self._settings)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
-        fresh = read.model
-        first = self._model is None
         if self._model is None:
-            self._model = fresh.to(self._device).eval()
+            self._model = read.model.to(self._device).eval()
             quick_products(self._model)
             self._head = SelectingHead(self._model, each=self._settings.deterministic)
             if self._settings.next_sentence:
@@ -88,32 +117,8 @@ class TransformersBackend:
             if self._settings.layers:
                 self._lens = self._opened_lens(self._model)
         else:
-            copy_weights(fresh, self._model, checkpoint)
-        model = self._model
-        if self._lens is not None:
-            self._lens.proved = False
-        tied = bool(getattr(fresh.config, "tie_word_embeddings", False))
-        legacy, masked = self._settings.legacy_weights, self._settings.task == "masked"
-        digest, adapters = ContentDigest(), ContentDigest()
-        stream = digest.watch(stream_weights(folder, legacy_weights=legacy))
-        borrowed = adapters.watch(adapter_weights(self._settings))
-        ledger = Ledger(self._dtype, tied and not masked)
-        used = chain(used_weights(stream, read), borrowed) if masked else stream
-        deque(ledger.record(used), maxlen=0)
-        if languages := self._settings.adapter_languages:
-            self._adapters = {
-                "adapter_languages": [*languages],
-                "adapter_weights": adapters.hexdigest(),
-            }
-        ledger.check(loaded_fingerprint(model, self._dtype, once=masked), checkpoint=checkpoint)
-        measured = self._settings.sizes_from_memory and not self._settings.deterministic
-        if first and measured and self._device.type == "cuda":
-            self._fit(model)
-        note = self._choose_packing(model)
-        heads = self._output_heads(model) if self._settings.hidden else {}
-        self._prove_lens(heads, checkpoint)
-        seconds = time.perf_counter() - start
-        return Loaded(digest.hexdigest(), self._head.outputs, seconds, note, heads)
+            copy_weights(read.model, self._model, checkpoint)
+        return Account.of(settings_weights(folder, self._settings), read, self._settings)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:

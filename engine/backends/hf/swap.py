@@ -1,8 +1,18 @@
 """Weights of one checkpoint put in the place of another's, and what is then in memory."""
 
+from collections import deque
+from dataclasses import dataclass
+from itertools import chain
+from typing import Self
+
 import torch
 
-from logitbank.engine.weights.proof import Fingerprint, add, fingerprint
+from logitbank.engine.backends.hf.model import ReadModel, adapter_weights, used_weights
+from logitbank.engine.backends.precision import body_dtype
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.weights.digests import ContentDigest
+from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.weights.variants.whole import CheckpointWeights
 from logitbank.errors import WeightsError
 
 
@@ -29,3 +39,50 @@ def loaded_fingerprint(model: torch.nn.Module, dtype: torch.dtype, *, once: bool
     for _, parameter in model.named_parameters(remove_duplicate=once):
         total = add(total, fingerprint(parameter.to(dtype)))
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a model's parameters ought to be, tensor by tensor, by a checkpoint's files."""
+
+    weights: CheckpointWeights
+    digest: ContentDigest
+    ledger: Ledger
+    borrowed: ContentDigest
+    """Of language adapters that are another checkpoint's."""
+
+    @classmethod
+    def of(
+        cls,
+        weights: CheckpointWeights,
+        read: ReadModel,
+        settings: EngineSettings,
+    ) -> Self:
+        """By streaming all tensors once."""
+        masked = settings.task == "masked"
+        tied = bool(getattr(read.model.config, "tie_word_embeddings", False))
+        digest, borrowed = ContentDigest(), ContentDigest()
+        ledger = Ledger(getattr(torch, body_dtype(settings.compute_dtype)), tied and not masked)
+        stream = digest.watch(weights.stream())
+        others = borrowed.watch(adapter_weights(settings))
+        used = chain(used_weights(stream, read), others) if masked else stream
+        deque(ledger.record(used), maxlen=0)
+        return cls(weights, digest, ledger, borrowed)
+
+    @torch.no_grad()
+    def sent_changes(self, weights: CheckpointWeights, model: torch.nn.Module) -> Self | None:
+        """Put into the model of this account only the tensors in which another checkpoint differs.
+
+        None where all must be sent, as the two have no base in common or the model holds a tensor
+        under another name.
+        """
+        names, shapes = self.weights.changed | weights.changed, weights.shapes()
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        if self.weights.body != weights.body or any(
+            name not in parameters or parameters[name].shape != shapes.get(name) for name in names
+        ):
+            return None
+        digest, ledger = self.digest.without(names), self.ledger.without(names)
+        for name, tensor in ledger.record(digest.watch(weights.stream(only=names))):
+            parameters[name].copy_(tensor)
+        return type(self)(weights, digest, ledger, self.borrowed)

@@ -37,7 +37,7 @@ from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
 from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
-from logitbank.engine.weights.weights import stream_weights
+from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -71,8 +71,11 @@ class VllmEngine(ABC):
         start = time.perf_counter()
         digest = ContentDigest()
         self._packed.clear()
-        weights = stream_weights(folder, legacy_weights=self._settings.legacy_weights)
-        ledger, recorded = self._recorded(digest.watch(weights))
+        settings = self._settings
+        weights = checkpoint_weights(
+            folder, base=settings.base, legacy_weights=settings.legacy_weights
+        )
+        ledger, recorded = self._recorded(digest.watch(weights.stream()))
         streamed = StreamedHead()
         if self._settings.hidden:
             recorded = streamed.watch(recorded)
@@ -96,7 +99,8 @@ class VllmEngine(ABC):
         if self._settings.hidden and self._after is not None:
             queries = trial_queries(vocab, self._settings.max_length)
             heads = proved_heads(self._layers(streamed), [self._after], self.score, queries)
-        return Loaded(digest.hexdigest(), vocab, time.perf_counter() - start, heads=heads)
+        seconds, made = time.perf_counter() - start, weights.describe()
+        return Loaded(digest.hexdigest(), vocab, seconds, made=made, heads=heads)
 
     @abstractmethod
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens: ...

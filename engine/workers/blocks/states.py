@@ -9,6 +9,7 @@ import torch
 from logitbank.engine.backends.heads import allowed
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.engine.workers.blocks.refused import about_prompt
 from logitbank.engine.workers.blocks.writer import Proof
 from logitbank.engine.workers.job import Job
@@ -123,7 +124,8 @@ def head_of(
     """
     head = heads.get(kind)
     if head is None:
-        model = ", ".join(ModelConfig.read(job.folder).architectures) or "this model"
+        body = body_folder(job.folder, job.settings.base)
+        model = ", ".join(ModelConfig.read(body).architectures) or "this model"
         raise HeadError(
             f"{job.checkpoint}: the {kind} logits of {model} are not those of one matrix, a bias, a"
             " scale and a soft cap on its last state, so --keep hidden cannot give them back; use"

@@ -101,3 +101,8 @@ def _multiberts() -> KnownSuite:
         expected=MULTIBERTS_STEPS,
         members=tuple(members),
     )
+
+
+def known_suite(spec: str) -> KnownSuite | None:
+    """The series that a name or a repository stands for, if it is a known one."""
+    return next((suite for suite in known_suites() if spec in (suite.name, suite.repo)), None)

@@ -8,22 +8,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from logitbank.engine.hub.hub import Hub
-from logitbank.engine.suites.catalogue import KnownSuite, known_suites
-from logitbank.engine.suites.folders import (
-    FolderScan,
-    FoundCheckpoint,
-    named_by_itself,
-    scan_folder,
-)
-from logitbank.engine.weights.digests import sample_digest
-from logitbank.engine.weights.variants.checkpoint import is_adapter, named_base
+from logitbank.engine.suites.bases import checkpoint_of, named_base, with_base
+from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_suites
+from logitbank.engine.suites.folders import scan_folder
+from logitbank.engine.suites.sources import Base, Checkpoint, HubSource, LocalSource, Suite
 from logitbank.errors import SuiteError
-from logitbank.store.format.schema import CheckpointId, Json
+from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import StepSelector, parse_name, parse_steps, run_seed
 
 __all__ = [
@@ -38,63 +32,6 @@ __all__ = [
     "on_hub",
     "resolve_suite",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalSource:
-    """A checkpoint folder on this machine."""
-
-    path: Path
-    base: "LocalSource | HubSource | None" = None
-    """Where the base is from, if the folder holds an adapter."""
-
-    def describe(self) -> dict[str, Json]:
-        """What provenance says of it: the folder's name, never its path, and a sample of its
-        weights; of an adapter the same of its base."""
-        description: dict[str, Json] = {"folder": self.path.name}
-        if (sample := sample_digest(self.path)) is not None:
-            description["sample"] = sample
-        return description | ({} if self.base is None else {"base": self.base.describe()})
-
-
-@dataclass(frozen=True, slots=True)
-class HubSource:
-    """A checkpoint on the hub: one revision of one repository."""
-
-    repo: str
-    revision: str
-
-    def describe(self) -> dict[str, Json]:
-        """What provenance says of it: repository and revision."""
-        return {"repo": self.repo, "revision": self.revision}
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Weights at one training step of one run, and where they are."""
-
-    id: CheckpointId
-    source: LocalSource | HubSource
-
-
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """An ordered list of checkpoints of one architecture."""
-
-    name: str
-    checkpoints: tuple[Checkpoint, ...]
-    """Sorted by run, then by step; a run's release after its steps."""
-    notes: tuple[str, ...] = ()
-    """What the user should know, one line each: missing, left out, duplicate."""
-    base: Path | None = None
-    """Folder of the checkpoint that its adapters are added to, where it has such."""
-
-
-class Base(NamedTuple):
-    """A checkpoint that adapters are added to: where it is from, and its folder here."""
-
-    source: LocalSource | HubSource
-    folder: Path
 
 
 def resolve_suite(
@@ -134,7 +71,7 @@ def resolve_suite(
         that is not there, a hub that cannot be asked, or adapters without one base.
     """
     selector = parse_steps(steps)
-    known = _known(spec)
+    known = known_suite(spec)
     if _is_folder(spec):
         everything = _from_folder(Path(spec).expanduser(), model, base)
     elif base is not None:
@@ -184,20 +121,16 @@ def _digest(source: HubSource, hub: Hub) -> tuple[str | None, str]:
         return None, str(error)
 
 
-def _known(spec: str) -> KnownSuite | None:
-    return next((suite for suite in known_suites() if spec in (suite.name, suite.repo)), None)
-
-
 def on_hub(spec: str) -> bool:
     """Whether the hub is asked for a suite; another is a folder, or not known at all."""
-    if _known(spec) is not None:
+    if known_suite(spec) is not None:
         return True
     return not _is_folder(spec) and bool(re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII))
 
 
 def _is_folder(spec: str) -> bool:
     exists = bool(spec) and (_looks_local(spec) or Path(spec).expanduser().exists())
-    return exists and _known(spec) is None
+    return exists and known_suite(spec) is None
 
 
 def _looks_local(spec: str) -> bool:
@@ -224,7 +157,10 @@ def _choose(everything: Suite, selector: StepSelector) -> Suite:
     for checkpoint in everything.checkpoints:
         runs.setdefault(checkpoint.id.run, {})[checkpoint.id.step] = checkpoint
     for run, by_step in sorted(runs.items(), key=lambda r: (set(r[1]) == {None}, _natural(r[0]))):
-        chosen += [by_step[step] for step in selector.pick(by_step)]
+        alone = everything.base is not None and set(by_step) == {None}
+        # A base or a finished adapter beside others' steps: it is all there is of its run.
+        every = alone and selector.kind in ("all", "log")
+        chosen += [by_step[step] for step in ([None] if every else selector.pick(by_step))]
         if set(by_step) != {None} and (missing := selector.missing(by_step)):
             notes.append(f"run {run} of {everything.name} has no step {_shortened(missing)}")
     return replace(everything, checkpoints=tuple(chosen), notes=tuple(notes))
@@ -280,60 +216,17 @@ def _completeness(suite: KnownSuite, steps: set[int | None], *, offline: bool) -
 def _from_folder(folder: Path, model: str | None, base: Base | None) -> Suite:
     scan = scan_folder(folder)
     if any(found.adapter for found in scan.checkpoints):
-        return _with_base(scan, model, base or _named_base(scan))
+        return with_base(scan, model, base or named_base(scan))
     if base is not None:
         raise SuiteError(
             f"--base is for a folder of adapters, and {folder} holds no adapter_config.json; leave"
             " it out"
         )
     name = model or scan.model
-    checkpoints = (_found(name, found, LocalSource(found.path)) for found in scan.checkpoints)
+    checkpoints = (
+        checkpoint_of(name, found, LocalSource(found.path)) for found in scan.checkpoints
+    )
     return Suite(name, tuple(checkpoints), scan.notes)
-
-
-def _with_base(scan: FolderScan, model: str | None, base: Base) -> Suite:
-    """Adapters as runs of the model that their base is, and the base itself."""
-    itself = _base_itself(base, model)
-    name, checkpoints = itself.id.model, {itself.id: itself}
-    for found in scan.checkpoints:
-        source = LocalSource(found.path, base.source if found.adapter else None)
-        checkpoint = _found(name, found, source)
-        other = checkpoints.setdefault(checkpoint.id, checkpoint)
-        if other is itself and found.path.resolve() != base.folder.resolve():
-            raise SuiteError(
-                f"{found.path} and the base {base.folder} are both {itself.id}; move one of them"
-            )
-    return Suite(name, tuple(checkpoints.values()), scan.notes, base.folder)
-
-
-def _base_itself(base: Base, model: str | None) -> Checkpoint:
-    """The base under the name that it has where it is extracted alone."""
-    if isinstance(base.source, HubSource):
-        known, alone = _known(base.source.repo), base.source.repo.partition("/")[2]
-        suite = known or KnownSuite(alone, repo=base.source.repo, description="", model=alone)
-        name = CheckpointId(model or suite.model, suite.run, None, suite.run_seed)
-        return Checkpoint(name, base.source)
-    if is_adapter(base.folder):
-        raise SuiteError(f"the base {base.folder} is an adapter itself; merge it into its own base")
-    alone, (found,) = named_by_itself(base.folder)
-    return _found(model or alone, found, base.source)
-
-
-def _found(model: str, found: FoundCheckpoint, source: LocalSource | HubSource) -> Checkpoint:
-    return Checkpoint(CheckpointId(model, found.run, found.step, run_seed(found.run)), source)
-
-
-def _named_base(scan: FolderScan) -> Base:
-    """The base that adapters name themselves."""
-    named = {named_base(f.path).resolve(): f.path for f in scan.checkpoints if f.adapter}
-    if len(named) > 1:
-        (one, first), (other, second) = [*named.items()][:2]
-        raise SuiteError(
-            f"{first} is an adapter of {one}, and {second} of {other}; extract those of each base"
-            " on their own, or say with --base which it is"
-        )
-    (folder,) = named
-    return Base(LocalSource(folder), folder)
 
 
 def _natural(text: str) -> list[tuple[int, int | str]]:

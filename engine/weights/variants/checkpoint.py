@@ -63,7 +63,7 @@ def check_checkpoint(folder: Path, *, base: Path | str | None, legacy_weights: b
     check_weights(weights.body, legacy_weights=legacy_weights)
 
 
-def named_base(folder: Path) -> Path:
+def base_named_by(folder: Path) -> Path:
     """The folder that an adapter's config names as its base.
 
     Raises

@@ -1,0 +1,65 @@
+"""Where checkpoints are from, and what a suite of them is."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from logitbank.engine.weights.digests import sample_digest
+from logitbank.store.format.schema import CheckpointId, Json
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A checkpoint folder on this machine."""
+
+    path: Path
+    base: "LocalSource | HubSource | None" = None
+    """Where the base is from, if the folder holds an adapter."""
+
+    def describe(self) -> dict[str, Json]:
+        """What provenance says of it: the folder's name, never its path, and a sample of its
+        weights; of an adapter the same of its base."""
+        description: dict[str, Json] = {"folder": self.path.name}
+        if (sample := sample_digest(self.path)) is not None:
+            description["sample"] = sample
+        return description | ({} if self.base is None else {"base": self.base.describe()})
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A checkpoint on the hub: one revision of one repository."""
+
+    repo: str
+    revision: str
+
+    def describe(self) -> dict[str, Json]:
+        """What provenance says of it: repository and revision."""
+        return {"repo": self.repo, "revision": self.revision}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Weights at one training step of one run, and where they are."""
+
+    id: CheckpointId
+    source: LocalSource | HubSource
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """An ordered list of checkpoints of one architecture."""
+
+    name: str
+    checkpoints: tuple[Checkpoint, ...]
+    """Sorted by run, then by step; a run's release after its steps."""
+    notes: tuple[str, ...] = ()
+    """What the user should know, one line each: missing, left out, duplicate."""
+    base: Path | None = None
+    """Folder of the checkpoint that its adapters are added to, where it has such."""
+
+
+class Base(NamedTuple):
+    """A checkpoint that adapters are added to: where it is from, and its folder here."""
+
+    source: LocalSource | HubSource
+    folder: Path

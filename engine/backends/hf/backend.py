@@ -26,7 +26,7 @@ from logitbank.engine.backends.hf.memory import (
 from logitbank.engine.backends.hf.model import output_logits, read_model, settings_weights
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS, Pack
-from logitbank.engine.backends.hf.swap import Account, copy_weights, loaded_fingerprint
+from logitbank.engine.backends.hf.swap import Account, copy_weights
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
@@ -53,7 +53,6 @@ class TransformersBackend:
         self._device = torch.device(wanted)
         multiply_on(self._device, settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
-        self._adapters: dict[str, Json] = {}
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._lens: Lens | None = None
@@ -66,48 +65,37 @@ class TransformersBackend:
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
         first = self._model is None
-        account = self._sent_changes(folder, checkpoint) or self._sent_all(folder, checkpoint)
+        try:
+            account = self._sent_changes(folder) or self._sent_all(folder)
+        except WeightsError as error:
+            raise WeightsError(f"{checkpoint}: {error}") from error
         model, settings = self._model, self._settings
         assert model is not None
         if self._lens is not None:
             self._lens.proved = False
-        masked = settings.task == "masked"
-        account.ledger.check(
-            loaded_fingerprint(model, self._dtype, once=masked), checkpoint=checkpoint
-        )
-        if settings.base is not None and not masked:
+        account.check(model, checkpoint)
+        if settings.base is not None and settings.task == "causal":
             self._resident = account
-        if languages := settings.adapter_languages:
-            self._adapters = {
-                "adapter_languages": [*languages],
-                "adapter_weights": account.borrowed.hexdigest(),
-            }
         measured = settings.sizes_from_memory and not settings.deterministic
         if first and measured and self._device.type == "cuda":
             self._fit(model)
         note = self._choose_packing(model)
         heads = self._output_heads(model) if settings.hidden else {}
         self._prove_lens(heads, checkpoint)
-        seconds, made = time.perf_counter() - start, account.weights.describe()
-        digest = account.digest.hexdigest()
+        digest, made = account.digest.hexdigest(), account.describe()
+        seconds = time.perf_counter() - start
         return Loaded(digest, self._head.outputs, seconds, note, made, heads)
 
-    def _sent_changes(self, folder: Path, checkpoint: str) -> Account | None:
+    def _sent_changes(self, folder: Path) -> Account | None:
         """Swap only what differs from what is in memory; None where that is all or not known."""
         resident, self._resident = self._resident, None  # until the swap is proved
         if resident is None or self._model is None:
             return None
-        try:
-            return resident.sent_changes(settings_weights(folder, self._settings), self._model)
-        except WeightsError as error:
-            raise WeightsError(f"{checkpoint}: {error}") from error
+        return resident.sent_changes(settings_weights(folder, self._settings), self._model)
 
-    def _sent_all(self, folder: Path, checkpoint: str) -> Account:
+    def _sent_all(self, folder: Path) -> Account:
         """Read a whole model, and open the engine with it or put it in the place of the other."""
-        try:
-            read = read_model(folder, self._settings)
-        except WeightsError as error:
-            raise WeightsError(f"{checkpoint}: {error}") from error
+        read = read_model(folder, self._settings)
         if self._model is None:
             self._model = read.model.to(self._device).eval()
             quick_products(self._model)
@@ -117,7 +105,7 @@ class TransformersBackend:
             if self._settings.layers:
                 self._lens = self._opened_lens(self._model)
         else:
-            copy_weights(read.model, self._model, checkpoint)
+            copy_weights(read.model, self._model)
         return Account.of(settings_weights(folder, self._settings), read, self._settings)
 
     @torch.inference_mode()
@@ -295,7 +283,7 @@ class TransformersBackend:
             **({"deterministic": ALONE} if self._settings.deterministic else {}),
             **({} if self._not_packed is None else {"packed": self._not_packed or POSITIONS}),
             **({"model_layers": self._lens.count} if self._lens is not None else {}),
-        } | self._adapters
+        }
 
     def close(self) -> None:
         self._model = None

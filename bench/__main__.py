@@ -15,6 +15,7 @@ from bench.house import house_figures
 from bench.many import many
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
+from bench.precision import precision
 from bench.report import report_figures
 from bench.rows import rows_figures
 from bench.run_costs import run_costs
@@ -102,9 +103,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     "report": lambda tmp: iter(report_figures(tmp)),
     "debias": debias_figures,
     "codecs": codec_figures,
+    "precision": precision,
     "gpu": gpu_figures,
 }
-ON_DEMAND = ("gpu",)
+ON_DEMAND = ("precision", "gpu")
 """Not run where no benchmark is named: they need what not every machine has."""
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 
+GPU_WORKERS = "LOGITBANK_GPU_WORKERS"
+"""Tells a worker how many share its GPU, itself included, where others do."""
 _DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
@@ -24,7 +26,10 @@ class Share:
             return {}
         devices = visible_devices(os.environ)
         if devices:
-            return {"CUDA_VISIBLE_DEVICES": devices[self.index % len(devices)]}
+            card = self.index % len(devices)
+            beside = len(range(card, self.count, len(devices)))
+            shared = {GPU_WORKERS: str(beside)} if beside > 1 else {}
+            return {"CUDA_VISIBLE_DEVICES": devices[card]} | shared
         # More workers than cores get one thread each, wherever that runs.
         return {"OMP_NUM_THREADS": str(max(1, len(_cores()) // self.count))}
 

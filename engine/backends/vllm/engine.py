@@ -29,9 +29,10 @@ from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
-from logitbank.engine.backends.precision import body_dtype, value_bytes
+from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
+from logitbank.engine.backends.vllm.granted import granted_memory
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.digests import ContentDigest
@@ -56,7 +57,8 @@ class VllmEngine(ABC):
             _require_invariance()
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         multiply_on(device, settings.compute_dtype)
-        self._llm = LLM(**arguments)
+        with granted_memory(Path(arguments["model"]), settings) as memory:
+            self._llm = LLM(**arguments, **memory)
         multiply_on(device, settings.compute_dtype)  # vLLM sets its own
         self._llm.apply_model(heads_in_float32)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
@@ -254,7 +256,7 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
         "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
         "max_num_seqs": settings.max_sequences,
     }
-    return arguments | cache_arguments(settings) | cpu_cache_arguments(folder, settings)
+    return arguments | cache_arguments(settings)
 
 
 def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
@@ -271,20 +273,3 @@ def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
 def block_size(settings: EngineSettings) -> int:
     """Tokens in a block of the prefix cache."""
     return settings.block_size or (16 if torch.cuda.is_available() else 32)
-
-
-def cpu_cache_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
-    """On a CPU, room for four full batches of keys and values, at least 512 MiB.
-
-    Without it, vLLM wants most of the machine's memory there.
-    """
-    if torch.cuda.is_available():
-        return {}
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
-    width = getattr(config, "hidden_size", 4096)
-    layers = getattr(config, "num_hidden_layers", 32)
-    token_bytes: int = 2 * width * layers * value_bytes(settings.compute_dtype)
-    tokens = 4 * (settings.max_batch_tokens + settings.max_length)
-    return {"kv_cache_memory_bytes": max(512 * 2**20, token_bytes * tokens)}

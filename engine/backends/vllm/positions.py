@@ -19,7 +19,6 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.engine import (
     cache_arguments,
     common_arguments,
-    cpu_cache_arguments,
 )
 from logitbank.engine.backends.vllm.multiplied import last_multiplied
 from logitbank.engine.backends.vllm.pooled import (
@@ -42,7 +41,7 @@ class VllmPositionsBackend(PooledEngine):
         config = EngineArgs(**arguments, hf_overrides=head).create_model_config()
         known, _ = ModelRegistry.resolve_model_cls(config.architectures, config)
         ModelRegistry.register_model(_CLASS, _pooled(known, config.architectures))
-        arguments |= pooling_arguments(settings) | cpu_cache_arguments(folder, settings)
+        arguments |= pooling_arguments(settings)
         if config.attn_type == "decoder":  # not of a state that is carried on
             arguments |= cache_arguments(settings)
         arguments["hf_overrides"] = head | {"architectures": [_CLASS]}

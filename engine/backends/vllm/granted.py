@@ -1,0 +1,55 @@
+"""Memory for a vLLM engine that starts: measured, asked for by need, and kept from others.
+
+Imports no vLLM.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.vllm.memory import ModelSizes, cpu_arguments, gpu_arguments
+from logitbank.engine.plan.share import GPU_WORKERS
+from logitbank.engine.weights.weights import tensor_shapes
+from logitbank.store.files.locks import locked
+
+
+@contextmanager
+def granted_memory(folder: Path, settings: EngineSettings) -> Iterator[dict[str, Any]]:
+    """Arguments of `vllm.LLM` for a model, which is to be started inside.
+
+    Engines start one after the other on a GPU: each measures what those before have left, as vLLM
+    takes what it was granted while it starts. What it takes later is taken at the end, too, and
+    stays PyTorch's to give.
+
+    Raises
+    ------
+    DeviceError
+        The GPU has less free than the model needs.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
+    shapes = tensor_shapes(folder, legacy_weights=settings.legacy_weights).values()
+    sizes = ModelSizes.of(config, shapes)
+    if not torch.cuda.is_available():
+        yield cpu_arguments(sizes, settings)
+        return
+    uuid = torch.cuda.get_device_properties().uuid
+    with locked(Path(tempfile.gettempdir()) / f"logitbank-{os.getuid()}-{uuid}.lock"):
+        free, total = torch.cuda.mem_get_info()
+        arguments, need = gpu_arguments(
+            *(sizes, settings),
+            free=free,
+            total=total,
+            workers=int(os.environ.get(GPU_WORKERS, "1")),
+            gpu=os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
+        )
+        yield arguments
+        if (missing := need.of_torch - torch.cuda.memory_reserved()) > 0:
+            torch.empty(missing, dtype=torch.uint8, device="cuda")

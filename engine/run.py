@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from logitbank.engine.gpus.refusals import check_machine
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.checks import check_space
@@ -97,6 +98,8 @@ def run(
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
             notes += duplicate_notes(extraction.suite, hub)
         notes += prepared.notes
+        if gpu and spread.ray is None:  # there, workers run on other machines
+            notes += filter(None, [check_machine(prepared.settings.engine)])
         on_event(Planned(prepared.plan, prepared.settings.engine, tuple(notes)))
         summary = Summary(
             prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache

@@ -15,7 +15,7 @@ import torch
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.vllm.memory import ModelSizes, cpu_arguments, gpu_arguments
 from logitbank.engine.plan.share import GPU_WORKERS
-from logitbank.engine.weights.weights import tensor_shapes
+from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
 from logitbank.store.files.locks import locked
 
 
@@ -35,8 +35,9 @@ def granted_memory(folder: Path, settings: EngineSettings) -> Iterator[dict[str,
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
-    shapes = tensor_shapes(folder, legacy_weights=settings.legacy_weights).values()
-    sizes = ModelSizes.of(config, shapes)
+    legacy = settings.legacy_weights
+    weights = checkpoint_weights(folder, base=settings.base, legacy_weights=legacy)
+    sizes = ModelSizes.of(config, weights.shapes().values())
     if not torch.cuda.is_available():
         yield cpu_arguments(sizes, settings)
         return

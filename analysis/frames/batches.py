@@ -5,7 +5,7 @@ A batch has a bounded number of rows, not of checkpoints. See decision 019.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,11 @@ Scan = pl.LazyFrame | pl.DataFrame | Sequence[pl.LazyFrame]
 ROWS = 1_200_000
 """Of a batch: 25 checkpoints of WinoBias in five orders, for which fairness takes 340 MB in all.
 With 400,000 more or less it takes 45 MB more or less, and a tenth of the time less or more."""
+CHECKPOINTS = 20
+"""Of a batch, at most, unless all together have few rows: so 154 take no more memory than 20."""
+FEW_ROWS = 20_000
 
+T = TypeVar("T")
 Place = tuple[str, int | None]
 """Run and step; null is a release."""
 
@@ -161,6 +165,19 @@ def _divided(holdings: Sequence[_Held], rows: int) -> Iterator[list[Place]]:
             steps[step] = steps.get(step, 0) + sum(holding.rows[d.query_set] for d in deposits)
     for run in sorted(sizes):
         ordered = sorted(sizes[run], key=lambda step: (step is None, step or 0))
-        number = min(len(ordered), ceil(sum(sizes[run].values()) / rows))
-        for part in np.array_split(np.arange(len(ordered)), max(number, 1)):
-            yield [(run, ordered[i]) for i in part]
+        for part in evenly(ordered, rows=sum(sizes[run].values()), most=rows):
+            yield [(run, step) for step in part]
+
+
+def evenly(steps: Sequence[T], *, rows: int, most: int) -> Iterator[Sequence[T]]:
+    """Checkpoints in parts of about `most` rows, as even as can be, of `rows` in all.
+
+    >>> [list(part) for part in evenly(range(5), rows=50_000, most=30_000)]
+    [[0, 1, 2], [3, 4]]
+    """
+    number = ceil(rows / most)
+    if rows > FEW_ROWS:
+        number = max(number, ceil(len(steps) / CHECKPOINTS))
+    for part in np.array_split(np.arange(len(steps)), max(1, min(len(steps), number))):
+        if len(part):
+            yield steps[part[0] : part[-1] + 1]

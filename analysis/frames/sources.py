@@ -9,7 +9,7 @@ from logitbank.analysis.frames.batches import ROWS, batches
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Readable
 
-PIECES = 125_000
+PIECES = 40_000
 """Rows of a batch: sums over the pieces of prompts take several times the memory of dense arrays.
 """
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.frames.batches import ROWS
+from logitbank.analysis.frames.batches import ROWS, evenly
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
@@ -106,6 +106,7 @@ def prompt_scores(
     steps: Steps = None,
     ids: Collection[str] | str | None = None,
     first_piece: bool = False,
+    few: bool = False,
 ) -> Iterator[PromptScores]:
     """Scores of a prompt set, one model and run after the other, each read when it is asked for.
 
@@ -125,6 +126,8 @@ def prompt_scores(
         asked any of them are left out.
     first_piece
         Whether `logprob` is that of an option's first piece alone, in place of the sum.
+    few
+        Give a few checkpoints of a model and run at a time, whatever their number.
 
     Raises
     ------
@@ -155,7 +158,7 @@ def prompt_scores(
         )
     expected = expected_query_sets(bank, prompts)
     asked = [d for d in deposits if d.query_set in query_sets]
-    return _each(rows, asked, expected, first_piece=first_piece)
+    return _each(rows, asked, expected, first_piece=first_piece, few=few)
 
 
 def _each(
@@ -164,6 +167,7 @@ def _each(
     expected: Mapping[str, frozenset[str]],
     *,
     first_piece: bool,
+    few: bool,
 ) -> Iterator[PromptScores]:
     series: dict[tuple[str, str], list[Deposit]] = {}
     for deposit in deposits:
@@ -176,7 +180,15 @@ def _each(
             every = sets.issuperset(rows["query_set"].unique())
             own_rows = rows if every else rows.filter(pl.col("query_set").is_in(list(sets)))
             known = sets, layout(own_rows)
-        yield _read(model, run, deposits_of, known[1], first_piece=first_piece)
+        for part in _few(deposits_of, len(known[1].options)) if few else [deposits_of]:
+            yield _read(model, run, part, known[1], first_piece=first_piece)
+
+
+def _few(deposits: Sequence[Deposit], options: int) -> Iterator[list[Deposit]]:
+    """Deposits of a few checkpoints each, as `batches` would divide them."""
+    steps = in_order({deposit.checkpoint.step for deposit in deposits})
+    for part in evenly(steps, rows=options * len(steps), most=ROWS):
+        yield [deposit for deposit in deposits if deposit.checkpoint.step in part]
 
 
 def _read(

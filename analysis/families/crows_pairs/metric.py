@@ -107,7 +107,7 @@ def crows_pairs_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> 
     tables, coverage, numbers, items = zip(*parts, strict=True)
     table = together(tables, "score_kind")
     return CrowsPairs(
-        crows_pairs=beside_baseline(table, pl.concat(items), GROUP, scale=100.0),
+        crows_pairs=beside_baseline(table, items, GROUP, scale=100.0),
         checkpoints=together(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
         settings={"intervals": "Wilson, 95 %"},
     )

@@ -90,7 +90,7 @@ def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lamb
     results = examples_in_turn(frame, _table, expected=expected)
     tables, coverage, items = zip(*results, strict=True)
     return Lambada(
-        lambada=beside_baseline(together(tables), pl.concat(items), ()),
+        lambada=beside_baseline(together(tables), items, ()),
         checkpoints=together(coverage),
         settings={"intervals": "Wilson for acc, normal for the mean of ln p, 95 %"},
     )

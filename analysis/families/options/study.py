@@ -78,7 +78,7 @@ def option_study(
     BankError
         None of the options is scored.
     """
-    each = prompt_scores(bank, prompts, models=models, first_piece=score == "first")
+    each = prompt_scores(bank, prompts, models=models, first_piece=score == "first", few=True)
     result = option_scores(each, score=score)
     if not result.shares["prompts"].sum():
         raise BankError(

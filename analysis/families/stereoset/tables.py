@@ -160,7 +160,7 @@ def baseline_table(scores: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     group = [name for name in (*KEYS, "task") if name not in CHECKPOINT]
     overall = scores.filter(pl.col("domain") == OVERALL).select(*KEYS, "task", "ss")
     items = items_of(terms, group, item="term", value=pl.col("ss") / 100)
-    return beside_baseline(overall, items, group, scale=100.0)
+    return beside_baseline(overall, [items], group, scale=100.0)
 
 
 def task_table(blocks: Blocks) -> list[pl.DataFrame]:

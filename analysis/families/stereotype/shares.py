@@ -49,7 +49,7 @@ def measured(
         known = _orders(rows)
         hits = sentences(rows, known)
         table = _table(hits, known, _begun(rows), measure)
-        return beside_baseline(table, _items(hits), ("type",)).select(SCHEMA.keys())
+        return beside_baseline(table, [_items(hits)], ("type",)).select(SCHEMA.keys())
     parts, apart = list[pl.DataFrame](), list[pl.DataFrame]()
     for rows in (_comparisons(frame, family) for frame in frames) if expected is None else ():
         parts = [_most(pl.concat([*parts, _orders(rows)]))]
@@ -64,7 +64,7 @@ def measured(
         tables.append(_table(hits, known, begun, measure))
         items.append(_items(hits))
     check_apart(apart)
-    return beside_baseline(pl.concat(tables), pl.concat(items), ("type",)).select(SCHEMA.keys())
+    return beside_baseline(pl.concat(tables), items, ("type",)).select(SCHEMA.keys())
 
 
 def _items(hits: pl.DataFrame) -> pl.DataFrame:

@@ -64,6 +64,9 @@ Models = Annotated[
     list[str] | None, typer.Option("--model", help="Only these models.", autocompletion=bank_models)
 ]
 Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.", autocompletion=bank_prompts)]
+Ray = Annotated[
+    str | None, typer.Option(help="Machines of this Ray cluster read the bank: auto, or HOST:PORT.")
+]
 Table = Annotated[
     str | None, typer.Option(help="Print this table instead of all.", autocompletion=table_names)
 ]

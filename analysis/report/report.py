@@ -23,6 +23,7 @@ from logitbank.analysis.report.sections import (
 from logitbank.analysis.report.words import cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
+from logitbank.store.cluster import spread
 from logitbank.store.files.objects import require_outside
 from logitbank.store.format.about import own_fields
 from logitbank.store.tables.tables import query_sets_of
@@ -36,6 +37,7 @@ Found = Callable[[str, Sequence[str]], None]
 """An analysis, and what it says."""
 
 
+@spread
 def report(
     bank: Path | str | Readable,
     out: Path | str | None = None,
@@ -45,6 +47,7 @@ def report(
     bootstrap: int = 1000,
     progress: Progress | None = None,
     found: Found | None = None,
+    ray: str | None = None,
 ) -> Path:
     """Write one self-contained HTML page about a bank or a view, and return its path.
 
@@ -66,6 +69,8 @@ def report(
         Called as `progress(what, done, total)` before each part and at the end.
     found
         Called as `found(title, findings)` of each analysis when the page is written.
+    ray
+        Address of a Ray cluster whose machines read the bank: `HOST:PORT`, or `auto`.
 
     Raises
     ------

@@ -8,6 +8,7 @@ from logitbank.cli.options import (
     Out,
     Partial,
     Prompts,
+    Ray,
     SaveRecords,
     SaveResults,
     Style,
@@ -26,6 +27,7 @@ def crows_pairs(
     save_results: SaveResults = None,
     save_records: SaveRecords = None,
     partial: Partial = False,
+    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -41,5 +43,6 @@ def crows_pairs(
         save_results=save_results,
         save_records=save_records,
         partial=partial,
+        ray=ray,
     )
     print_study(study, table=table, form=form)

@@ -12,6 +12,7 @@ from logitbank.cli.options import (
     Out,
     Partial,
     Prompts,
+    Ray,
     SaveRecords,
     SaveResults,
     Style,
@@ -36,6 +37,7 @@ def stereotype(
     save_results: SaveResults = None,
     save_records: SaveRecords = None,
     partial: Partial = False,
+    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -53,5 +55,6 @@ def stereotype(
         save_results=save_results,
         save_records=save_records,
         partial=partial,
+        ray=ray,
     )
     print_study(study, table=table, form=form)

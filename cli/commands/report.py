@@ -8,7 +8,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Models
+from logitbank.cli.options import BankPath, Models, Ray
 
 
 def report(
@@ -24,6 +24,7 @@ def report(
     ] = None,
     model: Models = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
+    ray: Ray = None,
 ) -> None:
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
     from logitbank.cli.screen.findings import print_findings
@@ -40,6 +41,7 @@ def report(
             bootstrap=bootstrap,
             progress=progress.about,
             found=findings.__setitem__,
+            ray=ray,
         )
     print_findings(findings)
     err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

@@ -1,7 +1,7 @@
 """One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -68,6 +68,15 @@ class Deposit:
                 f"{path} holds the attributes of {belongs!r}: it was moved or swapped; put it back"
             )
         return deposit
+
+    @property
+    def stored(self) -> "Deposit":
+        """The deposit that lies in the bank: this one, or that which is seen through a filter."""
+        return self
+
+    def absolute(self) -> "Deposit":
+        """The same by an absolute path, which holds wherever a process runs."""
+        return replace(self, path=self.path.absolute())
 
     @cached_property
     def spec(self) -> DepositSpec:

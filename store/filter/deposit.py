@@ -1,7 +1,7 @@
 """A deposit as it looks through a filter: scores change as they are read."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar
@@ -38,6 +38,14 @@ class FilteredDeposit(Deposit):
     unfiltered: Deposit = field(kw_only=True)
     kept_scores: KeptScores | None = field(default=None, kw_only=True, compare=False)
     """Where scores of options are kept once they were computed; None where they are not."""
+
+    @property
+    def stored(self) -> Deposit:
+        return self.unfiltered
+
+    def absolute(self) -> Deposit:
+        unfiltered = self.unfiltered.absolute()
+        return replace(self, path=unfiltered.path, unfiltered=unfiltered)
 
     def scores(self, *, checked: bool = False) -> pl.LazyFrame:
         """Scores after the filter; of the highest entries, the filter's k."""

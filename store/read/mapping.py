@@ -1,25 +1,20 @@
 """Apply a function to full vocabulary rows, block by block: here, in processes, or on a cluster."""
 
-import multiprocessing
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from logitbank.errors import BankError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.cluster import joined
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.read.readable import Readable
+from logitbank.store.read.tasks import in_order
 
 Function = Callable[[np.ndarray], ArrayLike]
-_Submit = Callable[[Deposit, range], Callable[[], np.ndarray]]
 
 
 def map_rows(
@@ -60,7 +55,8 @@ def map_rows(
     Raises
     ------
     UsageError
-        The function gave another number of values than there were rows.
+        The function gave another number of values than there were rows. Or a machine of the cluster
+        does not see the bank.
     BankError
         Nothing is chosen, or a deposit is not complete.
     KeepLevelError
@@ -87,66 +83,21 @@ def map_rows(
 
 
 def _mapped(
-    deposits: Iterable[Deposit], function: Function, workers: int, ray: str | None
+    deposits: Sequence[Deposit], function: Function, workers: int, ray: str | None
 ) -> Iterator[tuple[Deposit, np.ndarray]]:
-    tasks = ((deposit, rows) for deposit in deposits for rows in deposit.layout.pieces)
-    with ExitStack() as ends:
-        submit, ahead = _submitter(function, workers, ray, ends)
-        parts: list[np.ndarray] = []
-        for deposit, part in _in_order(tasks, submit, ahead):
-            parts.append(part)
-            if sum(map(len, parts)) == deposit.layout.queries:
-                yield deposit, np.concatenate(parts)
-                parts = []
+    tasks = [([deposit], rows) for deposit in deposits for rows in deposit.layout.pieces]
+    parts: list[np.ndarray] = []
+    found = in_order(partial(_apply, function), tasks, workers=workers, ray=ray)
+    for ((deposit,), rows), part in zip(tasks, found, strict=True):
+        parts.append(part)
+        if rows.stop == deposit.layout.queries:
+            yield deposit, np.concatenate(parts)
+            parts = []
 
 
-def _in_order(
-    tasks: Iterable[tuple[Deposit, range]], submit: _Submit, ahead: int
-) -> Iterator[tuple[Deposit, np.ndarray]]:
-    """Results in the order of the tasks, of which so many are under way."""
-    waiting: deque[tuple[Deposit, Callable[[], np.ndarray]]] = deque()
-    for deposit, rows in tasks:
-        waiting.append((deposit, submit(deposit, rows)))
-        if len(waiting) > ahead:
-            first, result = waiting.popleft()
-            yield first, result()
-    for first, result in waiting:
-        yield first, result()
-
-
-def _submitter(
-    function: Function, workers: int, address: str | None, ends: ExitStack
-) -> tuple[_Submit, int]:
-    """What starts a task and gives what waits for it; and how many to start ahead."""
-    if address is not None:
-        ray: Any = ends.enter_context(joined(address))
-        task = ray.remote(num_cpus=1, max_retries=10, scheduling_strategy="SPREAD")(_apply)
-        shipped, pending = ray.put(function), set[Any]()
-
-        def on_cluster(deposit: Deposit, rows: range) -> Callable[[], np.ndarray]:
-            reference = task.remote(shipped, deposit, rows)
-            pending.add(reference)
-
-            def result() -> np.ndarray:
-                values = np.asarray(ray.get(reference))
-                pending.discard(reference)
-                return values
-
-            return result
-
-        # Whoever stops early leaves a cluster that was there as it was.
-        ends.callback(lambda: [ray.cancel(reference) for reference in pending])
-        return on_cluster, 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    if workers == 1:
-        return lambda deposit, rows: lambda: _apply(function, deposit, rows), 0
-    # Forking is not safe where threads run, and Zarr's codecs have some.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
-    ends.callback(pool.shutdown, cancel_futures=True)
-    return lambda deposit, rows: pool.submit(_apply, function, deposit, rows).result, 2 * workers
-
-
-def _apply(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
-    """The function's values for some rows."""
+def _apply(function: Function, deposits: Sequence[Deposit], rows: range) -> np.ndarray:
+    """The function's values for some rows of a deposit."""
+    (deposit,) = deposits
     values = np.asarray(function(deposit.logprobs(np.arange(rows.start, rows.stop))))
     if values.shape[:1] != (len(rows),):
         raise UsageError(

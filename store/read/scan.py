@@ -39,6 +39,7 @@ def scan(
     *,
     tokens: pl.Series | None = None,
     coded: Collection[str] = (),
+    ray: str | None = None,
 ) -> pl.LazyFrame:
     """Join a prompt set with the committed scores of deposits.
 
@@ -68,7 +69,7 @@ def scan(
     for deposit in deposits:
         by_query_set.setdefault(deposit.query_set, []).append(deposit)
     joined = [
-        _option_scores(of_set, tokens, coded).join(
+        _option_scores(of_set, tokens, coded, ray).join(
             prompts.filter(pl.col("query_set") == name).with_columns(_key("row")), on="_key"
         )
         for name, of_set in by_query_set.items()
@@ -128,9 +129,9 @@ def by_option(
 
 
 def _option_scores(
-    deposits: Sequence[Deposit], tokens: pl.Series | None, coded: Collection[str]
+    deposits: Sequence[Deposit], tokens: pl.Series | None, coded: Collection[str], ray: str | None
 ) -> pl.LazyFrame:
-    scores = option_scores(deposits)
+    scores = option_scores(deposits, ray=ray)
     if tokens is not None and len(tokens) <= FEW:
         scores = scores.filter(pl.any_horizontal(pl.col("token") == token for token in tokens))
     checkpoints = pl.DataFrame(

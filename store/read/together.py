@@ -3,35 +3,84 @@
 A scan of its own for each of 5,000 deposits took most of a query's time and half a gigabyte.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
+from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.sealed_scores import checked_files, ready_files
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import SCORES_SCHEMA
+from logitbank.store.read.tasks import in_order
 
 DEPOSIT = "deposit"
 """The column that counts the deposits, in the order in which they were given."""
+TASKS = 64
+"""Of a cluster, for one frame: a deposit each, or several where there are more."""
 _COLUMNS = "ARROW:schema"
 """Where a file's metadata has the names and types of its columns."""
 
 
-def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
+def option_scores(deposits: Sequence[Deposit], *, ray: str | None = None) -> pl.LazyFrame:
     """Committed scores of options: columns of `scores_schema` and `DEPOSIT`, in no fixed order.
 
     Parameters
     ----------
     deposits
         At least one, all of a bank or all of a view.
+    ray
+        Address of the Ray cluster that reads them; if None, that of `spread`, else this machine.
 
     Raises
     ------
     DamagedError
-        Bytes of one are not what was committed.
+        Bytes of one are not what was committed; on a cluster, when the frame is collected.
     """
+    address = ray or reading_cluster()
+    return _here(deposits) if address is None else _on_cluster(deposits, address)
+
+
+def _on_cluster(deposits: Sequence[Deposit], address: str) -> pl.LazyFrame:
+    """Columns and filters go to where a file is read, and what is left of it comes back."""
+    names = [*SCORES_SCHEMA.names(), DEPOSIT]
+    schema = pl.Schema(zip(names, (*_types(deposits), pl.UInt32()), strict=True))
+    size = max(1, len(deposits) // TASKS)
+    tasks = [(deposits[at : at + size], at) for at in range(0, len(deposits), size)]
+
+    def source(
+        with_columns: list[str] | None,
+        predicate: pl.Expr | None,
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[pl.DataFrame]:
+        read = partial(_part, columns=with_columns or names, predicate=predicate)
+        left = n_rows
+        for frame in in_order(read, tasks, ray=address):
+            yield frame if left is None else frame.head(left)
+            if left is not None and (left := left - len(frame)) <= 0:
+                return
+
+    return register_io_source(source, schema=schema, is_pure=True)
+
+
+def _types(deposits: Sequence[Deposit]) -> list[pl.DataType]:
+    return [deposits[0].scores_schema[name] for name in SCORES_SCHEMA]
+
+
+def _part(
+    deposits: Sequence[Deposit], first: int, *, columns: Sequence[str], predicate: pl.Expr | None
+) -> pl.DataFrame:
+    """Scores of some deposits, the first of which is of this number."""
+    frame = _here(deposits).with_columns((pl.col(DEPOSIT) + first).cast(pl.UInt32))
+    frame = frame if predicate is None else frame.filter(predicate)
+    return frame.select(columns).collect()
+
+
+def _here(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     schema, files = deposits[0].scores_schema, ready_files(deposits)
     others = [at for at, file in enumerate(files) if file is None]
     sealed = checked_files([deposits[at] for at in others])

@@ -1,10 +1,6 @@
 """A function of full rows: here, in processes; `test_ray` has it on a cluster."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +8,7 @@ import pytest
 import logitbank
 from logitbank import Bank, CheckpointId, map_rows
 from logitbank.errors import BankError, KeepLevelError, UsageError
+from tests.support.played_cluster import PlayedCluster
 from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, spec
 
 
@@ -82,46 +79,12 @@ def test_what_cannot_be_mapped(tmp_path: Path) -> None:
         list(map_rows(tmp_path / "small", entropy))
 
 
-class PlayedCluster:
-    """As much of Ray as `map_rows` asks of a cluster that this process has joined: three CPUs."""
-
-    def __init__(self) -> None:
-        self.started: list[int] = []
-        self.cancelled: list[int] = []
-        self._tasks: list[Any] = []
-
-    @contextmanager
-    def joined(self, _: str) -> Iterator["PlayedCluster"]:
-        yield self
-
-    def remote(self, **_: object) -> Any:
-        return lambda function: SimpleNamespace(remote=lambda *a: self._start(function, *a))
-
-    def _start(self, function: Any, *arguments: Any) -> int:
-        self._tasks.append((function, arguments))
-        self.started.append(len(self._tasks) - 1)
-        return self.started[-1]
-
-    def put(self, value: Any) -> Any:
-        return value
-
-    def get(self, reference: int) -> Any:
-        function, arguments = self._tasks[reference]
-        return function(*arguments)
-
-    def cancel(self, reference: int) -> None:
-        self.cancelled.append(reference)
-
-    def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": 3.0}
-
-
 def test_what_was_begun_on_a_cluster_is_cancelled_when_its_caller_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two for each CPU are begun ahead of the first."""
     bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.tasks.joined", cluster.joined)
     found = map_rows(bank, entropy, ray="auto")
     next(found)
     assert len(cluster.started) == 1 + 2 * 3
@@ -133,7 +96,7 @@ def test_a_cluster_whose_results_all_came_has_nothing_to_cancel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank, cluster = filled(tmp_path / "b"), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.tasks.joined", cluster.joined)
     there = [values for _, values in map_rows(bank, entropy, ray="auto")]
     np.testing.assert_array_equal(there, [values for _, values in map_rows(bank, entropy)])
     assert (len(cluster.started), cluster.cancelled) == (3, [])
@@ -144,7 +107,7 @@ def test_a_function_that_fails_on_a_cluster_leaves_nothing_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank, cluster = filled(tmp_path / "b", steps=9), PlayedCluster()
-    monkeypatch.setattr("logitbank.store.read.mapping.joined", cluster.joined)
+    monkeypatch.setattr("logitbank.store.read.tasks.joined", cluster.joined)
     with pytest.raises(UsageError, match="its first axis"):
         list(map_rows(bank, lambda rows: rows.mean(), ray="auto"))
     assert set(cluster.cancelled) >= {1, 2, 3, 4, 5, 6}

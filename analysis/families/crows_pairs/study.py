@@ -13,8 +13,10 @@ from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
+from logitbank.store.cluster import spread
 
 
+@spread
 def crows_pairs(
     banks: Banks,
     *,
@@ -25,6 +27,7 @@ def crows_pairs(
     save_results: Path | None = None,
     save_records: Path | None = None,
     partial: bool = False,
+    ray: str | None = None,
 ) -> Study[CrowsPairs]:
     """CrowS-Pairs of the checkpoints in banks; parameters are those of `logitbank.lambada`.
 

@@ -5,6 +5,7 @@ Entropy is read from full vocabulary rows, everything else from scores.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -15,8 +16,10 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import tables_of
 from logitbank.store import Deposit, Readable
+from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
+from logitbank.store.read.tasks import in_order
 
 ROWS = 128
 """Vocabulary rows that are in memory at once: those of an inner chunk."""
@@ -27,6 +30,7 @@ CHECKPOINTS = pl.Schema(
         "full_rows": pl.Boolean(),
     }
 )  # fmt: skip
+Row = dict[str, object]
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _POSITION = ["prompt", "order_seed", "at"]
 _ROWS = 2**32
@@ -93,7 +97,7 @@ def curves_metric(
     DamagedError
         Stored bytes are not what was committed.
     """
-    means, coverage = list[dict[str, object]](), list[dict[str, object]]()
+    means, coverage = list[Row](), list[Row]()
     for name in prompts:
         table = bank.prompts(name).collect()
         asked = expected_query_sets(bank, name)
@@ -107,10 +111,10 @@ def curves_metric(
             sets = {*named["query_set"], *(deposit.query_set for deposit in deposits)}
             numbers = {query_set: at for at, query_set in enumerate(sorted(sets))}
             places = _places(named, numbers)
-            for step, each, full in _checkpoints(deposits, places, numbers, entropy=entropy):
-                head = {"model": model, "run": run, "step": step, "prompt_set": name}
-                means += means_of(each, head)
-                coverage.append(head | _coverage(places, each, full_rows=full))
+            head: Row = {"model": model, "run": run, "prompt_set": name}
+            for of_measures, about in _checkpoints(deposits, places, numbers, head, entropy):
+                means += of_measures
+                coverage.append(about)
     curves, checkpoints = with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
     return Curves(together([curves]), together([checkpoints]), entropy)
 
@@ -155,30 +159,53 @@ def _checkpoints(
     deposits: Sequence[Deposit],
     places: pl.DataFrame,
     numbers: Mapping[str, int],
-    *,
+    head: Row,
     entropy: bool,
-) -> Iterator[tuple[int | None, pl.DataFrame, bool]]:
-    """By step, the release last: the whole prompts of each, and whether it keeps full rows."""
+) -> Iterator[tuple[list[Row], Row]]:
+    """By step, the release last: a row of each measure, and what the checkpoint has."""
     by_step: dict[int | None, list[Deposit]] = {}
     for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
         by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
-    checked = check_scores(deposits)
-    last = _scored(places, _scores([*by_step.values()][-1], numbers, checked=checked))
-    last = last.select("place", last_top="top")
+    cluster = reading_cluster()
+    end = [*by_step.values()][-1]
+    checked = check_scores(deposits if cluster is None else end)
+    last = _scored(places, _scores(end, numbers, checked=checked))
+    work = partial(
+        _checkpoint,
+        places=places,
+        numbers=numbers,
+        last=last.select("place", last_top="top"),
+        entropy=entropy,
+        checked=checked and cluster is None,
+    )
+    tasks = [(own, head | {"step": step}) for step, own in by_step.items()]
+    return in_order(work, tasks, ray=cluster)
+
+
+def _checkpoint(
+    deposits: Sequence[Deposit],
+    head: Row,
+    *,
+    places: pl.DataFrame,
+    numbers: Mapping[str, int],
+    last: pl.DataFrame,
+    entropy: bool,
+    checked: bool,
+) -> tuple[list[Row], Row]:
+    """The means of one checkpoint, which is all that has to be read of it."""
     asked = places.group_by("prompt").agg(asked=pl.col("place").n_unique())
-    for step, own in by_step.items():
-        scores = _scores(own, numbers, checked=checked)
-        scored = _scored(places, scores)
-        full = all(deposit.layout.keep.whole_rows for deposit in own)
-        read = own if entropy and full else []
-        rows = _entropy_of_rows(read, scored, numbers)
-        # The order of positions decides the last bit of their mean.
-        positions = (
-            scored.unique(_POSITION, maintain_order=True)
-            .join(last, on="place", how="left", maintain_order="left")
-            .join(rows, on="at", how="left", maintain_order="left")
-        )
-        yield step, _prompts(asked, scored, positions, _answers(scored, scores)), full
+    scores = _scores(deposits, numbers, checked=checked)
+    scored = _scored(places, scores)
+    full = all(deposit.layout.keep.whole_rows for deposit in deposits)
+    rows = _entropy_of_rows(deposits if entropy and full else [], scored, numbers)
+    # The order of positions decides the last bit of their mean.
+    positions = (
+        scored.unique(_POSITION, maintain_order=True)
+        .join(last, on="place", how="left", maintain_order="left")
+        .join(rows, on="at", how="left", maintain_order="left")
+    )
+    prompts = _prompts(asked, scored, positions, _answers(scored, scores))
+    return means_of(prompts, head), head | _coverage(places, prompts, full_rows=full)
 
 
 def _scores(

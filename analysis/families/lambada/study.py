@@ -13,8 +13,10 @@ from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
+from logitbank.store.cluster import spread
 
 
+@spread
 def lambada(
     banks: Banks,
     *,
@@ -25,6 +27,7 @@ def lambada(
     save_results: Path | None = None,
     save_records: Path | None = None,
     partial: bool = False,
+    ray: str | None = None,
 ) -> Study[Lambada]:
     """LAMBADA accuracy and perplexity of the checkpoints in banks.
 
@@ -46,6 +49,8 @@ def lambada(
         Folder for records in the form of Every Eval Ever, one per checkpoint, releases too.
     partial
         Save results of checkpoints that lack some of what was asked, too.
+    ray
+        Address of a Ray cluster whose machines read the banks: `HOST:PORT`, or `auto`.
 
     Raises
     ------

@@ -13,7 +13,9 @@ from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import tables_of
 from logitbank.analysis.stats.shares import with_wilson
 from logitbank.store import Deposit, Readable
+from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.lens import lens_at
+from logitbank.store.read.tasks import in_order
 
 LAYERS = pl.Schema(
     {
@@ -116,9 +118,11 @@ def layers_metric(
         for (model, run), deposits in _series(bank, name, models).items():
             own = table.filter(pl.col("query_set").is_in(list(expected[model])))
             asked = Asked.of(own, several_tokens=several_tokens)
-            for step, at_step in deposits.items():
+            tasks = [(at_step, asked) for at_step in deposits.values()]
+            results = in_order(_tables, tasks, ray=reading_cluster())
+            for step, tables in zip(deposits, results, strict=True):
                 head = {"model": model, "run": run, "step": step, "prompt_set": name}
-                for kind, rows in _tables(asked, at_step).items():
+                for kind, rows in tables.items():
                     where = [pl.lit(v, LAYERS[k]).alias(k) for k, v in head.items()]
                     found[kind].append(rows.select(*where, pl.all()))
     return Layers(**{kind: together(tables) for kind, tables in found.items()})
@@ -137,7 +141,7 @@ def _series(
     return series
 
 
-def _tables(asked: Asked, deposits: Sequence[Deposit]) -> dict[str, pl.DataFrame]:
+def _tables(deposits: Sequence[Deposit], asked: Asked) -> dict[str, pl.DataFrame]:
     """The rows of one checkpoint in each table, without what names it."""
     layers = sorted(set.intersection(*({*deposit.layers} for deposit in deposits)))
     options = _options(asked, deposits, layers)

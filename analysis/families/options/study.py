@@ -16,8 +16,10 @@ from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Readable, open_bank
+from logitbank.store.cluster import spread
 
 
+@spread
 def options(
     bank: str | Path | Readable,
     *,
@@ -26,6 +28,7 @@ def options(
     score: Score = "sum",
     out: Path | None = None,
     paper: Paper = PAPER,
+    ray: str | None = None,
 ) -> Study[OptionScores]:
     """Shares of the options of any prompt set, and how often the answer wins, by checkpoint.
 
@@ -40,6 +43,8 @@ def options(
         the tokens.
     out
         Folder for tables, figures and the report.
+    ray
+        Address of a Ray cluster whose machines read the bank: `HOST:PORT`, or `auto`.
 
     Raises
     ------

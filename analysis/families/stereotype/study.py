@@ -21,8 +21,10 @@ from logitbank.analysis.frames.sources import frame_if_scored, frame_of
 from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
+from logitbank.store.cluster import spread
 
 
+@spread
 def stereotype(
     banks: Banks,
     *,
@@ -35,6 +37,7 @@ def stereotype(
     save_results: Path | None = None,
     save_records: Path | None = None,
     partial: bool = False,
+    ray: str | None = None,
 ) -> Study[StereotypeAccuracy]:
     """Stereotype accuracy, `sa_gender` with JSD-P, and `winobias_em`, whose prompts a bank has.
 

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import faulthandler
 import os
 import re
 import signal
@@ -30,11 +29,11 @@ from logitbank.store.cluster import joined
 from tests.support.checkpoints import make_series
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded, processes_from_servers
+from tests.support.ray_cluster import add_node, ray_cluster
 from tests.support.run_driver import OPTIONS, PROMPTS, extraction
 from tests.support.run_driver import assert_same as assert_sound
 
 STEPS = (0, 1, 2)
-STORE_BYTES = 80 * 2**20
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
@@ -44,44 +43,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def ray() -> Any:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-    return pytest.importorskip("ray")
-
-
-@pytest.fixture(scope="module")
-def cluster(ray: Any, preloaded: Preloaded) -> Iterator[Any]:
-    """A head that takes no work, one node, and what tests add. This process has joined it."""
-    from ray.cluster_utils import Cluster
-
-    # A cluster that starts no worker would be waited for without end.
-    faulthandler.dump_traceback_later(600, exit=True)
-    before = signal.getsignal(signal.SIGTERM)
+def cluster(preloaded: Preloaded) -> Iterator[Any]:
+    """One node, and what tests add."""
     with preloaded.workers("transformers"):
-        head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            add_node(cluster)
-            ray.init(
-                cluster.address,
-                log_to_driver=False,
-                logging_level="ERROR",
-                runtime_env={
-                    "worker_process_setup_hook": processes_from_servers,
-                    "env_vars": {"PYTHONPATH": str(ROOT)},  # of the tests, which are not installed
-                },
-            )
-            signal.signal(signal.SIGTERM, before)
+        with ray_cluster(1, worker_process_setup_hook=processes_from_servers) as cluster:
             yield cluster
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
-            faulthandler.cancel_dump_traceback_later()
-
-
-def add_node(cluster: Any) -> Any:
-    return cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
 
 
 @pytest.fixture(scope="module")

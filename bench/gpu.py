@@ -20,6 +20,7 @@ import numpy as np
 from bench.figures import Figure
 from bench.models import series
 from bench.one_run import whole_run
+from logitbank.engine.backends.precision import AMPERE
 from logitbank.store import Bank
 
 LIMIT_S = 18 * 60
@@ -48,7 +49,8 @@ def gpu_figures(tmp: Path) -> Iterator[Figure]:
     engines = ["transformers", *(["vllm"] if vllm else [])]
     if not vllm:
         print("vLLM is not installed: the transformers engine alone is measured", flush=True)
-    for engine, dtype in product(engines, ("float32", "bfloat16")):
+    tf32 = ["tf32"] if torch.cuda.get_device_capability() >= AMPERE else []
+    for engine, dtype in product(engines, ("float32", *tf32, "bfloat16")):
         yield from agreement(tmp, engine, dtype, name=torch.cuda.get_device_name())
     for (shape, dtype, keep, most), engine in product(CASES, engines):
         if time.monotonic() > until:

@@ -4,12 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.gpus import machine
 from logitbank.engine.gpus.cards import cards_of
 from logitbank.engine.gpus.machine import Cache, Machine, built_for
 from logitbank.engine.gpus.refusals import refused
 from logitbank.engine.run import run
+from logitbank.engine.workers.events import CheckpointFailed
+from logitbank.engine.workers.job import Job
 from logitbank.errors import DeviceError, DiskSpaceError
+from logitbank.store import CheckpointId
 from tests.support.checkpoints import make_checkpoint
 from tests.support.run_driver import extraction
 
@@ -137,6 +141,22 @@ def test_a_plan_says_so_before_anything_is_loaded(
         run(tmp_path / "b", asked, dry_run=True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert run(tmp_path / "b", asked, dry_run=True).notes == []
+
+
+def test_a_worker_of_a_cluster_looks_at_its_own_machine(
+    tmp_path: Path, nvidia_smi: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logitbank.engine.workers.ray_worker import Actor
+
+    nvidia_smi(LISTED.format("570.86.15"))  # type: ignore[operator]
+    monkeypatch.setattr(machine, "_version_file", lambda: "cuda: Optional[str] = '13.0'")
+    monkeypatch.setattr(machine, "_started_cuda", lambda: OLD)
+    settings = EngineSettings("transformers")
+    job = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings)
+    (failed,) = Actor(tmp_path / "b.zarr", settings, threads=1).run(job, tmp_path)
+    assert isinstance(failed, CheckpointFailed)
+    assert failed.fatal
+    assert "the NVIDIA driver is 570.86.15" in failed.message
 
 
 def test_pytorch_itself_is_asked_in_a_process_of_its_own() -> None:

@@ -12,6 +12,7 @@ from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.suites.suites import Checkpoint, LocalSource
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.variants.checkpoint import check_checkpoint
+from logitbank.engine.weights.variants.quantised import scheme_of
 from logitbank.errors import (
     DiskSpaceError,
     KeepLevelError,
@@ -48,9 +49,14 @@ def check_options(
                 )
 
 
-def check_adapters(extraction: Extraction) -> None:
-    """Refuse adapters of a kind that is not supported, or that do not fit the base."""
+def check_variants(extraction: Extraction, first: Path) -> None:
+    """Refuse adapters and quantised weights of a kind that is not supported.
+
+    Looked at are the first checkpoint and all adapters, as those are headers alone.
+    """
     settings = extraction.settings
+    if scheme_of(first) is not None:
+        check_checkpoint(first, base=None, legacy_weights=settings.legacy_weights)
     for checkpoint in extraction.suite.checkpoints:
         source = checkpoint.source
         if isinstance(source, LocalSource) and source.base is not None:

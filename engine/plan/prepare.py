@@ -7,11 +7,11 @@ from pathlib import Path
 from logitbank.engine.backends.contexts import branches, one_begins_another
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.plan.checks import (
-    check_adapters,
     check_options,
     check_source,
     check_stored,
     check_tokens,
+    check_variants,
 )
 from logitbank.engine.plan.extraction import Extraction, Prepared, Requested
 from logitbank.engine.plan.layers import layers_of, settings_for_layers
@@ -49,7 +49,7 @@ def prepare(
     """Tokenise the prompts with the first checkpoint's tokenizer and plan against the bank."""
     legacy, first = extraction.settings.legacy_weights, body_folder(first, extraction.settings.base)
     config = ModelConfig.read(first)  # before others read it: they believe its sizes
-    check_adapters(extraction)
+    check_variants(extraction, first)
     tokenizer = Tokenizer.load(tokenizer_folder(first))
     wanted, skipped = _with_head(extraction, config, first)
     tokenized = tuple(prompts.tokenize(tokenizer) for prompts in wanted)

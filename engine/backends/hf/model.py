@@ -95,6 +95,9 @@ def _from_tensors(
     config = extra.get("config") or AutoConfig.from_pretrained(
         weights.body, trust_remote_code=trust
     )
+    for name in ("quantization_config", "compression_config"):  # these are the numbers themselves
+        if hasattr(config, name):
+            delattr(config, name)
     with torch.device("meta"):  # only to learn the class
         chosen: Any = type(kind.from_config(config, trust_remote_code=trust))
     # Copies: transformers puts what it is given into the model, and files are mapped.

@@ -39,6 +39,7 @@ from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
 from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
 from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
+from logitbank.engine.weights.variants.quantised import scheme_of
 from logitbank.errors import EngineError, LogitbankError, WeightsError
 from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -252,7 +253,7 @@ def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
 
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = common_arguments(folder, settings) | {
-        "hf_overrides": {"head_dtype": "float32"},
+        "hf_overrides": overrides(folder, head_dtype="float32"),
         "max_model_len": settings.max_length + 1,  # vLLM wants room for one generated token
         "max_num_seqs": settings.max_sequences,
     }
@@ -268,6 +269,15 @@ def cache_arguments(settings: EngineSettings) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
     }
+
+
+def overrides(folder: Path, **fields: Any) -> dict[str, Any]:
+    """What vLLM is to believe of a model's config beside, or in place of, what the folder says.
+
+    Quantised weights come to it as the numbers that they stand for, and want no own kernel.
+    """
+    plain = {"quantization_config": None, "compression_config": None}
+    return (plain if scheme_of(folder) is not None else {}) | fields
 
 
 def block_size(settings: EngineSettings) -> int:

@@ -1,4 +1,4 @@
-"""A checkpoint's tensors as they are run, whatever its folder holds: whole weights or an adapter.
+"""A checkpoint's tensors as they are run: whole weights, quantised ones, or an adapter on either.
 
 Engines, proofs and digests see one stream of ordinary tensors.
 """
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from logitbank.engine.weights.variants.adapted import AdaptedWeights
 from logitbank.engine.weights.variants.adapter_config import ADAPTER_CONFIG, AdapterConfig
+from logitbank.engine.weights.variants.quantised import QuantisedWeights, scheme_of
 from logitbank.engine.weights.variants.whole import CheckpointWeights, WholeWeights
 from logitbank.engine.weights.weights import check_weights
 from logitbank.errors import SuiteError
@@ -45,7 +46,9 @@ def checkpoint_weights(
         Weights are not there, or an adapter's do not fit its base; seen in headers alone.
     """
     body = body_folder(folder, base)
-    whole = WholeWeights(body, legacy_weights=legacy_weights)
+    whole: CheckpointWeights = WholeWeights(body, legacy_weights=legacy_weights)
+    if (scheme := scheme_of(body)) is not None:
+        whole = QuantisedWeights(body, scheme, legacy_weights=legacy_weights)
     if body is folder:
         return whole
     return AdaptedWeights(folder, whole, legacy_weights=legacy_weights)

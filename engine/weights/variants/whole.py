@@ -17,7 +17,7 @@ class CheckpointWeights(Protocol):
     body: Path
     """Folder of the config and the architecture: the checkpoint's own, or an adapter's base."""
     changed: frozenset[str]
-    """Names of the tensors that are not as the body's files hold them."""
+    """Names of the tensors that an adapter makes others of than the body's."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the tensors, by name; reads headers alone."""

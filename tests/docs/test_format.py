@@ -242,7 +242,14 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
     made |= TransformersBackend(Path("step0"), FakePrepared.settings).describe()
     adapters = {"adapter_languages", "adapter_weights"}
     elsewhere = {"weights", "canary_difference", "model_runner", "block_size", "deterministic"}
-    elsewhere |= {"float32_products", "canary_rounding", "copied_from", "packed", "adapter"}
+    elsewhere |= {
+        "float32_products",
+        "canary_rounding",
+        "copied_from",
+        "packed",
+        "adapter",
+        "quantization",
+    }
     assert set(table("Provenance")) == set(made) | elsewhere | adapters
 
 

@@ -144,6 +144,11 @@ class BankCallback:
     ) -> None:
         """Refuse prompts that do not fit the model, while that costs nothing."""
         output = Path(args.output_dir).resolve()
+        if getattr(model, "peft_config", None):
+            raise UsageError(
+                "BankCallback runs whole checkpoints, and this training saves adapters alone; leave"
+                f" it out, and run `logitbank extract` with --suite {output} when it has ended"
+            )
         saved = output / "checkpoint-0"
         if processing_class is None:
             if tokenizer_folder(saved) == saved:

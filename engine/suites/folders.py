@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.engine.weights.variants.checkpoint import is_adapter
-from logitbank.engine.weights.weights import weight_names
+from logitbank.engine.weights.weights import GGUF, OF_GGUF, weight_names
 from logitbank.errors import SuiteError
 from logitbank.store.steps import Step, parse_name, run_seed
 
@@ -55,7 +55,8 @@ def scan_folder(folder: Path) -> FolderScan:
             "hub, or a name that `logitbank suites` lists"
         )
     if not folder.is_dir():
-        raise SuiteError(f"{folder} is a file; give the folder that holds the checkpoint")
+        why = "is a file; give the folder that holds the checkpoint"
+        raise SuiteError(f"{folder} {OF_GGUF if folder.suffix == GGUF else why}")
     notes: list[str] = []
     checkpoints = list(_below(folder, notes, run="main", nested=True))
     if not checkpoints:
@@ -136,7 +137,8 @@ def named_by_itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
     if is_adapter(folder):
         return where.name, (_adapter(where, ()),)
     if not _is_checkpoint(folder):
-        raise SuiteError(_nothing_in(folder))
+        packed = sorted(folder.glob(f"*{GGUF}"))
+        raise SuiteError(f"{packed[0]} {OF_GGUF}" if packed else _nothing_in(folder))
     if (named := parse_name(where.name)) is None:
         return where.name, (FoundCheckpoint("main", None, folder),)
     parent, run = where.parent, named.run

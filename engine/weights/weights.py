@@ -31,6 +31,16 @@ SAFE = _Format("model.safetensors", "model.safetensors.index.json", r"[^/]+\.saf
 LEGACY = _Format("pytorch_model.bin", "pytorch_model.bin.index.json", r"pytorch_model[^/]*\.bin")
 
 
+GGUF = ".gguf"
+OF_GGUF = (
+    "is a GGUF file, which is not read; save what it stands for with transformers"
+    " (AutoModelForCausalLM.from_pretrained(folder, gguf_file=name,"
+    " quantization_config=GgufConfig(dequantize=True)).save_pretrained(other)), copy the"
+    " tokenizer's files beside it, and give that folder"
+)
+"""What is said of a file in llama.cpp's format."""
+
+
 def weight_names(names: Sequence[str]) -> list[str]:
     """Which of a checkpoint's file names hold its weights.
 
@@ -59,6 +69,8 @@ def weight_files(folder: Path, *, legacy_weights: bool = False) -> list[Path]:
     """
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     chosen = weight_names(names)
+    if not chosen and (packed := [name for name in names if name.endswith(GGUF)]):
+        raise WeightsError(f"{folder / packed[0]} {OF_GGUF}")
     if not chosen:
         raise WeightsError(
             f"{folder} holds no weights: looked for {SAFE.single}, *.safetensors and "

@@ -210,7 +210,8 @@ class Actor:
         return socket.gethostname()
 
     def run(self, job: Job, sign: Path) -> Iterator[Event]:
-        for path in (sign, job.folder):
+        base = job.settings.base
+        for path in (sign, job.folder, *([] if base is None else [Path(base)])):
             if not _seen(path):
                 yield self._unseen(job, path)
                 return
@@ -234,8 +235,8 @@ class Actor:
         self._process.stop()
 
     def _unseen(self, job: Job, path: Path) -> CheckpointFailed:
-        what = "checkpoint" if path == job.folder else "bank"
-        shown = job.folder if path == job.folder else self._bank
+        weights = path in (job.folder, job.settings.base)
+        what, shown = ("checkpoint", path) if weights else ("bank", self._bank)
         return CheckpointFailed(
             job.checkpoint,
             f"{socket.gethostname()} does not see the {what} {shown} of the machine that started"

@@ -153,3 +153,10 @@ def test_importing_it_imports_no_transformers() -> None:
     code = "import sys; from logitbank import BankCallback; print('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_training_of_adapters_is_refused_as_it_begins(tmp_path: Path) -> None:
+    arguments = SimpleNamespace(output_dir=str(tmp_path / "out"))
+    model = SimpleNamespace(peft_config={"default": "LoRA"})
+    with pytest.raises(UsageError, match="saves adapters alone; leave it out, and run `logitbank"):
+        callback(tmp_path).on_train_begin(arguments, None, None, model=model)

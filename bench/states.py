@@ -116,7 +116,7 @@ def _deposit(bank: Bank, queries: QuerySet, keep: str, dtype: Dtype) -> Deposit:
             reducer = BlockReducer(layout, block, options=options, vocab_entries=VOCAB)
             for i, row in enumerate(logits):
                 if hidden:
-                    reducer.put_hidden(i, states[i])
+                    reducer.put_states([i], states[i][None])
                 reducer.put(i, row)
             writer.write(block, reducer.finish())
         writer.seal()

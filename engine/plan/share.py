@@ -31,20 +31,20 @@ class Share:
             shared = {GPU_WORKERS: str(beside)} if beside > 1 else {}
             return {"CUDA_VISIBLE_DEVICES": devices[card]} | shared
         # More workers than cores get one thread each, wherever that runs.
-        return {"OMP_NUM_THREADS": str(max(1, len(_cores()) // self.count))}
+        return {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // self.count))}
 
     def cores(self) -> set[int]:
         """Cores of its own; none where it has the machine, or a GPU, or too few cores are there."""
         if self.count == 1 or visible_devices(os.environ):
             return set()
-        cores = _cores() if hasattr(os, "sched_setaffinity") else []
+        cores = available_cores() if hasattr(os, "sched_setaffinity") else []
         return set(cores[self.index * len(cores) // self.count :][: len(cores) // self.count])
 
 
 ALONE = Share()
 
 
-def _cores() -> list[int]:
+def available_cores() -> list[int]:
     """Cores that this process may use; not every system tells."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))

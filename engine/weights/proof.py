@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from logitbank.engine.weights.heads import is_embedding, is_head
+from logitbank.engine.weights.upload import to_device
 from logitbank.errors import WeightsError
 
 # Buffers that checkpoints carry and that models rebuild for themselves.
@@ -20,6 +21,7 @@ _BUFFER = re.compile(
     r"(rotary_emb\.(inv_freq|cos_cached|sin_cached)|\.(attn|attention)\.(bias|masked_bias)"
     r"|(^|\.)position_ids)$"
 )
+CPU = torch.device("cpu")
 _CHUNK = 1 << 20
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -29,13 +31,15 @@ Fingerprint = tuple[int, int]
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """First and second power sum, modulo 2^64, of the elements' bit patterns."""
     bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
-    first = second = 0
-    for chunk in torch.split(
-        bits, _CHUNK
-    ):  # bounded: an int64 copy of a whole embedding is gigabytes
-        wide = chunk.to(torch.int64)
-        first += int(wide.sum())
-        second += int((wide * wide).sum())
+    # Bounded: an int64 copy of a whole embedding is gigabytes. New memory for each chunk takes
+    # longer than the sums; where it is a GPU's, each number that is asked for stops the host.
+    sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
+    memory = torch.empty(min(_CHUNK, len(bits)), dtype=torch.int64, device=bits.device)
+    for chunk in torch.split(bits, _CHUNK):
+        wide = memory[: len(chunk)].copy_(chunk)
+        sums[0] += wide.sum()
+        sums[1] += wide.mul_(wide).sum()
+    first, second = sums.tolist()
     return first % 2**64, second % 2**64
 
 
@@ -54,10 +58,14 @@ class Ledger:
         The engine's own; tensors are fingerprinted as the engine will hold them.
     tied
         The output head shares the input embedding.
+    device
+        Where tensors are cast and fingerprinted, and handed on from: they are copied there as they
+        are in the file.
     """
 
     dtype: torch.dtype
     tied: bool
+    device: torch.device = CPU
     marks: dict[str, Fingerprint] = field(default_factory=dict)
     embedding: Fingerprint | None = None
     has_head: bool = False
@@ -82,7 +90,8 @@ class Ledger:
             if _BUFFER.search(name):
                 self.buffers.append(name)
                 continue
-            cast = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+            cast = to_device(tensor, self.device)
+            cast = cast.to(self.dtype) if tensor.is_floating_point() else cast
             mark = fingerprint(cast)
             if name in self.marks:
                 raise WeightsError(f"tensor {name!r} came twice; a checkpoint holds each name once")

@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING
 from logitbank.engine.backends.choose import open_backend
 from logitbank.engine.backends.protocol import Backend, Tokens
 from logitbank.engine.plan.plan import DepositPlan
-from logitbank.engine.workers.blocks.refused import about_prompt
-from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
+from logitbank.engine.plan.share import available_cores
+from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
+from logitbank.engine.workers.blocks.writer import (
+    BlockWriter,
+    RowBuffers,
+    runs,
+    together,
+    writers,
+)
 from logitbank.engine.workers.canary_checks import CanaryChecks
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -162,8 +169,8 @@ class Worker:
         provenance: dict[str, Json],
         heads: Mapping[Head, OutputHead],
     ) -> None:
-        from logitbank.engine.workers.blocks.reduce import ReducingSink
-        from logitbank.engine.workers.blocks.states import BlockStates, head_of, proof_of
+        from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
+        from logitbank.engine.workers.blocks.states import BlockStates, head_of
 
         queries = self._bank.query_set(plan.query_set).queries
         options = self._bank.option_tokens(plan.query_set)
@@ -189,33 +196,41 @@ class Worker:
             rows = len(writer.layout.rows(block))
             self._emit(BlockCommitted(checkpoint, block, rows, data.array_bytes))
 
-        used = self._buffers.give_back
+        def collected(block: int) -> Collected:
+            reducer = BlockReducer(
+                writer.layout,
+                block,
+                options=options,
+                vocab_entries=spec.vocab_entries,
+                buffer=self._buffers.take(writer.layout),
+            )
+            return Collected(reducer, None if head is None else BlockStates(head, reducer.rows))
+
         self._at_hand = True
-        with self._bank.begin(spec) as writer, BlockWriter(writer, written, used) as blocks:
+        with (
+            self._bank.begin(spec) as writer,
+            BlockWriter(
+                writer,
+                written,
+                self._buffers.give_back,
+                threads=writers(provenance, len(available_cores())),
+            ) as blocks,
+        ):
             # Another run may have made the deposit meanwhile, with blocks of another size.
             layout = writer.layout
             wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
             if twin is not None:
                 self._copy(writer, twin, wanted)
-            for block in sorted(wanted.intersection(writer.missing())):
+            todo = sorted(wanted.intersection(writer.missing()))
+            for run in runs(todo, together(provenance, layout)):
                 if self._stop.is_set():
                     break
-                reducer = BlockReducer(
-                    layout,
-                    block,
-                    options=options,
-                    vocab_entries=spec.vocab_entries,
-                    buffer=self._buffers.take(layout),
-                )
-                states = None if head is None else BlockStates(head, reducer.rows)
-                wanted_queries = [queries[row] for row in reducer.rows]
                 with self._timed("score"):
-                    sink = ReducingSink(reducer, states, layers=job.settings.layers)
-                    if not self._score(sink, wanted_queries, plan):
+                    sink = ReducingSink(*map(collected, run), layers=job.settings.layers)
+                    if not self._score(sink, [queries[row] for row in sink.rows], plan):
                         break
-                    data = reducer.finish()
                 with self._timed("write"):
-                    blocks.put(block, data, proof_of(states, self._bank, plan))
+                    blocks.put(run, naming_prompt(sink.finish, self._bank, plan))
             with self._timed("write"):
                 blocks.drain()
                 writer.seal()
@@ -277,7 +292,6 @@ class Worker:
             cost = self._backend.score(wanted, counted)
             self._tokens = Tokens(*map(sum, zip(self._tokens, cost, strict=True)))
             counter.flush()
-            sink.raise_pending()
         except EngineError as error:
             self._progress = None
             raise about_prompt(self._bank, plan, error) from error

@@ -18,7 +18,8 @@ from logitbank.store.change.copying import Progress, missing_tables, write_table
 from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN, Entries, top_entries
+from logitbank.store.deposits.entries import Entries, top_entries
+from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.format import commits

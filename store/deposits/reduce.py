@@ -1,16 +1,19 @@
-"""Reduce vocabulary rows to what a block deposits: log-sum-exp, option logits, exact ranks, top-k.
+"""Collect the reduced rows of one block, in the arrays that are written."""
 
-Row by row in NumPy, before anything is rounded; ranks of float32 logits, log-sum-exp in float64. On
-a CPU this is the fast way: three ranks in a row of 50,304 take about 90 µs here and more than 1 ms
-as one batched comparison in torch.
-"""
-
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from logitbank.errors import EngineError
+from logitbank.store.deposits.entries import (
+    Entries,
+    Normalised,
+    normalise,
+    option_entries,
+    top_entries,
+)
 from logitbank.store.format.block import finite_rows
 from logitbank.store.format.layout import BlockData, Layout
 from logitbank.store.format.numbers import as_stored
@@ -22,86 +25,15 @@ NOT_FINITE = (
 FLOAT16_MIN, FLOAT16_MAX = (float(x) for x in (np.finfo(np.float16).min, np.finfo(np.float16).max))
 
 
-class Entries(NamedTuple):
-    """What is kept of some vocabulary entries of one row, each field (k,)."""
+class ReducedRows(NamedTuple):
+    """Rows that were reduced together on another device."""
 
-    token: np.ndarray
-    logit: np.ndarray
-    rank: np.ndarray
-    ties: np.ndarray
-    padding_above: np.ndarray
-    padding_ties: np.ndarray
-
-
-class ReducedRow(NamedTuple):
-    """One row after reduction."""
-
-    logsumexp: float
+    logsumexp: np.ndarray
+    """(n,) float64."""
     options: Entries
+    """Fields (n, w): of row i, the first as many as it has tokens."""
     top: Entries
-
-
-def option_entries(row: np.ndarray, tokens: np.ndarray, vocab_entries: int) -> Entries:
-    """Logit, competition rank and tie counts of `tokens` (k,) in `row` (v,) float32."""
-    logits = row[tokens]
-    padding = row[vocab_entries:]
-    counts = np.empty((4, len(tokens)), np.int32)
-    for j, z in enumerate(logits):
-        counts[0, j] = np.count_nonzero(row > z) + 1
-        counts[1, j] = np.count_nonzero(row == z) - 1
-        counts[2, j] = np.count_nonzero(padding > z)
-        counts[3, j] = np.count_nonzero(padding == z) - (tokens[j] >= vocab_entries)
-    return Entries(tokens, logits, *counts)
-
-
-def top_entries(row: np.ndarray, k: int, vocab_entries: int) -> Entries:
-    """The `k` entries of highest logit, best first; equal logits by ascending token."""
-    if k == 1:
-        return _best_entry(row, vocab_entries)
-    k = min(k, len(row))
-    threshold = np.partition(row, len(row) - k)[len(row) - k]
-    pool = np.flatnonzero(row >= threshold)  # more than k where the last place is tied
-    pool = pool[np.lexsort((pool, -row[pool]))].astype(np.int32)
-    tokens, values = pool[:k], row[pool]
-    padding = np.concatenate([[0], np.cumsum(pool >= vocab_entries)])
-    first = np.searchsorted(-values, -values[:k], side="left")
-    last = np.searchsorted(-values, -values[:k], side="right")
-    return Entries(
-        tokens,
-        values[:k],
-        (first + 1).astype(np.int32),
-        (last - first - 1).astype(np.int32),
-        padding[first].astype(np.int32),
-        (padding[last] - padding[first] - (tokens >= vocab_entries)).astype(np.int32),
-    )
-
-
-def _best_entry(row: np.ndarray, vocab_entries: int) -> Entries:
-    """`top_entries` of one: nothing is above it, so only its equals are counted."""
-    token = int(row.argmax())
-    z = row[token]
-    ties = np.count_nonzero(row == z) - 1
-    padding_ties = np.count_nonzero(row[vocab_entries:] == z) - (token >= vocab_entries)
-    counts = (np.array([n], np.int32) for n in (1, ties, 0, padding_ties))
-    return Entries(np.array([token], np.int32), np.array([z]), *counts)
-
-
-class Normalised(NamedTuple):
-    """The softmax of one row, where it has been computed already."""
-
-    logsumexp: float
-    """Log-sum-exp in float64: float32 is off by up to 1.2e-4 where logits are about 3,000."""
-    logprobs: np.ndarray | None
-    """(v,) in the layout's dtype; None where no log-probabilities are kept."""
-
-
-def normalise(row: np.ndarray, dtype: str) -> Normalised:
-    """Log-sum-exp of `row` (v,) float32, in float64, and the row minus it, rounded once."""
-    exact = row.astype(np.float64)
-    highest = exact.max()
-    logsumexp = float(highest + np.log(np.exp(exact - highest).sum()))
-    with np.errstate(over="ignore"):  # the reducer refuses what does not fit
-        return Normalised(logsumexp, np.subtract(exact, logsumexp, out=exact).astype(dtype))
+    """Fields (n, k)."""
 
 
 class BlockReducer:
@@ -132,27 +64,39 @@ class BlockReducer:
         vocab_entries: int,
         buffer: np.ndarray | None = None,
     ) -> None:
+        self.block = block
         self.rows = layout.rows(block)
         self.layout = layout
-        self._options = options
         self.vocab_entries = vocab_entries
-        self._reduced: list[ReducedRow | None] = [None] * len(self.rows)
+        count = len(self.rows)
+        self._missing = np.ones(count, bool)
+        self._logsumexp = np.empty(count)
+        offsets = options.offsets[self.rows.start : self.rows.stop + 1]
+        self._tokens = options.tokens[offsets[0] : offsets[-1]]
+        self._starts = offsets - offsets[0]
+        self._options = _entries((len(self._tokens),))
+        self._top = _entries((count, min(layout.keep.k, layout.vocab)))
         arrays: dict[RowArray, np.ndarray] = {}
         for name, grid in layout.grids.items():
             if name == "layers" or buffer is None:
-                arrays[name] = np.empty((len(self.rows), grid.columns), grid.dtype)
+                arrays[name] = np.empty((count, grid.columns), grid.dtype)
             else:
-                arrays[name] = buffer[: len(self.rows)]
+                arrays[name] = buffer[:count]
         self._logprobs, self._hidden = arrays.get("logprobs"), arrays.get("hidden")
         self._layers = arrays.get("layers")
-        self._without_state = set() if self._hidden is None else set(range(len(self.rows)))
+        self._stateless = np.full(count, self._hidden is not None)
 
-    def put_hidden(self, i: int, state: np.ndarray, layers: np.ndarray | None = None) -> None:
-        """Take the state (width,) that the head multiplied for the block's `i`-th query.
+    def put_states(
+        self,
+        rows: Sequence[int] | np.ndarray,
+        states: np.ndarray,
+        layers: np.ndarray | None = None,
+    ) -> None:
+        """Take the states (n, width) that the head multiplied for some of the block's queries.
 
-        Beside `put` or `put_reduced`, before or after it. Where no states are kept it does nothing.
-        `layers` (layers, width) are the states of the layout's layers, in their order, where it has
-        any.
+        Beside `put` or `put_rows`, before or after it. Where no states are kept it does nothing.
+        `layers` (n, layers, width) are the states of the layout's layers, in their order, where it
+        has any.
 
         Raises
         ------
@@ -162,32 +106,36 @@ class BlockReducer:
         """
         if self._hidden is None:
             return
+        rows = np.asarray(rows)
         width, count = self._hidden.shape[1], len(self.layout.layers)
-        if state.shape != (width,):
+        if states.shape[1:] != (width,):
             raise EngineError(
-                f"a state of shape {state.shape}, and the head of this deposit takes ({width},)",
-                query=self.rows[i],
+                f"a state of shape {states.shape[1:]}, and the head of this deposit takes"
+                f" ({width},)",
+                query=self.rows[int(rows[0])],
             )
-        if (() if layers is None else layers.shape) != ((count, width) if count else ()):
-            came = "no states" if layers is None else f"states of shape {layers.shape}"
+        if (() if layers is None else layers.shape[1:]) != ((count, width) if count else ()):
+            came = "no states" if layers is None else f"states of shape {layers.shape[1:]}"
             raise EngineError(
                 f"{came} of layers, and this deposit keeps {count} of width {width:,}",
-                query=self.rows[i],
+                query=self.rows[int(rows[0])],
             )
-        self._put(self._hidden, i, state)
+        self._put(self._hidden, rows, states)
         if self._layers is not None and layers is not None:
-            self._put(self._layers, i, layers.reshape(-1))
-        self._without_state.discard(i)
+            self._put(self._layers, rows, layers.reshape(len(layers), -1))
+        self._stateless[rows] = False
 
-    def _put(self, array: np.ndarray, i: int, values: np.ndarray) -> None:
-        array[i] = as_stored(values, self.layout.dtype)
-        finite = np.isfinite(values).all()
-        if not (finite and finite_rows(array[i : i + 1]).all()):
-            remedy = "keep float32 (--dtype float32)" if finite else NOT_FINITE
+    def _put(self, array: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+        stored = as_stored(values, self.layout.dtype)
+        finite = np.isfinite(values).all(axis=1)
+        if not (fits := finite & finite_rows(stored)).all():
+            first = int(np.argmin(fits))
+            remedy = "keep float32 (--dtype float32)" if finite[first] else NOT_FINITE
             raise EngineError(
                 f"a state with numbers that are not finite in {self.layout.dtype}; {remedy}",
-                query=self.rows[i],
+                query=self.rows[int(rows[first])],
             )
+        array[rows] = stored
 
     def put(self, i: int, row: np.ndarray, normalised: Normalised | None = None) -> None:
         """Reduce the logits (v,) float32 of the block's `i`-th query.
@@ -205,7 +153,6 @@ class BlockReducer:
             raise EngineError(
                 f"{bad} of {len(row)} logits are not finite; {NOT_FINITE}", query=self.rows[i]
             )
-        top = top_entries(row, self.layout.keep.k, self.vocab_entries)
         logsumexp, logprobs = normalised or normalise(row, self.layout.row_dtype)
         if self._logprobs is not None:
             if self.layout.dtype == "float16" and lowest - logsumexp < FLOAT16_MIN:
@@ -215,20 +162,36 @@ class BlockReducer:
                     query=self.rows[i],
                 )
             self._logprobs[i] = logprobs
-        tokens = self._options.of(self.rows[i])
-        self._reduced[i] = ReducedRow(
-            float(logsumexp), option_entries(row, tokens, self.vocab_entries), top
-        )
+        self._logsumexp[i] = logsumexp
+        mine = slice(self._starts[i], self._starts[i + 1])
+        options = option_entries(row, self._tokens[mine], self.vocab_entries)
+        top = top_entries(row, self.layout.keep.k, self.vocab_entries)
+        for at, all_of, found in ((mine, self._options, options), (i, self._top, top)):
+            for array, values in zip(all_of, found, strict=True):
+                array[at] = values
+        self._missing[i] = False
 
-    def put_reduced(self, i: int, reduced: ReducedRow, logprobs: np.ndarray | None) -> None:
-        """Take a row that was reduced on another device."""
-        self._reduced[i] = reduced
+    def put_rows(
+        self, rows: Sequence[int] | np.ndarray, reduced: ReducedRows, logprobs: np.ndarray | None
+    ) -> None:
+        """Take rows that were reduced on another device; `logprobs` (n, v) in the layout's dtype,
+        where the deposit keeps them."""
+        at = np.asarray(rows)
+        self._logsumexp[at] = reduced.logsumexp
         if self._logprobs is not None and logprobs is not None:
-            self._logprobs[i] = logprobs
+            self._logprobs[at] = logprobs
+        for array, values in zip(self._top, reduced.top, strict=True):
+            array[at] = values
+        column = np.arange(reduced.options.token.shape[1])
+        listed = column < (self._starts[at + 1] - self._starts[at])[:, None]
+        places = (self._starts[at][:, None] + column)[listed]
+        for array, values in zip(self._options, reduced.options, strict=True):
+            array[places] = values[listed]
+        self._missing[at] = False
 
     def tokens_of(self, i: int) -> np.ndarray:
         """Option tokens of the block's `i`-th query."""
-        return self._options.of(self.rows[i])
+        return self._tokens[self._starts[i] : self._starts[i + 1]]
 
     def finish(self) -> BlockData:
         """Everything collected, as the block to write.
@@ -238,39 +201,33 @@ class BlockReducer:
         EngineError
             If a row was never put.
         """
-        missing = [self.rows[i] for i, reduced in enumerate(self._reduced) if reduced is None]
-        if missing:
-            raise EngineError(
-                f"the engine returned no logits for {len(missing)} of {len(self.rows)} queries, "
-                f"the first of them query {missing[0]}"
-            )
-        if self._without_state:
-            raise EngineError(
-                f"the engine returned no states for {len(self._without_state)} of {len(self.rows)}"
-                f" queries, the first of them query {self.rows[min(self._without_state)]}"
-            )
-        reduced = [r for r in self._reduced if r is not None]
+        for what, without in (("logits", self._missing), ("states", self._stateless)):
+            if without.any():
+                raise EngineError(
+                    f"the engine returned no {what} for {without.sum()} of {len(self.rows)}"
+                    f" queries, the first of them query {self.rows[int(without.argmax())]}"
+                )
+        queries = np.arange(self.rows.start, self.rows.stop)
+        of_row = (np.diff(self._starts), np.full(len(queries), self._top.token.shape[1]))
         frames = [
-            _frame([r.options for r in reduced], "option", self.rows, reduced),
-            _frame([r.top for r in reduced], "top", self.rows, reduced),
+            _frame(kind, entries, np.repeat(queries, n), np.repeat(self._logsumexp, n))
+            for kind, entries, n in zip(
+                ("option", "top"), (self._options, self._top), of_row, strict=True
+            )
         ]
         return BlockData(self._logprobs, pl.concat(frames), self._hidden, self._layers)
 
 
-def _frame(
-    entries: list[Entries], kind: str, rows: range, reduced: list[ReducedRow]
-) -> pl.DataFrame:
+def _entries(shape: tuple[int, ...]) -> Entries:
+    whole = (np.empty(shape, np.int32) for _ in range(5))
+    return Entries(next(whole), np.empty(shape, np.float32), *whole)
+
+
+def _frame(kind: str, entries: Entries, queries: np.ndarray, logsumexp: np.ndarray) -> pl.DataFrame:
     """Rows of `SCORES_SCHEMA` for one kind of entry."""
-    counts = [len(e.token) for e in entries]
-    columns: dict[str, object] = {
-        field: np.concatenate([getattr(e, field) for e in entries]) for field in Entries._fields
-    }
-    columns |= {
-        "query": np.repeat(np.arange(rows.start, rows.stop), counts),
-        "logsumexp": np.repeat([r.logsumexp for r in reduced], counts),
-    }
+    columns = {field: values.reshape(-1) for field, values in entries._asdict().items()}
     return (
-        pl.DataFrame(columns)
+        pl.DataFrame(columns | {"query": queries, "logsumexp": logsumexp})
         .with_columns(kind=pl.lit(kind), exact=pl.lit(True))
         .select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
     )

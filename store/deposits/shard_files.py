@@ -13,7 +13,6 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.grid import Grid
-from logitbank.store.format.numbers import BFLOAT16_BITS
 from logitbank.store.format.schema import RowArray
 from logitbank.store.remote import mirror
 
@@ -70,12 +69,29 @@ def _shard_digest(
 
 def write_shard(folder: Path, grid: Grid, values: np.ndarray) -> Path:
     """Write rows as one shard of a grid and return its file; nothing is durable yet."""
-    whole, (rows, columns) = values, values.shape
-    if values.shape != grid.shard_shape:  # a whole shard is written twice as fast as a part of one
-        whole = np.empty(grid.shard_shape, values.dtype)
+    whole = _whole_shard(grid, values)
+    if whole is None:  # a whole shard is written twice as fast as a part of one
+        rows, columns = values.shape
+        whole = grid.empty_shard()
         whole[:rows, :columns] = values
-        whole[rows:] = whole[:, columns:] = 0 if grid.dtype == BFLOAT16_BITS else np.nan
+        whole[rows:] = whole[:, columns:] = grid.padding
     return write_array(folder, zarrays.shard_metadata(grid), whole)
+
+
+def _whole_shard(grid: Grid, values: np.ndarray) -> np.ndarray | None:
+    """The shard that rows are part of already, with its padding behind each; None if they are not.
+
+    So nothing is copied of what an engine's rows were put into (`Grid.empty_shard`).
+    """
+    whole = values if values.base is None else values.base
+    if not isinstance(whole, np.ndarray) or whole.shape != grid.shard_shape:
+        return None
+    same = values.dtype == whole.dtype and values.ctypes.data == whole.ctypes.data
+    if not same or values.shape != (grid.block_rows, grid.columns):
+        return None
+    padding = whole[:, grid.columns :]
+    filled = (padding == grid.padding) | (padding != padding)
+    return whole if values.strides == whole.strides and filled.all() else None
 
 
 def write_array(folder: Path, metadata: bytes, values: np.ndarray) -> Path:

@@ -5,6 +5,7 @@ one deposit. Whoever commits a block first wins; the others' work on it is dropp
 """
 
 import shutil
+import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,6 +46,7 @@ class DepositWriter:
         self.deposit = deposit
         self._engine = engine
         self._staging: Staging | None = None
+        self._opening = threading.Lock()  # a writer may be used by several threads
 
     @property
     def layout(self) -> Layout:
@@ -127,7 +129,9 @@ class DepositWriter:
         self.close()
 
     def _open_staging(self) -> Staging:
-        if self._staging is None:
+        with self._opening:
+            if self._staging is not None:
+                return self._staging
             try:
                 with locks.locked(self.deposit.path / ".lock"):
                     self._check_own()  # from here on it cannot give way
@@ -136,7 +140,7 @@ class DepositWriter:
             except FileNotFoundError:
                 self._check_own()
                 raise
-        return self._staging
+            return self._staging
 
     def _check_own(self) -> None:
         """Refuse to go on with a deposit that gave way to another (`places.open_or_create`)."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitbank.store.format.numbers import GridDtype
+from logitbank.store.format.numbers import BFLOAT16_BITS, GridDtype
 from logitbank.store.format.schema import Codec
 
 
@@ -44,6 +44,17 @@ class Grid:
         """Whole blocks; the columns rounded up to whole inner chunks."""
         width = self.chunk_shape[1]
         return self.block_rows, math.ceil(self.columns / width) * width
+
+    @property
+    def padding(self) -> float:
+        """What stands in a shard beyond the rows and columns that there are."""
+        return 0 if self.dtype == BFLOAT16_BITS else math.nan
+
+    def empty_shard(self) -> np.ndarray:
+        """Memory for a whole shard, with its columns of padding."""
+        whole = np.empty(self.shard_shape, self.dtype)
+        whole[:, self.columns :] = self.padding
+        return whole
 
     @property
     def row_bytes(self) -> int:

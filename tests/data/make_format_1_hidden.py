@@ -135,7 +135,7 @@ def deposit(bank: Bank, which: int, made: Made) -> dict[str, Any]:
             entries = min(ENTRIES, vocab)
             reducer = BlockReducer(layout, block, options=options, vocab_entries=entries)
             for i, row in enumerate(layout.rows(block)):
-                reducer.put_hidden(i, np.array(states[row], np.float32))
+                reducer.put_states([i], np.array([states[row]], np.float32))
                 reducer.put(i, np.array(logits[row], np.float32))
             writer.write(block, reducer.finish())
         writer.seal()

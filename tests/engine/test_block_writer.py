@@ -1,14 +1,18 @@
 """One thread writes while another scores; nothing is lost, reordered or kept quiet."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers
-from logitbank.errors import DiskSpaceError
+from logitbank.errors import DiskSpaceError, EngineError
 from logitbank.store import BlockData, Keep
+from logitbank.store.deposits.shard_files import _whole_shard, write_shard
+from logitbank.store.format.grid import Grid
 from tests.support import small_banks
 
 
@@ -30,6 +34,10 @@ class Recorder:
         return True
 
 
+def finished(*blocks: int) -> Callable[[], list[BlockData]]:
+    return lambda: [data(block) for block in blocks]
+
+
 def data(block: int) -> BlockData:
     return small_banks.block_data(small_banks.spec().layout, block)
 
@@ -38,7 +46,7 @@ def test_blocks_are_written_in_order_in_another_thread_and_told_with_their_size(
     writer, told = Recorder(), []
     with BlockWriter(writer, lambda *event: told.append(event)) as blocks:  # type: ignore[arg-type]
         for block in range(3):
-            blocks.put(block, data(block))
+            blocks.put([block], finished(block))
         blocks.drain()
         assert writer.written == [0, 1, 2]
     assert [(block, len(block_data.logprobs)) for block, block_data in told] == [
@@ -52,8 +60,8 @@ def test_blocks_are_written_in_order_in_another_thread_and_told_with_their_size(
 def test_a_failed_write_surfaces_and_the_writer_ends() -> None:
     writer = Recorder(fails_at=1)
     with BlockWriter(writer, lambda *_: None) as blocks:  # type: ignore[arg-type]
-        blocks.put(0, data(0))
-        blocks.put(1, data(1))
+        blocks.put([0], finished(0))
+        blocks.put([1], finished(1))
         with pytest.raises(DiskSpaceError, match="block 1 does not fit"):
             blocks.drain()
     assert writer.written == [0]
@@ -64,7 +72,7 @@ def test_a_block_that_another_had_committed_is_not_told_and_its_memory_is_used_a
     writer, told, used = Recorder(there=(1,)), list[int](), list[BlockData]()
     with BlockWriter(writer, lambda block, _: told.append(block), used.append) as blocks:  # type: ignore[arg-type]
         for block in range(3):
-            blocks.put(block, data(block))
+            blocks.put([block], finished(block))
         blocks.drain()
     assert (told, len(used)) == ([0, 2], 3)
 
@@ -72,7 +80,7 @@ def test_a_block_that_another_had_committed_is_not_told_and_its_memory_is_used_a
 def test_what_is_not_drained_is_written_before_it_is_left() -> None:
     writer = Recorder()
     with BlockWriter(writer, lambda *_: None) as blocks:  # type: ignore[arg-type]
-        blocks.put(2, data(2))
+        blocks.put([2], finished(2))
     assert writer.written == [2]
 
 
@@ -82,7 +90,7 @@ def test_blocks_reach_a_bank(tmp_path: Path) -> None:
     sizes: list[Any] = []
     with bank.begin(spec) as writer, BlockWriter(writer, lambda *e: sizes.append(e)) as blocks:
         for block in range(3):
-            blocks.put(block, data(block))
+            blocks.put([block], finished(block))
         blocks.drain()
         writer.seal()
     (deposit,) = bank.deposits()
@@ -90,14 +98,58 @@ def test_blocks_reach_a_bank(tmp_path: Path) -> None:
     assert deposit.rows_committed == small_banks.QUERIES
 
 
+def test_a_block_that_cannot_be_finished_ends_the_writing() -> None:
+    writer = Recorder()
+
+    def finish() -> list[BlockData]:
+        raise EngineError("a row never came")
+
+    with BlockWriter(writer, lambda *_: None) as blocks:  # type: ignore[arg-type]
+        blocks.put([0], finish)
+        with pytest.raises(EngineError, match="a row never came"):
+            blocks.drain()
+    assert writer.written == []
+
+
+def test_several_threads_write_all_blocks(tmp_path: Path) -> None:
+    bank = small_banks.new_bank(tmp_path / "b.zarr")
+    told: list[int] = []
+    with (
+        bank.begin(small_banks.spec()) as writer,
+        BlockWriter(writer, lambda block, _: told.append(block), threads=3) as blocks,
+    ):
+        blocks.put([0, 1], finished(0, 1))
+        blocks.put([2], finished(2))
+        blocks.drain()
+        writer.seal()
+    (deposit,) = bank.deposits()
+    assert (deposit.sealed, sorted(told)) == (True, [0, 1, 2])
+    assert len({thread.name for thread in threading.enumerate()} & {"block-writer"}) == 0
+
+
+def test_a_buffer_is_written_as_it_is(tmp_path: Path) -> None:
+    """Its padding is there, so the shard is that of rows that had to be copied into one."""
+    grid = Grid(4, 4097, "float16", 4)
+    rows = np.random.default_rng(0).normal(size=(4, 4097)).astype(np.float16)
+    whole = grid.empty_shard()
+    whole[:, :4097] = rows
+    assert _whole_shard(grid, whole[:, :4097]) is whole
+    assert _whole_shard(grid, rows) is None
+    assert _whole_shard(grid, whole[:3, :4097]) is None
+    same = [write_shard(tmp_path / n, grid, v) for n, v in (("a", rows), ("b", whole[:, :4097]))]
+    assert same[0].read_bytes() == same[1].read_bytes()
+    whole[0, -1] = 1
+    assert _whole_shard(grid, whole[:, :4097]) is None
+
+
 def test_buffers_are_used_again_where_they_fit() -> None:
     buffers, layout = RowBuffers(), small_banks.spec().layout
     first = buffers.take(layout)
     assert first is not None
     assert first.shape == (small_banks.BLOCK_ROWS, small_banks.VOCAB)
-    assert buffers.take(layout) is not first
+    assert not np.shares_memory(buffers.take(layout), first)
     buffers.give_back(BlockData(first[:2], data(0).scores))
-    assert buffers.take(layout) is first
+    assert np.shares_memory(buffers.take(layout), first)
     buffers.give_back(BlockData(first, data(0).scores))
     other = buffers.take(small_banks.spec(dtype="float16").layout)
     assert other is not None

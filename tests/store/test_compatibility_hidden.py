@@ -80,7 +80,7 @@ def test_its_unfinished_deposit_is_completed(bank: Bank) -> None:
         assert writer.missing() == [1]
         reducer = BlockReducer(writer.layout, 1, options=options, vocab_entries=entries)
         for i, row in enumerate(writer.layout.rows(1)):
-            reducer.put_hidden(i, states[row])
+            reducer.put_states([i], states[row][None])
             reducer.put(i, logits[row])
         writer.write(1, reducer.finish())
         writer.seal()

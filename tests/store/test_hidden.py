@@ -230,16 +230,16 @@ def test_a_reducer_takes_states_beside_logits() -> None:
     logits = np.arange(VOCAB, dtype=np.float32)
     for i in range(2):
         reducer.put(i, logits)
-    reducer.put_hidden(1, np.array([1, 2, 3], np.float32))
+    reducer.put_states([1], np.array([[1, 2, 3]], np.float32))
     with pytest.raises(
         EngineError, match="no states for 1 of 2 queries, the first of them query 0"
     ):
         reducer.finish()
     with pytest.raises(EngineError, match=r"a state of shape \(2,\), and the head .* takes \(3,\)"):
-        reducer.put_hidden(0, np.zeros(2, np.float32))
+        reducer.put_states([0], np.zeros((1, 2), np.float32))
     with pytest.raises(EngineError, match="not finite in float16; keep float32"):
-        reducer.put_hidden(0, np.full(3, 1e6, np.float32))
-    reducer.put_hidden(0, np.array([4, 5, 6], np.float32))
+        reducer.put_states([0], np.full((1, 3), 1e6, np.float32))
+    reducer.put_states([0], np.array([[4, 5, 6]], np.float32))
     data = reducer.finish()
     assert data.logprobs is None
     assert data.hidden is not None

@@ -138,8 +138,9 @@ def test_blocks_are_sized_by_states_and_layers_together() -> None:
 def test_a_reducer_takes_the_layers_of_its_layout(layers: np.ndarray | None, message: str) -> None:
     layout = Layout(4, VOCAB, "float32", Keep("hidden"), 4, width=WIDTH, layers=LAYERS)
     reducer = BlockReducer(layout, 0, options=OptionTokens.build([[]] * 4), vocab_entries=VOCAB)
+    of_row = None if layers is None else layers[None]
     with pytest.raises(EngineError, match=message):
-        reducer.put_hidden(0, np.zeros(WIDTH, np.float32), layers)
+        reducer.put_states([0], np.zeros((1, WIDTH), np.float32), of_row)
 
 
 def test_a_deposit_of_other_layers_is_not_continued(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Reduction of vocabulary rows: hand-worked ranks, ties and padding; NumPy against torch."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.workers.blocks.reduce import ReducingSink, batch_entries, top_tokens
+from logitbank.engine.workers.blocks.on_device import Listed, entries_of, highest_entries
+from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
 from logitbank.errors import EngineError
-from logitbank.store.deposits.reduce import BlockReducer, normalise, option_entries, top_entries
+from logitbank.store.deposits.entries import Entries, normalise, option_entries, top_entries
+from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import Keep, OptionTokens
 
@@ -118,34 +121,51 @@ def test_a_logprob_beyond_float16_is_refused() -> None:
     reducer(dtype="float32").put(0, row)
 
 
-def test_a_sink_raises_the_first_bad_row_only_when_asked() -> None:
-    block = reducer()
-    sink = ReducingSink(block)
+def on(sink: ReducingSink, how: str) -> Callable[[list[int], torch.Tensor], None]:
+    """What a sink does with logits of a CPU, or of a device; here both are this one's."""
+    return sink._on_device if how == "device" else sink
+
+
+@pytest.mark.parametrize("how", ["cpu", "device"])
+def test_a_sink_raises_the_first_bad_row_only_when_asked(how: str) -> None:
+    sink = ReducingSink(Collected(reducer()))
     bad = torch.tensor(ROW).index_fill(0, torch.tensor([0]), float("nan"))
-    sink([0, 1], torch.stack([bad, torch.tensor(ROW)]))
+    rows = torch.stack([bad, torch.tensor(ROW)])
+    on(sink, how)([0, 1], rows)
     with pytest.raises(EngineError, match="not finite"):
-        sink.raise_pending()
-    sink([0], torch.tensor(ROW)[None])  # the last prefill chunk replaces an earlier row
-    sink.raise_pending()
+        sink.finish()
+    on(sink, how)([0], torch.tensor(ROW)[None])  # the last prefill chunk replaces an earlier row
+    (data,) = sink.finish()
+    assert data.scores.filter(query=0, kind="option")["rank"].to_list() == [1, 5]
 
 
 values = st.integers(-4, 4).map(float)
+FIELDS = ("rank", "ties", "padding_above", "padding_ties")
+
+
+def assert_same(batch: Listed, one: Entries) -> None:
+    """The first row of a batch has the entries of that row by itself."""
+    assert batch.token[0].tolist() == one.token.tolist()
+    assert batch.logit[0].tolist() == one.logit.tolist()
+    for field, counts in zip(FIELDS, batch.counts, strict=True):
+        assert counts[0].tolist() == getattr(one, field).tolist()
 
 
 @given(st.lists(values, min_size=8, max_size=8), st.sets(st.integers(0, 7), min_size=1))
 def test_the_batched_reduction_equals_the_one_by_rows(row: list[float], tokens: set[int]) -> None:
     logits, wanted = np.array(row, np.float32), np.array(sorted(tokens))
-    one = option_entries(logits, wanted, 6)
-    batch = batch_entries(torch.tensor(logits)[None], torch.tensor(wanted)[None], 6)
-    for field in ("logit", "rank", "ties", "padding_above", "padding_ties"):
-        assert getattr(batch, field)[0].tolist() == getattr(one, field).tolist()
+    batch = entries_of(torch.tensor(logits)[None], torch.tensor(wanted)[None], 6)
+    assert_same(batch, option_entries(logits, wanted, 6))
 
 
-@given(st.lists(st.lists(values, min_size=8, max_size=8), min_size=1), st.integers(1, 9))
+@given(st.lists(st.lists(values, min_size=8, max_size=8), min_size=1), st.integers(1, 8))
 def test_equal_logits_are_listed_by_token_on_a_device_too(rows: list[list[float]], k: int) -> None:
-    listed = top_tokens(torch.tensor(rows), k).tolist()
+    listed = highest_entries(torch.tensor(rows), k, 6)
     ranked = [sorted(range(8), key=lambda token, row=row: (-row[token], token)) for row in rows]
-    assert listed == [tokens[:k] for tokens in ranked]
+    assert listed.token.tolist() == [tokens[:k] for tokens in ranked]
+    for i, row in enumerate(rows):
+        one = top_entries(np.array(row, np.float32), k, 6)
+        assert_same(Listed(listed.token[i:], listed.logit[i:], listed.counts[:, i:]), one)
 
 
 @given(st.lists(values, min_size=8, max_size=8))
@@ -177,8 +197,9 @@ def test_a_large_offset_costs_no_precision(how: str, offset: float) -> None:
         for i, row in enumerate(logits):
             block.put(i, row)
     else:
-        sink = ReducingSink(block)
-        (sink._on_cpu if how == "batch" else sink._on_device)([0, 1], torch.from_numpy(logits))
+        sink = ReducingSink(Collected(block))
+        on(sink, how)([0, 1], torch.from_numpy(logits))
+        sink.finish()
     data = block.finish()
     found = data.scores.unique("query").sort("query")["logsumexp"].to_numpy()
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 if how == "device" else 1e-12)
@@ -191,7 +212,7 @@ def test_a_batch_of_an_engine_gives_the_block_of_its_rows(level: str) -> None:
     one_by_one, batch = reducer(level, "float16"), reducer(level, "float16")
     for i, row in enumerate(rows):
         one_by_one.put(i, row)
-    ReducingSink(batch)([1, 0], torch.from_numpy(rows[::-1].copy()))
+    ReducingSink(Collected(batch))([1, 0], torch.from_numpy(rows[::-1].copy()))
     a, b = one_by_one.finish(), batch.finish()
     assert a.scores.drop("logsumexp").equals(b.scores.drop("logsumexp"))
     np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], rtol=1e-6)
@@ -201,12 +222,35 @@ def test_a_batch_of_an_engine_gives_the_block_of_its_rows(level: str) -> None:
         assert b.logprobs is None
 
 
-def test_rows_reduced_on_a_device_give_the_same_block() -> None:
-    rows = torch.tensor(np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32))
-    on_host, on_device = reducer("full"), reducer("full")
-    ReducingSink(on_host)([0, 1], rows)
-    ReducingSink(on_device)._on_device([0, 1], rows)
-    a, b = on_host.finish(), on_device.finish()
-    exact = ["query", "token", "kind", "rank", "ties", "padding_above", "padding_ties"]
-    assert a.scores.select(exact).equals(b.scores.select(exact))
-    np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-6)  # type: ignore[arg-type]
+@pytest.mark.parametrize("level", ["full", "options", "topk:5"])
+def test_rows_reduced_on_a_device_give_the_same_blocks(level: str) -> None:
+    """Two blocks together, in batches that begin in one and end in the other."""
+    rows = torch.tensor(np.random.default_rng(0).integers(-3, 3, (4, 8)).astype(np.float32))
+    options = OptionTokens.build([[1, 2], [5], [], [0, 3, 7]])
+    sizes = layout(level, queries=4)
+
+    def sink() -> ReducingSink:
+        reducers = (BlockReducer(sizes, b, options=options, vocab_entries=6) for b in range(2))
+        return ReducingSink(*map(Collected, reducers))
+
+    on_host, on_device = sink(), sink()
+    assert on_host.rows == range(4)
+    on_host([0, 1, 2, 3], rows)
+    on_device._on_device([3, 1, 0], rows[[3, 1, 0]])
+    on_device._on_device([2], rows[[2]])
+    for a, b in zip(on_host.finish(), on_device.finish(), strict=True):
+        exact = ["query", "token", "kind", "rank", "ties", "padding_above", "padding_ties"]
+        assert a.scores.select(exact).equals(b.scores.select(exact))
+        np.testing.assert_allclose(a.scores["logsumexp"], b.scores["logsumexp"], atol=1e-6)
+        if level == "full":
+            np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-6)  # type: ignore[arg-type]
+
+
+def test_a_row_that_never_came_is_told_of_every_block() -> None:
+    sizes = layout(queries=4)
+    options = OptionTokens.build([[1]] * 4)
+    blocks = (BlockReducer(sizes, b, options=options, vocab_entries=6) for b in range(2))
+    sink = ReducingSink(*map(Collected, blocks))
+    sink([0, 1, 3], torch.tensor(ROW).expand(3, 8))
+    with pytest.raises(EngineError, match="no logits for 1 of 2 queries.* them query 2"):
+        sink.finish()

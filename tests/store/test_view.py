@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import logitbank
 from logitbank.errors import BankFormatError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink
-from logitbank.store.deposits.reduce import option_entries, top_entries
+from logitbank.store.deposits.entries import option_entries, top_entries
 from logitbank.store.filter.filtering import Listed, Scores, Sizes, filtered
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top

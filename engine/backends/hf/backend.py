@@ -31,6 +31,7 @@ from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
+from logitbank.engine.weights.upload import to_device
 from logitbank.errors import EngineError, HeadError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -147,7 +148,8 @@ class TransformersBackend:
     def _outputs(self, batch: Batch, head: Head) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits of a batch's queries, and what was multiplied to make them."""
         assert self._model is not None, "load comes before score"
-        rows, positions = torch.tensor(batch.rows), torch.tensor(batch.positions)
+        places = to_device(torch.tensor([batch.rows, batch.positions]), self._device)
+        rows, positions = places
         none = slice(0 if head == "next_sentence" else None)
         self._head.select(rows=rows[none], positions=positions[none])
         if self._lens is not None:  # what a next-sentence head looks at is the first token

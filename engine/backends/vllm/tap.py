@@ -21,6 +21,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
 
 from logitbank.engine.backends.protocol import Sink
 from logitbank.engine.backends.vllm.multiplied import last_multiplied
+from logitbank.engine.weights.upload import to_device
 
 ROW = "logitbank_row"
 _sinks: list[Sink] = []  # the engine builds the tap itself, so the sink is handed over here
@@ -31,10 +32,16 @@ def set_sink(sink: Sink | None) -> None:
     _sinks[:] = [] if sink is None else [sink]
 
 
-def _hand_over(rows: Sequence[int], places: list[int] | slice, logits: torch.Tensor) -> None:
-    """Some of a step's logits, with what was multiplied to make them."""
+def _hand_over(rows: Sequence[int], places: Sequence[int], logits: torch.Tensor) -> None:
+    """Some of a step's logits, with what was multiplied to make them.
+
+    On a GPU always a copy: what the runner does to its own afterwards does not wait for the sink.
+    """
     hidden = last_multiplied(len(logits))
-    _sinks[0](rows, logits[places], None if hidden is None else hidden[places])
+    if logits.device.type != "cpu" or [*places] != [*range(len(logits))]:
+        index = to_device(torch.tensor(places), logits.device)
+        logits, hidden = logits[index], None if hidden is None else hidden[index]
+    _sinks[0](rows, logits, hidden)
 
 
 def _row(params: SamplingParams) -> int | None:
@@ -69,8 +76,7 @@ class BatchTap(LogitsProcessor):  # type: ignore[misc]
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if _sinks and self._rows:
             positions, rows = zip(*sorted(self._rows.items()), strict=True)
-            whole = positions == tuple(range(len(logits)))
-            _hand_over(rows, slice(None) if whole else list(positions), logits)
+            _hand_over(rows, positions, logits)
         return logits
 
 
@@ -101,5 +107,5 @@ class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
             ]
             if keep:
                 positions, rows = zip(*keep, strict=True)
-                _hand_over(rows, list(positions), logits)
+                _hand_over(rows, positions, logits)
         return logits

@@ -1,44 +1,48 @@
-"""Reduce logits where they are: in NumPy on a CPU, batched on a GPU."""
+"""Reduce logits where they are: row by row in NumPy on a CPU, in batches on a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from logitbank.engine.workers.blocks.copies import Beside
+from logitbank.engine.workers.blocks.on_device import Listed, OnDevice, reduce_rows
 from logitbank.engine.workers.blocks.states import BlockStates
 from logitbank.errors import EngineError
-from logitbank.store.deposits.reduce import (
-    FLOAT16_MIN,
-    NOT_FINITE,
-    BlockReducer,
-    Entries,
-    Normalised,
-    ReducedRow,
-)
+from logitbank.store.deposits.entries import Entries, Normalised
+from logitbank.store.deposits.reduce import NOT_FINITE, BlockReducer, ReducedRows
+from logitbank.store.format.layout import BlockData
 
 _FEW = 4
 """Rows whose float64 copies, of 50,304 values each, stay in a processor's cache."""
 
 
-class ReducingSink:
-    """Feeds a BlockReducer from tensors.
+class Collected(NamedTuple):
+    """One block: what is written of it, and its states where a bank keeps them."""
 
-    The first error is kept and raised by `raise_pending`, because an exception inside an engine's
-    step would leave that engine unusable for the next checkpoint.
+    reducer: BlockReducer
+    states: BlockStates | None = None
+
+
+class ReducingSink:
+    """Feeds reducers from tensors; the queries asked for are those of its blocks, in their order.
+
+    What a GPU has reduced is taken by `finish`, so that no batch waits for the host. An error is
+    kept and raised there too, because an exception inside an engine's step would leave that engine
+    unusable for the next checkpoint.
     """
 
-    def __init__(
-        self,
-        reducer: BlockReducer,
-        states: BlockStates | None = None,
-        *,
-        layers: Sequence[int] = (),
-    ) -> None:
-        """`states` are given where a bank keeps what the head multiplied; `layers` are those whose
-        states come beside, of which the block may keep some."""
-        self._reducer, self._states = reducer, states
-        self._columns = [layers.index(layer) for layer in reducer.layout.layers if layer in layers]
+    def __init__(self, *blocks: Collected, layers: Sequence[int] = ()) -> None:
+        """`layers` are those whose states come beside, of which a block may keep some."""
+        self._blocks = blocks
+        first = blocks[0].reducer
+        self._layout, self._entries = first.layout, first.vocab_entries
+        self._start, self._size = first.rows.start, len(first.rows)
+        self._columns = [layers.index(layer) for layer in self._layout.layers if layer in layers]
         self._failed: dict[int, EngineError] = {}
+        self._beside: Beside | None = None
+        self._begun: list[Callable[[], None]] = []
 
     def __call__(
         self,
@@ -49,40 +53,43 @@ class ReducingSink:
     ) -> None:
         if logits.device.type == "cpu":
             self._on_cpu(indices, logits.float())
+            self._take_states(indices, *self._states_of(indices, logits, hidden, layers))
         else:
-            self._on_device(indices, logits.float())
-        if self._states is not None:
-            self._keep(self._states, indices, logits, hidden, layers)
+            self._on_device(indices, logits, hidden, layers)
 
-    def _keep(
-        self,
-        states: BlockStates,
-        indices: Sequence[int],
-        logits: torch.Tensor,
-        hidden: torch.Tensor | None,
-        layers: torch.Tensor | None,
-    ) -> None:
-        try:
-            if hidden is None:
-                raise EngineError(
-                    "the engine did not tell what its head multiplied; use --keep full, and report"
-                    " this architecture",
-                    query=self._reducer.rows[indices[0]],
-                )
-            rows = hidden.float().cpu().numpy()
-            states.put(indices, logits, rows)
-            beside = None
-            if layers is not None and self._columns:
-                beside = layers[:, self._columns].float().cpu().numpy()
-            for at, (i, state) in enumerate(zip(indices, rows, strict=True)):
-                self._reducer.put_hidden(i, state, None if beside is None else beside[at])
-        except EngineError as error:
-            self._failed.setdefault(indices[0], error)
+    def finish(self) -> list[BlockData]:
+        """The blocks, in their order; from any thread.
+
+        Raises
+        ------
+        EngineError
+            The last logits of a row were unusable, or not what the head makes of its state, or none
+            came.
+        """
+        if self._beside is not None:
+            self._beside.wait()
+        while self._begun:
+            self._begun.pop(0)()
+        if self._failed:
+            raise self._failed[min(self._failed)]
+        return [self._finished(block) for block in self._blocks]
+
+    @property
+    def rows(self) -> range:
+        """Rows of the deposit that are asked for."""
+        return range(self._start, self._blocks[-1].reducer.rows.stop)
+
+    @staticmethod
+    def _finished(block: Collected) -> BlockData:
+        data = block.reducer.finish()
+        if block.states is not None:
+            block.states.prove(data.scores)
+        return data
 
     def _on_cpu(self, indices: Sequence[int], logits: torch.Tensor) -> None:
         """Softmax and rounding of a few rows at a time."""
-        full = self._reducer.layout.keep.array == "logprobs"
-        dtype = getattr(torch, self._reducer.layout.dtype)
+        full = self._layout.keep.array == "logprobs"
+        dtype = getattr(torch, self._layout.dtype)
         for start in range(0, len(indices), _FEW):
             few = logits[start : start + _FEW]
             exact = few.double()
@@ -91,80 +98,133 @@ class ReducingSink:
             of_few = zip(indices[start : start + _FEW], few.numpy(), strict=True)
             for j, (i, row) in enumerate(of_few):
                 stored = None if logprobs is None else logprobs[j].numpy()
+                block, at = divmod(i, self._size)
                 try:
-                    self._reducer.put(i, row, Normalised(logsumexp[j].item(), stored))
+                    self._blocks[block].reducer.put(
+                        at, row, Normalised(logsumexp[j].item(), stored)
+                    )
                     self._failed.pop(i, None)
                 except EngineError as error:
                     self._failed[i] = error
 
-    def raise_pending(self) -> None:
-        """Raise the first row's error, if the last logits of any row were unusable."""
-        if self._failed:
-            raise self._failed[min(self._failed)]
+    def _on_device(
+        self,
+        indices: Sequence[int],
+        logits: torch.Tensor,
+        hidden: torch.Tensor | None = None,
+        layers: torch.Tensor | None = None,
+    ) -> None:
+        """Begin the reduction of a batch, and the copies of what comes of it."""
+        beside = self._beside = self._beside or Beside(logits.device)
+        tokens = self._padded_tokens(indices)
+        with beside.after(*(t for t in (logits, hidden, layers) if t is not None)):
+            on_device = beside.to_device(torch.from_numpy(tokens))
+            reduced = reduce_rows(logits.float(), on_device, self._layout, self._entries)
+            fields = [
+                None if field is None else Listed(*map(beside.to_host, field))
+                if isinstance(field, Listed) else beside.to_host(field)
+                for field in reduced
+            ]  # fmt: skip
+            states = self._states_of(indices, logits, hidden, layers, beside.to_host)
+        on_host = OnDevice(*fields)  # type: ignore[arg-type]
 
-    def _on_device(self, indices: Sequence[int], logits: torch.Tensor) -> None:
-        layout, entries = self._reducer.layout, self._reducer.vocab_entries
-        finite = torch.isfinite(logits).all(dim=1)
-        # Of logits less their maximum, so that float32 loses a few 1e-7 of it whatever their size.
-        highest = logits.amax(dim=1, keepdim=True)
-        shifted = logits - highest
-        share = torch.logsumexp(shifted, dim=1)
-        logsumexp = highest[:, 0].double() + share.double()
-        logprobs = shifted - share[:, None]
-        tokens = [self._reducer.tokens_of(i) for i in indices]
-        width = max(map(len, tokens), default=0)
-        padded = np.zeros((len(indices), width), np.int64)
+        def take() -> None:
+            self._take_rows(indices, on_host)
+            self._take_states(indices, *states)
+
+        self._begun.append(take)
+
+    def _padded_tokens(self, indices: Sequence[int]) -> np.ndarray:
+        """(n, w) the tokens that prompts name for each query, with zeros behind."""
+        places = (divmod(i, self._size) for i in indices)
+        tokens = [self._blocks[block].reducer.tokens_of(at) for block, at in places]
+        padded = np.zeros((len(indices), max(map(len, tokens), default=0)), np.int64)
         for row, tokens_of_row in zip(padded, tokens, strict=True):
             row[: len(tokens_of_row)] = tokens_of_row
-        options = batch_entries(logits, torch.from_numpy(padded).to(logits.device), entries)
-        top = top_tokens(logits, layout.keep.k)
-        tops = batch_entries(logits, top, entries)
-        full = layout.keep.array == "logprobs"
-        rounds = full and layout.dtype == "float16"
-        fits = (logprobs.amin(dim=1) >= FLOAT16_MIN) | (not rounds)
-        stored = logprobs.to(getattr(torch, layout.dtype)).cpu().numpy() if full else None
-        lse, ok, fit = logsumexp.cpu().numpy(), finite.cpu().numpy(), fits.cpu().numpy()
+        return padded
+
+    def _take_rows(self, indices: Sequence[int], batch: OnDevice) -> None:
+        """Rows that have come to the host."""
+        finite, fits = batch.finite.numpy(), batch.fits.numpy()
         for j, i in enumerate(indices):
-            if not (ok[j] and fit[j]):
-                what = (
-                    f"logits that are not finite; {NOT_FINITE}"
-                    if not ok[j]
-                    else "a log-probability under float16's range; store float32 (--dtype float32)"
-                )
-                self._failed[i] = EngineError(what, query=self._reducer.rows[i])
+            if finite[j] and fits[j]:
+                self._failed.pop(i, None)
                 continue
-            self._failed.pop(i, None)
-            listed = Entries(*(f[j, : len(tokens[j])] for f in options))
-            best = Entries(*(f[j] for f in tops))
-            self._reducer.put_reduced(
-                i, ReducedRow(float(lse[j]), listed, best), None if stored is None else stored[j]
+            what = (
+                "a log-probability under float16's range; store float32 (--dtype float32)"
+                if finite[j]
+                else f"logits that are not finite; {NOT_FINITE}"
             )
+            self._failed[i] = EngineError(what, query=self._start + i)
+        options, top = (
+            Entries(e.token.int().numpy(), e.logit.numpy(), *e.counts.numpy())
+            for e in (batch.options, batch.top)
+        )
+        logsumexp = batch.logsumexp.numpy()
+        for block, rows, some in self._by_block(indices):
+            reduced = ReducedRows(
+                logsumexp[some],
+                *(Entries(*(field[some] for field in e)) for e in (options, top)),
+            )
+            logprobs = None if batch.logprobs is None else batch.logprobs.numpy()[some]
+            block.reducer.put_rows(rows, reduced, logprobs)
 
+    def _by_block(
+        self, indices: Sequence[int]
+    ) -> Iterator[tuple[Collected, np.ndarray, np.ndarray | slice]]:
+        """Each block with rows of a batch: which of its own they are, and which of the batch."""
+        blocks, rows = np.divmod(np.asarray(indices), self._size)
+        present = np.unique(blocks)
+        for block in present:
+            some = slice(None) if len(present) == 1 else np.flatnonzero(blocks == block)
+            yield self._blocks[block], rows[some], some
 
-def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
-    """The k tokens (n, k) of highest logit in each row; of equal ones that of the lowest number.
+    def _states_of(
+        self,
+        indices: Sequence[int],
+        logits: torch.Tensor,
+        hidden: torch.Tensor | None,
+        layers: torch.Tensor | None,
+        to_host: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[int, torch.Tensor]]:
+        """States and those of layers, float32, on the host, and some rows of the logits."""
+        if self._blocks[0].states is None or hidden is None:
+            return None, None, {}
+        sampled = {
+            i: to_host(logits[j].float())
+            for j, i in enumerate(indices)
+            for states in [self._blocks[i // self._size].states]
+            if states is not None and states.samples(i % self._size)
+        }
+        beside = None
+        if layers is not None and self._columns:
+            beside = to_host(layers[:, self._columns].float())
+        return to_host(hidden.float()), beside, sampled
 
-    `topk` promises no order among equal logits, and not which of them it lists last.
-    """
-    values, tokens = torch.topk(logits, min(k + 1, logits.shape[1]), dim=1)
-    tokens = tokens[:, :k].sort(dim=1).values
-    order = logits.gather(1, tokens).sort(dim=1, descending=True, stable=True).indices
-    tokens = tokens.gather(1, order)
-    if k < logits.shape[1] and len(rows := (values[:, k - 1] == values[:, k]).nonzero()[:, 0]):
-        ranked = logits[rows].sort(dim=1, descending=True, stable=True).indices
-        tokens[rows] = ranked[:, :k]
-    return tokens
-
-
-def batch_entries(logits: torch.Tensor, tokens: torch.Tensor, vocab_entries: int) -> Entries:
-    """Logit, rank and ties of `tokens` (n, k) in `logits` (n, v): fields (n, k), on the host."""
-    values = logits.gather(1, tokens)
-    padding = logits[:, vocab_entries:]
-    fields = torch.zeros((4, *tokens.shape), dtype=torch.int32, device=logits.device)
-    for j in range(tokens.shape[1]):  # one at a time, so that no (n, k, v) array is made
-        z = values[:, j : j + 1]
-        fields[0, :, j] = (logits > z).sum(dim=1) + 1
-        fields[1, :, j] = (logits == z).sum(dim=1) - 1
-        fields[2, :, j] = (padding > z).sum(dim=1)
-        fields[3, :, j] = (padding == z).sum(dim=1) - (tokens[:, j] >= vocab_entries).int()
-    return Entries(tokens.int().cpu().numpy(), values.cpu().numpy(), *fields.cpu().numpy())
+    def _take_states(
+        self,
+        indices: Sequence[int],
+        hidden: torch.Tensor | None,
+        layers: torch.Tensor | None,
+        sampled: dict[int, torch.Tensor],
+    ) -> None:
+        if self._blocks[0].states is None:
+            return
+        try:
+            if hidden is None:
+                raise EngineError(
+                    "the engine did not tell what its head multiplied; use --keep full, and report"
+                    " this architecture",
+                    query=self._start + indices[0],
+                )
+            for block, rows, some in self._by_block(indices):
+                beside = None if layers is None else layers.numpy()[some]
+                assert block.states is not None
+                block.states.put(rows, hidden.numpy()[some])
+                block.reducer.put_states(rows, hidden.numpy()[some], beside)
+            for i, row in sampled.items():
+                states = self._blocks[i // self._size].states
+                assert states is not None
+                states.put_sample(i % self._size, row.numpy())
+        except EngineError as error:
+            self._failed.setdefault(indices[0], error)

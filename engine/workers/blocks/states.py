@@ -4,17 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
-import torch
 
 from logitbank.engine.backends.heads import allowed
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.variants.checkpoint import body_folder
-from logitbank.engine.workers.blocks.refused import about_prompt
-from logitbank.engine.workers.blocks.writer import Proof
 from logitbank.engine.workers.job import Job
 from logitbank.errors import EngineError, HeadError, SuiteError
-from logitbank.store import Bank, BlockData
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head
 from logitbank.wording import KEPT_OF_LOGITS
@@ -38,8 +34,12 @@ class BlockStates:
         sampled = np.linspace(0, len(rows) - 1, min(SAMPLED, len(rows)))
         self._sampled: dict[int, np.ndarray | None] = dict.fromkeys(map(int, sampled))
 
-    def put(self, indices: Sequence[int], logits: torch.Tensor, states: np.ndarray) -> None:
-        """Take a batch's states (n, width) float32, and of its logits (n, v) those of a sample.
+    def samples(self, i: int) -> bool:
+        """Whether all logits of the block's `i`-th query are compared."""
+        return i in self._sampled
+
+    def put(self, rows: Sequence[int] | np.ndarray, states: np.ndarray) -> None:
+        """Take the states (n, width) float32 of some of the block's queries.
 
         Raises
         ------
@@ -50,12 +50,13 @@ class BlockStates:
             raise EngineError(
                 f"states have {states.shape[1]:,} entries, and their head takes"
                 f" {self._states.shape[1]:,}; report this architecture",
-                query=self._rows[indices[0]],
+                query=self._rows[int(rows[0])],
             )
-        self._states[list(indices)] = states
-        for row, i in enumerate(indices):
-            if i in self._sampled:
-                self._sampled[i] = logits[row].float().cpu().numpy().copy()
+        self._states[rows] = states
+
+    def put_sample(self, i: int, logits: np.ndarray) -> None:
+        """Take the logits (v,) float32 of a query that `samples` names."""
+        self._sampled[i] = logits.copy()
 
     def prove(self, scores: pl.DataFrame) -> None:
         """Compare with the engine's logits: those of the sample, and those listed in `scores`.
@@ -95,19 +96,6 @@ class BlockStates:
                 " --keep full, and report this architecture",
                 query=self._rows[int(row[worst])],
             )
-
-
-def proof_of(states: BlockStates | None, bank: Bank, plan: DepositPlan) -> Proof:
-    """What refuses a block whose states do not give its logits, and names the prompt."""
-
-    def prove(data: BlockData) -> None:
-        try:
-            if states is not None:
-                states.prove(data.scores)
-        except EngineError as error:
-            raise about_prompt(bank, plan, error) from error
-
-    return prove
 
 
 def head_of(

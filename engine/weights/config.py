@@ -18,6 +18,7 @@ _SHAPE_KEYS = (
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
+_OF_THE_FILE = {"_name_or_path", "transformers_version", "torch_dtype", "dtype"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,15 @@ class ModelConfig:
             _names(config.get("architectures")),
             _names(config.get("languages")),
         )
+
+
+def same_config(folder: Path, other: Path) -> bool:
+    """Whether two checkpoints' configs say the same, but for who wrote them and in which dtype."""
+    configs = []
+    for each in (folder, other):
+        config = json.loads((each / "config.json").read_bytes())
+        configs.append({key: v for key, v in config.items() if key not in _OF_THE_FILE})
+    return configs[0] == configs[1]
 
 
 def _names(value: object) -> tuple[str, ...]:

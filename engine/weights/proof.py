@@ -48,6 +48,11 @@ def add(*parts: Fingerprint) -> Fingerprint:
     return sum(p[0] for p in parts) % 2**64, sum(p[1] for p in parts) % 2**64
 
 
+def parameter_names(names: Iterable[str]) -> frozenset[str]:
+    """Those of a checkpoint's tensors that are no buffers, which models rebuild for themselves."""
+    return frozenset(name for name in names if not _BUFFER.search(name))
+
+
 @dataclass
 class Ledger:
     """What was handed to an engine, tensor by tensor.
@@ -75,6 +80,10 @@ class Ledger:
     def total(self) -> Fingerprint:
         """Fingerprint of all tensors together."""
         return add(*self.marks.values())
+
+    def empty(self) -> "Ledger":
+        """An account of nothing yet, kept in the same way."""
+        return Ledger(self.dtype, self.tied, self.device)
 
     def without(self, names: Collection[str]) -> "Ledger":
         """The account of all tensors but these, none of which is an embedding that is tied."""

@@ -67,7 +67,7 @@ class TransformersBackend:
         start = time.perf_counter()
         first = self._model is None
         try:
-            account = self._sent_changes(folder) or self._sent_all(folder)
+            account = self._sent(folder) or self._read(folder)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
         model, settings = self._model, self._settings
@@ -75,7 +75,7 @@ class TransformersBackend:
         if self._lens is not None:
             self._lens.proved = False
         account.check(model, checkpoint)
-        if settings.base is not None and settings.task == "causal":
+        if settings.task == "causal":
             self._resident = account
         measured = settings.sizes_from_memory and not settings.deterministic
         if first and measured and self._device.type == "cuda":
@@ -87,14 +87,14 @@ class TransformersBackend:
         seconds = time.perf_counter() - start
         return Loaded(digest, self._head.outputs, seconds, note, made, heads)
 
-    def _sent_changes(self, folder: Path) -> Account | None:
-        """Swap only what differs from what is in memory; None where that is all or not known."""
+    def _sent(self, folder: Path) -> Account | None:
+        """Swap tensor by tensor what differs from what is in memory; None where it cannot be so."""
         resident, self._resident = self._resident, None  # until the swap is proved
         if resident is None or self._model is None:
             return None
-        return resident.sent_changes(settings_weights(folder, self._settings), self._model)
+        return resident.sent(settings_weights(folder, self._settings), self._model)
 
-    def _sent_all(self, folder: Path) -> Account:
+    def _read(self, folder: Path) -> Account:
         """Read a whole model, and open the engine with it or put it in the place of the other."""
         read = read_model(folder, self._settings)
         if self._model is None:

@@ -1,7 +1,8 @@
 """Weights of one checkpoint put in the place of another's, and what is then in memory."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Self
 
@@ -10,8 +11,15 @@ import torch
 from logitbank.engine.backends.hf.model import ReadModel, adapter_weights, used_weights
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.weights.config import same_config
 from logitbank.engine.weights.digests import ContentDigest
-from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.weights.proof import (
+    Fingerprint,
+    Ledger,
+    add,
+    fingerprint,
+    parameter_names,
+)
 from logitbank.engine.weights.variants.whole import CheckpointWeights
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Json
@@ -52,6 +60,8 @@ class Account:
     ledger: Ledger
     borrowed: ContentDigest
     """Of language adapters that are another checkpoint's."""
+    places: Mapping[str, torch.nn.Parameter] = field(default_factory=dict)
+    """The model's parameters by the names of the file's tensors; empty until they are needed."""
 
     @classmethod
     def of(cls, weights: CheckpointWeights, read: ReadModel, settings: EngineSettings) -> Self:
@@ -59,7 +69,8 @@ class Account:
         masked = settings.task == "masked"
         tied = bool(getattr(read.model.config, "tie_word_embeddings", False))
         digest, borrowed = ContentDigest(), ContentDigest()
-        ledger = Ledger(getattr(torch, body_dtype(settings.compute_dtype)), tied and not masked)
+        dtype: torch.dtype = getattr(torch, body_dtype(settings.compute_dtype))
+        ledger = Ledger(dtype, tied and not masked, next(read.model.parameters()).device)
         stream = digest.watch(weights.stream())
         others = borrowed.watch(adapter_weights(settings))
         used = chain(used_weights(stream, read), others) if masked else stream
@@ -67,22 +78,29 @@ class Account:
         return cls(settings, weights, digest, ledger, borrowed)
 
     @torch.no_grad()
-    def sent_changes(self, weights: CheckpointWeights, model: torch.nn.Module) -> Self | None:
-        """Put into the model of this account only the tensors in which another checkpoint differs.
+    def sent(self, weights: CheckpointWeights, model: torch.nn.Module) -> Self | None:
+        """Put another checkpoint's tensors into the model of this account, as they are read.
 
-        None where all must be sent, as the two have no base in common or the model holds a tensor
-        under another name.
+        Of two with one base only those in which they differ. None where the model has to be read
+        anew: it holds a tensor in another shape or not as a whole, or the configs differ.
         """
-        names, shapes = self.weights.changed | weights.changed, weights.shapes()
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        if self.weights.body != weights.body or any(
-            name not in parameters or parameters[name].shape != shapes.get(name) for name in names
-        ):
+        places = self.places or _places(self.ledger, model)
+        shapes, base = weights.shapes(), self.weights.body == weights.body
+        names = self.weights.changed | weights.changed if base else parameter_names(shapes)
+        if any(name not in places or places[name].shape != shapes.get(name) for name in names):
             return None
-        digest, ledger = self.digest.without(names), self.ledger.without(names)
-        for name, tensor in ledger.record(digest.watch(weights.stream(only=names))):
-            parameters[name].copy_(tensor)
-        return replace(self, weights=weights, digest=digest, ledger=ledger)
+        if base:
+            digest, ledger = self.digest.without(names), self.ledger.without(names)
+            stream = weights.stream(only=names)
+        else:
+            if names != places.keys() or not same_config(self.weights.body, weights.body):
+                return None
+            digest, ledger = ContentDigest(), self.ledger.empty()
+            stream = weights.stream()
+        for name, tensor in ledger.record(digest.watch(stream)):
+            if name in places:  # a tied head comes again
+                places[name].copy_(tensor)
+        return replace(self, weights=weights, digest=digest, ledger=ledger, places=places)
 
     def check(self, model: torch.nn.Module, checkpoint: str) -> None:
         """Show that the model holds this and nothing else, or raise WeightsError."""
@@ -101,3 +119,23 @@ class Account:
                 "adapter_weights": self.borrowed.hexdigest(),
             }
         return self.weights.describe() | borrowed
+
+
+def _places(ledger: Ledger, model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameter that each tensor of a ledger, which the model holds, was put into.
+
+    That of its name; of another name, such as newer releases give, the only one that holds what the
+    tensor does. Empty where some parameter holds no tensor as it is.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    places = {name: parameters[name] for name in ledger.marks if name in parameters}
+    held = {parameter.data_ptr() for parameter in places.values()}
+    others = {p.data_ptr(): p for p in parameters.values() if p.data_ptr() not in held}
+    marks = {pointer: fingerprint(p.to(ledger.dtype)) for pointer, p in others.items()}
+    for name in ledger.marks.keys() - places.keys():
+        same = [pointer for pointer, mark in marks.items() if mark == ledger.marks[name]]
+        if len(same) != 1:
+            return {}
+        places[name] = others.pop(same[0])
+        del marks[same[0]]
+    return {} if others else places

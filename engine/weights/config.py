@@ -102,13 +102,10 @@ class ModelConfig:
         )
 
 
-def same_config(folder: Path, other: Path) -> bool:
-    """Whether two checkpoints' configs say the same, but for who wrote them and in which dtype."""
-    configs = []
-    for each in (folder, other):
-        config = json.loads((each / "config.json").read_bytes())
-        configs.append({key: v for key, v in config.items() if key not in _OF_THE_FILE})
-    return configs[0] == configs[1]
+def said_of_model(folder: Path) -> dict[str, object]:
+    """What a checkpoint's config says, but for who wrote it and in which dtype."""
+    config = json.loads((folder / "config.json").read_bytes())
+    return {key: value for key, value in config.items() if key not in _OF_THE_FILE}
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import branches
-from logitbank.engine.backends.hf.packed import packed_inputs, trial_contexts
+from logitbank.engine.backends.hf.packed import added_mask, packed_inputs, trial_contexts
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
 from logitbank.engine.plan.plan import place
 from logitbank.store import Query, QuerySet
@@ -99,7 +99,7 @@ def test_a_long_beginning_stands_in_few_rows() -> None:
 
 def test_a_position_sees_its_ancestors_and_itself() -> None:
     pack = Pack([5, 6, 7, 8, 9], [0, 1, 1, 2, 0], [-1, 0, 0, 2, -1], [(0, 4)])
-    mask = packed_inputs([pack, Pack([1], [0], [-1], [])], torch.float32)["attention_mask"]
+    mask = added_mask(packed_inputs([pack, Pack([1], [0], [-1], [])]).sees, torch.float32)
     seen = [row.nonzero().flatten().tolist() for row in mask[0, 0] == 0]
     assert seen == [[0], [0, 1], [0, 2], [0, 2, 3], [4]]
     assert [row.nonzero().flatten().tolist() for row in mask[1, 0] == 0] == [[i] for i in range(5)]

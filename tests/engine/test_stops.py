@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.plan import DepositPlan, Plan
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -50,7 +51,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Su
     plan = Plan((DepositPlan(CHECKPOINT, "q", LAYOUT, (0, 1, 2)),), 1, 30, 30)
     monkeypatch.setattr("logitbank.engine.plan.fit.files_digest", lambda _: "same")
     monkeypatch.setattr(Runner, "_job", lambda *_: SimpleNamespace(settings=None))
-    settings = SimpleNamespace(legacy_weights=False)
+    settings = EngineSettings("transformers")
     prepared = SimpleNamespace(
         plan=plan,
         first=tmp_path,

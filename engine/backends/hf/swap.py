@@ -11,7 +11,7 @@ import torch
 from logitbank.engine.backends.hf.model import ReadModel, adapter_weights, used_weights
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.weights.config import same_config
+from logitbank.engine.weights.config import said_of_model
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.proof import (
     Fingerprint,
@@ -56,6 +56,8 @@ class Account:
 
     settings: EngineSettings
     weights: CheckpointWeights
+    config: Mapping[str, object]
+    """What it says of the model; its folder may be gone when the next comes."""
     digest: ContentDigest
     ledger: Ledger
     borrowed: ContentDigest
@@ -75,7 +77,8 @@ class Account:
         others = borrowed.watch(adapter_weights(settings))
         used = chain(used_weights(stream, read), others) if masked else stream
         deque(ledger.record(used), maxlen=0)
-        return cls(settings, weights, digest, ledger, borrowed)
+        config = said_of_model(weights.body)
+        return cls(settings, weights, config, digest, ledger, borrowed)
 
     @torch.no_grad()
     def sent(self, weights: CheckpointWeights, model: torch.nn.Module) -> Self | None:
@@ -85,7 +88,8 @@ class Account:
         anew: it holds a tensor in another shape or not as a whole, or the configs differ.
         """
         places = self.places or _places(self.ledger, model)
-        shapes, base = weights.shapes(), self.weights.body == weights.body
+        base = self.settings.base is not None and self.weights.body == weights.body
+        shapes = weights.shapes()
         names = self.weights.changed | weights.changed if base else parameter_names(shapes)
         if any(name not in places or places[name].shape != shapes.get(name) for name in names):
             return None
@@ -93,7 +97,7 @@ class Account:
             digest, ledger = self.digest.without(names), self.ledger.without(names)
             stream = weights.stream(only=names)
         else:
-            if names != places.keys() or not same_config(self.weights.body, weights.body):
+            if names != places.keys() or said_of_model(weights.body) != self.config:
                 return None
             digest, ledger = ContentDigest(), self.ledger.empty()
             stream = weights.stream()

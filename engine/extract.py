@@ -14,6 +14,7 @@ from logitbank.engine.follow import follow_training
 from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
+from logitbank.engine.plan.batches import asked_batches
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.share import visible_devices
@@ -56,6 +57,8 @@ def extract(
     compute_dtype: ComputeDtype = "float32",
     deterministic: bool = False,
     canary_every: int = 50,
+    batch_tokens: int | None = None,
+    batch_sequences: int | None = None,
     legacy_weights: bool = False,
     trust_remote_code: bool = False,
     title: str = "",
@@ -124,6 +127,10 @@ def extract(
     canary_every
         Evaluate one sequence with plain transformers at the first checkpoint and every so many;
         0 for never.
+    batch_tokens, batch_sequences
+        What one pass of the model runs at most. Without them 4,096 tokens and 64 sequences, or on a
+        GPU as much as its memory holds; halved where that is too much. No number depends on them
+        but in the last bits.
     title, licence, citation
         Of a new bank. One that is there has them already, or gets them by `describe`.
     disk_budget
@@ -178,6 +185,7 @@ def extract(
         compute_dtype=compute_dtype,
         deterministic=deterministic,
         canary_every=canary_every,
+        **asked_batches(tokens=batch_tokens, sequences=batch_sequences),
         legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
         adapter_from=None if adapters is None else adapters.folder,

@@ -34,7 +34,7 @@ class Extract(Command):
         "What is kept": ("keep", "dtype", "layers", "title", "licence", "citation"),
         "How it is run": (
             *("engine", "compute_dtype", "deterministic", "canary_every", "first_token"),
-            *("legacy_weights", "trust_remote_code"),
+            *("batch_tokens", "batch_sequences", "legacy_weights", "trust_remote_code"),
         ),
         "Machines": ("workers", "shard", "ray", "tensor_parallel_size", "disk_budget"),
         "Before it is run": ("dry_run", "sample"),
@@ -106,6 +106,12 @@ def extract(
     canary_every: Annotated[
         int, typer.Option(min=0, help="Check a sequence independently every so many checkpoints.")
     ] = 50,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Run together at most: else 4096, or by a GPU's size.")
+    ] = None,
+    batch_sequences: Annotated[
+        int | None, typer.Option(min=1, help="Run together at most: else 64, or by a GPU's size.")
+    ] = None,
     legacy_weights: Annotated[
         bool, typer.Option("--legacy-weights", help="Accept .bin weights; no code in them is run.")
     ] = False,
@@ -166,6 +172,8 @@ def extract(
             compute_dtype=compute_dtype,
             deterministic=deterministic,
             canary_every=canary_every,
+            batch_tokens=batch_tokens,
+            batch_sequences=batch_sequences,
             legacy_weights=legacy_weights,
             trust_remote_code=trust_remote_code,
             title=title,

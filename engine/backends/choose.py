@@ -21,7 +21,12 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
 
     body = body_folder(folder, settings.base)
     check_sizes(body, legacy_weights=settings.legacy_weights)
-    return import_engine(settings)(body, settings)
+    engine = import_engine(settings)
+    if settings.engine == "vllm":
+        from logitbank.engine.backends.vllm.granted import sized
+
+        settings = sized(body, settings)
+    return engine(body, settings)
 
 
 def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:

@@ -39,7 +39,7 @@ class EngineSettings:
     max_batch_tokens: int = 4096
     max_sequences: int = 64
     sizes_from_memory: bool = True
-    """transformers on a GPU starts with batches that its free memory holds, not with these two."""
+    """On a GPU an engine starts with batches that its free memory holds, not with these two."""
     max_length: int = 512
     """Longest sequence that will be asked for."""
     block_size: int = 0

@@ -13,10 +13,34 @@ from typing import Any
 import torch
 
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.backends.vllm.memory import ModelSizes, cpu_arguments, gpu_arguments
+from logitbank.engine.backends.vllm.memory import (
+    ModelSizes,
+    cpu_arguments,
+    gpu_arguments,
+    larger_batches,
+)
 from logitbank.engine.plan.share import GPU_WORKERS
 from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
 from logitbank.store.files.locks import locked
+
+
+def sized(folder: Path, settings: EngineSettings) -> EngineSettings:
+    """Settings with batches for the GPU at hand; the same on a CPU, or where they are asked for."""
+    if not (torch.cuda.is_available() and settings.sizes_from_memory):
+        return settings
+    free, total = torch.cuda.mem_get_info()
+    workers = int(os.environ.get(GPU_WORKERS, "1"))
+    sizes = _sizes(folder, settings)
+    return larger_batches(sizes, settings, free=free, total=total, workers=workers)
+
+
+def _sizes(folder: Path, settings: EngineSettings) -> ModelSizes:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
+    legacy = settings.legacy_weights
+    weights = checkpoint_weights(folder, base=settings.base, legacy_weights=legacy)
+    return ModelSizes.of(config, weights.shapes().values())
 
 
 @contextmanager
@@ -32,12 +56,7 @@ def granted_memory(folder: Path, settings: EngineSettings) -> Iterator[dict[str,
     DeviceError
         The GPU has less free than the model needs.
     """
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
-    legacy = settings.legacy_weights
-    weights = checkpoint_weights(folder, base=settings.base, legacy_weights=legacy)
-    sizes = ModelSizes.of(config, weights.shapes().values())
+    sizes = _sizes(folder, settings)
     if not torch.cuda.is_available():
         yield cpu_arguments(sizes, settings)
         return

@@ -83,6 +83,7 @@ def run(
                 hub,
                 legacy_weights=legacy,
                 ahead=1 + len(workers),
+                parallel=max(2, len(workers)),
                 disk_budget=disk_budget,
             )
         )

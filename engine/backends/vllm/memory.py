@@ -20,8 +20,9 @@ _BLOCK = 32
 _LEAST_ON_CPU = 512 * 2**20
 _BESIDE = 2 * 2**30
 """Of a GPU, for its context, what libraries take, and tensors on their way into the model."""
-_ROWS = 5
-"""Copies of a batch's logits in float32, at most, while they are reduced on the device."""
+_ROWS = 7
+"""Copies of a batch's logits in float32, at most: those of the model, of three batches that wait to
+be reduced, and three while one is."""
 _SEQUENCES = (1024, 512, 256, 128)
 _TOKENS = 16
 """Of a sequence that are run, as the others are shared: 44 % of WinoBias's 38 are."""

@@ -337,6 +337,7 @@ def test_modelopts_own_file_is_seen(plain: Path, tmp_path: Path) -> None:
     [
         ("gptq", {"scales": torch.ones(3, 4)}, "do not belong together; fetch"),
         ("gptq", {"g_idx": torch.full((64,), 9, dtype=torch.int32)}, "do not belong together"),
+        ("gptq", {"qzeros": torch.full((2, 16), 15, dtype=torch.int32)}, "a zero is stored as 15"),
         ("gptq", {"qweight": torch.ones(8, 64)}, "torch.float32 and shape"),
         ("awq", {"qzeros": torch.ones(2, 4, dtype=torch.int32)}, "do not belong together"),
         ("fp8", {"weight_scale": torch.ones(3)}, "do not belong together"),
@@ -344,6 +345,7 @@ def test_modelopts_own_file_is_seen(plain: Path, tmp_path: Path) -> None:
         ("ct-packed", {"weight_shape": torch.tensor([128, 9])}, r"have weight_shape \[128, 9\]"),
         ("ct-packed", {"weight_shape": torch.tensor([2])}, r"weight_shape \[2\] is no shape"),
         ("awq", {"qweight": torch.ones(2, 2, 2, dtype=torch.int32)}, "is of no matrix"),
+        ("gptq", {"qweight": torch.ones(2, dtype=torch.int32)}, "is of no matrix"),
         ("ct-int8", {"weight": torch.ones(128, 64)}, "it is of torch.float32, and not of eight"),
         ("ct-packed-zeros", {"weight_zero_point": None}, "lacks weight_zero_point"),
         ("gptq", {"qzeros": None}, "lacks qzeros"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 
+_OF_TWO_AXES = ("weight", "qweight", "weight_packed")
 _OF_MODELOPT = "hf_quant_config.json"
 
 
@@ -91,7 +92,8 @@ def _matrices(
                     f"{folder} lacks {missing[0]} of {module}, which is quantised; fetch the"
                     " checkpoint again"
                 )
-            if any(len(stored[part]) > 2 for part in parts.values()):
+            axes = {e: len(stored[part]) for e, part in parts.items()}
+            if max(axes.values()) > 2 or any(axes.get(e, 2) != 2 for e in _OF_TWO_AXES):
                 raise refused(folder, scheme.method, f"and {name} is of no matrix")
             matrices[f"{module}.weight"] = parts
     if not matrices:

@@ -21,7 +21,11 @@ METHOD = "fp8"
 
 def scheme(fields: Mapping[str, Any], path: Path) -> Scheme:
     """How these fields of a config have weights restored."""
-    require(fields, {"fmt": (None, "e4m3", "float8_e4m3fn"), "scale_fmt": (None, "float")}, path)
+    require(
+        fields,
+        {"fmt": (None, "e4m3", "float8_e4m3fn"), "scale_fmt": (None, "float", "ue8m0")},
+        path,
+    )
     block = fields.get("weight_block_size")
     if block is not None and not (
         isinstance(block, list)

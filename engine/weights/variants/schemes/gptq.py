@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from logitbank.engine.weights.variants.integers import by_group, unpacked
 from logitbank.engine.weights.variants.scheme import Scheme, group_size, refused, require
+from logitbank.errors import WeightsError
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +32,15 @@ def scheme(fields: Mapping[str, Any], path: Path) -> Scheme:
 
     def restored(parts: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         integers = unpacked(parts["qweight"].T, bits)  # (out, in)
-        zeros = unpacked(parts["qzeros"], bits) + less  # (groups, out)
+        zeros = unpacked(parts["qzeros"], bits)  # (groups, out)
+        if less and bool((zeros == 2**bits - 1).any()):
+            # 0 less one: some mask it, which makes 0 of it again, and others add one.
+            raise WeightsError(
+                f"a zero is stored as {2**bits - 1}, which programs read differently in this"
+                " format; save the checkpoint in the format gptq_v2"
+            )
         scales, groups = parts["scales"], parts.get("g_idx")
-        return by_group(integers, scales.T, zeros.T, groups, size)
+        return by_group(integers, scales.T, zeros.T + less, groups, size)
 
     return Scheme(
         METHOD,

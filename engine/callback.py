@@ -147,7 +147,7 @@ class BankCallback:
         if getattr(model, "peft_config", None):
             raise UsageError(
                 "BankCallback runs whole checkpoints, and this training saves adapters alone; leave"
-                f" it out, and run `logitbank extract` with --suite {output} when it has ended"
+                f" it out, and run `logitbank extract` with --follow {output} and --base beside it"
             )
         saved = output / "checkpoint-0"
         if processing_class is None:

@@ -92,7 +92,8 @@ def extract(
         `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
     base
         Checkpoint that the adapters in the suite's folder are added to, a folder or `owner/repo` on
-        the hub; otherwise the folder that they name themselves. It is run too.
+        the hub; otherwise the folder that they name themselves. It is run too. With `follow` it has
+        to be given where adapters are trained, and is not run.
     follow
         Folder that a running training saves its checkpoints to: each is run once it is complete,
         until the training has ended, by what it notes with its checkpoints.
@@ -170,7 +171,7 @@ def extract(
     if follow is None and until is not None:
         raise UsageError("--until ends what --follow began; choose from a suite with --steps")
     given: dict[str, object] = {"dry-run": dry_run, "disk-budget": disk_budget, "shard": shard}
-    given |= {"ray": ray, "base": base}
+    given |= {"ray": ray}
     wanted = None if follow is None else WantedSteps.parse(steps, until=until)
     if follow is not None and (others := [name for name, value in given.items() if value]):
         raise UsageError(f"--{others[0]} needs all checkpoints; leave it out with --follow")
@@ -205,8 +206,8 @@ def extract(
         hub = hub or Hub()
         with waits_told(lambda text: on_event(Note(text))):
             suite = resolve_suite(suite, steps=steps, hub=hub, model=model, base=of_adapters)
-    if suite is not None:
-        settings = replace(settings, base=suite.base)
+    of_follow = None if of_adapters is None else of_adapters.folder
+    settings = replace(settings, base=of_follow if suite is None else suite.base)
     define = partial(
         Extraction,
         prompt_sets=sets,
@@ -230,6 +231,7 @@ def extract(
             steps=wanted,
             about=about,
             model=model,
+            base=of_adapters,
             legacy_weights=legacy_weights,
             spread=spread,
             on_event=on_event,

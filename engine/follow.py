@@ -14,10 +14,11 @@ from logitbank.engine.plan.plan import Plan
 from logitbank.engine.plan.share import Share
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run import run
+from logitbank.engine.suites.bases import base_itself
 from logitbank.engine.suites.complete import Watch
 from logitbank.engine.suites.folders import FoundCheckpoint
 from logitbank.engine.suites.growing import GrowingFolder, WantedSteps
-from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
+from logitbank.engine.suites.sources import Base, Checkpoint, LocalSource, Suite
 from logitbank.engine.workers.events import (
     CheckpointFailed,
     Event,
@@ -30,7 +31,7 @@ from logitbank.engine.workers.events import (
 )
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
-from logitbank.errors import LogitbankError, SuiteError, UsageError
+from logitbank.errors import LogitbankError, SuiteError, UsageError, WeightsError
 from logitbank.store.files.locks import try_lock
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import run_seed
@@ -47,6 +48,7 @@ def follow_training(
     steps: WantedSteps,
     about: Mapping[str, str] | None = None,
     model: str | None = None,
+    base: Base | None = None,
     legacy_weights: bool = False,
     spread: Spread = Spread(),  # noqa: B008 (frozen)
     on_event: OnEvent = lambda _: None,
@@ -61,17 +63,22 @@ def follow_training(
     ----------
     define
         Makes the extraction of a suite; called whenever checkpoints are complete.
+    base
+        What the training's adapters are added to, where it saves such; they are runs of its model.
 
     Raises
     ------
     LogitbankError
         As `run`; or the folder is a file, or somebody else follows it into the same bank.
     """
-    growing = GrowingFolder(folder, steps, Watch(legacy_weights=legacy_weights))
+    watch = Watch(legacy_weights=legacy_weights)
+    growing = GrowingFolder(folder, steps, watch, base=base is not None)
+    own = folder.resolve().name if base is None else base_itself(base, None).id.model
     growing.look()  # refuses a file before anything is begun
     follower = _Follower(
         *(Path(path), growing, define),
-        name=model or folder.resolve().name,
+        name=model or own,
+        base=base,
         about=about or {},
         legacy_weights=legacy_weights,
         spread=replace(spread, shard=None),
@@ -111,6 +118,7 @@ class _Follower:
         define: Callable[[Suite], Extraction],
         *,
         name: str,
+        base: Base | None,
         about: Mapping[str, str],
         legacy_weights: bool,
         spread: Spread,
@@ -118,6 +126,7 @@ class _Follower:
     ) -> None:
         self._path, self._growing, self._define = path, growing, define
         self._name, self._about, self._legacy = name, about, legacy_weights
+        self._base = base
         self._spread, self._on_event = spread, on_event
         self._stopping = Stopping(at=spread.stop_at)
         self._workers: Sequence[WorkerProcess] = ()
@@ -150,8 +159,9 @@ class _Follower:
     def _run(self, complete: Sequence[FoundCheckpoint], ends: ExitStack) -> None:
         """Run checkpoints; what is deleted meanwhile is told, and the next look has the others."""
         by_id = {CheckpointId(self._name, f.run, f.step, run_seed(f.run)): f for f in complete}
+        of_adapters, base = (None, None) if self._base is None else self._base
         checkpoints = [
-            Checkpoint(checkpoint, LocalSource(found.path))
+            Checkpoint(checkpoint, LocalSource(found.path, of_adapters if found.adapter else None))
             for checkpoint, found in by_id.items()
             if self._fits(checkpoint, found)
         ]
@@ -163,7 +173,8 @@ class _Follower:
             if not (failed and self._growing.is_going(failed)):
                 self._on_event(event)
 
-        extraction = replace(self._define(Suite(self._name, tuple(checkpoints))), occasion="follow")
+        suite = Suite(self._name, tuple(checkpoints), base=base)
+        extraction = replace(self._define(suite), occasion="follow")
         try:
             part = run(
                 *(self._path, extraction),
@@ -195,9 +206,10 @@ class _Follower:
     def _fits(self, checkpoint: CheckpointId, found: FoundCheckpoint) -> bool:
         """Whether it has the architecture and tokenizer of the first; else that is told."""
         try:
-            self._fit = self._fit or Fit.of(found.path, legacy_weights=self._legacy)
+            base = None if self._base is None else self._base.folder
+            self._fit = self._fit or Fit.of(found.path, legacy_weights=self._legacy, base=base)
             self._fit.check(found.path)
-        except (SuiteError, OSError) as error:
+        except (SuiteError, WeightsError, OSError) as error:
             if self._was_deleted(found):
                 return False
             if self._fit is None:

@@ -45,17 +45,18 @@ class Fit:
         )
 
     @classmethod
-    def of(cls, first: Path, *, legacy_weights: bool) -> Self:
-        """By the checkpoint in the folder `first` alone.
+    def of(cls, first: Path, *, legacy_weights: bool, base: Path | None = None) -> Self:
+        """By the checkpoint in the folder `first` alone, or an adapter of `base`.
 
         Raises
         ------
         SuiteError
             Its config or its tokenizer cannot be read.
         """
-        config = ModelConfig.read(first)
-        tokenizer = Tokenizer.load(tokenizer_folder(first))
-        return cls(config, tokenizer, first, legacy_weights=legacy_weights)
+        body = body_folder(first, base)
+        config = ModelConfig.read(body)
+        tokenizer = Tokenizer.load(tokenizer_folder(body))
+        return cls(config, tokenizer, body, legacy_weights=legacy_weights, base=base)
 
     def check(self, folder: Path) -> None:
         """Look at the files of one checkpoint; not for several threads at once.

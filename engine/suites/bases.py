@@ -11,7 +11,7 @@ from logitbank.store.steps import run_seed
 
 def with_base(scan: FolderScan, model: str | None, base: Base) -> Suite:
     """Adapters as runs of the model that their base is, and the base itself."""
-    itself = _base_itself(base, model)
+    itself = base_itself(base, model)
     name, checkpoints = itself.id.model, {itself.id: itself}
     for found in scan.checkpoints:
         source = LocalSource(found.path, base.source if found.adapter else None)
@@ -24,7 +24,7 @@ def with_base(scan: FolderScan, model: str | None, base: Base) -> Suite:
     return Suite(name, tuple(checkpoints.values()), scan.notes, base.folder)
 
 
-def _base_itself(base: Base, model: str | None) -> Checkpoint:
+def base_itself(base: Base, model: str | None) -> Checkpoint:
     """The base under the name that it has where it is extracted alone."""
     if isinstance(base.source, HubSource):
         known, alone = known_suite(base.source.repo), base.source.repo.partition("/")[2]

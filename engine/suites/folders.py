@@ -69,8 +69,10 @@ def scan_folder(folder: Path) -> FolderScan:
     return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
 
 
-def scan_growing(folder: Path) -> FolderScan:
+def scan_growing(folder: Path, *, base: bool = False) -> FolderScan:
     """The checkpoints in a folder that a training fills, of which there may be none yet.
+
+    `base` says that it is known what adapters are added to.
 
     The folder itself is none of them: what lies there after a training is its last checkpoint once
     more. One whose name begins with `tmp-` is still being written, and will be renamed.
@@ -78,7 +80,8 @@ def scan_growing(folder: Path) -> FolderScan:
     Raises
     ------
     SuiteError
-        The folder is a file, holds two checkpoints of the same run and step, or adapters.
+        The folder is a file, holds two checkpoints of the same run and step, or adapters without a
+        base.
     """
     if folder.exists() and not folder.is_dir():
         raise SuiteError(f"{folder} is a file; give the folder that the training saves to")
@@ -88,11 +91,8 @@ def scan_growing(folder: Path) -> FolderScan:
         checkpoints += _below(folder, notes, run="main", nested=True)
     checkpoints = [c for c in checkpoints if not c.path.name.startswith("tmp-")]
     for found in checkpoints:
-        if found.adapter:
-            raise SuiteError(
-                f"{found.path} is an adapter, and only whole checkpoints are run while a training"
-                f" goes on; when it has ended, run `logitbank extract` with --suite {folder}"
-            )
+        if found.adapter and not base:
+            raise SuiteError(f"{found.path} is an adapter; give the folder of its base with --base")
     _refuse_twins(checkpoints)
     return FolderScan(folder.resolve().name, tuple(checkpoints), tuple(notes))
 

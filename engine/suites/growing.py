@@ -59,8 +59,11 @@ class GrowingFolder:
     there before.
     """
 
-    def __init__(self, folder: Path, wanted: WantedSteps, watch: Watch) -> None:
-        self._folder, self._wanted, self._watch = folder, wanted, watch
+    def __init__(
+        self, folder: Path, wanted: WantedSteps, watch: Watch, *, base: bool = False
+    ) -> None:
+        """`base` says that it is known what adapters are added to."""
+        self._folder, self._wanted, self._watch, self._base = folder, wanted, watch, base
         self._pending: dict[Path, FoundCheckpoint] = {}
         self._done: set[Path] = set()
         self._lacking: dict[Path, str] = {}
@@ -76,7 +79,7 @@ class GrowingFolder:
         SuiteError
             It is a file, or holds two checkpoints of the same run and step.
         """
-        scan = scan_growing(self._folder)
+        scan = scan_growing(self._folder, base=self._base)
         self._notes = scan.notes
         self._lacking, complete = {}, []
         for found in scan.checkpoints:

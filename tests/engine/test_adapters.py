@@ -15,7 +15,7 @@ from logitbank.engine.backends.hf import backend as hf
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.suites.suites import Base, LocalSource, Suite, resolve_suite
-from logitbank.errors import LogitbankError, SuiteError, UsageError, WeightsError
+from logitbank.errors import LogitbankError, SuiteError, WeightsError
 from logitbank.store import Bank
 from logitbank.store.format.schema import Query
 from tests.support.adapters import random_adapter
@@ -302,9 +302,7 @@ def test_what_cannot_be_run_is_refused_while_planning(
         with pytest.raises(LogitbankError, match="use_dora 'True', which is not supported"):
             extract(tmp_path / "b.zarr", suite=there, prompts=str(prompts), dry_run=dry_run)
     assert not (tmp_path / "b.zarr").exists()
-    with pytest.raises(UsageError, match="--base needs all checkpoints; leave it out"):
-        extract(tmp_path / "b.zarr", follow=there, base=family.base, prompts=str(prompts))
-    with pytest.raises(SuiteError, match="only whole checkpoints are run while a training goes on"):
+    with pytest.raises(SuiteError, match="is an adapter; give the folder of its base with --base"):
         extract(tmp_path / "b.zarr", follow=there, prompts=str(prompts))
     with pytest.raises(SuiteError, match="--base 'x' is neither a folder nor owner/name"):
         extract(tmp_path / "b.zarr", suite=there, base="x", prompts=str(prompts))

@@ -22,7 +22,8 @@ from logitbank.engine.workers.events import (
 )
 from logitbank.errors import DiskSpaceError, PromptError, SuiteError, UsageError, WeightsError
 from logitbank.store import Bank
-from tests.support.checkpoints import VOCAB
+from tests.support.adapters import random_adapter
+from tests.support.checkpoints import VOCAB, make_checkpoint
 from tests.support.command import Call
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.growing import save_checkpoint, write_state
@@ -273,3 +274,25 @@ def test_calls_that_cannot_be_right_are_refused(tmp_path: Path, call: Call) -> N
     assert not (tmp_path / "b.zarr").exists()
     with pytest.raises(SuiteError, match="is a file"):
         extract(tmp_path / "b.zarr", follow=tmp_path / "file", prompts=PROMPTS)
+
+
+def test_adapters_that_a_training_saves_are_runs_of_their_base(
+    tmp_path: Path, backend: FakeBackend
+) -> None:
+    base = make_checkpoint(tmp_path / "tiny", seed=1, architecture="mistral")
+    modules = {"model.layers.0.self_attn.q_proj": (128, 64)}
+
+    def save(step: int, **fields: Any) -> None:
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        random_adapter(folder, base, modules, seed=step, **fields)
+        write_state(folder, step, 30)
+
+    summary, _ = follow(
+        tmp_path, lambda: save(10), lambda: save(20, use_dora=True), lambda: save(30), base=base
+    )
+    assert [str(c) for c in summary.done] == ["tiny out step 10", "tiny out step 30"]
+    (failure,) = summary.failed
+    assert "use_dora 'True', which is not supported" in failure.message
+    more: dict[str, Any] = {"base": base, "steps": "10,30", "dry_run": True}
+    again = extract(tmp_path / "b.zarr", suite=tmp_path / "out", prompts=PROMPTS, **more)
+    assert not again.plan.rows, "the names are those of a suite"

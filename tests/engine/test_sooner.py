@@ -98,8 +98,19 @@ def test_positions_on_the_way_are_read_where_an_option_has_several_tokens(tmp_pa
         assert prepare(None, extraction, folder).settings.many_positions is many
 
 
-def test_on_a_gpu_and_of_unknown_models_nothing_is_changed(config: ModelConfig) -> None:
-    assert sooner_engine(VLLM, leaves(SHARED), config, gpu=True) == (VLLM, ())
+def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
+    """Of 20 + n tokens, the first 16 are a block there, and not on a CPU, where 32 are."""
+    beginning = (1,) * 20
+    contexts = leaves([Query((*beginning, n, n), 21) for n in range(2, 9)])
+    chosen, (note,) = sooner_engine(VLLM, contexts, config, gpu=True)
+    assert chosen.engine == "transformers"
+    assert "it runs 34 positions" in note, "20 + 7 × 2"
+    assert "where vLLM would run 58" in note, "22 + 6 × 6"
+    _, (note,) = sooner_engine(VLLM, contexts, config, gpu=False)
+    assert "where vLLM would run 154" in note, "7 × 22"
+
+
+def test_of_unknown_models_nothing_is_changed(config: ModelConfig) -> None:
     unknown = replace(config, model_type="mamba")
     assert sooner_engine(VLLM, leaves(SHARED), unknown, gpu=False) == (VLLM, ())
 

@@ -105,7 +105,8 @@ def run(
         summary = Summary(
             prepared.plan, notes=notes, prefix_cache=prepared.settings.has_prefix_cache
         )
-        to_run = [c for c in checkpoints if c.id in prepared.plan.to_run]
+        lacking = {*prepared.plan.to_run}
+        to_run = [c for c in checkpoints if c.id in lacking]
         downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run and sample and prepared.plan.rows:

@@ -59,11 +59,19 @@ def pieces(checkpoints: int, workers: int) -> tuple[Piece, ...]:
     >>> [(p.index, f"{p.part}/{p.parts}") for p in pieces(3, 2)]
     [(0, '0/1'), (1, '0/1'), (2, '0/2'), (2, '1/2')]
     """
+    numbered = (_pieces_of(i, checkpoints, workers) for i in range(checkpoints))
+    return tuple(piece for own in numbered for _, piece in own)
+
+
+def _pieces_of(index: int, checkpoints: int, workers: int) -> list[tuple[int, Piece]]:
+    """The pieces of one checkpoint, each with its number among those of all."""
     rest = checkpoints % workers
-    whole = [Piece(i) for i in range(checkpoints - rest)]
-    parts = workers // math.gcd(workers, rest) if rest else 1
-    cut = [Piece(checkpoints - rest + i, k, parts) for i in range(rest) for k in range(parts)]
-    return (*whole, *cut)
+    whole = checkpoints - rest
+    if index < whole:
+        return [(index, Piece(index))]
+    parts = workers // math.gcd(workers, rest)
+    first = whole + (index - whole) * parts
+    return [(first + part, Piece(index, part, parts)) for part in range(parts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +125,8 @@ class Shard:
         self, deposits: Sequence[DepositPlan], index: int, checkpoints: int
     ) -> list[DepositPlan]:
         """This shard's blocks of the suite's checkpoint `index`, by their numbers alone."""
-        dealt = enumerate(pieces(checkpoints, self.count))
-        share = [p for at, p in dealt if at % self.count == self.index and p.index == index]
+        dealt = _pieces_of(index, checkpoints, self.count)
+        share = [piece for at, piece in dealt if at % self.count == self.index]
         parts = [piece.of(deposit) for piece in share for deposit in deposits]
         return [deposit for deposit in parts if deposit.blocks]
 

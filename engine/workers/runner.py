@@ -80,11 +80,11 @@ class Runner:
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
         self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
+        to_run = [*self._work]
         self._todo = [
-            (checkpoint, piece)
-            for at, checkpoint in enumerate(self._work)
-            for piece in pieces(len(self._work), len(workers))
-            if piece.index == at and piece.share(self._work[checkpoint])
+            (to_run[piece.index], piece)
+            for piece in pieces(len(to_run), len(workers))
+            if piece.share(self._work[to_run[piece.index]])
         ]
         self._settings = prepared.settings
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)

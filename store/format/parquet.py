@@ -1,6 +1,7 @@
 """Parquet files of strangers: what Polars raises at them, and how many rows they may claim."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -10,12 +11,26 @@ from logitbank.store.files import objects
 PARQUET_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What Polars raises at a damaged file."""
 # Equal rows compress to nothing: 1 MB may claim a thousand million, which would fill the memory.
-# Real tables have one row in some ten bytes.
-_ROWS_A_BYTE = 4
-_ROWS_FREE = 100_000
+# Scores have one row in some ten bytes.
 
 
-def check_rows(*paths: Path) -> None:
+class MostRows(NamedTuple):
+    """How many rows a file may claim."""
+
+    free: int
+    """Whatever its size."""
+    a_byte: int
+    """And so many for each of its bytes."""
+
+
+SCORES = MostRows(100_000, 4)
+PROMPTS = MostRows(4_000_000, 32)
+"""A thousand options of each of 5,000 prompts are 11 rows a byte, and a row some 50 bytes in memory."""
+CONTEXTS = MostRows(4_000_000, 128)
+"""Contexts that end alike are 50 nodes a byte, of 9 bytes in memory."""
+
+
+def check_rows(*paths: Path, most: MostRows = SCORES) -> None:
     """Refuse files that claim far more rows than their bytes can tell apart.
 
     Only the footers are read.
@@ -32,16 +47,12 @@ def check_rows(*paths: Path) -> None:
         [*paths], glob=False, extra_columns="ignore", missing_columns="insert"
     )
     rows = all_at_once.select(pl.len()).collect().item()
-    if rows <= sum(map(_most_rows, paths)):
+    if rows <= sum(most.free + most.a_byte * path.stat().st_size for path in paths):
         return
     for path in paths:
         if len(paths) > 1:
-            check_rows(path)
+            check_rows(path, most=most)
         else:
             raise DamagedError(
                 f"{path} claims {rows:,} rows in {path.stat().st_size:,} bytes; do not trust it"
             )
-
-
-def _most_rows(path: Path) -> int:
-    return _ROWS_FREE + _ROWS_A_BYTE * path.stat().st_size

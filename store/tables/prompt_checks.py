@@ -118,19 +118,27 @@ def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> Non
 
 def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt | None:
     """The first prompt that is in both tables with other content."""
-    shared = [c for c in table.columns if c in stored.columns]
+    there = {*stored.columns}
+    shared = [c for c in table.columns if c in there]
     parts = [stored.select(shared), table.select(shared)]
     both = pl.concat(parts, how="vertical_relaxed")  # whole numbers may have become broken ones
     old, new = both.head(len(stored)), both.tail(len(table))
-    # Text and answer whatever the tokenizer, since a changed text has other queries; the rest where
-    # query set and option are the same.
-    for key, columns in ((_PROMPT, ("text", "answer")), (PROMPT_KEY, shared)):
-        known = new.join(old, on=key, how="semi", nulls_equal=True)
-        for column in [c for c in columns if c not in key]:
-            other = known.join(old, on=[*key, column], how="anti", nulls_equal=True)
-            if not other.is_empty():
-                prompt, order = other.select("prompt_id", "order_seed").row(0)
-                return ChangedPrompt(prompt, order, column)
+    # Text and answer whatever the tokenizer, since a changed text has other queries.
+    for column in ("text", "answer"):
+        before, now = (part.select(*_PROMPT, column) for part in (old, new))
+        known = now.join(before, on=_PROMPT, how="semi", nulls_equal=True)
+        other = known.join(before, on=now.columns, how="anti", nulls_equal=True)
+        if not other.is_empty():
+            return ChangedPrompt(*other.select("prompt_id", "order_seed").row(0), column)
+    # The rest where query set and option are the same. Rows are matched once, whatever the number
+    # of columns: a join for each of 10,000 took 34 s.
+    before, now = (part.select(PROMPT_KEY).with_row_index("at") for part in (old, new))
+    pairs = now.join(before, on=PROMPT_KEY, nulls_equal=True, maintain_order="left")
+    for column in [c for c in shared if c not in PROMPT_KEY]:
+        differs = new[column][pairs["at"]].ne_missing(old[column][pairs["at_right"]])
+        if differs.any():
+            first = int(pairs["at"][differs.arg_true()[0]])
+            return ChangedPrompt(*new.select("prompt_id", "order_seed").row(first), column)
     return None
 
 

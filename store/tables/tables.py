@@ -13,7 +13,7 @@ from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.contexts import CONTEXTS_SCHEMA
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.parquet import CONTEXTS, PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, folder_name, json_digest
 from logitbank.store.remote import fetching, mirror
@@ -83,7 +83,7 @@ def query_set_in(path: Path) -> QuerySet:
         Its content is another.
     """
     try:
-        check_rows(path)
+        check_rows(path, most=CONTEXTS)
         frame = pl.read_parquet(path, glob=False)
         query_set = QuerySet.from_stored(_tokenizer_in(path), frame)
     except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
@@ -182,7 +182,7 @@ def prompts_in(path: Path) -> pl.DataFrame:
         Its content is another, or it is no table.
     """
     try:
-        check_rows(path)
+        check_rows(path, most=PROMPTS)
         table = pl.read_parquet(path, glob=False)
         digest = prompts_digest(table)
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:
@@ -225,10 +225,17 @@ def scan_prompts(root: Path, name: str) -> pl.LazyFrame:
         return tables[0]
     union = pl.concat(tables, how="diagonal_relaxed")
     # What a later table says of a prompt in a column that an earlier one lacks is said of it all.
-    columns = [table.collect_schema().names() for table in tables]
-    added = [name for name in union.collect_schema().names() if not all(name in c for c in columns)]
-    said = (pl.col(n).drop_nulls().first().over("prompt_id", "order_seed") for n in added)
-    union = union.with_columns(pl.coalesce(n, value) for n, value in zip(added, said, strict=True))
+    columns = [{*table.collect_schema().names()} for table in tables]
+    names = union.collect_schema().names()
+    if added := [name for name in names if not all(name in each for each in columns)]:
+        # By one group of rows for all columns: a window for each of 4,000 took 28 s.
+        prompt, mark = ["prompt_id", "order_seed"], "'"
+        while not {*names}.isdisjoint(f"{name}{mark}" for name in added):
+            mark += "'"
+        said = union.group_by(prompt).agg(pl.col(added).drop_nulls().first().name.suffix(mark))
+        union = union.join(said, on=prompt, how="left", nulls_equal=True, maintain_order="left")
+        union = union.with_columns(pl.coalesce(name, f"{name}{mark}") for name in added)
+        union = union.select(names)
     return union.unique(list(PROMPT_KEY), keep="first", maintain_order=True)
 
 
@@ -255,7 +262,7 @@ def _require_columns(path: Path, columns: pl.Schema, schema: pl.Schema, what: st
 def _schema_of(path: Path, *, what: str) -> pl.Schema:
     require_sound(path)
     try:
-        check_rows(path)
+        check_rows(path, most=CONTEXTS if path.parent.name == "queries" else PROMPTS)
         return pl.Schema(pl.read_parquet_schema(path))
     except (*PARQUET_ERRORS, OSError) as error:
         raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error

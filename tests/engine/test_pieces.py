@@ -80,6 +80,31 @@ def test_all_workers_get_equal_parts(checkpoints: int, workers: int) -> None:
     assert max(load) - min(load) < 1e-9
 
 
+@pytest.mark.parametrize(("checkpoints", "count"), [(8, 2), (9, 2), (1, 4), (7, 4), (30, 12)])
+def test_a_shard_has_every_so_manyth_piece(checkpoints: int, count: int) -> None:
+    dealt = pieces(checkpoints, count)
+    for index in range(checkpoints):
+        for shard in range(count):
+            own = [p for p in dealt[shard::count] if p.index == index]
+            expected = [blocks for p in own if (blocks := p.of(plan(index, 30, {*range(30)})).blocks)]
+            parts = Shard(shard, count).of([plan(index, 30, {*range(30)})], index, checkpoints)
+            assert [part.blocks for part in parts] == expected
+
+
+def test_a_shard_of_5000_checkpoints_makes_no_piece_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def counted(index: int, part: int = 0, parts: int = 1) -> Piece:
+        made.append(index)
+        return Piece(index, part, parts)
+
+    monkeypatch.setattr("logitbank.engine.plan.pieces.Piece", counted)
+    assert Shard(1, 3).of([plan(4_000, 1, {0})], 4_000, 5_000) == [plan(4_000, 1, {0})]
+    assert made == [4_000]
+
+
 @pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "0/0", "1/x", "0/2/3"])
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not i/n"):

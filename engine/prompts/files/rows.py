@@ -5,6 +5,7 @@ It knows files and no prompt; of fields only which are never numbers.
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -118,8 +119,8 @@ def _csv(path: Path) -> Iterator[Read]:
 def _check_header(path: Path, header: list[str]) -> None:
     if missing := _nothing_to_ask(header):
         raise PromptError(f"{path}:1: no column {missing}")
-    for name in header:
-        if not name.strip() or header.count(name) > 1:
+    for name, times in Counter(header).items():
+        if not name.strip() or times > 1:
             raise PromptError(f"{path}:1: column {name!r} is blank or there twice; rename it")
 
 

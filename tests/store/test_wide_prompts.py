@@ -1,0 +1,132 @@
+"""Prompts of thousands of columns, and of thousands of options: added, compared, read again."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from logitbank.errors import UsageError
+from logitbank.store import Bank, Query, QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store.tables.prompt_checks import changed_prompt
+from tests.support.small_banks import QUERY_SET, new_bank, prompt_table
+
+OWN = list(PROMPTS_SCHEMA)
+
+
+def wide(names: list[str]) -> pl.DataFrame:
+    """Two rows a prompt, as `prompt_table`; each further column counts the rows from its number."""
+    table = prompt_table()
+    rows = pl.int_range(pl.len())
+    return table.with_columns((rows + at).alias(name) for at, name in enumerate(names))
+
+
+@pytest.mark.whole
+def test_ten_thousand_columns_are_added_compared_and_read(tmp_path: Path) -> None:
+    bank, names = new_bank(tmp_path / "b"), [f"c{at}" for at in range(10_000)]
+    table = wide(names)
+    assert bank.add_prompts("wide", table) == bank.add_prompts("wide", table)
+    assert bank.prompts("wide").collect().equals(table)
+    bank.add_prompts("wide", table.with_columns(prompt_id="x" + pl.col("prompt_id")))
+    assert bank.prompts("wide").collect().height == 2 * table.height
+    changed = table.with_columns(c9999=pl.when(pl.int_range(pl.len()) < 3).then("c9999"))
+    with pytest.raises(UsageError, match=r"prompt 'p1' is in the bank's 'wide' with .*'c9999'"):
+        bank.add_prompts("wide", changed)
+
+
+def test_rows_are_matched_as_often_for_many_columns_as_for_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joins: list[int] = []
+    join = pl.DataFrame.join
+
+    def counted(self: pl.DataFrame, *args: object, **options: object) -> pl.DataFrame:
+        joins.append(self.width)
+        return join(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pl.DataFrame, "join", counted)
+    seen = []
+    for count in (3, 300):
+        table = wide([f"c{at}" for at in range(count)])
+        assert changed_prompt(table, table) is None
+        seen.append([*joins])
+        joins.clear()
+    assert seen[0] == seen[1], "nor does a join carry the columns"
+
+
+def test_what_later_tables_say_of_thousands_of_columns_is_said_of_all(tmp_path: Path) -> None:
+    """And a column may be called as another one with the mark that stands behind what is said."""
+    bank = new_bank(tmp_path / "b")
+    early, late = [f"a{at}" for at in range(2_000)], [f"b{at}" for at in range(2_000)]
+    bank.add_prompts("wide", wide([*early, "a1'", "both"]))
+    later = wide([*late]).with_columns(both=pl.int_range(pl.len()) + len(early) + 1)
+    bank.add_prompts("wide", later.with_columns(option=pl.lit("x") + pl.col("option")))
+    table = bank.prompts("wide").collect()
+    assert {*table.columns} == {*OWN, *early, "a1'", "both", *late}
+    assert table.height == 40
+    # Rows 0 and 1 are of p0: of the rows that lack a column, the first that has it speaks.
+    first = pl.DataFrame({"option": ["yes", "no", "xyes", "xno"]}).join(
+        table.filter(prompt_id="p0"), on="option", maintain_order="left"
+    )
+    assert first["a5"].to_list() == [5, 6, 5, 5]
+    assert first["a1'"].to_list() == [2_000, 2_001, 2_000, 2_000]
+    assert first["b7"].to_list() == [7, 7, 7, 8]
+    assert first["both"].to_list() == [2_001, 2_002, 2_001, 2_002]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        (float("nan"), float("nan"), True),
+        (0.0, -0.0, True),
+        (None, None, True),
+        (1, 1.0, True),
+        (1.0, None, False),
+        (None, float("nan"), False),
+        (1, 1.5, False),
+        ("", None, False),
+    ],
+)
+def test_values_are_the_same_whatever_their_kind(before: object, now: object, same: bool) -> None:
+    old, new = (prompt_table().with_columns(own=pl.lit(value)) for value in (before, now))
+    changed = changed_prompt(new, old)
+    assert (changed is None) == same
+    assert same or (changed is not None and changed.column == "own")
+
+
+def test_a_thousand_options_of_each_of_many_prompts_are_read_again(tmp_path: Path) -> None:
+    """Eleven rows a byte: no more than what the bank has written itself."""
+    bank, prompts, options = Bank.create(tmp_path / "b"), 300, 1_000
+    queries = QuerySet("toy", tuple(Query((row, 7), 1) for row in range(prompts)))
+    asked, option = pl.int_range(prompts), pl.int_range(options)
+    rows = pl.select(row=asked.cast(pl.Int32)).join(
+        pl.select(token=option.cast(pl.Int32)), how="cross"
+    )
+    table = rows.with_columns(
+        prompt_id=pl.format("p{}", "row"),
+        order_seed=pl.lit(None, pl.Int32),
+        piece=pl.lit(0, pl.Int32),
+        text=pl.format("Text {}", "row"),
+        answer=pl.lit(None, pl.String),
+        option=pl.format("o{}", "token"),
+        continuation=pl.format("o{}", "token"),
+        is_answer=pl.lit(None, pl.Boolean),
+        query_set=pl.lit(bank.add_query_set(queries)),
+    ).select(OWN)
+    digest = bank.add_prompts("many", table)
+    (file,) = bank.path.glob("prompts/*.parquet")
+    assert table.height / file.stat().st_size > 4, "else this tests nothing"
+    assert bank.add_prompts("many", table) == digest
+    assert bank.prompts("many").collect().height == prompts * options
+    assert bank.option_tokens(queries.name).of(7).tolist() == [*range(options)]
+
+
+def test_contexts_that_end_alike_are_read_again(tmp_path: Path) -> None:
+    bank, ends = Bank.create(tmp_path / "b"), tuple(range(40))
+    asked = [Query((1_000 + i % 200, 2_000 + i // 200, *ends), 41) for i in range(20_000)]
+    queries, _ = QuerySet.of_contexts("toy", asked)
+    name = bank.add_query_set(queries)
+    (file,) = bank.path.glob("queries/*.parquet")
+    assert queries.stored().height / file.stat().st_size > 4, "else this tests nothing"
+    assert bank.query_set(name).name == name
+    assert QUERY_SET.name != name

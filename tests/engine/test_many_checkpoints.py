@@ -31,7 +31,9 @@ def test_a_plan_is_gone_through_as_often_for_many_checkpoints_as_for_few(
     times = []
     for steps in ("0,1", "all"):
         extraction = Extraction(
-            resolve_suite(str(series), steps=steps), (questions("A"),), EngineSettings("transformers")
+            resolve_suite(str(series), steps=steps),
+            (questions("A"),),
+            EngineSettings("transformers"),
         )
         summary = run(tmp_path / "b.zarr", extraction, dry_run=True)
         assert summary.plan.checkpoints == len(summary.plan.deposits)

@@ -86,7 +86,9 @@ def test_a_shard_has_every_so_manyth_piece(checkpoints: int, count: int) -> None
     for index in range(checkpoints):
         for shard in range(count):
             own = [p for p in dealt[shard::count] if p.index == index]
-            expected = [blocks for p in own if (blocks := p.of(plan(index, 30, {*range(30)})).blocks)]
+            expected = [
+                blocks for p in own if (blocks := p.of(plan(index, 30, {*range(30)})).blocks)
+            ]
             parts = Shard(shard, count).of([plan(index, 30, {*range(30)})], index, checkpoints)
             assert [part.blocks for part in parts] == expected
 

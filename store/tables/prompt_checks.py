@@ -129,7 +129,8 @@ def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt |
         known = now.join(before, on=_PROMPT, how="semi", nulls_equal=True)
         other = known.join(before, on=now.columns, how="anti", nulls_equal=True)
         if not other.is_empty():
-            return ChangedPrompt(*other.select("prompt_id", "order_seed").row(0), column)
+            prompt, order = other.select("prompt_id", "order_seed").row(0)
+            return ChangedPrompt(prompt, order, column)
     # The rest where query set and option are the same. Rows are matched once, whatever the number
     # of columns: a join for each of 10,000 took 34 s.
     before, now = (part.select(PROMPT_KEY).with_row_index("at") for part in (old, new))
@@ -138,7 +139,8 @@ def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt |
         differs = new[column][pairs["at"]].ne_missing(old[column][pairs["at_right"]])
         if differs.any():
             first = int(pairs["at"][differs.arg_true()[0]])
-            return ChangedPrompt(*new.select("prompt_id", "order_seed").row(first), column)
+            prompt, order = new.select("prompt_id", "order_seed").row(first)
+            return ChangedPrompt(prompt, order, column)
     return None
 
 

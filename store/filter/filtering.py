@@ -7,6 +7,11 @@ import numpy as np
 
 from logitbank.store.filter.filters import Filter
 
+AT_ONCE = 128
+"""Queries whose rows, or tails of rows, are in memory at once: those of one inner chunk."""
+_CELLS = 2**20
+"""Entries of tails that are compared at once: 13 MB."""
+
 
 class Listed(NamedTuple):
     """The highest entries of n queries, best first."""
@@ -20,7 +25,8 @@ class Listed(NamedTuple):
     total: int
     """Entries that the bank lists for each query; at least k."""
     tail: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    """Tokens and logits (m, total − k) of some queries' entries after the k."""
+    """Tokens and logits (m, total − k) of some queries' entries after the k; the last of them the
+    lowest, where the bank does not list all."""
     ranked: bool = True
     """Whether their order is that of exact ranks; that of rounded logits need not be."""
 
@@ -196,10 +202,31 @@ def _recount(
 
 def _below(counted: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> Scores:
     """Rank those of the k that others may be above or beside now."""
-    queries, inverse = np.unique(counted.query[rows], return_inverse=True)
-    tokens, logits = listed.tail(queries)
-    tail, padding = logits[inverse], tokens[inverse] >= sizes.entries
-    logit = counted.logit[rows, None]
+    rows = rows[np.argsort(counted.query[rows], kind="stable")]
+    queries, first = np.unique(counted.query[rows], return_index=True)
+    ends = np.append(first, len(rows))
+    # A tail is as long as the vocabulary where full rows are kept.
+    few = max(1, _CELLS // max(1, listed.total - listed.tokens.shape[1]))
+    for start in range(0, len(queries), max(AT_ONCE, few)):
+        own = slice(start, min(start + max(AT_ONCE, few), len(queries)))
+        tokens, logits = listed.tail(queries[own])
+        for at in range(ends[own.start], ends[own.stop], few):
+            part = rows[at : min(at + few, ends[own.stop])]
+            place = np.searchsorted(queries[own], counted.query[part])
+            _beside(counted, part, listed, sizes, tokens[place], logits[place])
+    return counted
+
+
+def _beside(
+    counted: Scores,
+    rows: np.ndarray,
+    listed: Listed,
+    sizes: Sizes,
+    tokens: np.ndarray,
+    tail: np.ndarray,
+) -> None:
+    """The rows, with the tail (rows, total − k) of each."""
+    padding, logit = tokens >= sizes.entries, counted.logit[rows, None]
     above, equal = tail > logit, tail == logit
     counted.rank[rows] += above.sum(axis=1)
     counted.ties[rows] += equal.sum(axis=1)
@@ -210,4 +237,3 @@ def _below(counted: Scores, rows: np.ndarray, listed: Listed, sizes: Sizes) -> S
         lower = rows[logit[:, 0] < last]
         counted.exact[lower] = False
         counted.ties[lower] += others
-    return counted

@@ -8,9 +8,8 @@ import polars as pl
 from logitbank.errors import DamagedError, KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY
-from logitbank.store.filter.filtering import Listed
+from logitbank.store.filter.filtering import AT_ONCE, Listed
 
-_ROWS = 1024
 _COLUMNS = ("query", "token", "logit", "logsumexp", "exact")
 
 
@@ -103,22 +102,16 @@ def _tail(
 
 def _of_full_rows(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: int) -> Listed:
     tokens, values = np.empty((len(rows), k), np.int32), np.empty((len(rows), k))
-    for start in range(0, len(rows), _ROWS):
-        part = slice(start, start + _ROWS)
+    for start in range(0, len(rows), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
         tokens[part], values[part] = highest(deposit.logprobs(rows[part]), k)
 
     def tail(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        requested, vocab = rows[queries], deposit.layout.vocab
-        entries = (
-            np.empty((len(requested), vocab - k), np.int32),
-            np.empty((len(requested), vocab - k)),
-        )
-        for start in range(0, len(requested), _ROWS):
-            part = slice(start, start + _ROWS)
-            best = highest(deposit.logprobs(requested[part]), vocab)
-            entries[0][part] = best[0][:, k:]
-            entries[1][part] = best[1][:, k:] + logsumexp[queries[part], None]
-        return entries
+        after = np.ones((len(queries), deposit.layout.vocab), np.bool_)
+        np.put_along_axis(after, tokens[queries], False, axis=1)
+        logits = deposit.logprobs(rows[queries])[after].reshape(len(queries), -1).astype(np.float64)
+        logits += logsumexp[queries, None]
+        return np.nonzero(after)[1].astype(np.int32).reshape(logits.shape), logits
 
     logits = values + logsumexp[:, None]
     return Listed(tokens, logits, logsumexp, deposit.layout.vocab, tail, ranked=False)

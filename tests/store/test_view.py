@@ -13,6 +13,8 @@ import logitbank
 from logitbank.errors import BankFormatError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink
 from logitbank.store.deposits.entries import option_entries, top_entries
+from logitbank.store.filter import filtering
+from logitbank.store.filter import top as top_module
 from logitbank.store.filter.filtering import Listed, Scores, Sizes, filtered
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
@@ -82,13 +84,17 @@ def case(rows: np.ndarray, k: int, listed: int) -> tuple[Listed, Scores]:
     more=st.integers(0, 7),
     mode=st.sampled_from(["truncate", "keep_tail"]),
     scale=st.sampled_from([0.0, 0.3, 3.0]),
+    at_once=st.sampled_from([1, 3, 128]),
 )
 def test_scores_are_those_of_the_filtered_distribution(
-    seed: int, k: int, more: int, mode: str, scale: float
+    seed: int, k: int, more: int, mode: str, scale: float, at_once: int
 ) -> None:
     rows = np.random.default_rng(seed).normal(size=(4, VOCAB)).astype(np.float32) * 2
     by, (listed, scores) = drawn(k, mode, seed, scale), case(rows, k, k + more)
-    found = filtered(listed, scores, by, Sizes(VOCAB, ENTRIES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filtering, "AT_ONCE", at_once)
+        patch.setattr(filtering, "_CELLS", at_once)
+        found = filtered(listed, scores, by, Sizes(VOCAB, ENTRIES))
     for i, (query, token) in enumerate(zip(found.query, found.token, strict=True)):
         p = whole(rows[query].astype(np.float64), by)
         with np.errstate(divide="ignore"):
@@ -162,6 +168,20 @@ def test_a_scan_and_full_rows_agree_with_the_definition(
     np.testing.assert_allclose(np.exp(deposit.logprobs()), expected, atol=2e-3)
     part = deposit.logprobs([7, 2], [5, 0])
     np.testing.assert_allclose(part, deposit.logprobs()[[7, 2]][:, [5, 0]])
+
+
+def test_full_rows_are_read_in_pieces_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = View.of(bank(tmp_path / "b", "full"), drawn(3, "keep_tail", 4, 2.0))
+    key = ["step", "prompt_id", "option"]
+    whole_rows = view.scan("parity").sort(key).collect()
+    monkeypatch.setattr(filtering, "_CELLS", 4)
+    for module in (filtering, top_module):
+        monkeypatch.setattr(module, "AT_ONCE", 3)
+    monkeypatch.setattr(top_module, "_FEW", 2)
+    assert view.scan("parity").sort(key).collect().equals(whole_rows)
+    assert not whole_rows["exact"].any(), "rounded"
 
 
 def test_a_saved_view_opens_where_banks_do(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import resource
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,14 @@ def study(result: Any) -> list[Any]:
     return [repr(table.rows()) for table in result.result.tables().values()]
 
 
+KEY = ["step", "prompt_id", "option"]
 ANSWERS: dict[str, Callable[[Bank], Any]] = {
     "fairness": lambda bank: study(logitbank.fairness(bank, bootstrap=50)),
     "fairness of a view": lambda bank: study(logitbank.fairness(view(bank), bootstrap=50)),
     "curves": lambda bank: study(logitbank.curves(bank)),
     "options": lambda bank: study(logitbank.options(bank)),
     "full rows": lambda bank: [values.tolist() for _, values in logitbank.map_rows(bank, highest)],
-    "scan": lambda bank: repr(
-        bank.scan("winobias").select("logprob", "rank").sum().collect().row(0)
-    ),
+    "scan": lambda bank: bank.scan("winobias").collect().sort(KEY).hash_rows().to_list(),
 }
 
 
@@ -54,6 +54,7 @@ def has_room(bank: Bank) -> bool:
 
 
 def main(path: str, megabytes: str = "") -> None:
+    threading.stack_size(2**20)  # the limit counts the stacks of threads as data, else 8 MB each
     with tempfile.TemporaryDirectory() as folder:  # what is imported and started by the first use
         small = Bank.create(Path(folder) / "b")
         add_winobias(small, steps=[0, 1], skew_from=1)

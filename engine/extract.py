@@ -151,7 +151,8 @@ def extract(
         this machine belongs to, or starts one here. All its machines must see the bank and the
         checkpoints.
     tensor_parallel_size
-        GPUs that one model is spread over; only 1 is possible yet.
+        GPUs of this machine that hold one model together, by vLLM. It has to divide the model's
+        attention heads. Each worker has as many, and so has each on a Ray cluster, of one machine.
     on_event
         Called in this thread with every event; only notes of long waits, while the plan is made,
         may come from the threads that wait.
@@ -182,7 +183,11 @@ def extract(
         if base is not None:
             of_adapters = _other("--base", base, hub, legacy_weights)
     settings = EngineSettings(
-        choose_engine(engine, deterministic=deterministic and ray is None),
+        choose_engine(
+            engine,
+            deterministic=deterministic and ray is None,
+            tensor_parallel_size=tensor_parallel_size,
+        ),
         compute_dtype=compute_dtype,
         deterministic=deterministic,
         canary_every=canary_every,
@@ -190,6 +195,7 @@ def extract(
         legacy_weights=legacy_weights,
         trust_remote_code=trust_remote_code,
         adapter_from=None if adapters is None else adapters.folder,
+        tensor_parallel_size=tensor_parallel_size,
     )
     if ray is None:  # there, each worker looks at its own machine
         check_precision(settings, os.environ)
@@ -260,7 +266,10 @@ def _other(option: str, spec: str | Path, hub: Hub | None, legacy_weights: bool)
 
 
 def choose_engine(
-    name: Literal["auto", "vllm", "transformers"], *, deterministic: bool = False
+    name: Literal["auto", "vllm", "transformers"],
+    *,
+    deterministic: bool = False,
+    tensor_parallel_size: int = 1,
 ) -> EngineName:
     """The engine asked for, or vLLM where it is installed.
 
@@ -269,7 +278,7 @@ def choose_engine(
     MissingExtraError
         If the packages of the engine are not installed.
     UsageError
-        If vLLM is to be deterministic where there is no GPU.
+        If vLLM is to be deterministic where there is no GPU, or transformers to use several.
     """
     if (
         importlib.util.find_spec("torch") is None
@@ -278,6 +287,13 @@ def choose_engine(
         raise MissingExtraError(
             'extraction needs torch and transformers: pip install "logitbank[engine]"'
         )
+    if tensor_parallel_size > 1:
+        if name == "transformers":
+            raise UsageError(
+                f"--tensor-parallel-size {tensor_parallel_size} needs vLLM: --engine transformers"
+                " runs a model on one GPU"
+            )
+        name = "vllm"
     has_vllm = importlib.util.find_spec("vllm") is not None
     if name == "vllm" and not has_vllm:
         raise MissingExtraError(

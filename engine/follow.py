@@ -197,7 +197,8 @@ class _Follower:
     def _started(self, extraction: Extraction, ends: ExitStack) -> Sequence[WorkerProcess]:
         """Workers for all that is to come; what is left of them at the end is killed."""
         ends.enter_context(log_of_run(self._path, alone=True))()
-        shares = [Share(i, self._spread.workers) for i in range(self._spread.workers)]
+        workers, ranks = self._spread.workers, extraction.settings.tensor_parallel_size
+        shares = [Share(i, workers, ranks) for i in range(workers)]
         self._workers = [WorkerProcess(self._path, extraction.settings, share) for share in shares]
         for worker in self._workers:
             ends.enter_context(worker)

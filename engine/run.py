@@ -111,7 +111,8 @@ def run(
         check_space(path, prepared, extraction, downloads=downloads)
         if dry_run and sample and prepared.plan.rows:
             count = max(1, spread.workers)  # 0 is for as many as a cluster has room for
-            share = Share(0, count if spread.ray is None else 1)
+            ranks = prepared.settings.tensor_parallel_size
+            share = Share(0, count if spread.ray is None else 1, ranks)
 
             def make_worker(bank: Path) -> WorkerProcess:
                 return WorkerProcess(bank, prepared.settings, share)
@@ -156,14 +157,15 @@ def _workers(
 ) -> Sequence["WorkerProcess | RayWorker"]:
     """The near sides of the workers; what of them is left at the end is killed."""
     handles: Sequence[WorkerProcess | RayWorker]
+    ranks = extraction.settings.tensor_parallel_size
     if spread.ray is None:
-        shares = [Share(i, spread.workers) for i in range(spread.workers)]
+        shares = [Share(i, spread.workers, ranks) for i in range(spread.workers)]
         handles = [WorkerProcess(path, extraction.settings, share) for share in shares]
     else:
         from logitbank.engine.workers.ray_worker import RayWorkers
 
         ray = ends.enter_context(joined(spread.ray))
-        cluster = ends.enter_context(RayWorkers(ray, path, spread.workers))
+        cluster = ends.enter_context(RayWorkers(ray, path, spread.workers, ranks))
         handles = cluster.handles(extraction.settings)
     for handle in handles:
         ends.enter_context(handle)

@@ -94,6 +94,7 @@ def measure(
         workers=workers,
         rows=len(queries),
         sample_s=time.monotonic() - start,
+        ranks=prepared.settings.tensor_parallel_size,
     )
 
 

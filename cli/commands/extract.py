@@ -134,7 +134,7 @@ def extract(
         str | None, typer.Option(help="Workers run on this Ray cluster: auto, or HOST:PORT.")
     ] = None,
     tensor_parallel_size: Annotated[
-        int, typer.Option(min=1, help="GPUs for one model; only 1 is possible yet.")
+        int, typer.Option(min=1, help="GPUs that hold one model together, by vLLM.")
     ] = 1,
     disk_budget: Annotated[
         str | None, typer.Option(help="Downloaded weights take at most this, such as 100GB.")

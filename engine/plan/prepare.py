@@ -8,6 +8,7 @@ from logitbank.engine.backends.contexts import branches, one_begins_another
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.plan.checks import (
     check_options,
+    check_ranks,
     check_source,
     check_stored,
     check_tokens,
@@ -108,6 +109,7 @@ def prepare(
     layers = tuple(sorted({layer for d in deposits for layer in d.layout.layers}))
     settings, why = settings_for_layers(settings, layers, any_engine=extraction.any_engine)
     notes += why
+    check_ranks(settings, config)
     settings = replace(settings, max_length=longest, hidden=states)
     return Prepared(
         *(plan, requested, tables, tokenizer, first, settings),

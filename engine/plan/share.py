@@ -15,23 +15,26 @@ _DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Worker `index` of `count` on this machine."""
+    """Worker `index` of `count` on this machine, each of so many `ranks`."""
 
     index: int = 0
     count: int = 1
+    ranks: int = 1
 
     def environment(self) -> dict[str, str]:
-        """Its GPU, where there are any; else how many threads its cores are for."""
-        if self.count == 1:
+        """Its GPUs, where there are any; else how many threads its cores are for."""
+        processes = self.count * self.ranks
+        if processes == 1:
             return {}
         devices = visible_devices(os.environ)
         if devices:
-            card = self.index % len(devices)
-            beside = len(range(card, self.count, len(devices)))
+            first = self.index * self.ranks % len(devices)
+            beside = len(range(first, processes, len(devices)))
             shared = {GPU_WORKERS: str(beside)} if beside > 1 else {}
-            return {"CUDA_VISIBLE_DEVICES": devices[card]} | shared
-        # More workers than cores get one thread each, wherever that runs.
-        return {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // self.count))}
+            own = ",".join(devices[first : first + self.ranks])
+            return {"CUDA_VISIBLE_DEVICES": own} | shared
+        # More processes than cores get one thread each, wherever that runs.
+        return {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // processes))}
 
     def cores(self) -> set[int]:
         """Cores of its own; none where it has the machine, or a GPU, or too few cores are there."""

@@ -38,23 +38,25 @@ class Spread:
         Raises
         ------
         UsageError
-            A number of workers or a shard that cannot be.
+            A number of workers or a shard that cannot be, or more GPUs than there are.
         """
-        if tensor_parallel_size != 1:
+        if tensor_parallel_size < 1:
             raise UsageError(
-                f"a model on {tensor_parallel_size} GPUs together is not possible yet: logits are"
-                " taken inside the engine's process, and there vLLM would have several; use"
-                " --tensor-parallel-size 1 and GPUs that hold the model, or --compute-dtype"
-                " bfloat16"
+                f"--tensor-parallel-size {tensor_parallel_size} is no number of GPUs; use 1 or more"
             )
+        each, asks_devices = tensor_parallel_size, workers == "auto" or tensor_parallel_size > 1
+        devices = len(visible_devices(environment)) if asks_devices and ray is None else 0
         if workers is None:
             workers = 1 if ray is None else "auto"
-        if workers == "auto":
-            count = max(1, len(visible_devices(environment))) if ray is None else 0
-        else:
-            count = workers
+        room = max(1, devices // each) if ray is None else 0
+        count = room if workers == "auto" else workers
         if not (1 <= count <= 1024 or (workers == "auto" and ray is not None)):
             raise UsageError(f"{workers} workers are not possible; use 1 to 1024, or auto")
+        if each > 1 and 0 < devices < count * each:
+            raise UsageError(
+                f"{count} workers of --tensor-parallel-size {each} need {count * each} GPUs, and"
+                f" {devices} are visible here; use fewer --workers, or fewer GPUs for each"
+            )
         return cls(
             count,
             Shard.from_slurm(environment) if shard is None else Shard.parse(shard),

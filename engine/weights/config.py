@@ -36,6 +36,14 @@ class ModelConfig:
     """Classes that its authors name."""
     languages: tuple[str, ...] = ()
     """Language adapters, where the model has such."""
+    key_value_heads: int | None = None
+    """Attention heads of keys and of values, where the config says that they are fewer."""
+
+    @property
+    def heads(self) -> int | None:
+        """Its attention heads, or None where the config does not say."""
+        heads = self.shape[3]
+        return heads if isinstance(heads, int) else None
 
     @property
     def layers(self) -> int | None:
@@ -99,6 +107,7 @@ class ModelConfig:
             model_type,
             _names(config.get("architectures")),
             _names(config.get("languages")),
+            _key_value_heads(config),
         )
 
 
@@ -106,6 +115,13 @@ def said_of_model(folder: Path) -> dict[str, object]:
     """What a checkpoint's config says, but for who wrote it and in which dtype."""
     config = json.loads((folder / "config.json").read_bytes())
     return {key: value for key, value in config.items() if key not in _OF_THE_FILE}
+
+
+def _key_value_heads(config: dict[str, object]) -> int | None:
+    if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
+        return 1  # Falcon's older models have a number, too, that is not looked at
+    counted = [config.get("num_key_value_heads"), config.get("num_kv_heads")]
+    return next((number for number in counted if isinstance(number, int) and number > 0), None)
 
 
 def _names(value: object) -> tuple[str, ...]:

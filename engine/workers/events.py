@@ -31,6 +31,8 @@ class Estimate:
     """Measured, apart from those of the first job."""
     sample_s: float = 0.0
     """What measuring took, an engine's start included."""
+    ranks: int = 1
+    """GPUs of each worker."""
 
     @property
     def seconds(self) -> float:
@@ -40,8 +42,8 @@ class Estimate:
 
     @property
     def worker_hours(self) -> float:
-        """GPU-hours, where each worker has one GPU."""
-        return self.seconds * self.workers / 3600
+        """GPU-hours, where each worker has GPUs of its own."""
+        return self.seconds * self.workers * self.ranks / 3600
 
 
 @dataclass(frozen=True, slots=True)

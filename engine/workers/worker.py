@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.engine.backends.choose import open_backend
-from logitbank.engine.backends.protocol import Backend, Tokens
+from logitbank.engine.backends.protocol import Backend, EngineSettings, Tokens
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.share import available_cores
 from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
@@ -64,9 +64,16 @@ class _Left(Exception):  # noqa: N818 (nothing is wrong)
 class Worker:
     """Runs jobs against one bank with one engine; on a cluster it would be an actor."""
 
-    def __init__(self, bank: Path, *, log: Path, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        bank: Path,
+        *,
+        log: Path,
+        emit: Callable[[Event], None],
+        open_engine: Callable[[Path, EngineSettings], Backend] = open_backend,
+    ) -> None:
         self._path = bank
-        self._emit = emit
+        self._emit, self._open_engine = emit, open_engine
         self._backend: Backend | None = None
         # What it emits goes where the worker emits at that moment.
         self._canary = CanaryChecks(log=log, emit=lambda event: self._emit(event))
@@ -118,7 +125,7 @@ class Worker:
         canaries = self._canary.ask(job, self._bank, loads=self._loads)
         if self._backend is None:
             with self._timed("load"):
-                self._backend = open_backend(job.folder, job.settings)
+                self._backend = self._open_engine(job.folder, job.settings)
         with self._timed("swap"):
             loaded = self._backend.load(job.folder, checkpoint=str(job.checkpoint))
         if loaded.vocab != job.vocab:

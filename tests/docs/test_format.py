@@ -250,6 +250,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
         "adapter",
         "quantization",
     }
+    elsewhere |= {"tensor_parallel_size"}
     assert set(table("Provenance")) == set(made) | elsewhere | adapters
 
 

@@ -78,7 +78,8 @@ def test_a_card_without_room_is_refused_in_a_line_that_says_what_to_do() -> None
         " GPU"
     )
     assert refused(free=24_000_000_000, total=25_000_000_000) == (
-        f"GPU 0 has 24.0 of 25.0 GB free, and {one}: use --compute-dtype bfloat16, or a larger GPU"
+        f"GPU 0 has 24.0 of 25.0 GB free, and {one}: use --compute-dtype bfloat16, several"
+        " GPUs with --tensor-parallel-size, or a larger one"
     )
 
 
@@ -213,3 +214,13 @@ def test_every_vllm_engine_asks_for_both(
     asked = preloaded.run("vllm", tmp_path, case, folder, settings, H100, H100)
     assert asked.keys() == {"gpu_memory_utilization", "kv_cache_memory_bytes"}
     assert 0 < asked["gpu_memory_utilization"] < 0.1, "of tiny models"
+
+
+def test_each_of_several_gpus_needs_its_part() -> None:
+    whole = needed(LARGE, SETTINGS)
+    half = needed(LARGE.of_one_in(2), SETTINGS)
+    assert half.weights == whole.weights // 2
+    assert half.keys_and_values == whole.keys_and_values // 2
+    logits = 5 * 4 * SETTINGS.max_sequences * LARGE.vocab
+    assert logits < half.rest < whole.rest, "each has whole logits"
+    assert LARGE.of_one_in(64).kv_heads == 1, "which several GPUs then have alike"

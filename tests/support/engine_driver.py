@@ -3,6 +3,7 @@
 Both give one array (queries, v) a folder, NaN beyond the two outputs of a next-sentence head.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,9 +62,13 @@ def engine_in_calls(
     """
     from logitbank.engine.backends.choose import open_backend
     from logitbank.engine.backends.protocol import EngineSettings
+    from logitbank.engine.workers.ranks.ranks import Ranks
 
     assert isinstance(settings, EngineSettings)
-    backend = open_backend(folders[0], settings)
+    if settings.tensor_parallel_size > 1:
+        backend = Ranks(settings, lambda _: os._exit(1)).open(folders[0], settings)
+    else:
+        backend = open_backend(folders[0], settings)
     results = []
     for folder in folders:
         loaded = backend.load(folder, checkpoint=folder.name)

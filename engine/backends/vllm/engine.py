@@ -31,13 +31,15 @@ from vllm.engine.arg_utils import EngineArgs
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.rank import Rank
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.granted import granted_memory
+from logitbank.engine.backends.vllm.held import Held, RankExecutor, held_by_all
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
-from logitbank.engine.weights.proof import Fingerprint, Ledger, add, fingerprint
+from logitbank.engine.weights.proof import Ledger
 from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
 from logitbank.engine.weights.variants.quantised import scheme_of
 from logitbank.errors import EngineError, LogitbankError, WeightsError
@@ -63,8 +65,8 @@ class VllmEngine(ABC):
         multiply_on(device, settings.compute_dtype)  # vLLM sets its own
         self._llm.apply_model(heads_in_float32)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
-        self._packed: dict[str, Fingerprint] = {}
-        self._llm.apply_model(self._watch_packing)
+        self._held = Held(self._model_config.dtype)
+        self._llm.apply_model(self._held.watch_packing)
         self._has_head = self._llm.apply_model(_has_head)[0]
         self._after: tuple[Operation, ...] | None = ()
         if settings.hidden and settings.task == "causal":
@@ -73,12 +75,15 @@ class VllmEngine(ABC):
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
         start = time.perf_counter()
         digest = ContentDigest()
-        self._packed.clear()
+        self._held.forget()
         settings = self._settings
         weights = checkpoint_weights(
             folder, base=settings.base, legacy_weights=settings.legacy_weights
         )
-        ledger, recorded = self._recorded(digest.watch(weights.stream()))
+        of_file = weights.stream()
+        if Rank.of().index == 0:  # who follows has no bank that names it
+            of_file = digest.watch(of_file)
+        ledger, recorded = self._recorded(of_file)
         streamed = StreamedHead()
         if self._settings.hidden:
             recorded = streamed.watch(recorded)
@@ -95,8 +100,8 @@ class VllmEngine(ABC):
             raise EngineError(
                 f"{checkpoint}: vLLM's prefix cache could not be reset after the swap"
             )
-        loaded = self._llm.apply_model(self._loaded_fingerprint)
-        ledger.check(loaded[0], checkpoint=checkpoint)
+        held = self._llm.apply_model(self._held.pieces)[0]
+        ledger.check(held_by_all(held), checkpoint=checkpoint)
         vocab = int(self._model_config.get_vocab_size())
         heads: dict[Head, OutputHead] = {}
         if self._settings.hidden and self._after is not None:
@@ -128,6 +133,7 @@ class VllmEngine(ABC):
 
     def describe(self) -> dict[str, Json]:
         device = self._llm.llm_engine.vllm_config.device_config.device_type
+        ranks = self._settings.tensor_parallel_size
         return {
             "engine": "vllm",
             "engine_version": vllm.__version__,
@@ -138,6 +144,7 @@ class VllmEngine(ABC):
             **products_provenance(torch.device(device)),
             "max_batch_tokens": self._settings.max_batch_tokens,
             "max_sequences": self._settings.max_sequences,
+            **({"tensor_parallel_size": ranks} if ranks > 1 else {}),
             **(
                 {"deterministic": "batch-invariant kernels"} if self._settings.deterministic else {}
             ),
@@ -145,41 +152,6 @@ class VllmEngine(ABC):
 
     def close(self) -> None:
         self._llm.llm_engine.engine_core.shutdown()
-
-    def _watch_packing(self, model: torch.nn.Module) -> None:
-        """Fingerprint parameters that the CPU build repacks, at the moment before it does.
-
-        oneDNN's packed copy cannot be read back, and the parameter itself becomes empty.
-        """
-        for path, module in model.named_modules():
-            method = getattr(module, "quant_method", None)
-            process = getattr(method, "process_weights_after_loading", None)
-            if process is None:
-                continue
-
-            def watched(
-                layer: torch.nn.Module, *, _path: str = path, _process: Any = process
-            ) -> None:
-                before = {n: fingerprint(p) for n, p in layer.named_parameters(recurse=False)}
-                _process(layer)
-                for name, parameter in layer.named_parameters(recurse=False):
-                    if name in before and parameter.numel() == 0:
-                        self._packed[f"{_path}.{name}"] = before[name]
-
-            method.process_weights_after_loading = watched  # type: ignore[union-attr]
-
-    def _loaded_fingerprint(self, model: torch.nn.Module) -> Fingerprint:
-        """Fingerprint of every parameter, counted under each of its names.
-
-        The CPU build holds the biases of low-precision layers in float32, rounded all the same.
-        """
-        total = (0, 0)
-        for name, parameter in model.named_parameters(remove_duplicate=False):
-            of_parameter = self._packed.get(name, (0, 1))
-            if parameter.numel():
-                of_parameter = fingerprint(parameter.to(self._model_config.dtype))
-            total = add(total, of_parameter)
-        return total
 
 
 def _has_head(model: torch.nn.Module) -> bool:
@@ -239,7 +211,11 @@ class VllmBackend(VllmEngine):
 
 def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     """Arguments of `vllm.LLM`. Dummy weights: every checkpoint, the first too, comes by a swap."""
-    return {
+    ranks: dict[str, Any] = {}
+    if settings.tensor_parallel_size > 1:
+        ranks["tensor_parallel_size"] = settings.tensor_parallel_size
+        ranks["distributed_executor_backend"] = RankExecutor
+    return ranks | {
         "model": str(folder),
         "load_format": "dummy",
         "skip_tokenizer_init": True,

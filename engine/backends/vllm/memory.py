@@ -62,6 +62,20 @@ class ModelSizes(NamedTuple):
             sum(math.prod(shape) for shape in shapes),
         )
 
+    def of_one_in(self, ranks: int) -> "ModelSizes":
+        """The part of each GPU where several hold the model; whole logits come to each of them.
+
+        Examples
+        --------
+        >>> ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248).of_one_in(4)[-1]
+        2007565312
+        """
+        return self._replace(
+            kv_heads=max(1, self.kv_heads // ranks),
+            intermediate=math.ceil(self.intermediate / ranks),
+            parameters=math.ceil(self.parameters / ranks),
+        )
+
 
 def _number(config: Any, *names: str) -> int | None:
     """The first that is there; the largest, where a config has one for each layer."""
@@ -207,7 +221,10 @@ def _too_little(need: int, *, free: int, total: int, workers: int, gpu: str) -> 
     has = f"GPU {gpu} has {free / 1e9:.1f} of {total / 1e9:.1f} GB free"
     wants = f"this model needs {need / 1e9:.1f} GB"
     if need > total:
-        return f"{has}, and {wants}: use --compute-dtype bfloat16, or a larger GPU"
+        return (
+            f"{has}, and {wants}: use --compute-dtype bfloat16, several GPUs with"
+            " --tensor-parallel-size, or a larger one"
+        )
     if need > total // workers:
         fit = total // need
         return f"{has}, and {wants} for each of {workers} workers on it: use --workers {fit} a GPU"

@@ -70,22 +70,33 @@ class PromptScores:
         >>> scores.share().round(3).tolist()
         [[0.25, 0.75]]
         """
-        if self.options.is_empty():
-            return self.logprob.copy()
-        prompt = self.options["prompt"].to_numpy()
-        new = np.concatenate(([True], prompt[1:] != prompt[:-1]))
-        starts, group = np.flatnonzero(new), np.cumsum(new) - 1
         shares = np.empty_like(self.logprob)
-        for logprob, share in zip(self.logprob, shares, strict=True):  # by rows, for the cache
+        for at, share in enumerate(self._each_share()):  # by rows, for the cache
+            shares[at] = share
+        return shares
+
+    def _each_share(self) -> Iterator[NDArray[np.float64]]:
+        """(o,) shares of one checkpoint after the other."""
+        prompt = self.options["prompt"].to_numpy()
+        new = np.concatenate(([True], prompt[1:] != prompt[:-1]))[: len(prompt)]
+        starts, group = np.flatnonzero(new), np.cumsum(new) - 1
+        for logprob in self.logprob:
+            if not len(starts):
+                yield logprob.copy()
+                continue
             highest = np.maximum.reduceat(logprob, starts)
             highest[np.isneginf(highest)] = np.nan
-            np.exp(logprob - highest[group], out=share)
+            share = np.exp(logprob - highest[group])
             share /= np.add.reduceat(share, starts)[group]
-        return shares
+            yield share
 
     def values(self) -> NDArray[np.float64]:
         """(c, o) shares, or probabilities, as `measure` says."""
         return self.share() if self.measure == "share" else np.exp(self.logprob)
+
+    def each_values(self) -> Iterator[NDArray[np.float64]]:
+        """The rows (o,) of `values`, one checkpoint after the other."""
+        return self._each_share() if self.measure == "share" else map(np.exp, self.logprob)
 
     def only(self, prompt: int) -> "PromptScores":
         """The scores of one prompt, by its index into `prompts`."""

@@ -72,18 +72,22 @@ def movements(scores: PromptScores) -> pl.DataFrame:
     such checkpoint; null is the release). Equal movements, to 12 decimals of a share, are in the
     order of the prompts.
     """
-    values = scores.values()
-    low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
+    o = len(scores.options)
+    low, high = np.full(o, np.inf), np.full(o, -np.inf)
+    lowest, highest = np.zeros(o, np.int64), np.zeros(o, np.int64)
+    # Shares of all checkpoints side by side took as much memory as the scores.
+    for at, values in enumerate(scores.each_values()):
+        for end, place, further in ((low, lowest, values < low), (high, highest, values > high)):
+            end[further], place[further] = values[further], at
+    low[np.isinf(low)] = high[np.isinf(high)] = np.nan  # scored nowhere
     prompt, option = _largest(scores, high - low)
-    chosen = values[:, option]
-    lowest = np.argmin(np.where(np.isnan(chosen), np.inf, chosen), axis=0)
-    highest = np.argmax(np.where(np.isnan(chosen), -np.inf, chosen), axis=0)
+    low, high, lowest, highest = low[option], high[option], lowest[option], highest[option]
     steps = pl.Series(scores.steps, dtype=pl.Int64)
     return _named(scores, prompt, option).with_columns(
-        movement=(high - low)[option],
-        low=low[option],
+        movement=high - low,
+        low=low,
         low_step=steps.gather(lowest),
-        high=high[option],
+        high=high,
         high_step=steps.gather(highest),
     )
 

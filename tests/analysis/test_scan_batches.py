@@ -19,8 +19,10 @@ from logitbank.analysis import (
     winobias_em,
 )
 from logitbank.analysis.families.fairness.cube import CODED
+from logitbank.analysis.families.options.study import options
 from logitbank.analysis.families.tradeoff.sources import lambada_curve
-from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.analysis.frames.batches import Scan, evenly, frames_of
+from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support import small_banks
@@ -114,6 +116,30 @@ def test_batches_have_every_row_once_and_models_of_a_step_together(tmp_path: Pat
     key = ["model", "step", "prompt_id", "option"]
     whole = pl.concat([bank.scan("parity").collect() for bank in banks]).sort(key)
     assert pl.concat(frames).sort(key).equals(whole)
+
+
+def test_a_batch_has_20_checkpoints_at_most_unless_all_have_few_rows() -> None:
+    assert [len(part) for part in evenly(range(154), rows=154_000, most=10**6)] == [20, 20] + [
+        19
+    ] * 6
+    assert [len(part) for part in evenly(range(154), rows=20_000, most=10**6)] == [154]
+    assert [len(part) for part in evenly(range(3), rows=10**6, most=10**5)] == [1, 1, 1]
+    assert list(evenly([], rows=0, most=1)) == []
+
+
+def test_options_of_a_few_checkpoints_at_a_time_are_those_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = bank_of(tmp_path / "a", range(5))
+    whole = options(bank)
+    monkeypatch.setattr("logitbank.analysis.frames.batches.FEW_ROWS", 0)
+    monkeypatch.setattr("logitbank.analysis.frames.batches.CHECKPOINTS", 2)
+    parts = [scores.steps for scores in prompt_scores(bank, "parity", few=True)]
+    assert parts == [(0, 1), (2, 3), (4,)]
+    few = options(bank)
+    assert few.summary == whole.summary
+    for name, table in whole.result.tables().items():
+        assert few.result.tables()[name].equals(table, null_equal=True), name
 
 
 def test_batches_of_chosen_checkpoints(tmp_path: Path) -> None:

@@ -281,6 +281,7 @@ def test_an_engine_whose_ranks_are_out_of_step_is_not_used(
     with pytest.raises(RuntimeError, match="rank 1: refused"):
         backend.load(tmp_path, checkpoint="refused")
     assert losses[0] == Loss("rank 1: refused")
+    assert not group._meeting.exists(), "who is told of a loss ends its process"
     with pytest.raises(RuntimeError, match="not in step any more"):
         backend.load(tmp_path, checkpoint="step0")
     backend.close()

@@ -126,6 +126,7 @@ class Ranks:
         with self._losing:  # the first is told; who comes later waits for the end
             if not self._closing:
                 print(loss.message, file=sys.stderr, flush=True)
+                shutil.rmtree(self._meeting, ignore_errors=True)
                 self._on_loss(loss)
 
     def _death(self, index: int) -> Loss:

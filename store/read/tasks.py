@@ -65,7 +65,7 @@ def _submitter(
 ) -> tuple[_Submit[A, R], int]:
     """What starts a task and gives what waits for it; and how many to start ahead."""
     if address is not None:
-        return _on_cluster(work, ends.enter_context(joined(address)), ends)
+        return _on_cluster(work, ends.enter_context(joined(address)))
     if workers == 1:
         return lambda deposits, rest: lambda: work(deposits, rest), 0
     # Forking is not safe where threads run, and Zarr's codecs have some.
@@ -74,13 +74,12 @@ def _submitter(
     return lambda deposits, rest: pool.submit(work, deposits, rest).result, 2 * workers
 
 
-def _on_cluster(work: Work[A, R], ray: Any, ends: ExitStack) -> tuple[_Submit[A, R], int]:
+def _on_cluster(work: Work[A, R], ray: Any) -> tuple[_Submit[A, R], int]:
     task = ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(_elsewhere)
-    shipped, pending = ray.put(work), set[Any]()
+    shipped = ray.put(work)
 
     def submit(deposits: Sequence[Deposit], rest: A) -> Callable[[], R]:
         reference = task.remote(shipped, [deposit.absolute() for deposit in deposits], rest)
-        pending.add(reference)
 
         def result() -> R:
             try:
@@ -93,13 +92,13 @@ def _on_cluster(work: Work[A, R], ray: Any, ends: ExitStack) -> tuple[_Submit[A,
                     f"a task of the Ray cluster was lost {_RETRIES + 1} times, or cannot be done"
                     f" again ({reason}); give its machines more memory, or leave out --ray"
                 ) from error
-            pending.discard(reference)
             return found
 
         return result
 
-    # Whoever stops early leaves a cluster that was there as it was.
-    ends.callback(lambda: [ray.cancel(reference) for reference in pending])
+    # What was begun and is not wanted any more ends by itself, or with this process. Cancelled, it
+    # aborts this process where it completes meanwhile (Ray 2.60, task_manager.cc:1329, "Tried to
+    # complete task that was not pending"), and no error would be told.
     return submit, 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 

@@ -22,7 +22,6 @@ class PlayedCluster:
 
     def __init__(self) -> None:
         self.started: list[int] = []
-        self.cancelled: list[int] = []
         self._tasks: list[Any] = []
 
     @contextmanager
@@ -48,9 +47,6 @@ class PlayedCluster:
             raise
         except Exception as error:
             raise RayTaskError(error) from error
-
-    def cancel(self, reference: int) -> None:
-        self.cancelled.append(reference)
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 3.0}

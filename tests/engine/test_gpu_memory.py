@@ -221,6 +221,6 @@ def test_each_of_several_gpus_needs_its_part() -> None:
     half = needed(LARGE.of_one_in(2), SETTINGS)
     assert half.weights == whole.weights // 2
     assert half.keys_and_values == whole.keys_and_values // 2
-    logits = 5 * 4 * SETTINGS.max_sequences * LARGE.vocab
+    logits = 7 * 4 * SETTINGS.max_sequences * LARGE.vocab
     assert logits < half.rest < whole.rest, "each has whole logits"
     assert LARGE.of_one_in(64).kv_heads == 1, "which several GPUs then have alike"

@@ -169,7 +169,7 @@ def gpu_arguments(
     >>> arguments["kv_cache_memory_bytes"] == need.keys_and_values == cache_bytes(pythia, settings)
     True
     >>> f"{need.all / 1e9:.1f} GB of a card of {card['total'] / 1e9:.0f}"
-    '4.9 GB of a card of 86'
+    '5.0 GB of a card of 86'
 
     Raises
     ------

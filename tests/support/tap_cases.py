@@ -49,7 +49,8 @@ def older_runner() -> list[list[float]]:
 
 def newer_runner() -> list[list[float]]:
     """Through vLLM's own loader and sampler: slot 0's prefill of 8 tokens takes two steps, slot 2
-    is not ours, and slot 1 is used again; then one token more than was asked for is sampled."""
+    is not ours, and slot 1 is used again; then one token more than was asked for is sampled.
+    What the runner says of lengths is padded, as it is for graphs of CUDA."""
     lengths = SimpleNamespace(np=np.array([8, 3, 2, 0], np.int32))
     states = SimpleNamespace(
         device=torch.device("cpu"), max_num_reqs=4, vocab_size=5, all_token_ids=None,
@@ -75,7 +76,7 @@ def newer_runner() -> list[list[float]]:
         logits = torch.arange(5.0 * len(slots)).view(-1, 5)
         Sampler.apply_sampling_params(
             sampler, logits, of_rows, of_rows, np.array(slots), torch.tensor(lengths) - 1,
-            of_rows, torch.zeros_like(of_rows), np.array(lengths, np.int32),
+            of_rows, torch.zeros_like(of_rows), np.array([*lengths, 0], np.int32),
             skip_top_k_top_p=True,
         )  # fmt: skip
 

@@ -135,7 +135,7 @@ class Lens:
         count, none = len(states), slice(0, None if isinstance(head, SelectingHead) else 0)
         for each in self._heads.values():
             if isinstance(each, SelectingHead):
-                at = torch.arange(count)[none]
+                at = torch.arange(count, device=states.device)[none]
                 each.select(rows=at, positions=torch.zeros_like(at))
         head.hidden, head.stops, self._shown = None, True, states[:, None]
         try:

@@ -7,6 +7,7 @@ imported after `vllm_backend`, which sets what vLLM reads from the environment.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from vllm.v1.pool.metadata import PoolingMetadata
 
 from logitbank.engine.backends.protocol import EngineSettings, Sink, Tokens
 from logitbank.engine.backends.vllm.engine import VllmEngine
+from logitbank.engine.weights.upload import to_device
 from logitbank.errors import EngineError
 from logitbank.store.format.schema import Head, Query
 
@@ -139,9 +141,11 @@ class PositionPooler(Pooler):  # type: ignore[misc]
 
     def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> Any:
         cursor = pooling_metadata.get_pooling_cursor()
-        starts = cursor.first_token_indices_gpu.tolist()
+        # Of what the runner has on the host, so that nothing waits for the device. Tokens of one
+        # sequence stand behind those of the other.
         ends = cursor.seq_lens_cpu.tolist()
         counts = cursor.num_scheduled_tokens_cpu.tolist()
+        starts = [*accumulate(counts[:-1], initial=0)]
         for name, head in self._heads.items():
             rows: list[int] = []
             places: list[int] = []
@@ -158,7 +162,7 @@ class PositionPooler(Pooler):  # type: ignore[misc]
             for sink in _sinks:
                 for first in range(0, len(rows), _HEAD_ROWS):
                     some = slice(first, first + _HEAD_ROWS)
-                    chosen = torch.tensor(places[some], device=hidden_states.device)
+                    chosen = to_device(torch.tensor(places[some]), hidden_states.device)
                     logits, multiplied = head(hidden_states[chosen])
                     sink(rows[some], logits.float(), multiplied)
         nothing = torch.zeros(1, 1)

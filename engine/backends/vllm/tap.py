@@ -99,7 +99,8 @@ class SlotTap(SlotLogitsProcessor):  # type: ignore[misc]
             # Of what the runner has on the host, so that nothing waits for the device. Lengths are
             # exact and each request has one row, as nothing is drafted.
             lengths = self._states.prompt_len.np
-            slots, seen = ctx.idx_mapping_np.tolist(), ctx.seq_lens_upper_bound_np.tolist()
+            slots = ctx.idx_mapping_np.tolist()
+            seen = ctx.seq_lens_upper_bound_np[: len(slots)].tolist()  # the runner may pad it
             keep = [
                 (i, self._rows[slot])
                 for i, (slot, length) in enumerate(zip(slots, seen, strict=True))

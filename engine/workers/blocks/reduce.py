@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from logitbank.engine.workers.blocks.copies import Beside
+from logitbank.engine.workers.blocks.copies import beside
 from logitbank.engine.workers.blocks.on_device import Listed, OnDevice, reduce_rows
 from logitbank.engine.workers.blocks.states import BlockStates
 from logitbank.errors import EngineError
@@ -41,7 +41,6 @@ class ReducingSink:
         self._start, self._size = first.rows.start, len(first.rows)
         self._columns = [layers.index(layer) for layer in self._layout.layers if layer in layers]
         self._failed: dict[int, EngineError] = {}
-        self._beside: Beside | None = None
         self._begun: list[Callable[[], None]] = []
 
     def __call__(
@@ -66,8 +65,6 @@ class ReducingSink:
             The last logits of a row were unusable, or not what the head makes of its state, or none
             came.
         """
-        if self._beside is not None:
-            self._beside.wait()
         while self._begun:
             self._begun.pop(0)()
         if self._failed:
@@ -115,20 +112,21 @@ class ReducingSink:
         layers: torch.Tensor | None = None,
     ) -> None:
         """Begin the reduction of a batch, and the copies of what comes of it."""
-        beside = self._beside = self._beside or Beside(logits.device)
+        stream = beside(logits.device)
         tokens = self._padded_tokens(indices)
-        with beside.after(*(t for t in (logits, hidden, layers) if t is not None)):
-            on_device = beside.to_device(torch.from_numpy(tokens))
+        with stream.after(*(t for t in (logits, hidden, layers) if t is not None)) as piece:
+            on_device = stream.to_device(torch.from_numpy(tokens))
             reduced = reduce_rows(logits.float(), on_device, self._layout, self._entries)
             fields = [
-                None if field is None else Listed(*map(beside.to_host, field))
-                if isinstance(field, Listed) else beside.to_host(field)
+                None if field is None else Listed(*map(stream.to_host, field))
+                if isinstance(field, Listed) else stream.to_host(field)
                 for field in reduced
             ]  # fmt: skip
-            states = self._states_of(indices, logits, hidden, layers, beside.to_host)
+            states = self._states_of(indices, logits, hidden, layers, stream.to_host)
         on_host = OnDevice(*fields)  # type: ignore[arg-type]
 
         def take() -> None:
+            piece.wait()
             self._take_rows(indices, on_host)
             self._take_states(indices, *states)
 
@@ -196,10 +194,12 @@ class ReducingSink:
             for states in [self._blocks[i // self._size].states]
             if states is not None and states.samples(i % self._size)
         }
-        beside = None
+        of_layers = None
         if layers is not None and self._columns:
-            beside = to_host(layers[:, self._columns].float())
-        return to_host(hidden.float()), beside, sampled
+            # Not by a list, which is sent to the device in a copy that the host waits for.
+            kept = torch.stack([layers[:, column] for column in self._columns], dim=1)
+            of_layers = to_host(kept.float())
+        return to_host(hidden.float()), of_layers, sampled
 
     def _take_states(
         self,

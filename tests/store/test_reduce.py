@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from logitbank.engine.workers.blocks.on_device import Listed, entries_of, highest_entries, reduce_rows
+from logitbank.engine.workers.blocks.on_device import (
+    Listed,
+    entries_of,
+    highest_entries,
+    reduce_rows,
+    top_tokens,
+)
 from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
 from logitbank.errors import EngineError
 from logitbank.store.deposits.entries import Entries, normalise, option_entries, top_entries
@@ -169,6 +175,15 @@ def test_equal_logits_are_listed_by_token_on_a_device_too(rows: list[list[float]
     for i, row in enumerate(rows):
         one = top_entries(np.array(row, np.float32), k, 6)
         assert_same(Listed(listed.token[i:], listed.logit[i:], listed.counts[:, i:]), one)
+
+
+def test_a_row_with_nan_names_no_token_beyond_the_vocabulary() -> None:
+    """On a GPU such a number would end the process: every kernel after it fails."""
+    row = torch.tensor([[float("nan")] * 3 + [1.0] * 2 + [float("nan")] * 3])
+    for k in (1, 2, 5, 7, 8):
+        tokens = top_tokens(row, k)
+        assert tokens.shape == (1, k)
+        assert 0 <= tokens.min() <= tokens.max() < 8
 
 
 @given(st.lists(values, min_size=8, max_size=8))

@@ -112,9 +112,11 @@ def top_tokens(logits: torch.Tensor, k: int) -> torch.Tensor:
     higher, equal = logits > last, logits == last
     room = k - higher.sum(dim=1, keepdim=True)
     chosen = higher | (equal & (equal.cumsum(1, dtype=torch.int32) <= room))
-    place = torch.where(chosen, chosen.cumsum(1, dtype=torch.int32) - 1, k).long()
-    numbers = torch.arange(logits.shape[1], device=logits.device).expand_as(place)
-    tokens = torch.zeros(len(logits), k + 1, dtype=torch.long, device=logits.device)
-    tokens = tokens.scatter_(1, place, numbers)[:, :k]  # ascending
+    # The lowest k numbers of those: a scatter of all places would take 8 bytes for each logit, and
+    # far more under PyTorch's deterministic algorithms. Of a row with NaN there may be fewer.
+    outputs = logits.shape[1]
+    numbers = torch.arange(outputs, dtype=torch.int32, device=logits.device)
+    lowest = torch.where(chosen, numbers, outputs).topk(k, dim=1, largest=False).values
+    tokens = lowest.clamp(max=outputs - 1).long()  # ascending
     order = logits.gather(1, tokens).sort(dim=1, descending=True, stable=True).indices
     return tokens.gather(1, order)

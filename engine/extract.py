@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, Unpack
 
 from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineSettings
+from logitbank.engine.doing import step, steps_told
 from logitbank.engine.follow import follow_training
 from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.hub.hub import Hub
@@ -31,7 +32,7 @@ from logitbank.engine.suites.suites import (
     on_hub,
     resolve_suite,
 )
-from logitbank.engine.workers.events import Note, OnEvent, Summary
+from logitbank.engine.workers.events import Note, OnEvent, Preparing, Summary
 from logitbank.errors import MissingExtraError, SuiteError, UsageError
 from logitbank.store.format.schema import Dtype
 from logitbank.store.remote.urls import require_folder
@@ -155,7 +156,7 @@ def extract(
         attention heads. Each worker has as many, and so has each on a Ray cluster, of one machine.
     on_event
         Called in this thread with every event; only notes of long waits, while the plan is made,
-        may come from the threads that wait.
+        and of long steps come from other threads.
     old_options
         `orders`, `splits`, `instances` and `first_token`, for all sets that have such an option:
         the old spelling of what now stands with a prompt set.
@@ -205,7 +206,8 @@ def extract(
     suite = str(suite) if isinstance(suite, Path) else suite
     if isinstance(suite, str) and not on_hub(suite):  # quick, where prompts may be downloaded
         suite = resolve_suite(suite, steps=steps, model=model, base=of_adapters)
-    sets = prompt_sets(prompts, data=data, old=old_options)
+    with steps_told(lambda text: on_event(Preparing(text))), step("reading prompts"):
+        sets = prompt_sets(prompts, data=data, old=old_options)
     if language:
         sets = tuple(replace(p, name=f"{p.name}@{language}", language=language) for p in sets)
     if isinstance(suite, str):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from logitbank.engine.doing import step, steps_told
 from logitbank.engine.gpus.refusals import check_machine
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
@@ -27,7 +28,7 @@ from logitbank.engine.suites.suites import (
     Suite,
     duplicate_notes,
 )
-from logitbank.engine.workers.events import Note, OnEvent, Planned, Summary
+from logitbank.engine.workers.events import Note, OnEvent, Planned, Preparing, Summary
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run
@@ -72,6 +73,9 @@ def run(
     def note(text: str) -> None:
         on_event(Note(text))
 
+    def tell(text: str) -> None:
+        on_event(Preparing(text))
+
     with stopping.on_sigterm(), waits_told(note), ExitStack() as ends:
         use_log = ends.enter_context(log_of_run(path, alone=spread.shard is None and not kept))
         workers: Sequence[WorkerProcess | RayWorker] = kept
@@ -91,10 +95,13 @@ def run(
             for worker in workers:
                 worker.start()  # its imports take as long as planning
         gpu = workers[0].on_gpu if workers else bool(visible_devices(os.environ))
-        prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
-        extraction = replace(extraction, keep=prepared.keep, dtype=prepared.dtype, any_level=False)
-        if spread.shard is not None:
-            prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
+        with steps_told(tell), step("planning"):
+            prepared = _prepare(bank, extraction, fetcher, note, gpu=gpu)
+            extraction = replace(
+                extraction, keep=prepared.keep, dtype=prepared.dtype, any_level=False
+            )
+            if spread.shard is not None:
+                prepared = own_share(path, prepared, extraction, spread.shard, dry_run=dry_run)
         notes = [*extraction.suite.notes]
         if hub is not None and any(isinstance(c.source, HubSource) for c in checkpoints):
             notes += duplicate_notes(extraction.suite, hub)
@@ -120,7 +127,8 @@ def run(
             summary.estimate = measure(prepared, make_worker, workers=count)
         if not dry_run:
             bank = bank or _created(path, about or {})
-            record_prompts(bank, prepared)
+            with steps_told(tell):
+                record_prompts(bank, prepared)
             for worker in workers:
                 worker.use(prepared.settings)
             if prepared.plan.rows:
@@ -130,7 +138,8 @@ def run(
                     follow = log.beside(on_event)
                     Runner(extraction, prepared, fetcher, workers, summary, follow, stopping).run()
                     if not summary.interrupted:
-                        _finish(bank, extraction.suite)
+                        with steps_told(tell), step("sealing what is complete"):
+                            _finish(bank, extraction.suite)
                         _forget_shares(bank, prepared, extraction, spread)
                         if not kept:
                             with ThreadPoolExecutor(len(workers)) as pool:
@@ -216,9 +225,11 @@ def _prepare(
 def record_prompts(bank: Bank, prepared: Prepared) -> None:
     """Put new query sets, prompts that point at their queries, and the tokens' texts into it."""
     for query_set in prepared.requested.placement.new:
-        bank.add_query_set(query_set)
+        with step(f"writing {len(query_set):,} queries into the bank"):
+            bank.add_query_set(query_set)
     for name, table in prepared.tables:
-        bank.add_prompts(name, table)
+        with step(f"writing {table.height:,} rows of prompts of {name} into the bank"):
+            bank.add_prompts(name, table)
     if prepared.tokenizer.digest not in bank.tokenizers:
         bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
 

@@ -1,10 +1,11 @@
-"""Bars on a terminal, silence elsewhere: how much is done of bytes, rows, parts or steps.
+"""Bars on a terminal, lines elsewhere: how much is done of bytes, rows, parts or steps.
 
 An extraction's bar is in `run_progress`, since it follows events and tells lines where there is no
 terminal; it looks as `bars` says.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.progress import (
@@ -19,7 +20,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from logitbank.cli.screen.tables import clean, err
+from logitbank.cli.screen.tables import clean, err, say
+from logitbank.wording import readable_bytes
 
 
 def bars(*amounts: ProgressColumn, transient: bool = False) -> Progress:
@@ -37,29 +39,44 @@ def bars(*amounts: ProgressColumn, transient: bool = False) -> Progress:
 
 
 class Bar:
-    """One bar: called with what is done, and all there is."""
+    """One bar: called with what is done, and all there is, from any thread.
 
-    def __init__(self, progress: Progress, what: str) -> None:
-        self._progress = progress
+    Where there is no terminal, such as in the log of a job, it is a line on stderr after 5 s, and
+    then ever more seldom, up to every half minute.
+    """
+
+    def __init__(self, progress: Progress, what: str, amount: Callable[[int], str]) -> None:
+        from logitbank.engine.doing import Cadence
+
+        self._progress, self._what, self._amount = progress, what, amount
         self._task = progress.add_task(what, total=None)
+        self._cadence, self._lock = Cadence(), threading.Lock()
 
     def __call__(self, done: int, total: int) -> None:
         self._progress.update(self._task, completed=done, total=total)
+        if err.is_interactive:
+            return
+        with self._lock:
+            if self._cadence.is_due():
+                amounts = f"{self._amount(done)} of {self._amount(total)}"
+                say(clean(f"{self._what}: {amounts}" if self._what else amounts))
 
     def about(self, what: str, done: int, total: int) -> None:
         """As a call, naming what is at hand."""
-        self._progress.update(self._task, completed=done, total=total, description=clean(what))
+        self._what = what
+        self._progress.update(self._task, description=clean(what))
+        self(done, total)
 
 
 @contextmanager
 def byte_progress(what: str) -> Iterator[Bar]:
     """While in it, a bar of bytes with their rate."""
     with bars(DownloadColumn(), TransferSpeedColumn()) as progress:
-        yield Bar(progress, what)
+        yield Bar(progress, what, readable_bytes)
 
 
 @contextmanager
 def count_progress(what: str = "", *, transient: bool = False) -> Iterator[Bar]:
     """While in it, a bar of rows, parts or steps, which is gone at the end where `transient`."""
     with bars(MofNCompleteColumn(), transient=transient) as progress:
-        yield Bar(progress, what)
+        yield Bar(progress, what, "{:,}".format)

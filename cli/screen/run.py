@@ -51,6 +51,8 @@ class ProgressLines:
                     self._left[deposit.checkpoint] += deposit.rows
             case events.Waiting(text=text):
                 self._wait(text)
+            case events.Preparing(text=text):
+                self._tell(text)
             case events.CheckpointStarted(checkpoint=checkpoint):
                 if not self._started:
                     self._tell("starting the engine")

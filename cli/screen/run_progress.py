@@ -49,7 +49,7 @@ class ExtractProgress:
         match event:
             case events.Planned():
                 self._plan(event)
-            case events.Waiting(text=text):
+            case events.Waiting(text=text) | events.Preparing(text=text):
                 self._update(description=clean(text))
             case events.CheckpointStarted(checkpoint=checkpoint):
                 self._say(f"{checkpoint}: loading")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from logitbank.engine.backends.contexts import branches, one_begins_another
 from logitbank.engine.backends.precision import value_bytes
+from logitbank.engine.doing import each, step
 from logitbank.engine.plan.checks import (
     check_options,
     check_ranks,
@@ -67,7 +68,8 @@ def prepare(
     if extraction.any_engine and not extraction.layers:  # which one engine alone hands over
         settings, why = sooner_engine(settings, leaves, config, gpu=gpu)
         notes += why
-    placement = place(queries, tokenizer.digest, stored, _homes(bank, tokenized))
+    with step(f"placing {len(queries):,} distinct queries in the bank"):
+        placement = place(queries, tokenizer.digest, stored, _homes(bank, tokenized))
     query_sets = dict(stored)
     query_sets |= {query_set.name: query_set for query_set in placement.new}
     places = dict(zip(queries, placement.places, strict=True))
@@ -76,8 +78,10 @@ def prepare(
     )
     if bank is not None:
         for name, table in tables:  # before a model runs, and in a dry run
-            require_unchanged(bank.path, name, table)
-        check_options(bank, extraction, tables)
+            with step(f"comparing prompts of {name} with those of the bank"):
+                require_unchanged(bank.path, name, table)
+        with step("comparing options with those of the bank"):
+            check_options(bank, extraction, tables)
     requested = Requested(
         placement,
         query_sets,
@@ -200,7 +204,8 @@ def missing_blocks(
     scored_rows = {}  # rows of a vocabulary are bounded by their bytes
     if extraction.keep.array != "logprobs":
         scored_rows = {name: pace.block_rows(query_sets[name]) for name in rows}
-    for checkpoint in extraction.suite.checkpoints:
+    suite = extraction.suite.checkpoints
+    for checkpoint in each(suite, "looking what checkpoints lack", len(suite)):
         deposits = bank.deposits(checkpoint.id) if bank is not None else []
         # One without a commit is what a run that failed left; it gives way.
         stored = {d.query_set: d for d in deposits if d.committed()}

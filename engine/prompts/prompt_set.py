@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from logitbank.engine.doing import each
 from logitbank.engine.prompts.values import Prompt, one_error
 from logitbank.errors import PromptError
 
@@ -72,7 +73,7 @@ class PromptSet:
             raise one_error(f"prompt set {self.name!r}", errors[::-1])
         places: dict[Query, int] = {}
         queries, pieces = [], []
-        for prompt in encoded.prompts:
+        for prompt in each(encoded.prompts, f"tokenizing {self.name}", len(encoded.prompts)):
             query = encoded.query(prompt, self.language)
             queries.append(places.setdefault(query, len(places)))
             pieces.append(option_pieces(encoded, prompt, query, queries[-1], places))

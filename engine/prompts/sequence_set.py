@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from logitbank.engine.doing import each
 from logitbank.engine.prompts.sequences import NextSentence, SequencePrompt
 from logitbank.engine.prompts.values import one_error
 from logitbank.errors import PromptError
@@ -60,7 +61,8 @@ class SequenceSet:
         places: dict[Query, int] = {}
         rows: list[PieceRow] = []
         errors: dict[str, PromptError] = {}
-        for at, prompt in enumerate(self.prompts):
+        prompts = each(self.prompts, f"tokenizing {self.name}", len(self.prompts))
+        for at, prompt in enumerate(prompts):
             try:
                 pieces = [*prompt.pieces(tokenizer, self.language)]
             except PromptError as error:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import polars as pl
 
+from logitbank.engine.doing import step
 from logitbank.engine.tokenizers.remembered import recall, remember
 from logitbank.engine.tokenizers.vocabulary import vocabulary
 from logitbank.errors import MissingExtraError, PromptError, SuiteError
@@ -24,6 +25,8 @@ VOCABULARY_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+_BATCH = 10_000
+"""Texts that are encoded at once: what the library makes of each takes more memory than its ids."""
 _OTHER_FILES = (
     "config.json",
     "tokenizer_config.json",
@@ -116,18 +119,20 @@ class Tokenizer:
     def encode_many(
         self, texts: Sequence[str], *, add_special_tokens: bool | None = None
     ) -> list[list[int]]:
-        """Ids of each text, in one batch; nothing is truncated or padded."""
-        if not texts:
-            return []
+        """Ids of each text; nothing is truncated or padded."""
         flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
-        batch = self._backend(
-            list(texts),
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-            **flags,
-        )
-        ids: list[list[int]] = batch["input_ids"]
+        ids: list[list[int]] = []
+        with step("encoding texts", len(texts)) as at:
+            for start in range(0, len(texts), _BATCH):
+                batch = self._backend(
+                    list(texts[start : start + _BATCH]),
+                    return_attention_mask=False,
+                    return_token_type_ids=False,
+                    verbose=False,
+                    **flags,
+                )
+                ids += batch["input_ids"]
+                at.done = len(ids)
         return ids
 
     def encode_placed(self, text: str, *, add_special_tokens: bool | None = None) -> Placed:

@@ -163,9 +163,18 @@ class Waiting:
     """What is waited for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """A step before anything is scored takes long; told after 5 s, then up to every half minute."""
+
+    text: str
+    """What is at hand, and how much of it is done."""
+
+
 Event = (
     Planned
     | Waiting
+    | Preparing
     | CheckpointStarted
     | WeightsLoaded
     | CanaryChecked

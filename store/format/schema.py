@@ -213,8 +213,12 @@ class OptionTokens(NamedTuple):
 
 def json_digest(value: object) -> str:
     """SHA-256 (hex) of the canonical JSON: sorted keys, no spaces, UTF-8."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def canonical_json(value: object) -> str:
+    """Sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @lru_cache(maxsize=1024)  # of a model and a run, asked four times for each deposit

@@ -1,5 +1,6 @@
 """Query sets and prompt tables: immutable Parquet files named by the digest of their content."""
 
+import hashlib
 import re
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.contexts import CONTEXTS_SCHEMA
 from logitbank.store.format.parquet import CONTEXTS, PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
-from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, folder_name, json_digest
+from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, canonical_json, folder_name
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.tables.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
 from logitbank.store.tables.table_files import require_sound, write_table
@@ -23,6 +24,7 @@ from logitbank.store.tables.table_files import require_sound, write_table
 TOKENIZER_KEY = "logitbank.tokenizer"
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
+_VALUES = 50_000
 
 
 class PromptFile(NamedTuple):
@@ -169,8 +171,18 @@ def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
 
 def prompts_digest(table: pl.DataFrame) -> str:
     """12 hex digits that name a table's content: columns, their types and values, in order."""
-    columns = [[c.name, str(c.dtype), c.to_list()] for c in table.get_columns()]
-    return json_digest(columns)[:12]
+    content = hashlib.sha256()
+    for at, column in enumerate(table.get_columns()):
+        # The JSON of [[name, type, [value, ...]], ...], some values at a time: of a million prompts
+        # it is half a GB, and its values in Python are more.
+        head = canonical_json([column.name, str(column.dtype)])
+        content.update(f"{',' if at else '['}{head[:-1]},[".encode())
+        for start in range(0, len(column), _VALUES):
+            values = canonical_json(column[start : start + _VALUES].to_list())
+            content.update(f"{',' if start else ''}{values[1:-1]}".encode())
+        content.update(b"]]")
+    content.update(b"]" if table.width else b"[]")
+    return content.hexdigest()[:12]
 
 
 def prompts_in(path: Path) -> pl.DataFrame:

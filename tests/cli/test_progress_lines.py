@@ -2,6 +2,7 @@
 
 import pytest
 
+from logitbank.cli.screen.progress import byte_progress, count_progress
 from logitbank.cli.screen.run import ProgressLines
 from logitbank.cli.screen.run_progress import ExtractProgress
 from logitbank.cli.screen.tables import print_summary
@@ -14,6 +15,7 @@ from logitbank.engine.workers.events import (
     Event,
     Note,
     Planned,
+    Preparing,
     RowsScored,
     Summary,
     Waiting,
@@ -158,6 +160,33 @@ def test_a_wait_is_told_when_it_begins_when_it_lasts_and_every_ten_minutes() -> 
     for now[0], event in waits:
         lines(event)
     assert said == [(0, "no folder"), (90, "no checkpoint"), (690, "no checkpoint")]
+
+
+def test_a_long_step_before_anything_is_scored_is_a_line() -> None:
+    steps = [
+        (5.0, Preparing("reading prompts of a.jsonl: 10 so far")),
+        (15.0, Preparing("planning")),
+    ]
+    assert lines_of(*steps) == ["reading prompts of a.jsonl: 10 so far", "planning"]
+
+
+def test_a_bar_is_lines_on_stderr_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("logitbank.engine.doing.time.monotonic", lambda: now[0])
+    with byte_progress("verifying") as sizes, count_progress() as counts:
+        for now[0] in range(20):
+            sizes(int(now[0]) * 1_000_000, 20_000_000)
+            counts.about(f"part {now[0]}", int(now[0]) * 1_000, 20_000)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "verifying: 5 MB of 20 MB",
+        "part 5: 5,000 of 20,000",
+        "verifying: 15 MB of 20 MB",
+        "part 15: 15,000 of 20,000",
+    ]
 
 
 def test_plans_that_come_one_after_the_other_are_counted_together() -> None:

@@ -1,5 +1,7 @@
 """Prompts of thousands of columns, and of thousands of options: added, compared, read again."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +11,7 @@ from logitbank.errors import UsageError
 from logitbank.store import Bank, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.tables.prompt_checks import changed_prompt
+from logitbank.store.tables.tables import prompts_digest
 from tests.support.small_banks import QUERY_SET, new_bank, prompt_table
 
 OWN = list(PROMPTS_SCHEMA)
@@ -92,6 +95,23 @@ def test_values_are_the_same_whatever_their_kind(before: object, now: object, sa
     changed = changed_prompt(new, old)
     assert (changed is None) == same
     assert same or (changed is not None and changed.column == "own")
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 20, 100])
+def test_the_digest_is_that_of_one_json_however_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("logitbank.store.tables.tables._VALUES", at_once)
+    rows = pl.int_range(pl.len())
+    table = prompt_table(name='"ü,]').with_columns(
+        (rows / 3).alias("ä"),
+        (rows % 2 == 0).alias("even"),
+        pl.when(rows > 3).then(rows).alias("n"),
+    )
+    for each in (table, table.clear(), pl.DataFrame()):
+        columns = [[c.name, str(c.dtype), c.to_list()] for c in each.get_columns()]
+        text = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
+        assert prompts_digest(each) == hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def test_a_thousand_options_of_each_of_many_prompts_are_read_again(tmp_path: Path) -> None:

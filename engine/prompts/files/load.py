@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from logitbank.engine.doing import each
 from logitbank.engine.prompts.files.conditions import condition_errors, only_conditions
 from logitbank.engine.prompts.files.prompts import prompt_of
 from logitbank.engine.prompts.files.rows import Read, rows_of
@@ -55,7 +56,7 @@ def load_prompts(
         texts and sentences in one file, or conditions that are none.
     """
     path = Path(path)
-    read, errors = _prompts(rows_of(path))
+    read, errors = _prompts(each(rows_of(path), f"reading prompts of {path}"))
     if errors:
         raise one_error(str(path), errors)
     if not read:

@@ -24,7 +24,7 @@ from logitbank.store.tables.table_files import require_sound, write_table
 TOKENIZER_KEY = "logitbank.tokenizer"
 QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
-_VALUES = 50_000
+_VALUES = 1_000
 
 
 class PromptFile(NamedTuple):

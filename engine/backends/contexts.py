@@ -28,18 +28,27 @@ def branches(queries: Sequence[Query]) -> Iterator[Branch]:
     (4,) [2]
     (5, 6, 7) [1, 0]
     """
-    longest: dict[tuple[int, ...], int] = {}
+    # Queries of a document share one tuple, whose tokens are looked at once, not at each position.
+    sequences = {id(query.ids): query.ids for query in queries}
+    last: dict[int, int] = {}
     for query in queries:
-        longest[query.ids] = max(query.position, longest.get(query.ids, 0))
-    contexts = {ids: ids[: position + 1] for ids, position in longest.items()}
-    each = [contexts[query.ids] for query in queries]
+        last[id(query.ids)] = max(query.position, last.get(id(query.ids), 0))
+    longest: dict[tuple[int, ...], int] = {}
+    for key, ids in sequences.items():
+        longest[ids] = max(last[key], longest.get(ids, 0))
+    contexts = sorted({ids[: position + 1] for ids, position in longest.items()})
+    rank_of = {context: rank for rank, context in enumerate(contexts)}
+    ranks = {key: rank_of[ids[: longest[ids] + 1]] for key, ids in sequences.items()}
+    each = [ranks[id(query.ids)] for query in queries]
     order = sorted(range(len(queries)), key=each.__getitem__)
     found: list[int] = []
     # A beginning stands right before what continues it.
     for i, following in zip_longest(order, order[1:]):
         found.append(i)
-        context = each[i]
-        if following is None or each[following][: len(context)] != context:
+        context = contexts[each[i]]
+        if following is not None and each[following] == each[i]:
+            continue
+        if following is None or contexts[each[following]][: len(context)] != context:
             found.sort(key=lambda i: queries[i].position)
             yield Branch(context, found)
             found = []

@@ -164,7 +164,8 @@ def check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
                 f"it: {len(long)}. Nothing is cut: shorten or remove them"
             )
     tokens = prompts.table["token"].max()
-    beyond = max(max(q.ids) for q in prompts.queries)
+    sequences = {id(q.ids): q.ids for q in prompts.queries}  # each position of one has the same
+    beyond = max(map(max, sequences.values()))
     beyond = max(beyond, tokens if isinstance(tokens, int) else 0)
     if beyond >= config.vocab:
         raise SuiteError(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
-from logitbank.engine.extract import choose_engine
 from logitbank.engine.gpus.refusals import check_precision
+from logitbank.engine.plan.engine import choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.plan import Plan

@@ -1,6 +1,5 @@
 """Extraction: plan what the bank lacks, run it, and say what happened."""
 
-import importlib.util
 import os
 import re
 from collections.abc import Sequence
@@ -9,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
 
-from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineSettings
+from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.doing import step, steps_told
 from logitbank.engine.follow import follow_training
 from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
 from logitbank.engine.plan.batches import asked_batches
+from logitbank.engine.plan.engine import choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
-from logitbank.engine.plan.share import visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.prompts.registry import OldOptions, Prompts, prompt_sets
 from logitbank.engine.run import run
@@ -33,7 +32,7 @@ from logitbank.engine.suites.suites import (
     resolve_suite,
 )
 from logitbank.engine.workers.events import Note, OnEvent, Preparing, Summary
-from logitbank.errors import MissingExtraError, SuiteError, UsageError
+from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import Dtype
 from logitbank.store.remote.urls import require_folder
 
@@ -265,49 +264,3 @@ def _other(option: str, spec: str | Path, hub: Hub | None, legacy_weights: bool)
         raise SuiteError(f"{option} {spec!r} is neither a folder nor owner/name on the hub")
     fetched = (hub or Hub()).fetch(spec, "main", legacy_weights=legacy_weights)
     return Base(HubSource(spec, "main"), fetched)
-
-
-def choose_engine(
-    name: Literal["auto", "vllm", "transformers"],
-    *,
-    deterministic: bool = False,
-    tensor_parallel_size: int = 1,
-) -> EngineName:
-    """The engine asked for, or vLLM where it is installed.
-
-    Raises
-    ------
-    MissingExtraError
-        If the packages of the engine are not installed.
-    UsageError
-        If vLLM is to be deterministic where there is no GPU, or transformers to use several.
-    """
-    if (
-        importlib.util.find_spec("torch") is None
-        or importlib.util.find_spec("transformers") is None
-    ):
-        raise MissingExtraError(
-            'extraction needs torch and transformers: pip install "logitbank[engine]"'
-        )
-    if tensor_parallel_size > 1:
-        if name == "transformers":
-            raise UsageError(
-                f"--tensor-parallel-size {tensor_parallel_size} needs vLLM: --engine transformers"
-                " runs a model on one GPU"
-            )
-        name = "vllm"
-    has_vllm = importlib.util.find_spec("vllm") is not None
-    if name == "vllm" and not has_vllm:
-        raise MissingExtraError(
-            'the vllm engine is not installed: pip install "logitbank[vllm]" on a CUDA machine, '
-            "or use --engine transformers"
-        )
-    no_kernels = deterministic and not visible_devices(os.environ)
-    if name == "vllm" and no_kernels:
-        raise UsageError(
-            "vLLM's batch-invariant kernels need an NVIDIA GPU (compute capability 8.0 or later);"
-            " run --deterministic with --engine transformers, which takes one sequence at a time"
-        )
-    if name == "auto":
-        return "vllm" if has_vllm and not no_kernels else "transformers"
-    return name

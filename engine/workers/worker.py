@@ -27,6 +27,7 @@ from logitbank.engine.workers.blocks.writer import (
     writers,
 )
 from logitbank.engine.workers.canary_checks import CanaryChecks
+from logitbank.engine.workers.copied import copy_twin
 from logitbank.engine.workers.events import (
     BlockCommitted,
     CheckpointDone,
@@ -34,14 +35,13 @@ from logitbank.engine.workers.events import (
     Event,
     Note,
     Phase,
-    RowsScored,
     WeightsLoaded,
 )
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.progress import BlockProgress, RowCounter
-from logitbank.errors import DamagedError, EngineError, SuiteError
-from logitbank.store import Bank, BlockData, Deposit, DepositSpec, DepositWriter
-from logitbank.store.change.twins import COPIED, Copier, twin_of
+from logitbank.errors import EngineError, SuiteError
+from logitbank.store import Bank, BlockData, DepositSpec
+from logitbank.store.change.twins import COPIED, twin_of
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -227,7 +227,8 @@ class Worker:
             layout = writer.layout
             wanted = {row // layout.block_rows for b in plan.blocks for row in plan.layout.rows(b)}
             if twin is not None:
-                self._copy(writer, twin, wanted)
+                with self._timed("write"):
+                    copy_twin(writer, twin, wanted, emit=self._emit, stop=self._stop)
             todo = sorted(wanted.intersection(writer.missing()))
             for run in runs(todo, together(provenance, layout)):
                 if self._stop.is_set():
@@ -242,29 +243,6 @@ class Worker:
                 blocks.drain()
                 writer.seal()
         self._at_hand = False
-
-    def _copy(self, writer: DepositWriter, twin: Deposit, wanted: set[int]) -> None:
-        """Take what the twin has; where it cannot be read, the rest is left to be run."""
-        deposit, layout = writer.deposit, writer.layout
-        # Nothing is taken into a deposit that was begun otherwise: its provenance does not say so.
-        if deposit.spec.provenance.get(COPIED) != str(twin.checkpoint) or layout != twin.layout:
-            return
-        name, blocks = deposit.checkpoint, sorted(wanted.intersection(writer.missing()))
-        copier = Copier(deposit, twin)
-        try:
-            with self._timed("write"):
-                for block in blocks:
-                    if self._stop.is_set():
-                        return
-                    copier.copy(block)
-                    rows = len(layout.rows(block))
-                    self._emit(RowsScored(name, rows))
-                    self._emit(BlockCommitted(name, block, rows, rows * layout.array_bytes))
-            self._emit(Note(f"{name}: copied from {twin.checkpoint}, not run again"))
-        except DamagedError as error:
-            self._emit(Note(f"{name}: run, as its twin cannot be copied: {error}"))
-        finally:
-            copier.close()
 
     def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
         """What the engine says of itself now; a note where its batches had to become smaller."""

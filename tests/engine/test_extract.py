@@ -1,5 +1,6 @@
 """Extraction from plan to bank, with the real worker and store and a fake engine."""
 
+import importlib.util
 import json
 import shutil
 from collections import namedtuple
@@ -12,9 +13,9 @@ import polars as pl
 import pytest
 from safetensors.numpy import save_file
 
-from logitbank.engine import extract as extract_module
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
 from logitbank.engine.extract import extract
+from logitbank.engine.plan.engine import choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.shown import prompts_show
@@ -417,15 +418,12 @@ def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = extract_module.importlib.util.find_spec
-    monkeypatch.setattr(
-        extract_module.importlib.util,
-        "find_spec",
-        lambda name: None if name == "vllm" else find(name),
-    )
-    assert extract_module.choose_engine("auto") == "transformers"
+    find = importlib.util.find_spec
+    without = "logitbank.engine.plan.engine.importlib.util.find_spec"
+    monkeypatch.setattr(without, lambda name: None if name == "vllm" else find(name))
+    assert choose_engine("auto") == "transformers"
     with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[vllm\]"'):
-        extract_module.choose_engine("vllm")
-    monkeypatch.setattr(extract_module.importlib.util, "find_spec", lambda name: None)
+        choose_engine("vllm")
+    monkeypatch.setattr(without, lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[engine\]"'):
-        extract_module.choose_engine("auto")
+        choose_engine("auto")

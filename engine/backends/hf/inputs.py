@@ -30,10 +30,7 @@ def model_inputs(
         return shown | {"use_cache": False}
     plain = cast(Sequence[Input], sequences)
     ids = torch.tensor([s.ids for s in plain])
-    inputs = {"input_ids": ids}
-    if not (causal and device.type == "cuda"):
-        # There the model would look whether it masks anything, and wait for the answer.
-        inputs["attention_mask"] = torch.ones_like(ids)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if any(s.segments for s in plain):
         none = (0,) * ids.shape[1]
         inputs["token_type_ids"] = torch.tensor([s.segments or none for s in plain])

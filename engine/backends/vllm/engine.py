@@ -37,6 +37,7 @@ from logitbank.engine.backends.vllm.granted import granted_memory
 from logitbank.engine.backends.vllm.held import Held, RankExecutor, held_by_all
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
+from logitbank.engine.plan.share import available_cores
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
 from logitbank.engine.weights.proof import Ledger
@@ -47,6 +48,8 @@ from logitbank.store.format.heads import Operation, OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
 Weights = Iterator[tuple[str, torch.Tensor]]
+_SWAP_THREADS = 4
+"""Of a machine with a GPU: eight engines on it do not take all cores together."""
 
 
 class VllmEngine(ABC):
@@ -77,6 +80,8 @@ class VllmEngine(ABC):
         digest = ContentDigest()
         self._held.forget()
         settings = self._settings
+        if torch.cuda.is_available():  # vLLM leaves one; casts and fingerprints are made here
+            torch.set_num_threads(min(_SWAP_THREADS, len(available_cores())))
         weights = checkpoint_weights(
             folder, base=settings.base, legacy_weights=settings.legacy_weights
         )

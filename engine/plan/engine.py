@@ -1,0 +1,55 @@
+"""Which engine runs, by what is asked for and what is installed."""
+
+import importlib.util
+import os
+from typing import Literal
+
+from logitbank.engine.backends.protocol import EngineName
+from logitbank.engine.plan.share import visible_devices
+from logitbank.errors import MissingExtraError, UsageError
+
+
+def choose_engine(
+    name: Literal["auto", "vllm", "transformers"],
+    *,
+    deterministic: bool = False,
+    tensor_parallel_size: int = 1,
+) -> EngineName:
+    """The engine asked for, or vLLM where it is installed.
+
+    Raises
+    ------
+    MissingExtraError
+        If the packages of the engine are not installed.
+    UsageError
+        If vLLM is to be deterministic where there is no GPU, or transformers to use several.
+    """
+    if (
+        importlib.util.find_spec("torch") is None
+        or importlib.util.find_spec("transformers") is None
+    ):
+        raise MissingExtraError(
+            'extraction needs torch and transformers: pip install "logitbank[engine]"'
+        )
+    if tensor_parallel_size > 1:
+        if name == "transformers":
+            raise UsageError(
+                f"--tensor-parallel-size {tensor_parallel_size} needs vLLM: --engine transformers"
+                " runs a model on one GPU"
+            )
+        name = "vllm"
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    if name == "vllm" and not has_vllm:
+        raise MissingExtraError(
+            'the vllm engine is not installed: pip install "logitbank[vllm]" on a CUDA machine, '
+            "or use --engine transformers"
+        )
+    no_kernels = deterministic and not visible_devices(os.environ)
+    if name == "vllm" and no_kernels:
+        raise UsageError(
+            "vLLM's batch-invariant kernels need an NVIDIA GPU (compute capability 8.0 or later);"
+            " run --deterministic with --engine transformers, which takes one sequence at a time"
+        )
+    if name == "auto":
+        return "vllm" if has_vllm and not no_kernels else "transformers"
+    return name

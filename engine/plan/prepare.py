@@ -106,8 +106,8 @@ def prepare(
         positions=sum(_count(prompts, "piece") for prompts in tokenized),
         orders=max(prompts.table["order_seed"].n_unique() for prompts in tokenized),
     )
-    needed = {query_sets[d.query_set] for d in deposits}
-    longest = max((len(q.ids) for s in needed for q in s.queries), default=1)
+    needed = {d.query_set for d in deposits}  # by name: a set's hash goes over all its queries
+    longest = max((len(q.ids) for name in needed for q in query_sets[name].queries), default=1)
     # As their layouts say: a deposit that is there may keep more than was asked for.
     states = any(d.layout.width is not None for d in deposits)
     layers = tuple(sorted({layer for d in deposits for layer in d.layout.layers}))

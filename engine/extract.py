@@ -14,8 +14,7 @@ from logitbank.engine.follow import follow_training
 from logitbank.engine.gpus.refusals import check_precision
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import waits_told
-from logitbank.engine.plan.batches import asked_batches
-from logitbank.engine.plan.engine import choose_engine
+from logitbank.engine.plan.engine import asked_batches, choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.spread import Spread

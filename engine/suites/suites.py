@@ -216,7 +216,11 @@ def _completeness(suite: KnownSuite, steps: set[int | None], *, offline: bool) -
 def _from_folder(folder: Path, model: str | None, base: Base | None) -> Suite:
     scan = scan_folder(folder)
     if any(found.adapter for found in scan.checkpoints):
-        return with_base(scan, model, base or named_base(scan))
+        if base is not None:
+            return with_base(scan, model, base)
+        suite = with_base(scan, model, base := named_base(scan))
+        note = f"the base of the adapters is {base.folder}, as they name it; --base names another"
+        return replace(suite, notes=(*suite.notes, note))
     if base is not None:
         raise SuiteError(
             f"--base is for a folder of adapters, and {folder} holds no adapter_config.json; leave"

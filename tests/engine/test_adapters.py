@@ -195,6 +195,11 @@ def test_adapters_are_runs_of_the_model_that_their_base_is(family: Family) -> No
     suite = resolve_suite(str(family.a.parent))
     assert ids(suite) == ["tiny release", "tiny lora-a release", "tiny lora-b release"]
     assert suite.base == family.base.resolve()
+    assert suite.notes == (
+        f"the base of the adapters is {family.base}, as they name it; --base names another",
+    )
+    named = resolve_suite(str(family.a.parent), base=Base(LocalSource(family.base), family.base))
+    assert (ids(named), named.notes) == (ids(suite), ())
     assert ids(resolve_suite(str(family.a))) == ["tiny release", "tiny lora-a release"]
     assert ids(resolve_suite(str(family.a.parent), model="m"))[1] == "m lora-a release"
 

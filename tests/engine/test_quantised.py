@@ -24,6 +24,7 @@ from tests.support.preloaded import Preloaded, require_vllm
 from tests.support.quantised import (
     METHODS,
     compressed,
+    fp8,
     quantised_checkpoint,
     set_quantisation,
 )
@@ -154,6 +155,27 @@ def test_compressed_tensors_are_what_its_own_package_makes_of_them(
     theirs = compressor.decompress(parts, scheme)["weight"].float()
     # Their product is rounded to the dtype of the scales, which is float16 where packed.
     torch.testing.assert_close(own[f"{module}weight"], theirs, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers'
+def test_float8_in_blocks_is_what_transformers_makes_of_it(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM, FineGrainedFP8Config
+
+    fields = METHODS["fp8-blocks"][0] | {"weight_block_size": [32, 32]}
+    monkeypatch.setitem(METHODS, "fp8-32", (fields, lambda weight: fp8(weight, block=32)))
+    packed, _ = quantised_checkpoint(plain, tmp_path, "fp8-32")
+    model = AutoModelForCausalLM.from_pretrained(
+        packed,
+        dtype=torch.float32,
+        quantization_config=FineGrainedFP8Config(dequantize=True, weight_block_size=(32, 32)),
+    )
+    theirs = model.state_dict()
+    own = dict(checkpoint_weights(packed, base=None, legacy_weights=False).stream())
+    assert own.keys() == theirs.keys()
+    for name, tensor in own.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-6, atol=1e-8)
 
 
 def packed_by_vllm(bits: int) -> dict[str, np.ndarray]:

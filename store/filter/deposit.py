@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, DTypeLike
-from polars.io.plugins import register_io_source
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.deposits.deposit import Deposit
@@ -21,6 +20,7 @@ from logitbank.store.filter.top import Top, first_entries, top
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA
+from logitbank.store.tables.lazily import lazily
 
 _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
 
@@ -129,23 +129,20 @@ class FilteredDeposit(Deposit):
 
         return self.retrying(name)
 
-    def _options_once(self, checked: bool, columns: list[str] | None) -> pl.DataFrame:
+    def _options_once(self, checked: bool, columns: list[str]) -> pl.DataFrame:
         """Scores of options as they were kept; or computed and, where all are there, kept."""
         name = self._name()
         if (kept := self.kept_scores) is None or name is None:
             return self._filtered(checked, ("option",), columns)
         frame = kept.read(name, _SCHEMA)
         if frame is None:
-            frame = self._filtered(checked, ("option",), None)
+            frame = self._filtered(checked, ("option",), _SCHEMA.names())
             if self._name() == name:  # options may have been scored meanwhile
                 kept.keep(name, frame)
-        return frame if columns is None else frame.select(columns)
+        return frame.select(columns)
 
-    def _filtered(
-        self, checked: bool, kinds: tuple[str, ...], columns: list[str] | None
-    ) -> pl.DataFrame:
+    def _filtered(self, checked: bool, kinds: tuple[str, ...], wanted: list[str]) -> pl.DataFrame:
         is_option = pl.col("kind") == "option"
-        wanted = list(_SCHEMA) if columns is None else columns
         scores = self.unfiltered.scores(checked=checked)
         if self._passes:
             kept = scores if "top" in kinds else scores.filter(is_option)
@@ -186,20 +183,16 @@ class FilteredDeposit(Deposit):
         return Sizes(self.layout.vocab, self.spec.vocab_entries)
 
 
-def _lazily(read: Callable[[list[str] | None], pl.DataFrame]) -> pl.LazyFrame:
+def _lazily(read: Callable[[list[str]], pl.DataFrame]) -> pl.LazyFrame:
     """Scores that are read when they are asked for, by the columns that are."""
 
-    def source(
-        with_columns: list[str] | None,
-        predicate: pl.Expr | None,
-        n_rows: int | None,
-        batch_size: int | None,
+    def part(
+        columns: list[str], predicate: pl.Expr | None, n_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        frame = read(with_columns)
-        frame = frame if predicate is None else frame.filter(predicate)
-        yield frame if n_rows is None else frame.head(n_rows)
+        frame = read(columns)
+        yield frame if predicate is None else frame.filter(predicate)
 
-    return register_io_source(source, schema=_SCHEMA, is_pure=True)
+    return lazily(_SCHEMA, part)
 
 
 def _as_scores(best: Top) -> Scores:

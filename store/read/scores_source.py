@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.scan import VALUES, scan
+from logitbank.store.tables.lazily import lazily
 from logitbank.store.tables.token_texts import COLUMN as TEXT
 
 if TYPE_CHECKING:
@@ -36,25 +36,17 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
     options = {name: PROMPTS_SCHEMA.get(name, pl.String()) for name in OPTION}
     schema = _schema(options, [deposit for *_, deposits in scored for deposit in deposits])
 
-    def source(
-        with_columns: list[str] | None,
-        predicate: pl.Expr | None,
-        n_rows: int | None,
-        batch_size: int | None,
+    def read(
+        wanted: list[str], predicate: pl.Expr | None, n_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        wanted = with_columns or schema.names()
-        left = n_rows
         # What tokens say is looked up where it is asked for: most queries do not.
         used = {*wanted, *(predicate.meta.root_names() if predicate is not None else ())}
         columns = [name for name in OPTION[1:] if name != TEXT or TEXT in used]
         for name, prompts, deposits in scored:
             table = prompts.select(pl.lit(name).alias("prompt_set"), *columns, "query_set", "row")
-            for rows in _read(table, deposits, OPTION, wanted, predicate, left):
-                yield rows
-                if left is not None and (left := left - len(rows)) <= 0:
-                    return
+            yield from _read(table, deposits, OPTION, wanted, predicate, n_rows)
 
-    return register_io_source(source, schema=schema)
+    return lazily(schema, read, is_pure=False)
 
 
 def scan_source(
@@ -76,16 +68,12 @@ def scan_source(
     columns = prompts.collect_schema()
     schema = _schema(columns, deposits)
 
-    def source(
-        with_columns: list[str] | None,
-        predicate: pl.Expr | None,
-        n_rows: int | None,
-        batch_size: int | None,
+    def read(
+        wanted: list[str], predicate: pl.Expr | None, n_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        wanted = with_columns or schema.names()
         return _read(prompts, deposits, columns.names(), wanted, predicate, n_rows, look)
 
-    return register_io_source(source, schema=schema)
+    return lazily(schema, read, is_pure=False)
 
 
 def _read(
@@ -106,16 +94,12 @@ def _read(
     sets = set(options["query_set"].unique())
     of_sets = [deposit for deposit in deposits if deposit.query_set in sets]
     chosen = _chosen(of_sets, _about(parts, CHECKPOINT))
-    left = n_rows
     for batch in _batches(chosen, len(options), n_rows):
         look(batch)
         frame = scan(options.lazy(), batch, tokens=options["token"].unique())
         frame = frame if predicate is None else frame.filter(predicate)
-        frame = frame if left is None else frame.head(left)
-        rows = frame.select(wanted).collect()
-        yield rows
-        if left is not None and (left := left - len(rows)) <= 0:
-            return
+        frame = frame if n_rows is None else frame.head(n_rows)
+        yield frame.select(wanted).collect()
 
 
 def conjuncts(predicate: pl.Expr | None) -> list[pl.Expr]:

@@ -3,12 +3,11 @@
 A scan of its own for each of 5,000 deposits took most of a query's time and half a gigabyte.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.deposit import Deposit
@@ -16,6 +15,7 @@ from logitbank.store.deposits.sealed_scores import checked_files, ready_files
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import SCORES_SCHEMA
 from logitbank.store.read.tasks import in_order
+from logitbank.store.tables.lazily import lazily
 
 DEPOSIT = "deposit"
 """The column that counts the deposits, in the order in which they were given."""
@@ -23,8 +23,6 @@ TASKS = 64
 """Of a cluster, for one frame: a deposit each, or several where there are more."""
 COMPUTED = 4
 """Deposits of a view whose scores are computed at once, where it does not keep them."""
-Read = Callable[[list[str], pl.Expr | None], Iterator[pl.DataFrame]]
-"""Reads columns of the rows that a filter leaves, in parts."""
 _COLUMNS = "ARROW:schema"
 """Where a file's metadata has the names and types of its columns."""
 
@@ -55,26 +53,12 @@ def _on_cluster(deposits: Sequence[Deposit], address: str) -> pl.LazyFrame:
     size = max(1, len(deposits) // TASKS)
     tasks = [(deposits[at : at + size], at) for at in range(0, len(deposits), size)]
 
-    def read(columns: list[str], predicate: pl.Expr | None) -> Iterator[pl.DataFrame]:
+    def read(
+        columns: list[str], predicate: pl.Expr | None, n_rows: int | None
+    ) -> Iterator[pl.DataFrame]:
         return in_order(partial(_part, columns=columns, predicate=predicate), tasks, ray=address)
 
-    return _source(schema, read)
-
-
-def _source(schema: pl.Schema, read: Read) -> pl.LazyFrame:
-    def source(
-        with_columns: list[str] | None,
-        predicate: pl.Expr | None,
-        n_rows: int | None,
-        batch_size: int | None,
-    ) -> Iterator[pl.DataFrame]:
-        left = n_rows
-        for frame in read(with_columns or schema.names(), predicate):
-            yield frame if left is None else frame.head(left)
-            if left is not None and (left := left - len(frame)) <= 0:
-                return
-
-    return register_io_source(source, schema=schema, is_pure=True)
+    return lazily(schema, read)
 
 
 def _in_turn(frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
@@ -85,12 +69,14 @@ def _in_turn(frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     next one to read.
     """
 
-    def read(columns: list[str], predicate: pl.Expr | None) -> Iterator[pl.DataFrame]:
+    def read(
+        columns: list[str], predicate: pl.Expr | None, n_rows: int | None
+    ) -> Iterator[pl.DataFrame]:
         for frame in frames:
             part = frame if predicate is None else frame.filter(predicate)
             yield part.select(columns).collect()
 
-    return _source(frames[0].collect_schema(), read)
+    return lazily(frames[0].collect_schema(), read)
 
 
 def _types(deposits: Sequence[Deposit]) -> list[pl.DataType]:

@@ -29,14 +29,9 @@ def asked_of(texts: list[tuple[int, ...]], places: list[int]) -> list[Query]:
 
 
 def context_at(pack: Pack, place: int) -> tuple[int, ...]:
-    ids: list[int] = []
-    while place >= 0:
-        assert pack.depths[place] == (
-            pack.depths[pack.parents[place]] + 1 if pack.parents[place] >= 0 else 0
-        )
-        ids.append(pack.ids[place])
-        place = pack.parents[place]
-    return tuple(reversed(ids))
+    seen = [at for at in range(place + 1) if pack.ends[at] > place]
+    assert [pack.depths[at] for at in seen] == [*range(len(seen))]
+    return tuple(pack.ids[at] for at in seen)
 
 
 @given(Texts, st.lists(st.integers(0, 8), min_size=25, max_size=25), st.integers(1, 40))
@@ -98,8 +93,8 @@ def test_a_long_beginning_stands_in_few_rows() -> None:
 
 
 def test_a_position_sees_its_ancestors_and_itself() -> None:
-    pack = Pack([5, 6, 7, 8, 9], [0, 1, 1, 2, 0], [-1, 0, 0, 2, -1], [(0, 4)])
-    mask = added_mask(packed_inputs([pack, Pack([1], [0], [-1], [])]).sees, torch.float32)
+    pack = Pack([5, 6, 7, 8, 9], [0, 1, 1, 2, 0], [4, 2, 4, 4, 5], [(0, 4)])
+    mask = added_mask(packed_inputs([pack, Pack([1], [0], [1], [])]).ends, torch.float32)
     seen = [row.nonzero().flatten().tolist() for row in mask[0, 0] == 0]
     assert seen == [[0], [0, 1], [0, 2], [0, 2, 3], [4]]
     assert [row.nonzero().flatten().tolist() for row in mask[1, 0] == 0] == [[i] for i in range(5)]

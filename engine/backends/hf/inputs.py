@@ -22,10 +22,10 @@ def model_inputs(
 ) -> dict[str, Any]:
     """Packs, or sequences of one length and one language, as the model takes them."""
     if isinstance(sequences[0], Pack):
-        ids, depths, sees = (
+        ids, depths, ends = (
             to_device(each, device) for each in packed_inputs(cast(Sequence[Pack], sequences))
         )
-        mask = added_mask(sees, dtype)
+        mask = added_mask(ends, dtype)
         shown = {"input_ids": ids, "position_ids": depths, "attention_mask": mask}
         return shown | {"use_cache": False}
     plain = cast(Sequence[Input], sequences)

@@ -20,37 +20,33 @@ without a mask by 3e6, 350 and 44 times."""
 
 
 class PackedInputs(NamedTuple):
-    """Rows of packs as tensors, padded to one width."""
+    """Rows of packs as tensors (rows, width) int64, padded to one width."""
 
     ids: torch.Tensor
-    """(rows, width)."""
     depths: torch.Tensor
-    """(rows, width)."""
-    sees: torch.Tensor
-    """(rows, width, width) bool: which positions each sees, its ancestors and itself. Padding sees
-    itself, so that no softmax is of nothing."""
+    ends: torch.Tensor
+    """Padding is seen by itself alone, and sees itself, so that no softmax is of nothing."""
 
 
 def packed_inputs(packs: Sequence[Pack]) -> PackedInputs:
     """What a batch of packs is called with, on the host."""
     width = max(len(pack.ids) for pack in packs)
-    ids = torch.zeros(len(packs), width, dtype=torch.long)
-    depths = torch.zeros(len(packs), width, dtype=torch.long)
-    sees = torch.eye(width, dtype=torch.bool).repeat(len(packs), 1, 1)
+    inputs = torch.zeros(3, len(packs), width, dtype=torch.long)
+    ids, depths, ends = inputs.numpy()  # the same memory
+    ends[:] = range(1, width + 1)
     for row, pack in enumerate(packs):
-        ids[row, : len(pack.ids)] = torch.tensor(pack.ids)
-        depths[row, : len(pack.ids)] = torch.tensor(pack.depths)
-        of_row = sees[row].numpy()  # the same memory
-        for place, parent in enumerate(pack.parents):
-            if parent >= 0:
-                of_row[place] |= of_row[parent]
-    return PackedInputs(ids, depths, sees)
+        size = len(pack.ids)
+        ids[row, :size], depths[row, :size], ends[row, :size] = pack.ids, pack.depths, pack.ends
+    return PackedInputs(*inputs)
 
 
-def added_mask(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def added_mask(ends: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """(rows, 1, width, width) what is added to attention scores: 0 where a position sees another,
-    else the lowest value of `dtype`. Made where `sees` is, which is a quarter of it."""
-    mask = torch.full(sees.shape, torch.finfo(dtype).min, dtype=dtype, device=sees.device)
+    else the lowest value of `dtype`. Made where `ends` is: a mask that comes from the host takes
+    3.6 µs of it for each position, and more bytes than all else that is sent."""
+    place = torch.arange(ends.shape[1], device=ends.device)
+    sees = (place[:, None] >= place) & (place[:, None] < ends[:, None])
+    mask = torch.full(sees.shape, torch.finfo(dtype).min, dtype=dtype, device=ends.device)
     return mask.masked_fill_(sees, 0)[:, None]
 
 

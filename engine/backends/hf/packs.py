@@ -17,13 +17,14 @@ and they take 6 to 10 % longer (70M shape)."""
 class Pack(NamedTuple):
     """A row of a batch: trees of tokens, each of which sees the tokens before it in its context.
 
-    `ids`, `depths` and `parents` are as long as the row. The depth of a token is its position in
-    its context; its parent is the place in the row of the token before it, -1 for a first one.
+    `ids`, `depths` and `ends` are as long as the row. The depth of a token is its position in its
+    context. What continues a token stands behind it without a gap; its end is the first place in
+    the row that does not. So a place sees those before it whose end is behind it, and itself.
     """
 
     ids: list[int]
     depths: list[int]
-    parents: list[int]
+    ends: list[int]
     asked: list[tuple[int, int]]
     """An index of a query, and the place in the row whose output it asks for."""
 
@@ -63,8 +64,8 @@ def packs(
     --------
     >>> queries = [Query((5, 6, 7), 2), Query((5, 6, 8), 2), Query((5, 6, 7), 1)]
     >>> [pack] = packs(queries, 8)
-    >>> pack.ids, pack.depths, pack.parents
-    ([5, 6, 7, 8], [0, 1, 2, 2], [-1, 0, 1, 1])
+    >>> pack.ids, pack.depths, pack.ends
+    ([5, 6, 7, 8], [0, 1, 2, 2], [4, 4, 3, 4])
     >>> pack.asked
     [(2, 1), (0, 2), (1, 3)]
     """
@@ -72,13 +73,15 @@ def packs(
         pack = Pack([], [], [], [])
         path: list[int] = []
         for (context, indices), shared in row:
-            del path[shared:]
-            for depth in range(shared, len(context)):
-                pack.parents.append(path[-1] if path else -1)
-                path.append(len(pack.ids))
-                pack.ids.append(context[depth])
-                pack.depths.append(depth)
+            for place in path[shared:]:
+                pack.ends[place] = len(pack.ids)
+            path[shared:] = range(len(pack.ids), len(pack.ids) + len(context) - shared)
+            pack.ids.extend(context[shared:])
+            pack.depths.extend(range(shared, len(context)))
+            pack.ends.extend([0] * (len(context) - shared))
             pack.asked.extend((i, path[queries[i].position]) for i in indices)
+        for place in path:
+            pack.ends[place] = len(pack.ids)
         yield pack
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.debias import debias_figures
+from bench.downloads import downloads
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import gpu_figures
@@ -95,6 +96,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sentences": sentences,
     "sharing": sharing,
     "run": run_costs,
+    "downloads": downloads,
     "sweep": sweep,
     "growth": growth,
     "store": store_figures,

@@ -11,25 +11,23 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from logitbank.engine.hub.patience import LONG_S, tell_wait
+from logitbank.engine.hub.ranges import (
+    PAUSE_S,
+    ChangedError,
+    Connections,
+    NoRangesError,
+    Ranges,
+)
+from logitbank.engine.hub.receive import Body, Receive, receive_some
 from logitbank.errors import WeightsError
 
 _READ_BYTES = 1 << 20
-_PAUSE_S = 0.2
-"""Before going on after a connection that broke; one that gave nothing waits longer."""
-
-
-class Body(NamedTuple):
-    """An answer that is being received."""
-
-    start: int
-    """Where in the file it begins: 0 where the server does not send parts."""
-    chunks: Iterator[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,8 @@ class Blob:
 
     def fetch(
         self,
-        receive: Callable[[int], AbstractContextManager[Body]],
+        receive: Receive,
+        connections: Connections,
         *,
         patiently: Callable[[Callable[[], int]], int],
         broken: tuple[type[Exception], ...],
@@ -86,10 +85,15 @@ class Blob:
     ) -> None:
         """Put the file into the cache, going on with a part of it that is there.
 
+        Where much is to come, it comes over several connections, and over one where that failed
+        in any way: what one connection brings, or cannot bring, is final.
+
         Parameters
         ----------
         receive
-            Opens the file from an offset on.
+            Opens the file from an offset on, up to another one or to its end.
+        connections
+            How many there may be, and from which size on.
         patiently
             Calls what it is given, again where that fails for now.
         broken
@@ -112,11 +116,21 @@ class Blob:
             wholes = 2  # a damaged transfer is rarely damaged twice
             if transfer.take_up():
                 wholes += 1  # the part may be what is damaged
+            if self.size - transfer.have >= connections.large_bytes:
+                ranges = Ranges(
+                    receive,
+                    transfer.have,
+                    self.size,
+                    connections,
+                    patiently=patiently,
+                    broken=broken,
+                )
+                transfer.take_all(ranges, broken)
             while True:
                 while transfer.have < self.size:
                     patiently(lambda: transfer.go_on(receive, broken))
                     if transfer.have < self.size:
-                        time.sleep(_PAUSE_S)
+                        time.sleep(PAUSE_S)
                 if transfer.digest.hexdigest() == self.sha256:
                     break
                 transfer.forget()
@@ -157,31 +171,34 @@ class _Transfer:
         self._on_bytes(-self.have)
         self.have, self.digest = 0, hashlib.sha256()
 
-    def go_on(
-        self,
-        receive: Callable[[int], AbstractContextManager[Body]],
-        broken: tuple[type[Exception], ...],
-    ) -> int:
+    def go_on(self, receive: Receive, broken: tuple[type[Exception], ...]) -> int:
         """Receive until the end, or until the connection breaks after some bytes came."""
-        came = 0
-        try:
-            with receive(self.have) as body:
-                if body.start != self.have:
-                    self.forget()
-                for chunk in body.chunks:
-                    if self.have + len(chunk) > self._size:
-                        raise WeightsError("a file is larger than its hub says; fetch it again")
-                    self._file.write(chunk)
-                    self.digest.update(chunk)
-                    self.have += len(chunk)
-                    came += len(chunk)
-                    self._on_bytes(len(chunk))
-        except broken:
-            if not came:
-                raise
-        if not came:
-            raise ConnectionError("the answer was empty")
-        return came
+        return receive_some(receive(self.have, None), self._begin, self._take, broken)
+
+    def take_all(self, ranges: Ranges, broken: tuple[type[Exception], ...]) -> None:
+        """Take what comes over several connections, as far as they go."""
+        ended: tuple[type[Exception], ...] = (NoRangesError, *broken)
+        with ranges:
+            try:
+                for chunk in ranges:
+                    self._take(chunk)
+            except ChangedError:
+                self.forget()
+            except ended:
+                pass  # one connection goes on, and says what it meets
+
+    def _begin(self, body: Body) -> None:
+        if body.start != self.have:
+            self.forget()
+
+    def _take(self, chunk: bytes) -> bool:
+        if self.have + len(chunk) > self._size:
+            raise WeightsError("a file is larger than its hub says; fetch it again")
+        self._file.write(chunk)
+        self.digest.update(chunk)
+        self.have += len(chunk)
+        self._on_bytes(len(chunk))
+        return True
 
 
 @contextmanager
@@ -206,7 +223,7 @@ def _lock(file: BinaryIO, waiting: str) -> None:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        time.sleep(_PAUSE_S)
+        time.sleep(PAUSE_S)
     tell_wait(waiting)
     fcntl.flock(file, fcntl.LOCK_EX)
 

@@ -21,6 +21,7 @@ from logitbank.engine.hub.library import (
     quiet_bar,
 )
 from logitbank.engine.hub.patience import Patience
+from logitbank.engine.hub.ranges import Connections
 from logitbank.engine.hub.requests import HubRequests
 from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import MissingExtraError, SuiteError, WeightsError
@@ -64,6 +65,9 @@ class Hub:
         Where files are kept; by default `HF_HUB_CACHE`, else `hub` in `HF_HOME`.
     patience
         How long to go on asking a hub that limits requests or fails.
+    connections
+        How many a large file is fetched over; by default up to 4, and as many as there are files
+        and 6 more in all.
 
     Raises
     ------
@@ -78,6 +82,7 @@ class Hub:
         cache_dir: Path | None = None,
         *,
         patience: Patience | None = None,
+        connections: Connections | None = None,
     ) -> None:
         disable_telemetry()
         try:
@@ -92,6 +97,7 @@ class Hub:
         self.cache_dir = cache_dir or cache_from_environment() or Path(constants.HF_HUB_CACHE)
         self._token = token
         self._requests = HubRequests(self.endpoint, token, patience or Patience())
+        self._connections = connections or Connections()
         keep_token(self.endpoint, token)
         self._api = HfApi(endpoint=self.endpoint, token=token)
         self._files: dict[tuple[str, str], tuple[HubFile, ...]] = {}
@@ -241,7 +247,8 @@ class Hub:
             return
         with explained(self, repo, revision):
             blob.fetch(
-                lambda start: self._requests.body(repo, revision, blob.name, start),
+                lambda start, stop: self._requests.body(repo, revision, blob.name, start, stop),
+                self._connections,
                 patiently=self._requests.answer,
                 broken=(transport(), ConnectionError),
                 on_bytes=on_bytes,

@@ -30,6 +30,12 @@ class HubServer:
     Of the requests to come, `limited` are refused with `Retry-After`; of the large files to come,
     `broken` end in the middle and `damaged` have a wrong byte. A large file takes `pause_s` after
     its first byte; `most_at_once` is how many were ever sent side by side.
+
+    Without `ranges`, a part that is asked for is answered with the whole file. Of the large
+    answers to come, `short` have half of the part that was asked for, `shifted` begin a byte later,
+    `overlong` go on to the end of the file, and `changed` have the mark (ETag) of another content.
+    With `elsewhere`, large files are sent from a signed address, which refuses `expired` requests
+    to come.
     """
 
     def __init__(self, root: Path, *, gated: Collection[str] = (), digests: bool = True) -> None:
@@ -37,6 +43,11 @@ class HubServer:
         self.requests: list[str] = []
         self.status: int | None = None
         self.limited = self.broken = self.damaged = 0
+        self.short = self.shifted = self.overlong = self.changed = self.expired = 0
+        self.ranges, self.elsewhere = True, False
+        self.spans: list[range] = []
+        """Bytes of large files, as they were answered."""
+        self.tokens_elsewhere: set[str | None] = set()
         self.retry_after = "1"
         self.pause_s = 0.0
         self.sending = self.most_at_once = 0
@@ -63,7 +74,7 @@ class HubServer:
         self.close()
 
     def use_up(self, what: str) -> bool:
-        """One of `limited`, `broken` or `damaged`, if any is left."""
+        """One of what is counted down, such as `limited`, if any is left."""
         with self.lock:
             left = getattr(self, what)
             setattr(self, what, max(0, left - 1))
@@ -119,6 +130,11 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                     self._send_json({"id": match[1], "sha": sha})
                 elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
                     self._send_file(match[1], match[2], match[3])
+                elif match := re.fullmatch(r"/signed/([^/]+/[^/]+)/([^/]+)/(.+)", path):
+                    hub.tokens_elsewhere.add(self.headers.get("Authorization"))
+                    if hub.use_up("expired"):
+                        raise _RefusedError(403, "")
+                    self._send_content(_revision(hub, match[1], match[2]), match[3])
                 else:
                     raise _RefusedError(404, "RepoNotFound")
             except _RefusedError as refusal:
@@ -139,13 +155,34 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 raise _RefusedError(403 if token else 401, "GatedRepo")
             if not (folder / name).is_file():
                 raise _RefusedError(404, "EntryNotFound")
+            if hub.elsewhere and name.endswith(LARGE):
+                self._send_away(folder, f"/signed/{repo}/{revision}/{name}?Signature=x", name)
+            else:
+                self._send_content(folder, name)
+
+        def _send_away(self, folder: Path, path: str, name: str) -> None:
+            self.send_response(302)
+            self.send_header("Location", hub.endpoint.replace("127.0.0.1", "localhost") + path)
+            self.send_header("X-Linked-ETag", f'"{_etag(name, (folder / name).read_bytes())}"')
+            self.send_header("X-Linked-Size", str((folder / name).stat().st_size))
+            self.send_header("X-Repo-Commit", _commit(folder))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def _send_content(self, folder: Path, name: str) -> None:
             content = (folder / name).read_bytes()
-            headers = {"ETag": f'"{_etag(name, content)}"', "X-Repo-Commit": _commit(folder)}
-            self._send(content, headers)
+            etag = "another" if hub.use_up("changed") else _etag(name, content)
+            self._send(content, {"ETag": f'"{etag}"', "X-Repo-Commit": _commit(folder)})
 
         def _send(self, content: bytes, headers: dict[str, str]) -> None:
             size = len(content)
-            status, span = _range(self.headers.get("Range"), size)
+            large = self.command == "GET" and urlsplit(self.path).path.endswith(LARGE)
+            asked = self.headers.get("Range") if hub.ranges else None
+            status, span = _range(asked, size)
+            if large and status == 206:
+                span = self._bent(span, size)
+            if large:
+                hub.spans.append(span)
             self.send_response(status)
             if status == 206:
                 headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size}"
@@ -153,10 +190,18 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command == "GET" and urlsplit(self.path).path.endswith(LARGE):
+            if large:
                 self._send_slowly(content[span.start : span.stop])
             elif self.command == "GET":
                 self.wfile.write(content[span.start : span.stop])
+
+        def _bent(self, span: range, size: int) -> range:
+            """Another part than was asked for, where that is wanted."""
+            if hub.use_up("short"):
+                return span[: len(span) // 2]
+            if hub.use_up("shifted"):
+                return range(span.start + 1, span.stop)
+            return range(span.start, size) if hub.use_up("overlong") else span
 
         def _send_slowly(self, content: bytes) -> None:
             with hub.sends():

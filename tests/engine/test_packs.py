@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import branches
-from logitbank.engine.backends.hf.packed import added_mask, packed_inputs, trial_contexts
+from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs, trial_contexts
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
+from logitbank.engine.backends.hf.shapes import Padding, Shape, next_size
 from logitbank.engine.plan.plan import place
 from logitbank.store import Query, QuerySet
 from tests.support.checkpoints import Architecture, make_checkpoint
@@ -26,6 +27,12 @@ Texts = st.lists(
 def asked_of(texts: list[tuple[int, ...]], places: list[int]) -> list[Query]:
     """A query a text, at any position of it."""
     return [Query(ids, place % len(ids)) for ids, place in zip(texts, places, strict=False)]
+
+
+def sent(packs: list[Pack], shape: Shape) -> PackedInputs:
+    numbers = np.full(shape.numbers, -7)
+    put_packs(numbers, packs, shape)
+    return PackedInputs.of(torch.from_numpy(numbers), shape)
 
 
 def context_at(pack: Pack, place: int) -> tuple[int, ...]:
@@ -62,19 +69,53 @@ def test_where_all_fits_one_row_every_beginning_stands_once(
     assert [branch.context for branch in branches(queries)] == sorted(ends)
 
 
-@given(Texts, st.integers(9, 60), st.integers(1, 30), st.integers(1, 60))
+@given(
+    Texts,
+    st.integers(9, 60),
+    st.integers(1, 30),
+    st.integers(1, 60),
+    st.sampled_from(["none", "widths", "all"]),
+)
 def test_batches_of_rows_keep_to_their_budget(
-    texts: list[tuple[int, ...]], max_tokens: int, max_outputs: int, together: int
+    texts: list[tuple[int, ...]],
+    max_tokens: int,
+    max_outputs: int,
+    together: int,
+    padding: Padding,
 ) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
-    found = list(packed_batches(queries, max_tokens, max_outputs, together=together))
+    found = list(
+        packed_batches(queries, max_tokens, max_outputs, together=together, padding=padding)
+    )
     asked = [i for batch in found for pack in batch for i, _ in pack.asked]
     assert sorted(asked) == [*range(len(queries))]
     for batch in found:
-        width = max(len(pack.ids) for pack in batch)
+        width, outputs = max(len(pack.ids) for pack in batch), sum(len(p.asked) for p in batch)
+        run = Shape(len(batch), width, outputs).padded(padding)
         assert width <= max_tokens
-        assert len(batch) == 1 or len(batch) * width <= together
-        assert len(batch) == 1 or sum(len(pack.asked) for pack in batch) <= max_outputs
+        assert len(batch) == 1 or run.rows * run.width <= together
+        assert len(batch) == 1 or run.outputs <= max_outputs
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_sizes_are_few_and_near(least: int, other: int) -> None:
+    size = next_size(least)
+    assert least <= size < 1.25 * least
+    assert next_size(size) == size
+    assert size <= next_size(other) or least > other
+    assert len({next_size(n) for n in range(256, 513)}) == 5, "four from 320 to 512, and 256"
+
+
+def test_what_is_sent_of_padding_asks_for_the_first_position() -> None:
+    pack = Pack([5, 6, 7], [0, 1, 1], [3, 2, 3], [(1, 2), (0, 1)])
+    found = sent([Pack([4], [0], [1], [(2, 0)]), pack], Shape(3, 4, 5))
+    assert found.ids.tolist() == [[4, 0, 0, 0], [5, 6, 7, 0], [0] * 4]
+    assert found.depths.tolist() == [[0] * 4, [0, 1, 1, 0], [0] * 4]
+    assert found.ends.tolist() == [[1, 2, 3, 4], [3, 2, 3, 4], [1, 2, 3, 4]]
+    assert [*zip(found.rows.tolist(), found.positions.tolist(), strict=True)] == [
+        *((0, 0), (1, 2), (1, 1)),
+        *((0, 0), (0, 0)),
+    ]
 
 
 def test_a_long_document_read_at_every_token_is_one_row() -> None:
@@ -94,7 +135,7 @@ def test_a_long_beginning_stands_in_few_rows() -> None:
 
 def test_a_position_sees_its_ancestors_and_itself() -> None:
     pack = Pack([5, 6, 7, 8, 9], [0, 1, 1, 2, 0], [4, 2, 4, 4, 5], [(0, 4)])
-    mask = added_mask(packed_inputs([pack, Pack([1], [0], [1], [])]).ends, torch.float32)
+    mask = added_mask(sent([pack, Pack([1], [0], [1], [])], Shape(2, 5, 1)).ends, torch.float32)
     seen = [row.nonzero().flatten().tolist() for row in mask[0, 0] == 0]
     assert seen == [[0], [0, 1], [0, 2], [0, 2, 3], [4]]
     assert [row.nonzero().flatten().tolist() for row in mask[1, 0] == 0] == [[i] for i in range(5)]

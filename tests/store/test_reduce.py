@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +9,6 @@ import scipy.special
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from logitbank.engine.workers.blocks.on_device import (
     Listed,
@@ -26,6 +23,7 @@ from logitbank.store.deposits.entries import Entries, normalise, option_entries,
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.schema import Keep, OptionTokens
+from tests.support.no_questions import no_questions
 
 pytestmark = pytest.mark.numerical
 
@@ -274,20 +272,10 @@ def test_a_row_that_never_came_is_told_of_every_block() -> None:
         sink.finish()
 
 
-class FromTheHost(TorchDispatchMode):
-    """Refuses an operation on a tensor that is not on the device, as its copy would be waited for.
-    What a tensor holds no one can ask, as a meta tensor holds nothing."""
-
-    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        assert all(t.device.type == "meta" for t in given), f"{func} takes a tensor of the host's"
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("level", ["full", "options", "topk:5"])
 def test_a_reduction_never_asks_what_a_tensor_holds(level: str) -> None:
     logits = torch.empty(3, 8, device="meta")
     tokens = torch.zeros(3, 2, dtype=torch.long, device="meta")
-    with FromTheHost():
+    with no_questions():
         reduced = reduce_rows(logits, tokens, layout(level, "float16"), 6)
     assert reduced.top.counts.shape == (4, 3, min(reduced.top.token.shape[1], 8))

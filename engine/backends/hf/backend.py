@@ -3,35 +3,33 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
 
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.after import operations
-from logitbank.engine.backends.hf.batches import Batch, Input, plan_batches
-from logitbank.engine.backends.hf.head import ClassHead, SelectingHead
-from logitbank.engine.backends.hf.inputs import a_language, model_inputs
-from logitbank.engine.backends.hf.lens import Lens
+from logitbank.engine.backends.hf.batches import Batch, plan_batches
+from logitbank.engine.backends.hf.inputs import a_language
 from logitbank.engine.backends.hf.memory import (
     BatchSize,
     fitting_batch,
     is_out_of_memory,
     sizes_of,
 )
-from logitbank.engine.backends.hf.model import output_logits, read_model, settings_weights
+from logitbank.engine.backends.hf.model import read_model, settings_weights
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
-from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS, Pack
+from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
+from logitbank.engine.backends.hf.passes import Passes
+from logitbank.engine.backends.hf.shapes import Padding
 from logitbank.engine.backends.hf.swap import Account, copy_weights
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
-from logitbank.engine.weights.upload import to_device
 from logitbank.errors import EngineError, HeadError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -54,9 +52,10 @@ class TransformersBackend:
         self._device = torch.device(wanted)
         multiply_on(self._device, settings.compute_dtype)
         self._model: transformers.PreTrainedModel | None = None
+        self._passes: Passes | None = None
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
+        self._padding: Padding = "widths" if self._device.type == "cuda" else "none"
         self._not_packed: str | None = None
-        self._lens: Lens | None = None
         self._resident: Account | None = None
         sequences = 1 if settings.deterministic else settings.max_sequences
         self._size = BatchSize(settings.max_batch_tokens, sequences)
@@ -70,10 +69,11 @@ class TransformersBackend:
             account = self._sent(folder) or self._read(folder)
         except WeightsError as error:
             raise WeightsError(f"{checkpoint}: {error}") from error
-        model, settings = self._model, self._settings
+        model, passes, settings = self._model, self._passes, self._settings
         assert model is not None
-        if self._lens is not None:
-            self._lens.proved = False
+        assert passes is not None
+        if passes.lens is not None:
+            passes.lens.proved = False
         account.check(model, checkpoint)
         if settings.task == "causal":
             self._resident = account
@@ -85,7 +85,7 @@ class TransformersBackend:
         self._prove_lens(heads, checkpoint)
         digest, made = account.digest.hexdigest(), account.describe()
         seconds = time.perf_counter() - start
-        return Loaded(digest, self._head.outputs, seconds, note, made, heads)
+        return Loaded(digest, passes.head.outputs, seconds, note, made, heads)
 
     def _sent(self, folder: Path) -> Account | None:
         """Swap tensor by tensor what differs from what is in memory; None where it cannot be so."""
@@ -100,11 +100,9 @@ class TransformersBackend:
         if self._model is None:
             self._model = read.model.to(self._device).eval()
             quick_products(self._model)
-            self._head = SelectingHead(self._model, each=self._settings.deterministic)
-            if self._settings.next_sentence:
-                self._classes = ClassHead(self._model.cls.seq_relationship)
-            if self._settings.layers:
-                self._lens = self._opened_lens(self._model)
+            self._passes = Passes(
+                self._model, self._settings, device=self._device, dtype=self._dtype
+            )
         else:
             copy_weights(read.model, self._model)
         return Account.of(settings_weights(folder, self._settings), read, self._settings)
@@ -118,7 +116,7 @@ class TransformersBackend:
     def _run_all(self, queries: Sequence[Query], sink: Sink, *, packed: int) -> int:
         """Tokens that were run."""
         run = 0
-        todo = deque(plan_batches(queries, self._size, packed=packed))
+        todo = deque(self._planned(queries, packed=packed))
         while todo:
             batch = todo.popleft()
             if self._ran(queries, batch, sink):
@@ -126,17 +124,22 @@ class TransformersBackend:
                 continue
             self._halve(batch)
             rest = [i for each in (batch, *todo) for i in each.queries]
-            again = plan_batches([queries[i] for i in rest], self._size, packed=packed)
+            again = self._planned([queries[i] for i in rest], packed=packed)
             todo = deque(b._replace(queries=[rest[i] for i in b.queries]) for b in again)
         return run
 
+    def _planned(self, queries: Sequence[Query], *, packed: int) -> Iterator[Batch]:
+        return plan_batches(queries, self._size, packed=packed, padding=self._padding)
+
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""
+        assert self._passes is not None, "load comes before score"
+        lens = self._passes.lens
         try:
             head = queries[batch.queries[0]].head
-            logits, hidden = self._outputs(batch, head)
-            if self._lens is not None and self._lens.proved and hidden is not None:
-                sink(batch.queries, logits.float(), hidden, self._lens.seen(head))
+            logits, hidden = self._passes.outputs(batch, head)
+            if lens is not None and lens.proved and hidden is not None:
+                sink(batch.queries, logits.float(), hidden, lens.seen(head))
             else:
                 sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
         except (RuntimeError, MemoryError) as error:
@@ -144,24 +147,6 @@ class TransformersBackend:
                 return False
             raise
         return True
-
-    def _outputs(self, batch: Batch, head: Head) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits of a batch's queries, and what was multiplied to make them."""
-        assert self._model is not None, "load comes before score"
-        places = to_device(torch.tensor([batch.rows, batch.positions]), self._device)
-        rows, positions = places
-        none = slice(0 if head == "next_sentence" else None)
-        self._head.select(rows=rows[none], positions=positions[none])
-        if self._lens is not None:  # what a next-sentence head looks at is the first token
-            looked_at = torch.zeros_like(positions) if head == "next_sentence" else positions
-            self._lens.select(rows=rows, positions=looked_at)
-        logits = output_logits(self._model(**self._inputs(batch.sequences)), head)
-        if head == "next_sentence":
-            assert self._classes.hidden is not None
-            return logits[rows], self._classes.hidden[rows]
-        if logits.dim() == 3:  # a head that could not be told apart ran on every position
-            return logits[rows, positions], None
-        return logits, self._head.hidden
 
     def _halve(self, batch: Batch) -> None:
         """Batches of half the size from here on, where one of these sequences did not fit."""
@@ -193,8 +178,7 @@ class TransformersBackend:
         """Why contexts are not packed: tried with this checkpoint's weights. "" where they are."""
         if reason := refusal(model.config, self._settings.max_length):
             return reason
-        vocab = min(self._head.outputs, model.config.get_text_config().vocab_size)
-        queries = trial_contexts(vocab, self._settings.max_length)
+        queries = trial_contexts(self._vocab(model), self._settings.max_length)
         try:
             packed, alone = (self._all_logits(queries, packed=p) for p in (self._packed, 0))
         except Exception as error:  # an architecture's own code may raise anything
@@ -202,7 +186,8 @@ class TransformersBackend:
         return difference(packed, alone, self._dtype)
 
     def _all_logits(self, queries: Sequence[Query], *, packed: int) -> torch.Tensor:
-        rows = torch.empty(len(queries), self._head.outputs)
+        assert self._passes is not None
+        rows = torch.empty(len(queries), self._passes.head.outputs)
 
         def take(indices: Sequence[int], logits: torch.Tensor, *_: object) -> None:
             rows[list(indices)] = logits.cpu()
@@ -211,43 +196,34 @@ class TransformersBackend:
         return rows
 
     def _output_heads(self, model: transformers.PreTrainedModel) -> dict[Head, OutputHead]:
+        assert self._passes is not None
         named = {
             kind: Layer(head.layer.weight, head.layer.bias)
-            for kind, head in self._heads.items()
+            for kind, head in self._passes.heads.items()
             if head.layer is not None
         }
         return proved_heads(named, operations(model.config), self.score, self._trial(model))
 
-    @property
-    def _heads(self) -> dict[Head, SelectingHead | ClassHead]:
-        tokens: Head = "mask" if self._settings.task == "masked" else "next_token"
-        classes: dict[Head, SelectingHead | ClassHead] = {}
-        if self._settings.next_sentence:
-            classes = {"next_sentence": self._classes}
-        return {tokens: self._head} | classes
+    def _vocab(self, model: transformers.PreTrainedModel) -> int:
+        """Tokens that a model has both an embedding and an output of."""
+        assert self._passes is not None
+        size: int = model.config.get_text_config().vocab_size
+        return min(self._passes.head.outputs, size)
 
     def _trial(self, model: transformers.PreTrainedModel) -> list[Query]:
-        vocab = min(self._head.outputs, model.config.get_text_config().vocab_size)
-        return trial_queries(vocab, self._settings.max_length, a_language(model))
-
-    def _opened_lens(self, model: transformers.PreTrainedModel) -> Lens:
-        one = Input(False, a_language(model), (0,), ())
-        return Lens(
-            *(model, self._heads, lambda count: self._inputs([one] * count)),
-            layers=self._settings.layers,
-            each=self._settings.deterministic,
-        )
+        return trial_queries(self._vocab(model), self._settings.max_length, a_language(model))
 
     @torch.inference_mode()
     def _prove_lens(self, heads: Mapping[Head, OutputHead], checkpoint: str) -> None:
         """Show that the model's last block comes to each head as the lens shows it, or refuse."""
-        lens, model = self._lens, self._model
-        if lens is None or model is None:
+        model, passes = self._model, self._passes
+        if model is None or passes is None or passes.lens is None:
             return
+        lens = passes.lens
         for head in heads:
             queries = [replace(query, head=head) for query in self._trial(model)]
             batches = plan_batches(queries, self._size)
-            if why := lens.refusal(head, (self._outputs(batch, head)[1] for batch in batches)):
+            if why := lens.refusal(head, (passes.outputs(batch, head)[1] for batch in batches)):
                 raise HeadError(
                     f"{checkpoint}: layers of {type(model).__name__} cannot be seen through its"
                     f" {head} head: {why}; leave out --layers"
@@ -257,7 +233,8 @@ class TransformersBackend:
     def _fit(self, model: transformers.PreTrainedModel) -> None:
         """Batches from the free memory, tried out with the largest: halved until it runs."""
         config, length = model.config.get_text_config(), self._settings.max_length
-        sizes = sizes_of(config, outputs=self._head.outputs, length=length)
+        assert self._passes is not None
+        sizes = sizes_of(config, outputs=self._passes.head.outputs, length=length)
         free, many = torch.cuda.mem_get_info(self._device)[0], self._settings.many_positions
         self._size = fitting_batch(
             free, sizes, value_bytes=self._dtype.itemsize, many_positions=many
@@ -272,6 +249,7 @@ class TransformersBackend:
         self.score(tried, lambda *_: None)
 
     def describe(self) -> dict[str, Json]:
+        lens = None if self._passes is None else self._passes.lens
         return {
             "engine": "transformers",
             "engine_version": transformers.__version__,
@@ -284,14 +262,8 @@ class TransformersBackend:
             "max_sequences": self._size.sequences,
             **({"deterministic": ALONE} if self._settings.deterministic else {}),
             **({} if self._not_packed is None else {"packed": self._not_packed or POSITIONS}),
-            **({"model_layers": self._lens.count} if self._lens is not None else {}),
+            **({"model_layers": lens.count} if lens is not None else {}),
         }
 
     def close(self) -> None:
-        self._model = None
-
-    def _inputs(self, sequences: Sequence[Input] | Sequence[Pack]) -> dict[str, Any]:
-        """What the model is called with: packs, or sequences of one length and one language."""
-        assert self._model is not None, "load comes before score"
-        causal, at = self._settings.task == "causal", self._device
-        return model_inputs(self._model, sequences, device=at, dtype=self._dtype, causal=causal)
+        self._model = self._passes = None

@@ -1,34 +1,23 @@
 """What a model of transformers is called with."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import transformers
 
 from logitbank.engine.backends.hf.batches import Input
-from logitbank.engine.backends.hf.packed import added_mask, packed_inputs
-from logitbank.engine.backends.hf.packs import Pack
 from logitbank.engine.weights.upload import to_device
 
 
 def model_inputs(
     model: transformers.PreTrainedModel,
-    sequences: Sequence[Input] | Sequence[Pack],
+    plain: Sequence[Input],
     *,
     device: torch.device,
-    dtype: torch.dtype,
     causal: bool,
 ) -> dict[str, Any]:
-    """Packs, or sequences of one length and one language, as the model takes them."""
-    if isinstance(sequences[0], Pack):
-        ids, depths, ends = (
-            to_device(each, device) for each in packed_inputs(cast(Sequence[Pack], sequences))
-        )
-        mask = added_mask(ends, dtype)
-        shown = {"input_ids": ids, "position_ids": depths, "attention_mask": mask}
-        return shown | {"use_cache": False}
-    plain = cast(Sequence[Input], sequences)
+    """Sequences of one length and one language, as the model takes them."""
     ids = torch.tensor([s.ids for s in plain])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if any(s.segments for s in plain):

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 
 from logitbank.engine.backends.hf.packs import Pack
+from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.engine.backends.torch_precision import products_dtype
 from logitbank.store.format.schema import Query
 
@@ -20,24 +22,42 @@ without a mask by 3e6, 350 and 44 times."""
 
 
 class PackedInputs(NamedTuple):
-    """Rows of packs as tensors (rows, width) int64, padded to one width."""
+    """What a pass of packs is called with, int64, padded to its shape."""
 
     ids: torch.Tensor
+    """(rows, width)."""
     depths: torch.Tensor
+    """(rows, width)."""
     ends: torch.Tensor
-    """Padding is seen by itself alone, and sees itself, so that no softmax is of nothing."""
+    """(rows, width). Padding is seen by itself alone, and sees itself, so that no softmax is of
+    nothing."""
+    rows: torch.Tensor
+    """(outputs,): the row of each output. Those beyond what is asked are of the first position."""
+    positions: torch.Tensor
+    """(outputs,)."""
+
+    @classmethod
+    def of(cls, sent: torch.Tensor, shape: Shape) -> Self:
+        """Views of the numbers that `put_packs` has put one after the other."""
+        places = 3 * shape.rows * shape.width
+        ids, depths, ends = sent[:places].view(3, shape.rows, shape.width)
+        rows, positions = sent[places:].view(2, shape.outputs)
+        return cls(ids, depths, ends, rows, positions)
 
 
-def packed_inputs(packs: Sequence[Pack]) -> PackedInputs:
-    """What a batch of packs is called with, on the host."""
-    width = max(len(pack.ids) for pack in packs)
-    inputs = torch.zeros(3, len(packs), width, dtype=torch.long)
-    ids, depths, ends = inputs.numpy()  # the same memory
-    ends[:] = range(1, width + 1)
+def put_packs(numbers: np.ndarray, packs: Sequence[Pack], shape: Shape) -> None:
+    """Fill (shape.numbers,) int64 with the inputs of a pass."""
+    inputs = PackedInputs.of(torch.from_numpy(numbers), shape)  # the same memory
+    ids, depths, ends, rows, positions = (each.numpy() for each in inputs)
+    ids[:], depths[:], ends[:] = 0, 0, range(1, shape.width + 1)
+    rows[:], positions[:] = 0, 0
+    asked = 0
     for row, pack in enumerate(packs):
-        size = len(pack.ids)
+        size, outputs = len(pack.ids), len(pack.asked)
         ids[row, :size], depths[row, :size], ends[row, :size] = pack.ids, pack.depths, pack.ends
-    return PackedInputs(*inputs)
+        rows[asked : asked + outputs] = row
+        positions[asked : asked + outputs] = [place for _, place in pack.asked]
+        asked += outputs
 
 
 def added_mask(ends: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logitbank.engine.backends.contexts import Branch, branches, shared_beginning
+from logitbank.engine.backends.hf.shapes import Padding, Shape
 from logitbank.store.format.schema import Query
 
 POSITIONS = 256
@@ -86,7 +87,12 @@ def packs(
 
 
 def packed_batches(
-    queries: Sequence[Query], max_tokens: int, max_outputs: int, *, together: int
+    queries: Sequence[Query],
+    max_tokens: int,
+    max_outputs: int,
+    *,
+    together: int,
+    padding: Padding = "none",
 ) -> Iterator[list[Pack]]:
     """Rows of about one length that are run together, at most `together` with their padding.
 
@@ -98,7 +104,8 @@ def packed_batches(
     rows = packs(queries, most=max_tokens)
     for pack in sorted(rows, key=lambda pack: len(pack.ids)):
         asked += len(pack.asked)
-        full = (len(batch) + 1) * len(pack.ids) > together or asked > max_outputs
+        shape = Shape(len(batch) + 1, len(pack.ids), asked).padded(padding)
+        full = shape.rows * shape.width > together or shape.outputs > max_outputs
         if batch and full:
             yield batch
             batch, asked = [], len(pack.asked)

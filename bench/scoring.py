@@ -13,6 +13,7 @@ from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.weights.said import said_of_model
 from logitbank.engine.workers.events import Event, WeightsLoaded
 from logitbank.engine.workers.job import Job
 from logitbank.engine.workers.worker import Worker
@@ -77,7 +78,10 @@ class Scoring:
         made_of = {"round": len(self._loaded)}
         entries = min(prepared.tokenizer.entries, vocab)
         self.worker.run(
-            Job(checkpoint, self._source, deposits, vocab, entries, made_of, prepared.settings)
+            Job(
+                *(checkpoint, self._source, deposits, vocab, entries, made_of, prepared.settings),
+                said_of_model(prepared.first),
+            )
         )
         return time.perf_counter() - self._loaded[-1]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.weights.said import said_of_model
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate
 from logitbank.engine.workers.job import Job, WorkerHandle
 from logitbank.errors import EngineError
@@ -133,6 +134,7 @@ def _job(
         min(prepared.tokenizer.entries, prepared.requested.config.vocab),
         {},
         replace(prepared.settings, canary_every=0),
+        said_of_model(prepared.first),
     )
 
 

@@ -7,12 +7,15 @@ from logitbank.engine.plan.extraction import Prepared
 from logitbank.engine.plan.prepare import tokenizer_folder
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.said import ModelSaid, said_of_model
 from logitbank.engine.weights.variants.checkpoint import body_folder, check_checkpoint
 from logitbank.errors import SuiteError
 
 
 class Fit:
     """Compares checkpoints with the first: architecture, vocabulary and tokenizer are the same.
+
+    What else their configs say may differ: who says something else has an engine of its own.
 
     Looked at before a worker is given it, a bad checkpoint costs no new worker: an engine whose
     load failed is not used again.
@@ -26,13 +29,14 @@ class Fit:
         *,
         legacy_weights: bool,
         base: Path | None = None,
+        longest: int = 0,
     ) -> None:
         """`config` and `tokenizer` are those of the checkpoint in the folder `first`.
 
-        `base` is the folder of what adapters are added to.
+        `base` is the folder of what adapters are added to. All have to take `longest` tokens.
         """
         self._config, self._tokenizer, self._legacy = config, tokenizer, legacy_weights
-        self._base = base
+        self._base, self._longest = base, longest
         self._same_tokenizer = {files_digest(tokenizer_folder(first))}
 
     @classmethod
@@ -42,6 +46,7 @@ class Fit:
             *(prepared.requested.config, prepared.tokenizer, prepared.first),
             legacy_weights=prepared.settings.legacy_weights,
             base=prepared.settings.base,
+            longest=prepared.settings.max_length,
         )
 
     @classmethod
@@ -58,25 +63,32 @@ class Fit:
         tokenizer = Tokenizer.load(tokenizer_folder(body))
         return cls(config, tokenizer, body, legacy_weights=legacy_weights, base=base)
 
-    def check(self, folder: Path) -> None:
-        """Look at the files of one checkpoint; not for several threads at once.
+    def check(self, folder: Path) -> ModelSaid:
+        """What the files of one checkpoint say of its model; not for several threads at once.
 
         Raises
         ------
         SuiteError
-            Its architecture, vocabulary or tokenizer is another, or it is an adapter of a kind that
-            is not supported.
+            Its architecture, vocabulary or tokenizer is another, it takes fewer tokens than a query
+            has, or it is an adapter of a kind that is not supported.
         WeightsError
             Its weights are not there, or an adapter's do not fit the base.
         """
         body = body_folder(folder, self._base)
-        if difference := ModelConfig.read(body).difference(self._config):
+        config = ModelConfig.read(body)
+        if difference := config.difference(self._config):
             raise SuiteError(
                 f"its {difference}; a suite has one architecture and vocabulary: extract it on "
                 "its own"
             )
+        if config.max_length is not None and config.max_length < self._longest:
+            raise SuiteError(
+                f"it takes at most {config.max_length} tokens, the first checkpoint more, and the"
+                f" longest query has {self._longest}: extract it on its own, with shorter prompts"
+            )
         self._check_tokenizer(tokenizer_folder(body))
         check_checkpoint(folder, base=self._base, legacy_weights=self._legacy)
+        return said_of_model(body)
 
     def _check_tokenizer(self, folder: Path) -> None:
         if (files := files_digest(folder)) in self._same_tokenizer:

@@ -18,7 +18,6 @@ _SHAPE_KEYS = (
     ("vocab_size",),
 )
 """Each under the names that architectures give it."""
-_OF_THE_FILE = {"_name_or_path", "transformers_version", "torch_dtype", "dtype"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,11 @@ class ModelConfig:
 
     def difference(self, first: "ModelConfig") -> str:
         """What keeps this config out of the suite of `first`; empty where nothing does."""
+        names = (*(keys[0] for keys in _SHAPE_KEYS), "languages")
+        own, others = ((*each.shape, sorted(each.languages)) for each in (self, first))
         return ", ".join(
-            f"{keys[0]} is {mine}, the first checkpoint's {theirs}"
-            for keys, mine, theirs in zip(_SHAPE_KEYS, self.shape, first.shape, strict=True)
+            f"{name} is {mine}, the first checkpoint's {theirs}"
+            for name, mine, theirs in zip(names, own, others, strict=True)
             if mine != theirs
         )
 
@@ -109,12 +110,6 @@ class ModelConfig:
             _names(config.get("languages")),
             _key_value_heads(config),
         )
-
-
-def said_of_model(folder: Path) -> dict[str, object]:
-    """What a checkpoint's config says, but for who wrote it and in which dtype."""
-    config = json.loads((folder / "config.json").read_bytes())
-    return {key: value for key, value in config.items() if key not in _OF_THE_FILE}
 
 
 def _key_value_heads(config: dict[str, object]) -> int | None:

@@ -18,6 +18,7 @@ from logitbank.engine.plan.extraction import Extraction, Prepared
 from logitbank.engine.plan.fit import Fit
 from logitbank.engine.plan.pieces import Piece, pieces
 from logitbank.engine.plan.plan import DepositPlan
+from logitbank.engine.suites.alike import alike_together
 from logitbank.engine.suites.fetcher import Fetcher
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -69,7 +70,7 @@ class Runner:
         on_event: OnEvent,
         stopping: Stopping,
     ) -> None:
-        self._extraction, self._prepared = extraction, prepared
+        self._extraction, self._prepared, self._settings = extraction, prepared, prepared.settings
         self._fetcher, self._workers = fetcher, workers
         self._summary, self._on_event, self._stopping = summary, on_event, stopping
         self._events: queue.SimpleQueue[Event | _Ended | BaseException] = queue.SimpleQueue()
@@ -80,13 +81,12 @@ class Runner:
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
         self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
-        to_run = [*self._work]
+        to_run = alike_together(extraction.suite, self._work, prepared.settings.base)
         self._todo = [
             (to_run[piece.index], piece)
             for piece in pieces(len(to_run), len(workers))
             if piece.share(self._work[to_run[piece.index]])
         ]
-        self._settings = prepared.settings
         self._left = Counter(checkpoint for checkpoint, _ in self._todo)
         self._committed: Counter[CheckpointId] = Counter()
         self._spent: dict[CheckpointId, dict[Phase, float]] = {}
@@ -211,7 +211,7 @@ class Runner:
         try:
             folder = self._fetcher.folder(index, on_wait=self._note, after_s=_LONG_S)
             with self._lock:
-                self._fit.check(folder)
+                said = self._fit.check(folder)
         except LogitbankError as error:
             self._events.put(CheckpointFailed(checkpoint, f"{checkpoint}: {error}"))
             return None
@@ -225,7 +225,7 @@ class Runner:
             prepared.requested.config.vocab,
             min(prepared.tokenizer.entries, prepared.requested.config.vocab),
             made_of(self._extraction, index, prepared),
-            self._settings,
+            *(self._settings, said),
         )
 
     def _tried_again(self, worker: WorkerHandle, job: Job) -> Iterator[Event]:

@@ -15,12 +15,14 @@ from typing import Self
 from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.share import ALONE, Share, visible_devices
+from logitbank.engine.weights.said import ModelSaid, differing
 from logitbank.engine.workers.cgroup import MemoryKills, memory_kills
 from logitbank.engine.workers.events import (
     CheckpointDone,
     CheckpointFailed,
     CheckpointStopped,
     Event,
+    Note,
 )
 from logitbank.engine.workers.job import Job
 from logitbank.errors import EngineError
@@ -40,7 +42,9 @@ class WorkerProcess:
         self._bank, self._settings, self._share = bank, settings, share
         self._log = log_path(bank)
         self._idle = True
-        self._closed = False
+        self._closed = self._interrupted = False
+        self._said: ModelSaid = {}
+        self._noted: set[tuple[str, ...]] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._kills: MemoryKills | None = None
 
@@ -70,6 +74,14 @@ class WorkerProcess:
 
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`, the last of them CheckpointDone or CheckpointFailed."""
+        used = self._process is not None and not self._idle
+        if used and (names := differing(self._said, job.said)):
+            self.stop()  # its engine holds another model
+            yield from self._another(job, names)
+            if self._interrupted:
+                yield CheckpointStopped(job.checkpoint)
+                return
+        self._said = job.said
         if self._process is None:
             self._start()
         self._idle = False
@@ -100,6 +112,15 @@ class WorkerProcess:
             self._log_line(message)  # who is killed writes none
             yield event
 
+    def _another(self, job: Job, names: tuple[str, ...]) -> Iterator[Note]:
+        """Tell once of each set of fields why an engine is opened anew."""
+        if names not in self._noted:
+            self._noted.add(names)
+            yield Note(
+                f"{job.checkpoint}: config.json differs from that of the checkpoint before in"
+                f" {', '.join(names)}, so it has an engine of its own"
+            )
+
     def _ended(self, code: int) -> str:
         """How a process ended, and what to do where that was for memory."""
         if code >= 0:
@@ -122,6 +143,7 @@ class WorkerProcess:
 
     def interrupt(self) -> None:
         """Ask it to leave its job after the block at hand. May be called from any thread."""
+        self._interrupted = True
         process = self._process  # its own thread may end it meanwhile
         if process is not None and not self._idle:
             process.terminate()

@@ -103,14 +103,18 @@ def _abandoned(deposit: Deposit) -> bool:
 
 
 def _check_siblings(root: Path, deposit: Deposit) -> None:
-    """One checkpoint has one set of weights, whatever it was asked."""
-    weights = deposit.spec.provenance.get("weights")
+    """One checkpoint has one model and one set of weights, whatever it was asked."""
+    own = deposit.spec.provenance
     for other in deposits(root, deposit.checkpoint):
-        stored = other.spec.provenance.get("weights")
-        if None not in (weights, stored) and stored != weights and not _abandoned(other):
+        stored = other.spec.provenance
+        names = ("weights", "config")
+        said = ((name, stored.get(name), own.get(name)) for name in names)
+        unlike = [each for each in said if None not in each and each[1] != each[2]]
+        if unlike and not _abandoned(other):
+            name, before, now = unlike[0]
             raise BankError(
-                f"{other.path} holds {deposit.checkpoint} with weights digest {stored}, not"
-                f" {weights}: not the same weights; store these under another model or run name"
+                f"{other.path} holds {deposit.checkpoint} with {name} digest {before}, not"
+                f" {now}: not the same {name}; store these under another model or run name"
             )
 
 

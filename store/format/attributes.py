@@ -16,7 +16,7 @@ from logitbank.version import __version__
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
 MAX_INT = 2**63 - 1
-DIGESTS = ("weights", "tokenizer", "adapter_weights")
+DIGESTS = ("weights", "config", "tokenizer", "adapter_weights")
 ARRAY = "array"
 """Digest of the logits themselves, where nobody named the weights that they are of."""
 

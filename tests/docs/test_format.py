@@ -248,6 +248,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
         "copied_from",
         "packed",
         "adapter",
+        "config",
         "quantization",
     }
     elsewhere |= {"tensor_parallel_size"}

@@ -152,7 +152,7 @@ def test_a_worker_of_a_cluster_looks_at_its_own_machine(
     monkeypatch.setattr(machine, "_version_file", lambda: "cuda: Optional[str] = '13.0'")
     monkeypatch.setattr(machine, "_started_cuda", lambda: OLD)
     settings = EngineSettings("transformers")
-    job = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings)
+    job = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings, {})
     (failed,) = Actor(tmp_path / "b.zarr", settings, threads=1).run(job, tmp_path)
     assert isinstance(failed, CheckpointFailed)
     assert failed.fatal

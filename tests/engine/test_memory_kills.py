@@ -76,7 +76,7 @@ def test_a_killed_worker_leaves_a_line_in_the_log(
     told = iter([MemoryKills(5, 48_000_000_000), after])
     monkeypatch.setattr(worker_process, "memory_kills", lambda: next(told))
     settings = EngineSettings("transformers")
-    job = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings)
+    job = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings, {})
     with WorkerProcess(tmp_path / "b.zarr", settings) as worker:
         worker.start()
         assert worker._process is not None

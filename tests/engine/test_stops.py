@@ -59,7 +59,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Su
         requested=SimpleNamespace(config=None),
         tokenizer=None,
     )
-    checkpoints = (SimpleNamespace(id=CHECKPOINT),)
+    checkpoints = (SimpleNamespace(id=CHECKPOINT, source=None),)
     extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
     fetcher = SimpleNamespace(plan=lambda _: None, done=lambda _: None)
     stopping, summary = Stopping(), Summary(plan)

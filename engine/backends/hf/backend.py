@@ -30,6 +30,8 @@ from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.products import quick_products
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
+from logitbank.engine.weights.said import ModelSaid, check_same_model, said_of_model
+from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.errors import EngineError, HeadError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
@@ -57,14 +59,16 @@ class TransformersBackend:
         self._padding: Padding = "widths" if self._device.type == "cuda" else "none"
         self._not_packed: str | None = None
         self._resident: Account | None = None
+        self._said: ModelSaid | None = None
         sequences = 1 if settings.deterministic else settings.max_sequences
         self._size = BatchSize(settings.max_batch_tokens, sequences)
         if settings.deterministic:
             torch.use_deterministic_algorithms(True)
 
     def load(self, folder: Path, *, checkpoint: str) -> Loaded:
-        start = time.perf_counter()
-        first = self._model is None
+        start, first = time.perf_counter(), self._model is None
+        said = said_of_model(body_folder(folder, self._settings.base))
+        self._said = check_same_model(None if first else self._said, said, checkpoint=checkpoint)
         try:
             account = self._sent(folder) or self._read(folder)
         except WeightsError as error:

@@ -11,7 +11,6 @@ import torch
 from logitbank.engine.backends.hf.model import ReadModel, adapter_weights, used_weights
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.weights.config import said_of_model
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.proof import (
     Fingerprint,
@@ -56,8 +55,6 @@ class Account:
 
     settings: EngineSettings
     weights: CheckpointWeights
-    config: Mapping[str, object]
-    """What it says of the model; its folder may be gone when the next comes."""
     digest: ContentDigest
     ledger: Ledger
     borrowed: ContentDigest
@@ -77,15 +74,14 @@ class Account:
         others = borrowed.watch(adapter_weights(settings))
         used = chain(used_weights(stream, read), others) if masked else stream
         deque(ledger.record(used), maxlen=0)
-        config = said_of_model(weights.body)
-        return cls(settings, weights, config, digest, ledger, borrowed)
+        return cls(settings, weights, digest, ledger, borrowed)
 
     @torch.no_grad()
     def sent(self, weights: CheckpointWeights, model: torch.nn.Module) -> Self | None:
         """Put another checkpoint's tensors into the model of this account, as they are read.
 
         Of two with one base only those in which they differ. None where the model has to be read
-        anew: it holds a tensor in another shape or not as a whole, or the configs differ.
+        anew: it holds a tensor in another shape or not as a whole.
         """
         places = self.places or _places(self.ledger, model)
         base = self.settings.base is not None and self.weights.body == weights.body
@@ -97,7 +93,7 @@ class Account:
             digest, ledger = self.digest.without(names), self.ledger.without(names)
             stream = weights.stream(only=names)
         else:
-            if names != places.keys() or said_of_model(weights.body) != self.config:
+            if names != places.keys():
                 return None
             digest, ledger = ContentDigest(), self.ledger.empty()
             stream = weights.stream()

@@ -41,6 +41,7 @@ from logitbank.engine.plan.share import available_cores
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
 from logitbank.engine.weights.proof import Ledger
+from logitbank.engine.weights.said import check_same_model, said_of_model
 from logitbank.engine.weights.variants.checkpoint import checkpoint_weights
 from logitbank.engine.weights.variants.quantised import scheme_of
 from logitbank.errors import EngineError, LogitbankError, WeightsError
@@ -58,7 +59,7 @@ class VllmEngine(ABC):
     name: EngineName = "vllm"
 
     def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
-        self._settings = settings
+        self._settings, self._said = settings, said_of_model(Path(arguments["model"]))
         if settings.deterministic:
             _require_invariance()
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -85,6 +86,7 @@ class VllmEngine(ABC):
         weights = checkpoint_weights(
             folder, base=settings.base, legacy_weights=settings.legacy_weights
         )
+        check_same_model(self._said, said_of_model(weights.body), checkpoint=checkpoint)
         of_file = weights.stream()
         if Rank.of().index == 0:  # who follows has no bank that names it
             of_file = digest.watch(of_file)

@@ -1,0 +1,331 @@
+"""Checkpoints of one run whose configs say several models: each has the logits of its own."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitbank.engine.backends.hf.backend import TransformersBackend
+from logitbank.engine.backends.protocol import EngineName, EngineSettings
+from logitbank.engine.extract import extract
+from logitbank.engine.hub.hub import Hub
+from logitbank.engine.plan.extraction import Extraction
+from logitbank.engine.plan.fit import Fit
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.run import run
+from logitbank.engine.suites.alike import alike_together
+from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.weights.said import differing, said_digest, said_of_model
+from logitbank.engine.workers.events import Summary
+from logitbank.engine.workers.job import Job
+from logitbank.engine.workers.worker_process import WorkerProcess
+from logitbank.errors import SuiteError, WeightsError
+from logitbank.store import Bank, CheckpointId, verify
+from tests.support.adapters import random_adapter
+from tests.support.checkpoints import (
+    MASKED_ARCHITECTURES,
+    WORDS,
+    Architecture,
+    make_checkpoint,
+    make_series,
+)
+from tests.support.engine_driver import engine as logits_of
+from tests.support.engine_driver import reference
+from tests.support.hub_server import HubServer
+from tests.support.preloaded import Preloaded, require_vllm
+
+TOLERANCE = 1e-3
+OPTIONS = (Option("male", " male"), Option("female", " female"))
+HE_SHE = (Option("he", "he"), Option("she", "she"))
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+NEOX: list[dict[str, Any]] = [
+    {"layer_norm_eps": 0.3},
+    {"use_parallel_residual": False},
+    {"rope_parameters": ROPE | {"partial_rotary_factor": 0.75}},
+]
+LLAMA: list[dict[str, Any]] = [
+    {"rms_norm_eps": 0.3},
+    {"rope_parameters": ROPE | {"rope_theta": 10.0}},
+    {"rope_parameters": ROPE | {"rope_type": "linear", "factor": 4.0}},
+    {"hidden_act": "relu"},
+]
+GPT2: list[dict[str, Any]] = [{"scale_attn_weights": False}, {"activation_function": "relu"}]
+WINDOW: list[dict[str, Any]] = [{"sliding_window": 2}]
+MASKED: list[dict[str, Any]] = [{"layer_norm_eps": 0.3}, {"hidden_act": "relu"}]
+
+
+def changed(folder: Path, **fields: Any) -> Path:
+    """The folder, whose config says something else from now on."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    return folder
+
+
+def series_of(
+    folder: Path, architecture: Architecture, changes: list[dict[str, Any]]
+) -> dict[int, Path]:
+    """The same weights under each config, and other weights under the first one's at the end."""
+    last = len(changes) + 1
+    make_series(folder, steps=(0, last), architecture=architecture)
+    for step, fields in enumerate(changes, 1):
+        shutil.copytree(folder / "step0", folder / f"step{step}")
+        changed(folder / f"step{step}", **fields)
+    return {step: folder / f"step{step}" for step in range(last + 1)}
+
+
+def prompts_for(architecture: Architecture) -> PromptSet:
+    """Texts of 3 to 20 tokens; with a mask where the model predicts one."""
+    masked = architecture in MASKED_ARCHITECTURES
+    texts = ["".join(f" {WORDS[i * 7 % 31]}" for i in range(n)) for n in (3, 4, 9, 20)]
+    options = HE_SHE if masked else OPTIONS
+    whole = [f"{text} [MASK] because".strip() if masked else text for text in texts]
+    prompts = (Prompt(f"p{i}", text, options) for i, text in enumerate(whole))
+    return PromptSet("mine", tuple(prompts))
+
+
+def go(bank: Path, series: Path, architecture: Architecture, engine: EngineName) -> Summary:
+    settings = EngineSettings(engine, canary_every=0)
+    suite, prompts = resolve_suite(str(series)), prompts_for(architecture)
+    return run(bank, Extraction(suite, (prompts,), settings, dtype="float32"))
+
+
+def assert_each_is_its_own(bank: Bank, folders: Mapping[int, Path]) -> None:
+    """The bank's rows against plain transformers, which has to find the models apart."""
+    assert not verify(bank)
+    deposits = {deposit.checkpoint.step: deposit for deposit in bank.deposits()}
+    assert deposits.keys() == {*folders}
+    queries = [*bank.query_set(deposits[0].query_set).queries]
+    expected = reference([*folders.values()], queries)
+    for step, logits in zip(folders, expected, strict=True):
+        exact = logits.astype(np.float64)
+        top = exact.max(axis=1, keepdims=True)
+        rows = exact - top - np.log(np.exp(exact - top).sum(axis=1, keepdims=True))
+        np.testing.assert_allclose(deposits[step].logprobs(), rows, rtol=0, atol=TOLERANCE)
+        others = [other for other in folders if other != step]
+        for other in others:
+            apart = np.abs(deposits[step].logprobs() - deposits[other].logprobs()).max()
+            assert apart > 20 * TOLERANCE, f"steps {step} and {other} must differ to be told apart"
+
+
+def whole(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.whole)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("gpt_neox", NEOX[:1]),
+        whole("gpt_neox", NEOX[1:]),
+        whole("llama_tied", LLAMA),
+        whole("gpt2", GPT2),
+        whole("mistral", WINDOW),
+        ("bert", MASKED[:1]),
+        whole("roberta", MASKED),
+    ],
+)
+@pytest.mark.usefixtures("quick_workers")
+def test_transformers_gives_each_config_its_own_model(
+    architecture: Architecture, changes: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    folders = series_of(tmp_path / "tiny", architecture, changes)
+    summary = go(tmp_path / "b.zarr", tmp_path / "tiny", architecture, "transformers")
+    assert summary.complete, summary.failed
+    assert_each_is_its_own(Bank.open(tmp_path / "b.zarr"), folders)
+    told = [note for note in summary.notes if "so it has an engine of its own" in note]
+    (field,) = changes[0]
+    assert told[0] == (
+        f"tiny step 1: config.json differs from that of the checkpoint before in {field}, so it has"
+        " an engine of its own"
+    )
+    assert len(told) == len(changes)
+
+
+@pytest.mark.vllm
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("gpt_neox", NEOX),
+        ("llama_tied", LLAMA[:3]),  # it refuses other activations
+        ("gpt2", GPT2[1:]),
+        ("mistral", WINDOW),
+        ("bert", MASKED),
+        ("roberta", MASKED[:1]),
+    ],
+)
+def test_vllm_gives_each_config_its_own_model(
+    architecture: Architecture,
+    changes: list[dict[str, Any]],
+    tmp_path: Path,
+    preloaded: Preloaded,
+) -> None:
+    require_vllm()
+    folders = series_of(tmp_path / "tiny", architecture, changes)
+    with preloaded.workers("vllm"):
+        summary = go(tmp_path / "b.zarr", tmp_path / "tiny", architecture, "vllm")
+    assert summary.complete, summary.failed
+    assert_each_is_its_own(Bank.open(tmp_path / "b.zarr"), folders)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["transformers_version", "use_cache", "attention_dropout", "eos_token_id", "torch_dtype"],
+)
+def test_fields_that_touch_no_logit_are_not_compared(tmp_path: Path, field: str) -> None:
+    folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
+    before = said_of_model(folder)
+    assert differing(before, said_of_model(changed(folder, **{field: "another"}))) == ()
+
+
+@pytest.mark.parametrize("field", ["pad_token_id", "layer_norm_epsilon", "n_inner", "unheard_of"])
+def test_every_other_field_makes_another_model(tmp_path: Path, field: str) -> None:
+    folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
+    before = said_of_model(folder)
+    after = said_of_model(changed(folder, **{field: 0.5}))
+    assert differing(before, after) == differing(after, before) == (field,)
+    assert said_digest(before) != said_digest(after)
+
+
+def test_the_order_of_classes_is_not_compared_and_code_is(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
+    code = folder / "modeling_mine.py"
+    code.write_text("SCALE = 1\n")
+    one = said_of_model(changed(folder, architectures=["A", "B"]))
+    assert differing(one, said_of_model(changed(folder, architectures=["B", "A"]))) == ()
+    mine = said_of_model(changed(folder, auto_map={"AutoModel": "modeling_mine.Mine"}))
+    code.write_text("SCALE = 2\n")
+    assert differing(mine, said_of_model(folder)) == ("code",)
+
+
+@pytest.mark.parametrize(
+    "engine", ["transformers", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.whole])]
+)
+def test_an_engine_refuses_the_weights_of_another_model(
+    engine: EngineName, tmp_path: Path, preloaded: Preloaded
+) -> None:
+    series = series_of(tmp_path / "tiny", "gpt_neox", NEOX[:1])
+    settings = EngineSettings(engine, max_length=8)
+    asked = (settings, [series[0], series[1]], [])
+    message = "step1: config.json differs from that of the engine's model in layer_norm_eps; open"
+    if engine == "transformers":
+        with pytest.raises(WeightsError, match=message):
+            logits_of(*asked)
+        return
+    require_vllm()
+    with pytest.raises(AssertionError, match=message):
+        preloaded.run("vllm", tmp_path, "tests.support.engine_driver:engine", *asked)
+
+
+def test_checkpoints_of_one_model_are_run_after_each_other(tmp_path: Path) -> None:
+    series = make_series(tmp_path / "tiny", steps=(0, 1, 2, 3, 4))
+    for step in (1, 3):
+        changed(series / f"step{step}", layer_norm_eps=0.3)
+    (series / "step4" / "config.json").write_text("[]")
+    suite = resolve_suite(str(series))
+    ids = [checkpoint.id for checkpoint in suite.checkpoints]
+    assert [c.step for c in alike_together(suite, ids, None)] == [0, 2, 1, 3, 4]
+    assert [c.step for c in alike_together(suite, ids[1:], None)] == [1, 3, 2, 4]
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_training_that_changes_its_config_is_followed(tmp_path: Path) -> None:
+    """By workers that stay, each run being of one checkpoint."""
+    folders = series_of(tmp_path / "made", "gpt_neox", NEOX[:1])
+    bank, settings = tmp_path / "b.zarr", EngineSettings("transformers", canary_every=0)
+    with WorkerProcess(bank, settings) as worker:
+        for folder in folders.values():
+            suite = resolve_suite(str(tmp_path / "made"), steps=folder.name.removeprefix("step"))
+            extraction = Extraction(suite, (prompts_for("gpt_neox"),), settings, dtype="float32")
+            assert run(bank, extraction, kept=[worker]).complete
+    assert_each_is_its_own(Bank.open(bank), folders)
+
+
+@pytest.mark.whole
+@pytest.mark.usefixtures("quick_workers")
+def test_revisions_on_the_hub_have_their_own_models(tmp_path: Path) -> None:
+    repo = tmp_path / "hub" / "org" / "tiny"
+    folders = series_of(repo, "gpt_neox", NEOX[:1])
+    shutil.copytree(folders[2], repo / "main")
+    with HubServer(tmp_path / "hub") as server:
+        summary = extract(
+            tmp_path / "b.zarr",
+            suite="org/tiny",
+            steps="0,1,2",
+            prompts=prompts_for("gpt_neox"),
+            engine="transformers",
+            canary_every=0,
+            dtype="float32",
+            hub=Hub(endpoint=server.endpoint, cache_dir=tmp_path / "cache"),
+        )
+    assert summary.complete, summary.failed
+    assert_each_is_its_own(Bank.open(tmp_path / "b.zarr"), folders)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_an_engine_that_is_replaced_when_a_stop_is_asked_for_begins_nothing(tmp_path: Path) -> None:
+    settings = EngineSettings("transformers")
+    one = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings, {"eps": 1})
+    with WorkerProcess(tmp_path / "b.zarr", settings) as worker:
+        worker.start()
+        worker._idle, worker._said = False, {"eps": 2}
+        worker.interrupt()
+        told = [type(event).__name__ for event in worker.run(one)]
+        assert told == ["Note", "CheckpointStopped"]
+        assert worker._process is None
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_checkpoint_is_not_continued_under_another_config(tmp_path: Path) -> None:
+    """Half of its rows would be another model's; its weights are the same."""
+    series = make_series(tmp_path / "tiny", steps=(0,))
+    whole = prompts_for("gpt_neox")
+    settings = EngineSettings("transformers", canary_every=0)
+
+    def asked(prompts: PromptSet) -> Summary:
+        extraction = Extraction(resolve_suite(str(series)), (prompts,), settings)
+        return run(tmp_path / "b.zarr", extraction)
+
+    assert asked(PromptSet("first", whole.prompts[:2])).complete
+    changed(series / "step0", use_cache=False)
+    assert asked(PromptSet("second", whole.prompts[2:3])).complete
+    changed(series / "step0", layer_norm_eps=0.3)
+    (failure,) = asked(PromptSet("third", whole.prompts[3:])).failed
+    assert "with config digest" in failure.message
+    assert "not the same config; store these under another" in failure.message
+
+
+def test_a_checkpoint_that_takes_fewer_tokens_than_a_query_has_is_refused(tmp_path: Path) -> None:
+    series = make_series(tmp_path / "tiny", steps=(0, 1))
+    changed(series / "step1", max_position_embeddings=16)
+    fit = Fit.of(series / "step0", legacy_weights=False)
+    assert fit.check(series / "step1")["max_position_embeddings"] == 16
+    fit._longest = 20
+    with pytest.raises(SuiteError, match="it takes at most 16 tokens, .* longest query has 20"):
+        fit.check(series / "step1")
+
+
+def test_language_adapters_of_a_suite_are_the_same(tmp_path: Path) -> None:
+    make_series(tmp_path / "tiny", steps=(0, 1), architecture="xmod")
+    changed(tmp_path / "tiny" / "step1", languages=["de_CH"])
+    fit = Fit.of(tmp_path / "tiny" / "step0", legacy_weights=False)
+    with pytest.raises(SuiteError, match=r"its languages is \['de_CH'\], the first checkpoint's"):
+        fit.check(tmp_path / "tiny" / "step1")
+
+
+def test_adapters_have_the_model_of_their_base(tmp_path: Path) -> None:
+    base = make_checkpoint(tmp_path / "base", seed=1, architecture="llama_tied")
+    module = {"model.layers.0.self_attn.q_proj": (64, 64)}
+    adapter = random_adapter(tmp_path / "lora", base, module, seed=1)
+    settings = EngineSettings("transformers", base=base, max_length=8)
+    backend = TransformersBackend(base, settings)
+    backend.load(adapter, checkpoint="lora")
+    fit = Fit.of(base, legacy_weights=False, base=base)
+    assert fit.check(adapter) == fit.check(base) == said_of_model(base)
+    changed(base, rms_norm_eps=0.3)
+    with pytest.raises(WeightsError, match="lora: config.json differs .* in rms_norm_eps"):
+        backend.load(adapter, checkpoint="lora")

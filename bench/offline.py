@@ -14,18 +14,12 @@ from statistics import median
 import numpy as np
 import polars as pl
 
+from bench.drawn import STEPS, drawn_bank
 from bench.figures import Figure
-from bench.models import DATA, series
+from bench.models import DATA
 from bench.peak import peak_mb
-from logitbank.engine.plan.extraction import Extraction
-from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.run import record_prompts
-from logitbank.store import Bank, BlockData, CheckpointId, DepositSpec, Keep, Layout, OptionTokens
-from logitbank.store.format.schema import SCORES_SCHEMA
-
-STEPS = [0, *(2**k for k in range(10)), *range(1000, 144_000, 1000)]
-"""Pythia's 154."""
+from logitbank.store import Bank
 
 
 def fairness_tables(tmp: Path, *, rounds: int = 5) -> list[Figure]:
@@ -137,64 +131,8 @@ def command_help(*, rounds: int = 9) -> Figure:
 
 def large_bank(tmp: Path) -> Path:
     """WinoBias in five orders with drawn logits, at keep level options, made once."""
-    path = tmp / f"pythia-{len(STEPS)}.zarr"
-    if path.exists():
-        return path
-    from logitbank.engine.backends.protocol import EngineSettings
-    from logitbank.engine.suites.suites import resolve_suite
-
-    checkpoint = series(tmp, "toy", 1) / "step0"
-    suite = resolve_suite(str(checkpoint.parent))
-    extraction = Extraction(
-        suite, (prompt_set("winobias", data=DATA),), EngineSettings("vllm"), keep=Keep("options")
-    )
-    prepared = prepare(None, extraction, checkpoint)
-    bank = Bank.create(path.with_suffix(".part"))
-    record_prompts(bank, prepared)
-    (plan,) = prepared.plan.deposits
-    named = bank.option_tokens(plan.query_set)
-    for step in STEPS:
-        spec = DepositSpec(
-            CheckpointId("pythia", step=step), plan.query_set, plan.layout,
-            prepared.tokenizer.entries, {"engine": "drawn"},
-        )  # fmt: skip
-        with bank.begin(spec) as writer:
-            for block in range(plan.layout.blocks):
-                writer.write(block, _drawn(named, plan.layout, block, step))
-            writer.seal()
-    bank.path.rename(path)
-    return path
-
-
-def _drawn(named: OptionTokens, layout: Layout, block: int, step: int) -> BlockData:
-    """Options whose logits drift with the step, and a top entry for each query."""
-    rows, rng = layout.rows(block), np.random.default_rng((step, block))
-    options = [named.of(row) for row in rows]
-    counts = [len(tokens) for tokens in options]
-    listed, drift = sum(counts), np.log10(step + 1) / 5.2
-    frames = []
-    for kind, tokens, number in (
-        ("option", np.concatenate(options), counts),
-        ("top", np.full(len(rows), 7), [1] * len(rows)),
-    ):
-        n = listed if kind == "option" else len(rows)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "query": np.repeat(np.arange(rows.start, rows.stop), number),
-                    "token": tokens,
-                    "kind": [kind] * n,
-                    "logit": rng.normal(2 * drift * (tokens % 3), 1, n),
-                    "logsumexp": np.full(n, 12.0),
-                    "rank": np.exp(rng.normal(7 * (1 - drift) + 1, 0.6, n)).astype(int) + 1,
-                    "ties": 0,
-                    "padding_above": 0,
-                    "padding_ties": 0,
-                    "exact": True,
-                }
-            ).select(pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items())
-        )
-    return BlockData(None, pl.concat(frames))
+    prompts = prompt_set("winobias", data=DATA)
+    return drawn_bank(tmp / f"pythia-{len(STEPS)}.zarr", tmp, (prompts,))
 
 
 def main(bank: str) -> None:

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from statistics import median
 
+from bench.drawn import STEPS
 from bench.figures import Figure
-from bench.offline import STEPS, large_bank
+from bench.offline import large_bank
 from bench.peak import peak_mb
 from logitbank.store import open_bank
 

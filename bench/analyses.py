@@ -44,7 +44,9 @@ def _scan(bank: str) -> object:
 
     from logitbank.store import open_bank
 
-    means = open_bank(bank).scan("winobias").group_by("step", "option").agg(pl.col("logprob").mean())
+    means = (
+        open_bank(bank).scan("winobias").group_by("step", "option").agg(pl.col("logprob").mean())
+    )
     return means.collect(engine="streaming")
 
 

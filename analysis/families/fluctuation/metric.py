@@ -25,6 +25,7 @@ from logitbank.analysis.families.fluctuation.tables import (
     run_pair_table,
     spread_table,
 )
+from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.expressions import Floats
 
 MOST_FREQUENT = 20
@@ -75,7 +76,7 @@ class Fluctuation:
 
 
 def fluctuation_metric(
-    frame: pl.LazyFrame | pl.DataFrame,
+    frame: Scan,
     *,
     plateaus: Sequence[int] | None = None,
     frequencies: pl.DataFrame | None = None,
@@ -92,7 +93,8 @@ def fluctuation_metric(
     ----------
     frame
         `Bank.scan("professions")`, a table in the published format, or scores of both as
-        `as_scores` gives them.
+        `as_scores` gives them. Or several such frames, each of checkpoints of its own, as `batches`
+        gives them: of those that were read, the scores alone are held.
     plateaus
         Training steps from which on to measure, each beside the others. By default one: half of
         the model's last step, which is the published start of RoBERTa and of MultiBERTs.
@@ -133,7 +135,7 @@ def fluctuation_metric(
     (2.0, 4.0, 0.5, 0.5)
     """
     expected_professions = None if expected is None else asked_professions(expected)
-    scores = series_of(as_scores(frame), expected_professions)
+    scores = series_of(map(as_scores, frames_of(frame)), expected_professions)
     spans = plateaus_of(scores.series, plateaus)
     measured = [measures(plateau) for plateau in spans]
     cases: Mapping[str, Floats] = (

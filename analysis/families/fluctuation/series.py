@@ -3,6 +3,7 @@
 Axis letters: `m` checkpoints, `t` professions. A cell without a score is NaN.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -11,13 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from logitbank.analysis.families.fluctuation.cells import PRIOR, Cells, cell_name, cells_of
 from logitbank.analysis.families.fluctuation.scores import MASK, PRONOUNS
-from logitbank.analysis.frames.codes import Codes, distinct
+from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.errors import UsageError
-
-PRIOR = f"a {MASK}"
-"""The only prior that is used, whatever the article of a profession."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +94,14 @@ class Scores(NamedTuple):
 NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
 
 
-def series_of(scores: pl.DataFrame, expected: pl.DataFrame | None = None) -> Scores:
+def series_of(scores: Iterable[pl.DataFrame], expected: pl.DataFrame | None = None) -> Scores:
     """Lay scores out densely.
 
     Parameters
     ----------
     scores
-        Columns of `SCORES`, in any order of rows.
+        Frames with the columns of `SCORES`, in any order of rows, each of checkpoints of its own.
+        One is laid out and let go before the next one is asked for.
     expected
         model, verb and occupation of what each model was asked, where that is known.
 
@@ -109,37 +109,20 @@ def series_of(scores: pl.DataFrame, expected: pl.DataFrame | None = None) -> Sco
     ------
     UsageError
         No rows, no training step, a score outside [0, 1], two different scores of the same
-        thing, one pronoun without the other, or a checkpoint with professions and no prior.
+        thing, a checkpoint in two frames, one pronoun without the other, or a checkpoint with
+        professions and no prior.
     """
-    if scores.is_empty():
-        raise UsageError("there are no scores; name a bank or table that has some")
-    _check_range(scores)
-    used = scores
-    unused = scores["prior"] & (scores["occupation"] != PRIOR)
-    if an_priors := int(unused.sum()):
-        used = scores.filter(~unused)
-    if used["step"].null_count() == len(used):
-        models = ", ".join(used["model"].unique().sort())
+    cells = cells_of(scores, NOTHING["occupation"] if expected is None else expected["occupation"])
+    expected = NOTHING if expected is None else expected
+    if not len(cells.steps):
+        models = ", ".join(sorted({model for model, _, _ in cells.names}))
         raise UsageError(
             f"there is no training step, only the public release of {models}; fluctuation needs "
             "the checkpoints of a run"
         )
-    keys, series = distinct(used.select("model", "run", "verb"))
-    expected = NOTHING if expected is None else expected
-    occupations, profession = _with_asked(*_professions(used), expected["occupation"])
-    steps, step = _steps(used["step"])
-    dense = np.full((len(keys), len(steps) + 1, len(occupations) + 1, 2), np.nan)
-    she = (used["pronoun"] == PRONOUNS[1]).to_numpy()
-    place = ((series * dense.shape[1] + step) * dense.shape[2] + profession) * 2 + she
-    values = used["score"].to_numpy()
-    dense.reshape(-1)[place] = values
-    _check_conflicts(used, stored=dense.reshape(-1)[place], given=values)
-    merged = len(used) - int(np.count_nonzero(~np.isnan(dense)))
-    names = used.select("model", "run", "verb")[keys].cast(pl.String).rows()
-    order = sorted(range(len(names)), key=names.__getitem__)
     built = [
-        _with_present(_series(names[i], dense[i], steps, occupations), occupations, expected)
-        for i in order
+        _with_present(_series(name, values, cells), cells.occupations, expected)
+        for name, values in zip(cells.names, cells.values, strict=True)
     ]
     released = [
         (s.model, s.run, s.verb, int(present[:-1].sum()), bool(present[-1]))
@@ -154,13 +137,14 @@ def series_of(scores: pl.DataFrame, expected: pl.DataFrame | None = None) -> Sco
     table = pl.DataFrame(released, schema=schema, orient="row")
     built = _with_public_release(built)
     trained = tuple(s for s in built if len(s.steps))
-    return Scores(occupations, trained, table, an_priors, merged, expected)
+    return Scores(cells.occupations, trained, table, cells.an_priors, cells.merged, expected)
 
 
-def _series(key: tuple[str, ...], dense: Floats, steps: Codes, occupations: pl.Series) -> Series:
+def _series(key: tuple[str, str, str], dense: Floats, cells: Cells) -> Series:
     """One series from its (steps + release, professions + prior, 2) scores."""
     model, run, verb = key
-    _check_pronouns(key, dense, steps, occupations)
+    steps = cells.steps
+    _check_pronouns(key, dense, steps, cells.occupations)
     present = ~np.isnan(dense[..., 0])
     trained, release = present[:-1], present[-1]
     professions, priors = trained[:, :-1].any(axis=1), trained[:, -1]
@@ -190,28 +174,6 @@ def _with_public_release(series: list[Series]) -> list[Series]:
     ]
 
 
-def _check_range(scores: pl.DataFrame) -> None:
-    # 1e-6 above 1 is a softmax summed in float32.
-    fine = scores["score"].is_between(0, 1 + 1e-6).fill_null(False)
-    if not fine.all():
-        rows = scores.filter(~fine)
-        row = rows.row(0, named=True)
-        raise UsageError(
-            f"the score {row['score']} of {_cell(row)} is not within 0 and 1 ({len(rows)} such "
-            "rows); scores are probabilities over the whole vocabulary"
-        )
-
-
-def _check_conflicts(rows: pl.DataFrame, *, stored: Floats, given: Floats) -> None:
-    other = np.flatnonzero(stored != given)
-    if len(other):
-        row = rows.row(int(other[0]), named=True)
-        raise UsageError(
-            f"{_cell(row)} has two scores, {given[other[0]]} and {stored[other[0]]} "
-            f"({len(other)} such rows); keep one of them"
-        )
-
-
 def _check_pronouns(
     key: tuple[str, ...], dense: Floats, steps: Codes, occupations: pl.Series
 ) -> None:
@@ -225,37 +187,9 @@ def _check_pronouns(
         missing = PRONOUNS[int(present[row, column, 0])]
         cell = {"model": model, "run": run, "step": step, "verb": verb, "occupation": occupation}
         raise UsageError(
-            f"{_cell({**cell, 'pronoun': missing})} has no score, and the other pronoun has one "
+            f"{cell_name({**cell, 'pronoun': missing})} has no score, and the other pronoun has one "
             f"({len(half)} such cells); add that row"
         )
-
-
-def _cell(row: dict[str, object]) -> str:
-    step = "release" if row["step"] is None else f"step {row['step']}"
-    sentence = f"“{row['pronoun']} {row['verb']} {row['occupation']}”"
-    return f"{sentence} at {row['model']} {row['run']} {step}"
-
-
-def _professions(scores: pl.DataFrame) -> tuple[pl.Series, Codes]:
-    """Professions, sorted; and which of them each row is about, the prior after the last."""
-    rows, codes = distinct(scores.select("occupation", "prior"))
-    names = scores.select("occupation", "prior")[rows].with_row_index("code")
-    names = names.with_columns(pl.col("occupation").cast(pl.String)).sort("prior", "occupation")
-    places = np.empty(len(names), np.int64)
-    places[names["code"].to_numpy()] = np.arange(len(names))
-    professions = names.filter(~pl.col("prior"))["occupation"]
-    return professions, np.minimum(places[codes], len(professions))
-
-
-def _with_asked(
-    occupations: pl.Series, profession: Codes, expected: pl.Series
-) -> tuple[pl.Series, Codes]:
-    """The professions with those that nobody has a score of; the rows are about the same ones."""
-    everything = pl.concat([occupations, expected]).unique().sort()
-    if len(everything) == len(occupations):
-        return occupations, profession
-    places = np.append(everything.search_sorted(occupations).to_numpy(), len(everything))
-    return everything, places[profession]
 
 
 def _with_present(series: Series, occupations: pl.Series, expected: pl.DataFrame) -> Series:
@@ -264,16 +198,6 @@ def _with_present(series: Series, occupations: pl.Series, expected: pl.DataFrame
         return series
     known = occupations.is_in(of_series["occupation"].implode()).to_numpy()
     return replace(series, present=series.present | known)
-
-
-def _steps(column: pl.Series) -> tuple[Codes, Codes]:
-    """Steps, ascending; and which of them each row is about, a release after the last."""
-    rows, codes = distinct(column.to_frame())
-    known = column.gather(rows)
-    order = known.arg_sort(nulls_last=True).to_numpy()
-    places = np.empty(len(rows), np.int64)
-    places[order] = np.arange(len(rows))
-    return known.gather(order).drop_nulls().to_numpy(), places[codes]
 
 
 def _ratio(scores: Floats) -> Floats:

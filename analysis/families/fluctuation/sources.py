@@ -14,9 +14,10 @@ from logitbank.analysis.frames.apart import (
     check_checkpoints_apart,
     open_banks,
 )
+from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.analysis.frames.sources import chosen_prompts, held_models
+from logitbank.analysis.frames.sources import PIECES, chosen_prompts, held_models
 from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import UsageError
 from logitbank.store import Readable
@@ -28,7 +29,9 @@ PROMPTS = having(*COLUMNS)
 class Scores(NamedTuple):
     """What was read of banks and published tables."""
 
-    scores: pl.DataFrame
+    frames: Sequence[pl.LazyFrame]
+    """Of one bank, a few checkpoints each; of several sources, whose scores of one checkpoint are
+    compared, one of all."""
     expected: pl.DataFrame | None
     """What the models of the banks were asked: model, verb, occupation, prior; None without
     banks."""
@@ -67,6 +70,11 @@ def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) 
         for bank in giving
     ]
     check_checkpoints_apart(giving, prompts, own_deposits)
+    expected = expected_rows(opened, prompts, COLUMNS) if opened else None
+    if len(opened) == 1 and rows is None:
+        opened[0].scan(prompts, models=models)  # says what is missing
+        frames = batches(opened, prompts, models=models, rows=PIECES)
+        return Scores(frames, expected, opened, [])
     parts = [
         as_scores(bank.scan(prompts, models=names))
         for bank, names in zip(opened, chosen[: len(opened)], strict=True)
@@ -80,10 +88,9 @@ def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) 
     of_tables = [
         pl.DataFrame({"table": [path.name], "rows": [len(table)]}) for path, table in tables.items()
     ]
-    expected = expected_rows(opened, prompts, COLUMNS) if opened else None
     if len(parts) > 1:
         parts = [pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts])]
-    return Scores(parts[0], expected, opened, of_tables)
+    return Scores([parts[0].lazy()], expected, opened, of_tables)
 
 
 def _table(path: Path) -> pl.DataFrame:

@@ -8,7 +8,11 @@ import polars as pl
 from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.fluctuation.frequencies import corpus_frequencies
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
-from logitbank.analysis.families.fluctuation.scores import check_target, write_scores
+from logitbank.analysis.families.fluctuation.scores import (
+    as_scores,
+    check_target,
+    write_scores,
+)
 from logitbank.analysis.families.fluctuation.sources import all_scores
 from logitbank.analysis.families.fluctuation.summary import fluctuation_summary
 from logitbank.analysis.frames.apart import Banks
@@ -68,7 +72,7 @@ def fluctuation(
     words = _frequencies(frequencies, corpus_sizes)
     read = all_scores(banks, prompts, models)
     result = fluctuation_metric(
-        read.scores,
+        read.frames,
         plateaus=plateaus,
         frequencies=words,
         professions=professions,
@@ -77,7 +81,7 @@ def fluctuation(
     if save_scores is not None:
         if not partial:
             _refuse_partial(result.checkpoints)
-        write_scores(read.scores, save_scores)
+        write_scores(pl.concat(map(as_scores, read.frames)), save_scores)
     return finish(
         result,
         fluctuation_summary(result),

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.analyses import growth
 from bench.debias import debias_figures
 from bench.downloads import downloads
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import gpu_figures
-from bench.growth import growth
+from bench.growth import sizes
 from bench.house import house_figures
 from bench.many import many
 from bench.many_checkpoints import many_checkpoints
@@ -99,6 +100,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "downloads": downloads,
     "sweep": sweep,
     "growth": growth,
+    "sizes": sizes,
     "store": store_figures,
     "rows": rows_figures,
     "states": states_figures,

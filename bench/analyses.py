@@ -1,4 +1,4 @@
-"""The peak memory of every analysis at many checkpoints, over that at a few.
+"""The peak memory of every analysis at 154 checkpoints, over that at 20.
 
 `python -m bench.analyses WHAT BANK` does one in a process of its own.
 """
@@ -6,7 +6,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +19,66 @@ from bench.peak import peak_mb
 FEW = STEPS[:20]
 CONSTANT = 1.2
 """Peak memory over that of a few checkpoints, at most."""
-WINOBIAS, SENTENCES, MASKED, ROWS, STATES = "winobias", "sentences", "masked", "full", "hidden"
+SETS = (
+    *("stereotype-accuracy", "winobias-em", "lambada", "crows-pairs", "stereoset-intra"),
+    "unqover-gender-causal:instances=1000",
+)
+THINNED = 24
+"""Of WinoBias in one order, the share whose rows are kept whole: 132 prompts."""
 
 
 class Work(NamedTuple):
     """An analysis, and the bank that it is of."""
 
-    bank: str
+    bank: Callable[[Path], Path]
     name: str
     run: Callable[[str], object]
+
+
+def growth(tmp: Path, *, rounds: int = 2) -> Iterator[Figure]:
+    """Of every family that `logitbank analyze` lists, and of whatever else reads a bank offline."""
+    for what, work in WORK.items():
+        whole = work.bank(tmp)
+        few = only_first(whole, FEW)
+        peaks = [(_peak(what, few), _peak(what, whole)) for _ in range(rounds)]
+        small, large = (sum(each) / rounds for each in zip(*peaks, strict=True))
+        value = large / small
+        yield Figure(
+            f"growth: peak memory of {work.name} at {len(STEPS)} checkpoints over that at"
+            f" {len(FEW)}",
+            value, "×", f"≤ {CONSTANT} ×", value <= CONSTANT, [b / a for a, b in peaks],
+            f"{large:.0f} MB over {small:.0f} MB",
+        )  # fmt: skip
+
+
+def _peak(what: str, bank: Path) -> float:
+    command = [sys.executable, "-m", "bench.analyses", what, str(bank)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _sentences(tmp: Path) -> Path:
+    return drawn_bank(tmp / "sentences.zarr", tmp, SETS)
+
+
+def _masked(tmp: Path) -> Path:
+    return drawn_bank(tmp / "masked.zarr", tmp, ("professions",), shape="bert-toy")
+
+
+def _rows(tmp: Path) -> Path:
+    return _thinned(tmp, "full")
+
+
+def _states(tmp: Path) -> Path:
+    return _thinned(tmp, "hidden")
+
+
+def _thinned(tmp: Path, keep: str) -> Path:
+    from logitbank.engine.prompts.prompt_set import PromptSet
+    from logitbank.engine.prompts.registry import prompt_set
+
+    prompts = prompt_set("winobias:orders=1", data=DATA).prompts[::THINNED]
+    return drawn_bank(tmp / f"{keep}.zarr", tmp, (PromptSet("winobias", prompts),), keep=keep)
 
 
 def _study(name: str, **arguments: object) -> Callable[[str], object]:
@@ -75,10 +126,9 @@ def _of_view(bank: str) -> object:
 
 
 def _show(bank: str) -> object:
-    from logitbank.analysis import movements, prompt_scores
-    from logitbank.store import open_bank
+    import logitbank
 
-    return [movements(scores) for scores in prompt_scores(open_bank(bank), "winobias")]
+    return logitbank.show(bank, prompts="winobias").table
 
 
 def _report(bank: str) -> object:
@@ -88,30 +138,30 @@ def _report(bank: str) -> object:
 
 
 WORK = {
-    "fairness": Work(WINOBIAS, "fairness", _study("fairness")),
-    "options": Work(WINOBIAS, "options of WinoBias", _study("options")),
-    "curves": Work(WINOBIAS, "curves of WinoBias", _study("curves")),
-    "sa_gender": Work(WINOBIAS, "sa_gender of stereotype", _study("stereotype")),
-    "scan": Work(WINOBIAS, "the mean of each option in a scan", _scan),
-    "sql": Work(WINOBIAS, "a mean in SQL", _sql),
-    "movements": Work(WINOBIAS, "prompts that move most", _show),
-    "report": Work(WINOBIAS, "the report of WinoBias", _report),
-    "stereotype": Work(SENTENCES, "stereotype accuracy and winobias_em", _study("stereotype")),
-    "stereoset": Work(SENTENCES, "StereoSet", _study("stereoset")),
+    "fairness": Work(large_bank, "fairness", _study("fairness")),
+    "options": Work(large_bank, "options of WinoBias", _study("options")),
+    "curves": Work(large_bank, "curves of WinoBias", _study("curves")),
+    "sa_gender": Work(large_bank, "sa_gender of stereotype", _study("stereotype")),
+    "scan": Work(large_bank, "the mean of each option in a scan", _scan),
+    "sql": Work(large_bank, "a mean in SQL", _sql),
+    "movements": Work(large_bank, "prompts that move most", _show),
+    "report": Work(large_bank, "the report of WinoBias", _report),
+    "stereotype": Work(_sentences, "stereotype accuracy and winobias_em", _study("stereotype")),
+    "stereoset": Work(_sentences, "StereoSet", _study("stereoset")),
     "sentences": Work(
-        SENTENCES, "options of StereoSet", _study("options", prompts="stereoset-intra")
+        _sentences, "options of StereoSet", _study("options", prompts="stereoset-intra")
     ),
-    "unqover": Work(SENTENCES, "UnQover", _study("unqover")),
-    "crows-pairs": Work(SENTENCES, "CrowS-Pairs", _study("crows_pairs")),
-    "lambada": Work(SENTENCES, "LAMBADA", _study("lambada")),
+    "unqover": Work(_sentences, "UnQover", _study("unqover")),
+    "crows-pairs": Work(_sentences, "CrowS-Pairs", _study("crows_pairs")),
+    "lambada": Work(_sentences, "LAMBADA", _study("lambada")),
     "tradeoff": Work(
-        SENTENCES, "a trade-off of LAMBADA and CrowS-Pairs", _study("tradeoff", gap="crows-pairs")
+        _sentences, "a trade-off of LAMBADA and CrowS-Pairs", _study("tradeoff", gap="crows-pairs")
     ),
-    "fluctuation": Work(MASKED, "fluctuation", _study("fluctuation")),
-    "layers": Work(STATES, "layers", _study("layers")),
-    "entropy": Work(ROWS, "curves of full rows", _study("curves")),
-    "view": Work(ROWS, "fairness of a view of full rows", _of_view),
-    "xarray": Work(ROWS, "one option of full rows by to_xarray", _one_option),
+    "fluctuation": Work(_masked, "fluctuation", _study("fluctuation")),
+    "layers": Work(_states, "layers", _study("layers")),
+    "entropy": Work(_rows, "curves of full rows", _study("curves")),
+    "view": Work(_rows, "fairness of a view of full rows", _of_view),
+    "xarray": Work(_rows, "one option of full rows by to_xarray", _one_option),
 }
 
 

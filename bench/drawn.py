@@ -9,13 +9,13 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
-from bench.models import series
+from bench.models import DATA, series
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.sequence_set import SequenceSet
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.store import (
@@ -42,13 +42,13 @@ Block = Callable[[OptionTokens, Layout, int, int], BlockData]
 def drawn_bank(
     path: Path,
     tmp: Path,
-    prompts: Sequence[PromptSet | SequenceSet],
+    prompts: Sequence[str | PromptSet],
     *,
     shape: str = "toy",
     keep: str = "options",
     steps: Sequence[int] = STEPS,
 ) -> Path:
-    """A bank with a deposit of each prompt set at each step, made once.
+    """A bank with a deposit of each prompt set, or known name of one, at each step, made once.
 
     At keep level `full` and `hidden` all steps have the same rows; what is kept of options is drawn
     for each.
@@ -59,8 +59,8 @@ def drawn_bank(
     shutil.rmtree(part, ignore_errors=True)
     bank = Bank.create(part)
     with patch.object(os, "fsync", lambda _: None):  # thousands of them; what is timed is reading
-        for prompt_set in prompts:
-            _deposit(bank, tmp, prompt_set, shape, Keep(keep), steps)  # type: ignore[arg-type]
+        for name in prompts:
+            _deposit(bank, tmp, name, shape, Keep(keep), steps)  # type: ignore[arg-type]
     part.rename(path)
     return path
 
@@ -81,7 +81,7 @@ def only_first(bank: Path, steps: Sequence[int]) -> Path:
 def _deposit(
     bank: Bank,
     tmp: Path,
-    prompts: PromptSet | SequenceSet,
+    prompts: str | PromptSet,
     shape: str,
     keep: Keep,
     steps: Sequence[int],
@@ -89,7 +89,8 @@ def _deposit(
     folder = series(tmp, shape, 1)
     engine = "transformers" if shape.startswith("bert") else "vllm"
     extraction = Extraction(
-        resolve_suite(str(folder)), (prompts,), EngineSettings(engine), keep=Keep("options")
+        *(resolve_suite(str(folder)), (prompt_set(prompts, data=DATA),), EngineSettings(engine)),
+        keep=Keep("options"),
     )
     prepared = prepare(None, extraction, folder / "step0")
     record_prompts(bank, prepared)

@@ -1,4 +1,4 @@
-"""How time and memory grow: with checkpoints, prompts, vocabulary and length.
+"""How time and memory grow with sizes: checkpoints, prompts, vocabulary and length.
 
 `python -m bench.growth analysis BANK CHECKPOINTS QUARTERS` and `python -m bench.growth extraction
 SUITE BANK COUNT WORDS` measure one point, in a process of its own.
@@ -14,9 +14,10 @@ from pathlib import Path
 
 import polars as pl
 
+from bench.drawn import STEPS
 from bench.figures import Figure
 from bench.models import series
-from bench.offline import STEPS, large_bank
+from bench.offline import large_bank
 from bench.peak import peak_mb
 from logitbank.store import Bank
 
@@ -25,19 +26,20 @@ CONSTANT = 1.3
 VOCAB, COUNT, WORDS = 50_304, 256, 30
 
 
-def growth(tmp: Path) -> Iterator[Figure]:
+def sizes(tmp: Path) -> Iterator[Figure]:
     yield from analysis(tmp)
     yield from extraction(tmp)
 
 
 def analysis(tmp: Path, *, checkpoints: tuple[int, ...] = (20, 77, 154)) -> Iterator[Figure]:
-    """Every fairness table, by checkpoints and by quarters of the 15,840 prompts."""
-    bank, peaks = large_bank(tmp), []
+    """Every fairness table, by checkpoints and by quarters of the 15,840 prompts.
+
+    Peak memory by checkpoints, of every analysis, is `bench.analyses`.
+    """
+    bank = large_bank(tmp)
     for number in checkpoints:
-        seconds, peak = _point("analysis", bank, number, 4)
-        peaks.append(peak)
-        yield from _curve(f"fairness of {number} checkpoints × 15,840 prompts", seconds, peak)
-    yield _constant("fairness", checkpoints, peaks)
+        found = _point("analysis", bank, number, 4)
+        yield from _curve(f"fairness of {number} checkpoints × 15,840 prompts", *found)
     for quarters in (1, 2):
         number, prompts = checkpoints[-1], 3960 * quarters
         found = _point("analysis", bank, number, quarters)

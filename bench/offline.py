@@ -16,9 +16,7 @@ import polars as pl
 
 from bench.drawn import STEPS, drawn_bank
 from bench.figures import Figure
-from bench.models import DATA
 from bench.peak import peak_mb
-from logitbank.engine.prompts.registry import prompt_set
 from logitbank.store import Bank
 
 
@@ -131,8 +129,7 @@ def command_help(*, rounds: int = 9) -> Figure:
 
 def large_bank(tmp: Path) -> Path:
     """WinoBias in five orders with drawn logits, at keep level options, made once."""
-    prompts = prompt_set("winobias", data=DATA)
-    return drawn_bank(tmp / f"pythia-{len(STEPS)}.zarr", tmp, (prompts,))
+    return drawn_bank(tmp / f"pythia-{len(STEPS)}.zarr", tmp, ("winobias",))
 
 
 def main(bank: str) -> None:

@@ -25,8 +25,8 @@ class PromptMoves:
     between: Between | None
     """The two steps that they are compared at; None for all of training."""
     series: Iterable[tuple[PromptScores, pl.DataFrame]]
-    """Of every model and run its scores, and its prompts in order, those that move most first: read
-    one after the other, each time."""
+    """Of every model and run its scores at some checkpoints, and its prompts in order, those that
+    move most first: read one after the other, each time."""
 
     @property
     def table(self) -> pl.DataFrame:

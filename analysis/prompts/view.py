@@ -1,12 +1,15 @@
 """Which prompts move through training, and which differ between two checkpoints; tidy rows."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_scores
 from logitbank.errors import UsageError
 from logitbank.store import Readable
 from logitbank.store.read.choose import Names, checkpoints_chosen
@@ -25,7 +28,8 @@ def changes(
 ) -> Iterator[tuple[PromptScores, pl.DataFrame]]:
     """`movements` of every model and run, or their `differences` between two checkpoints.
 
-    One after the other, each with the scores it is of. Where `between` is given, only those two
+    One after the other, each with scores of its prompts: of `movements` those of the last few
+    checkpoints, which are read a few at a time. Where `between` is given, only those two
     checkpoints are read, of the models and runs that have both.
 
     Raises
@@ -36,8 +40,9 @@ def changes(
         The bank has no such prompts, or no deposit of them by such models.
     """
     if between is None:
-        all_scores = prompt_scores(bank, prompts, models=models, runs=runs)
-        return ((scores, movements(scores)) for scores in all_scores)
+        parts = prompt_scores(bank, prompts, models=models, runs=runs, few=True)
+        each = (Moving.of(of_series) for of_series in each_series(parts))
+        return ((moving.scores, moving.table()) for moving in each)
     before, after = between
     orders: dict[tuple[str, str], set[int | None]] = {}
     deposits = bank.deposits_of(prompts)
@@ -72,24 +77,58 @@ def movements(scores: PromptScores) -> pl.DataFrame:
     such checkpoint; null is the release). Equal movements, to 12 decimals of a share, are in the
     order of the prompts.
     """
-    o = len(scores.options)
-    low, high = np.full(o, np.inf), np.full(o, -np.inf)
-    lowest, highest = np.zeros(o, np.int64), np.zeros(o, np.int64)
-    # Shares of all checkpoints side by side took as much memory as the scores.
-    for at, values in enumerate(scores.each_values()):
-        for end, place, further in ((low, lowest, values < low), (high, highest, values > high)):
-            end[further], place[further] = values[further], at
-    low[np.isinf(low)] = high[np.isinf(high)] = np.nan  # scored nowhere
-    prompt, option = _largest(scores, high - low)
-    low, high, lowest, highest = low[option], high[option], lowest[option], highest[option]
-    steps = pl.Series(scores.steps, dtype=pl.Int64)
-    return _named(scores, prompt, option).with_columns(
-        movement=high - low,
-        low=low,
-        low_step=steps.gather(lowest),
-        high=high,
-        high_step=steps.gather(highest),
-    )
+    return Moving.of([scores]).table()
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """The lowest and the highest share of each option of one model and run, and where they are."""
+
+    scores: PromptScores
+    """Its last checkpoints: prompts and options are those of all."""
+    steps: tuple[int | None, ...]
+    low: Floats
+    """(o,) inf where it is scored nowhere."""
+    high: Floats
+    """(o,) likewise −inf."""
+    lowest: Codes
+    """(o,) index into `steps`."""
+    highest: Codes
+    """(o,) likewise."""
+
+    @classmethod
+    def of(cls, parts: Iterable[PromptScores]) -> "Moving":
+        """Of checkpoints in parts, at least one, each let go before the next one is asked for."""
+        steps, ends = list[int | None](), list[tuple[Floats, Codes]]()
+        for part in parts:
+            o = len(part.options)
+            ends = ends or [
+                (np.full(o, bound), np.zeros(o, np.int64)) for bound in (np.inf, -np.inf)
+            ]
+            (low, lowest), (high, highest) = ends
+            # Shares of all checkpoints side by side took as much memory as the scores.
+            for at, values in enumerate(part.each_values(), start=len(steps)):
+                for end, place, further in (
+                    (low, lowest, values < low),
+                    (high, highest, values > high),
+                ):
+                    end[further], place[further] = values[further], at
+            steps += part.steps
+        return cls(part, tuple(steps), low, high, lowest, highest)
+
+    def table(self) -> pl.DataFrame:
+        """As `movements` gives it."""
+        low = np.where(np.isinf(self.low), np.nan, self.low)  # scored nowhere
+        high = np.where(np.isinf(self.high), np.nan, self.high)
+        prompt, option = _largest(self.scores, high - low)
+        steps = pl.Series(self.steps, dtype=pl.Int64)
+        return _named(self.scores, prompt, option).with_columns(
+            movement=(high - low)[option],
+            low=low[option],
+            low_step=steps.gather(self.lowest[option]),
+            high=high[option],
+            high_step=steps.gather(self.highest[option]),
+        )
 
 
 def differences(scores: PromptScores, before: int | None, after: int | None) -> pl.DataFrame:

@@ -6,7 +6,6 @@ differ most between any two of a few checkpoints, with their scores at all check
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, combinations, zip_longest
 from typing import Any
 
@@ -16,8 +15,8 @@ import polars as pl
 from logitbank.analysis.drawing.paper import option_colours
 from logitbank.analysis.drawing.places import StepPlaces
 from logitbank.analysis.drawing.sheet import in_order
-from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
-from logitbank.analysis.prompts.view import differences, movements
+from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_scores
+from logitbank.analysis.prompts.view import Moving, differences
 from logitbank.analysis.report.said import Asked, said
 from logitbank.store import Readable
 
@@ -55,9 +54,9 @@ def prompt_data(
     """
     lists: list[_Lists] = []
     left_out = 0
-    for scores in prompt_scores(bank, prompts, models=models):
+    for parts in each_series(prompt_scores(bank, prompts, models=models, few=True)):
         if len(lists) < SERIES:
-            lists.append(_Lists(scores))
+            lists.append(_Lists(bank, prompts, Moving.of(parts)))
         else:
             left_out += 1
     keys = _chosen(lists, values)
@@ -111,23 +110,21 @@ def prompt_data(
 class _Lists:
     """The prompts of one model and run that move and differ most."""
 
-    def __init__(self, scores: PromptScores) -> None:
+    def __init__(self, bank: Readable, prompts: str, moving: Moving) -> None:
+        scores, c = moving.scores, len(moving.steps)
         self.series = scores.model, scores.run
         self.measure = scores.measure
         self.total = len(scores.prompts)
-        self.values_each = len(scores.steps) * len(scores.options) / max(1, self.total)
+        self.values_each = c * len(scores.options) / max(1, self.total)
         self.moved = [
             (_key(row), row["option"], row["movement"])
-            for row in movements(scores).head(10 * MOVED).iter_rows(named=True)
+            for row in moving.table().head(10 * MOVED).iter_rows(named=True)
         ]
-        c = len(scores.steps)
         at = np.unique(np.linspace(0, c - 1, min(c, ANCHORS)).round().astype(int))
-        few = replace(
-            scores,
-            steps=tuple(scores.steps[index] for index in at),
-            logprob=scores.logprob[at],
-            rank=scores.rank[at],
-        )
+        steps = {moving.steps[index] for index in at}
+        model, run = self.series
+        # Read again, as which they are is known once all have been seen.
+        (few,) = prompt_scores(bank, prompts, models=[model], runs=[run], steps=steps)
         self.anchors = few.steps
         self.pairs = {
             (a, b): [

@@ -242,10 +242,13 @@ def test_batches_of_checkpoints_give_the_same(
     for step in range(5):
         put(bank, logits(step), step=step)
     whole = only(bank)
-    monkeypatch.setattr(import_module(PromptScores.__module__), "ROWS", rows)
+    monkeypatch.setattr(import_module(PromptScores.__module__), "READ", rows)
     parts = only(bank)
     assert np.array_equal(whole.logprob, parts.logprob)
     assert np.array_equal(whole.rank, parts.rank)
+    (moved,) = changes(bank, "parity")
+    assert len(moved[0].steps) < 5  # those of the last part
+    assert moved[1].equals(movements(whole))
     long = bank.scan("parity").collect()
     for c, o in ((0, 0), (2, 7), (4, 19)):
         name, option = f"p{o // 2}", ("yes", "no")[o % 2]

@@ -187,8 +187,8 @@ def _check_pronouns(
         missing = PRONOUNS[int(present[row, column, 0])]
         cell = {"model": model, "run": run, "step": step, "verb": verb, "occupation": occupation}
         raise UsageError(
-            f"{cell_name({**cell, 'pronoun': missing})} has no score, and the other pronoun has one "
-            f"({len(half)} such cells); add that row"
+            f"{cell_name({**cell, 'pronoun': missing})} has no score, and the other pronoun has "
+            f"one ({len(half)} such cells); add that row"
         )
 
 

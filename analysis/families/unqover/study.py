@@ -20,7 +20,7 @@ from logitbank.store import Readable
 from logitbank.store.cluster import spread
 
 PROMPTS = beginning("unqover-")
-ROWS = 400_000
+ROWS = 100_000
 """Of a batch: rows are as wide as their texts."""
 
 

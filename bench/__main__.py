@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.analyses import growth
 from bench.debias import debias_figures
 from bench.downloads import downloads
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import gpu_figures
-from bench.growth import sizes
+from bench.growth import growth
 from bench.house import house_figures
 from bench.many import many
 from bench.many_checkpoints import many_checkpoints
@@ -22,6 +21,7 @@ from bench.report import report_figures
 from bench.rows import rows_figures
 from bench.run_costs import run_costs
 from bench.sharing import sharing
+from bench.sizes import sizes
 from bench.states import states_figures
 from bench.stereoset import stereoset_tables
 from bench.store import codec_figures, store_figures

@@ -1,138 +1,176 @@
-"""How time and memory grow with sizes: checkpoints, prompts, vocabulary and length.
+"""The peak memory of every analysis at 154 checkpoints, over that at 20.
 
-`python -m bench.growth analysis BANK CHECKPOINTS QUARTERS` and `python -m bench.growth extraction
-SUITE BANK COUNT WORDS` measure one point, in a process of its own.
+`python -m bench.growth WHAT BANK` does one in a process of its own.
 """
 
 import json
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-import polars as pl
-
-from bench.drawn import STEPS
+from bench.drawn import STEPS, drawn_bank, only_first
 from bench.figures import Figure
-from bench.models import series
+from bench.models import DATA
 from bench.offline import large_bank
 from bench.peak import peak_mb
-from logitbank.store import Bank
 
-CONSTANT = 1.3
+FEW = STEPS[:20]
+CONSTANT = 1.2
 """Peak memory over that of a few checkpoints, at most."""
-VOCAB, COUNT, WORDS = 50_304, 256, 30
+SETS = (
+    *("stereotype-accuracy", "winobias-em", "lambada", "crows-pairs", "stereoset-intra"),
+    "unqover-gender-causal:instances=1000",
+)
+THINNED = 24
+"""Of WinoBias in one order, the share whose rows are kept whole: 132 prompts."""
 
 
-def sizes(tmp: Path) -> Iterator[Figure]:
-    yield from analysis(tmp)
-    yield from extraction(tmp)
+class Work(NamedTuple):
+    """An analysis, and the bank that it is of."""
+
+    bank: Callable[[Path], Path]
+    name: str
+    run: Callable[[str], object]
 
 
-def analysis(tmp: Path, *, checkpoints: tuple[int, ...] = (20, 77, 154)) -> Iterator[Figure]:
-    """Every fairness table, by checkpoints and by quarters of the 15,840 prompts.
+def growth(tmp: Path, *, rounds: int = 2) -> Iterator[Figure]:
+    """Of every family that `logitbank analyze` lists, and of whatever else reads a bank offline."""
+    from logitbank.analysis.family import families
 
-    Peak memory by checkpoints, of every analysis, is `bench.analyses`.
-    """
-    bank = large_bank(tmp)
-    for number in checkpoints:
-        found = _point("analysis", bank, number, 4)
-        yield from _curve(f"fairness of {number} checkpoints × 15,840 prompts", *found)
-    for quarters in (1, 2):
-        number, prompts = checkpoints[-1], 3960 * quarters
-        found = _point("analysis", bank, number, quarters)
-        yield from _curve(f"fairness of {number} checkpoints × about {prompts:,} prompts", *found)
-
-
-def extraction(
-    tmp: Path, *, count: int = COUNT, checkpoints: tuple[int, ...] = (2, 8)
-) -> Iterator[Figure]:
-    """A whole run of the toy shape, every row kept: by one size after another."""
-    peaks = []
-    for number in checkpoints:
-        seconds, peak = _run(tmp, number, count)
-        peaks.append(peak)
-        yield from _curve(f"toy, {number} checkpoints × {count} prompts", seconds, peak)
-    yield _constant("extraction", checkpoints, peaks)
-    first = checkpoints[0]
-    for factor in (4, 8):
-        found = _run(tmp, first, count * factor)
-        yield from _curve(f"toy, {first} checkpoints × {count * factor} prompts", *found)
-    for vocab in (VOCAB * 2, VOCAB * 4):
-        found = _run(tmp, first, count, vocab=vocab)
-        yield from _curve(f"toy, {first} checkpoints × {count} prompts, {vocab:,} outputs", *found)
-    for words in (90, 400):
-        found = _run(tmp, first, count, words=words)
-        yield from _curve(f"toy, {first} checkpoints × {count} prompts of {words} words", *found)
+    if absent := set(families()) - set(WORK):
+        sys.exit(f"families that are not measured: {', '.join(sorted(absent))}; add them to WORK")
+    for what, work in WORK.items():
+        whole = work.bank(tmp)
+        few = only_first(whole, FEW)
+        peaks = [(_peak(what, few), _peak(what, whole)) for _ in range(rounds)]
+        small, large = (sum(each) / rounds for each in zip(*peaks, strict=True))
+        value = large / small
+        yield Figure(
+            f"growth: peak memory of {work.name} at {len(STEPS)} checkpoints over that at"
+            f" {len(FEW)}",
+            value, "×", f"≤ {CONSTANT} ×", value <= CONSTANT, [b / a for a, b in peaks],
+            f"{large:.0f} MB over {small:.0f} MB",
+        )  # fmt: skip
 
 
-def _run(
-    tmp: Path, checkpoints: int, count: int, *, vocab: int = VOCAB, words: int = WORDS
-) -> tuple[float, float]:
-    suite = series(tmp, "toy", checkpoints, vocab=vocab)
-    return _point("extraction", suite, tmp / f"{time.time_ns()}.zarr", count, words)
-
-
-def _point(*arguments: object) -> tuple[float, float]:
-    """Seconds, and MB at the peak of the largest process."""
-    command = [sys.executable, "-m", "bench.growth", *map(str, arguments)]
+def _peak(what: str, bank: Path) -> float:
+    command = [sys.executable, "-m", "bench.growth", what, str(bank)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    seconds, peak = json.loads(done.stdout.splitlines()[-1])
-    return seconds, peak
+    return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _curve(name: str, seconds: float, peak: float) -> Iterator[Figure]:
-    yield Figure(f"growth: {name}", seconds, "s")
-    yield Figure(f"growth: {name}, peak memory", peak, "MB")
+def _sentences(tmp: Path) -> Path:
+    return drawn_bank(tmp / "sentences.zarr", tmp, SETS)
 
 
-def _constant(name: str, checkpoints: tuple[int, ...], peaks: list[float]) -> Figure:
-    value = peaks[-1] / peaks[0]
-    return Figure(
-        f"growth: peak memory of {name} at {checkpoints[-1]} checkpoints over that at"
-        f" {checkpoints[0]}",
-        value,
-        "×",
-        f"≤ {CONSTANT} ×",
-        value <= CONSTANT,
-        detail=f"{peaks[-1]:.0f} MB over {peaks[0]:.0f} MB",
+def _masked(tmp: Path) -> Path:
+    return drawn_bank(tmp / "masked.zarr", tmp, ("professions",), shape="bert-toy")
+
+
+def _rows(tmp: Path) -> Path:
+    return _thinned(tmp, "full")
+
+
+def _states(tmp: Path) -> Path:
+    return _thinned(tmp, "hidden")
+
+
+def _thinned(tmp: Path, keep: str) -> Path:
+    from logitbank.engine.prompts.prompt_set import PromptSet
+    from logitbank.engine.prompts.registry import prompt_set
+
+    prompts = prompt_set("winobias:orders=1", data=DATA).prompts[::THINNED]
+    return drawn_bank(tmp / f"{keep}.zarr", tmp, (PromptSet("winobias", prompts),), keep=keep)
+
+
+def _study(name: str, **arguments: object) -> Callable[[str], object]:
+    def run(bank: str) -> object:
+        import logitbank
+
+        return getattr(logitbank, name)(bank, **arguments)
+
+    return run
+
+
+def _scan(bank: str) -> object:
+    import polars as pl
+
+    from logitbank.store import open_bank
+
+    means = (
+        open_bank(bank).scan("winobias").group_by("step", "option").agg(pl.col("logprob").mean())
     )
+    return means.collect(engine="streaming")
 
 
-def _peak() -> float:
-    """MB at the peak of this process or of its largest child."""
-    return max(peak_mb(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)
+def _sql(bank: str) -> object:
+    from logitbank.store import open_bank
+
+    return open_bank(bank).sql("SELECT step, AVG(logprob) FROM scores GROUP BY step").collect()
 
 
-def _analyse(path: str, checkpoints: int, quarters: int) -> None:
-    from logitbank.analysis import batches, fairness_metric
+def _one_option(bank: str) -> object:
+    from logitbank.store import open_bank
 
-    frames = batches(Bank.open(path), "winobias", steps=STEPS[:checkpoints])
-    if quarters < 4:
-        own = pl.col("sentence_id").hash(seed=0) % 4 < quarters
-        frames = [frame.filter(own) for frame in frames]
-    fairness_metric(frames).tables()
+    opened = open_bank(bank)
+    token = opened.prompts("winobias").collect()["token"][0]
+    return opened.to_xarray("winobias").logprobs.isel(token=[token]).load()
 
 
-def _extract(suite: str, bank: str, count: int, words: int) -> None:
-    from bench.workload import workload
-    from logitbank.engine.extract import extract
+def _of_view(bank: str) -> object:
+    import numpy as np
 
-    summary = extract(bank, suite=suite, prompts=workload(count, words=words))
-    if not summary.complete:
-        sys.exit("; ".join(failure.message for failure in summary.failed))
+    import logitbank
+    from logitbank.store import Bank, Filter, View
+
+    by = Filter(np.eye(8), np.linspace(0, 1, 8), "keep_tail")
+    return logitbank.fairness(View.of(Bank.open(bank), by, name="filtered"))
 
 
-def main(kind: str, first: str, *rest: str) -> None:
-    start = time.perf_counter()
-    if kind == "analysis":
-        _analyse(first, *map(int, rest))
-    else:
-        _extract(first, rest[0], *map(int, rest[1:]))
-    print(json.dumps([time.perf_counter() - start, _peak()]))
+def _show(bank: str) -> object:
+    import logitbank
+
+    shown = logitbank.show(bank, prompts="winobias")
+    assert isinstance(shown, logitbank.PromptMoves)
+    return shown.table
+
+
+def _report(bank: str) -> object:
+    import logitbank
+
+    return logitbank.report(bank, Path(bank).with_suffix(".html"))
+
+
+WORK = {
+    "fairness": Work(large_bank, "fairness", _study("fairness")),
+    "options": Work(large_bank, "options of WinoBias", _study("options")),
+    "curves": Work(large_bank, "curves of WinoBias", _study("curves")),
+    "sa_gender": Work(large_bank, "sa_gender of stereotype", _study("stereotype")),
+    "scan": Work(large_bank, "the mean of each option in a scan", _scan),
+    "sql": Work(large_bank, "a mean in SQL", _sql),
+    "movements": Work(large_bank, "prompts that move most", _show),
+    "report": Work(large_bank, "the report of WinoBias", _report),
+    "stereotype": Work(_sentences, "stereotype accuracy and winobias_em", _study("stereotype")),
+    "stereoset": Work(_sentences, "StereoSet", _study("stereoset")),
+    "sentences": Work(
+        _sentences, "options of StereoSet", _study("options", prompts="stereoset-intra")
+    ),
+    "unqover": Work(_sentences, "UnQover", _study("unqover")),
+    "crows-pairs": Work(_sentences, "CrowS-Pairs", _study("crows_pairs")),
+    "lambada": Work(_sentences, "LAMBADA", _study("lambada")),
+    "tradeoff": Work(
+        _sentences, "a trade-off of LAMBADA and CrowS-Pairs", _study("tradeoff", gap="crows-pairs")
+    ),
+    "fluctuation": Work(_masked, "fluctuation", _study("fluctuation")),
+    "layers": Work(_states, "layers", _study("layers")),
+    "entropy": Work(_rows, "curves of full rows", _study("curves")),
+    "view": Work(_rows, "fairness of a view of full rows", _of_view),
+    "xarray": Work(_rows, "one option of full rows by to_xarray", _one_option),
+}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    WORK[sys.argv[1]].run(sys.argv[2])
+    print(json.dumps(peak_mb()))

@@ -102,7 +102,7 @@ def _together(parts: Sequence[Cells]) -> Cells:
     values = np.full((len(names), len(steps) + 1, len(occupations) + 1, 2), np.nan)
     for part in parts:
         place = np.ix_(
-            [names.index(name) for name in part.names],
+            np.array([names.index(name) for name in part.names]),
             np.append(np.searchsorted(steps, part.steps), len(steps)),
             np.append(occupations.search_sorted(part.occupations).to_numpy(), len(occupations)),
         )

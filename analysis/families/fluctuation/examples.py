@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.fluctuation.cells import PRIOR
 from logitbank.analysis.families.fluctuation.frequencies import bare
 from logitbank.analysis.families.fluctuation.plateaus import Measures, Plateau
 from logitbank.analysis.families.fluctuation.scores import PRONOUNS
-from logitbank.analysis.families.fluctuation.series import PRIOR, Scores, Series
+from logitbank.analysis.families.fluctuation.series import Scores, Series
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.errors import UsageError
 

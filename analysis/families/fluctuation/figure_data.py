@@ -3,8 +3,8 @@
 import polars as pl
 
 from logitbank.analysis.drawing.names import Tables, named_tables
+from logitbank.analysis.families.fluctuation.cells import PRIOR
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
-from logitbank.analysis.families.fluctuation.series import PRIOR
 
 _SERIES = ["model", "run", "verb"]
 

@@ -14,6 +14,7 @@ from logitbank.engine.backends.hf.head import ClassHead, SelectingHead
 from logitbank.engine.backends.hf.inputs import a_language, model_inputs
 from logitbank.engine.backends.hf.lens import Lens
 from logitbank.engine.backends.hf.model import output_logits
+from logitbank.engine.backends.hf.one_length import no_padding
 from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs
 from logitbank.engine.backends.hf.packs import Pack
 from logitbank.engine.backends.hf.shapes import Shape
@@ -90,7 +91,9 @@ class Passes:
             looked_at = torch.zeros_like(positions) if head == "next_sentence" else positions
             self.lens.select(rows=rows, positions=looked_at)
         sequences = cast(Sequence[Input], batch.sequences)
-        logits = output_logits(self._model(**self._inputs(sequences)), head)
+        inputs = self._inputs(sequences)
+        with no_padding():
+            logits = output_logits(self._model(**inputs), head)
         if head == "next_sentence":
             hidden = self.heads[head].hidden
             assert hidden is not None

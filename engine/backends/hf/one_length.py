@@ -1,0 +1,41 @@
+"""Masks of batches whose sequences are all of one length: made without a look at what they hold.
+
+transformers makes a model's mask of one that says where padding is, and asks first whether any is:
+a GPU's host waits for the answer, or, with a model's own attention, for a number's copy. Here is no
+padding, so a mask is made of the length alone. What comes of it is what transformers makes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+
+
+@contextmanager
+def no_padding() -> Iterator[None]:
+    """In here, models take every token of a batch as one of its sequence; not for two threads."""
+    masks = {"sdpa": _for_pytorch, "eager": _for_own_attention}
+    for name, mask in masks.items():
+        ALL_MASK_ATTENTION_FUNCTIONS[name] = mask
+    try:
+        yield
+    finally:
+        for name in masks:  # what is left is the library's own
+            del ALL_MASK_ATTENTION_FUNCTIONS[name]
+
+
+def _for_pytorch(**asked: Any) -> torch.Tensor | None:
+    """Which positions each sees; None where PyTorch's attention knows it without a mask."""
+    seen: torch.Tensor | None = sdpa_mask(**asked | {"attention_mask": None})
+    return seen
+
+
+def _for_own_attention(*, dtype: torch.dtype = torch.float32, **asked: Any) -> torch.Tensor | None:
+    """What a model's own attention adds to its scores: 0, or the lowest number of `dtype`."""
+    seen = _for_pytorch(**asked | {"allow_is_causal_skip": False})
+    if seen is None:
+        return None
+    lowest = torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=seen.device)
+    return lowest.masked_fill_(seen, 0)

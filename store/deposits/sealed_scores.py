@@ -1,15 +1,31 @@
 """The scores of many deposits, looked at together before they are read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from logitbank.errors import LogitbankError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows, row_counts
 from logitbank.store.remote import fetching
+
+HELD = 2**26
+"""Bytes of files, together, up to which a frame may hold them."""
+A_FILE = 2**16
+"""Bytes of a file, in the mean, up to which to open it is most of the work of reading it."""
+
+
+class File(NamedTuple):
+    """A file with all scores of a deposit, or all of its options."""
+
+    path: Path
+    data: bytes | None = None
+    """Its bytes, where it is held."""
+    rows: int = 0
+    """How many it has, where it is held."""
 
 
 def check_scores(deposits: Iterable[Deposit]) -> bool:
@@ -20,31 +36,47 @@ def check_scores(deposits: Iterable[Deposit]) -> bool:
     return checked_files([*deposits]) is not None
 
 
-def checked_files(deposits: Sequence[Deposit]) -> list[Path | None] | None:
+def checked_files(deposits: Sequence[Deposit], *, hold: bool = False) -> list[File | None] | None:
     """Look at all as `check_scores` does; the one file that has all scores of each deposit.
 
     None of a deposit whose scores are put together of several, or change as they are read; and in
-    place of the list where something is not as it should be.
+    place of the list where something is not as it should be. With `hold`, files that are small are
+    held: 5,000 that are opened once, and not at every look and by every scan, take half the time.
     """
     try:
-        files: list[Path | None] = []
+        paths: list[Path | None] = []
         parts: dict[Path, Digest] = {}
         for deposit in deposits:
             state = deposit.state()
             vouched = deposit.vouched_scores(state) if state.sealed else {}
             parts |= vouched
             whole = deposit.scores_as_stored and len(vouched) == 1
-            files.append(next(iter(vouched)) if whole else None)
+            paths.append(next(iter(vouched)) if whole else None)
         fetching.ensure_here(*parts)
-        checked.require(parts)
-        if parts:
-            check_rows(*parts)
+        files = _held(parts) if hold and parts and _are_small(parts.values()) else _looked_at(parts)
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
         return None
-    return files
+    return [None if path is None else files[path] for path in paths]
 
 
-def ready_files(deposits: Sequence[Deposit]) -> list[Path | None]:
+def _are_small(digests: Collection[Digest]) -> bool:
+    return sum(digest.bytes for digest in digests) <= min(HELD, A_FILE * len(digests))
+
+
+def _held(parts: Mapping[Path, Digest]) -> dict[Path, File]:
+    contents = checked.contents(parts)
+    counted = zip(parts, contents, row_counts(contents), strict=True)
+    return {path: File(path, data, rows) for path, data, rows in counted}
+
+
+def _looked_at(parts: Mapping[Path, Digest]) -> dict[Path, File]:
+    checked.require(parts)
+    if parts:
+        check_rows(*parts)
+    return {path: File(path) for path in parts}
+
+
+def ready_files(deposits: Sequence[Deposit]) -> list[File | None]:
     """The file with the scores of options that a view has computed, of each deposit that has one.
 
     None of all of them where one is no table: who reads them one by one says which to compute.
@@ -57,4 +89,4 @@ def ready_files(deposits: Sequence[Deposit]) -> list[Path | None]:
             check_rows(*present)
     except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
         return [None] * len(deposits)
-    return files
+    return [None if file is None else File(file) for file in files]

@@ -1,13 +1,12 @@
 """JSON documents: read within limits, and with a digest of their own."""
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 from logitbank.errors import DamagedError
-from logitbank.store.files.objects import digest_of, require_file
+from logitbank.store.files.objects import digest_of, read_file
 
 SELF_DIGEST = "sha256"
 
@@ -29,21 +28,7 @@ def read_json(path: Path) -> dict[str, Any]:
     DamagedError
         It is there and is no JSON object.
     """
-    return parse_json(path, read_limited(path)[1])
-
-
-def read_limited(path: Path) -> tuple[os.stat_result, bytes]:
-    """A document's status before it was read, and its bytes.
-
-    FileNotFoundError, or DamagedError where it can be none.
-    """
-    status = require_file(path) or os.stat(path)
-    if status.st_size > MAX_JSON:
-        raise DamagedError(
-            f"{path} has {status.st_size:,} bytes, and documents at most {MAX_JSON:,}"
-        )
-    with open(path, "rb", buffering=0) as file:  # a buffer takes longer than most documents
-        return status, file.readall()
+    return parse_json(path, read_file(path, most=MAX_JSON)[1])
 
 
 def parse_json(path: Path, data: bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
 MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
 MAX_INT = 2**63 - 1
 DIGESTS = ("weights", "config", "tokenizer", "adapter_weights")
+_DTYPES, _CODECS, _LEVELS, _HEADS = (get_args(t) for t in (Dtype, Codec, KeepLevel, Head))
 ARRAY = "array"
 """Digest of the logits themselves, where nobody named the weights that they are of."""
 
@@ -95,18 +96,17 @@ def _parse(a: Any) -> DepositSpec:
             raise ValueError(f"{name} is {a[name]!r}")
     if not QUERY_SET.fullmatch(a["query_set"]):
         raise ValueError(f"query_set is {a['query_set']!r}")
-    if a["dtype"] not in get_args(Dtype):
+    if a["dtype"] not in _DTYPES:
         raise ValueError(f"dtype is {a['dtype']!r}")
-    if (codec := a.get("codec", "zstd")) not in get_args(Codec):
+    if (codec := a.get("codec", "zstd")) not in _CODECS:
         raise ValueError(f"codec is {codec!r}")
-    if a["keep"] not in get_args(KeepLevel):
+    if a["keep"] not in _LEVELS:
         raise ValueError(f"keep is {a['keep']!r}, a level that logitbank {__version__} knows not")
     if not isinstance(a["provenance"], dict):
         raise ValueError(f"provenance is {a['provenance']!r}")
     heads = dict(a.get("heads", {}))
     if len(heads) != ("width" in sizes) or not all(
-        kind in get_args(Head) and re.fullmatch(HEAD_DIGEST, digest)
-        for kind, digest in heads.items()
+        kind in _HEADS and re.fullmatch(HEAD_DIGEST, digest) for kind, digest in heads.items()
     ):
         raise ValueError(f"heads is {heads!r}")
     layers = a.get("layers", [])

@@ -23,7 +23,7 @@ VALUES = pl.Schema(
         **{name: SCORES_SCHEMA[name] for name in _COUNTS},
     }
 )
-_CHECKPOINT = pl.Schema(
+CHECKPOINT = pl.Schema(
     {"model": pl.String, "run": pl.String, "run_seed": pl.Int64, "step": pl.Int64}
 )
 _OPTION = ("prompt_id", "order_seed", "option")
@@ -62,7 +62,7 @@ def scan(
     of rows.
     """
     schema = prompts.collect_schema()
-    columns = [*_CHECKPOINT, *schema.names(), *VALUES]
+    columns = [*CHECKPOINT, *schema.names(), *VALUES]
     of_prompts = [name for name in coded if schema.get(name) == pl.String]
     prompts = prompts.with_columns(pl.col(of_prompts).cast(pl.Categorical))
     by_query_set: dict[str, list[Deposit]] = {}
@@ -120,11 +120,11 @@ def by_option(
     text = pl.col("continuation").sort_by("piece").str.join("")
     return (
         scores.with_columns(tokenizer)
-        .group_by(*_CHECKPOINT, *key)
+        .group_by(*CHECKPOINT, *key)
         .agg(pl.col(others).first(), text, pl.col("logprob").sum(), _scored=pl.len())
         .join(whole, on=key, how="left", nulls_equal=True)
         .with_columns(logprob=pl.when(pl.col("_scored") == pl.col(_PIECES)).then("logprob"))
-        .select(*_CHECKPOINT, *names, pl.col(_PIECES).alias("pieces"), "logprob")
+        .select(*CHECKPOINT, *names, pl.col(_PIECES).alias("pieces"), "logprob")
     )
 
 
@@ -135,9 +135,9 @@ def _option_scores(
     if tokens is not None and len(tokens) <= FEW:
         scores = scores.filter(pl.any_horizontal(pl.col("token") == token for token in tokens))
     checkpoints = pl.DataFrame(
-        {name: [getattr(d.checkpoint, name) for d in deposits] for name in _CHECKPOINT},
-        schema=_CHECKPOINT,
-    ).with_columns(pl.col(name).cast(pl.Categorical) for name in coded if name in _CHECKPOINT)
+        {name: [getattr(d.checkpoint, name) for d in deposits] for name in CHECKPOINT},
+        schema=CHECKPOINT,
+    ).with_columns(pl.col(name).cast(pl.Categorical) for name in coded if name in CHECKPOINT)
     names = (pl.lit(column).gather(DEPOSIT) for column in checkpoints)
     return scores.select(*names, _key("query"), pl.exclude("kind", "query", "token", DEPOSIT))
 

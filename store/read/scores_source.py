@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from logitbank.store.format.schema import PROMPTS_SCHEMA
-from logitbank.store.read.scan import VALUES, scan
+from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
 from logitbank.store.tables.lazily import lazily
 from logitbank.store.tables.token_texts import COLUMN as TEXT
 
 if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit
 
-CHECKPOINT = ("model", "run", "run_seed", "step")
 OPTION = ("prompt_set", "prompt_id", "order_seed", "piece", "option", "token", TEXT)
 AT_ONCE = 800_000
 """Rows of a batch."""
@@ -128,13 +127,12 @@ def _about(parts: Sequence[pl.Expr], columns: Collection[str]) -> list[pl.Expr]:
 def _schema(options: Mapping[str, pl.DataType], deposits: "Sequence[Deposit]") -> pl.Schema:
     """Columns of a source; what a filter makes of a logit is more exact than what is stored."""
     values = {**VALUES, "logit": deposits[0].scores_schema["logit"]}
-    return pl.Schema({**_checkpoints(deposits).schema, **options, **values})
+    return pl.Schema({**CHECKPOINT, **options, **values})
 
 
 def _checkpoints(deposits: "Sequence[Deposit]") -> pl.DataFrame:
-    schema = {"model": pl.String, "run": pl.String, "run_seed": pl.Int64, "step": pl.Int64}
     rows = [tuple(getattr(d.checkpoint, name) for name in CHECKPOINT) for d in deposits]
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema=CHECKPOINT, orient="row")
 
 
 def _chosen(deposits: "Sequence[Deposit]", parts: Sequence[pl.Expr]) -> "list[Deposit]":

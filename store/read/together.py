@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.sealed_scores import checked_files, ready_files
+from logitbank.store.deposits.sealed_scores import File, checked_files, ready_files
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import SCORES_SCHEMA
 from logitbank.store.read.tasks import in_order
@@ -95,7 +96,7 @@ def _part(
 def _here(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     schema, files = deposits[0].scores_schema, ready_files(deposits)
     others = [at for at, file in enumerate(files) if file is None]
-    sealed = checked_files([deposits[at] for at in others])
+    sealed = checked_files([deposits[at] for at in others], hold=True)
     checked = sealed is not None
     for at, file in zip(others, sealed or [None] * len(others), strict=True):
         files[at] = file
@@ -109,35 +110,56 @@ def _here(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     ]
     if not deposits[0].scores_as_stored:
         frames = [_in_turn(frames[at::COMPUTED]) for at in range(min(COMPUTED, len(frames)))]
-    if together := [file for file in files if file is not None]:
-        # Every deposit has a name, so that the number of a file's is the number of its deposit.
-        names = [f"{at}" if file is None else str(file) for at, file in enumerate(files)]
-        frames.append(
-            _scan(together, schema, file=DEPOSIT)
-            .filter(pl.col("kind") == "option")
-            .with_columns(pl.col(DEPOSIT).cast(pl.Enum(names)).to_physical().cast(pl.UInt32))
-        )
+    if any(file is not None for file in files):
+        frames.append(_together(files, schema))
     return pl.concat(frames)
 
 
-def _alike(files: Sequence[Path | None], schema: pl.Schema) -> list[Path | None]:
+def _together(files: Sequence[File | None], schema: pl.Schema) -> pl.LazyFrame:
+    """Scores of options in the files that there are, each with its place among all."""
+    present = [(at, file) for at, file in enumerate(files) if file is not None]
+    held = [file.data for _, file in present if file.data is not None]
+    if len(held) == len(present):  # bytes have no name: what tells them apart is how many rows came
+        places, rows = zip(*((at, file.rows) for at, file in present), strict=True)
+        of_row = pl.Series(np.repeat(np.array(places, np.uint32), rows))
+        frame = _scan(held, schema, row=DEPOSIT)
+        deposit = pl.lit(of_row).gather(DEPOSIT)
+    else:
+        # Every deposit has a name, so that the number of a file's is the number of its deposit.
+        names = [f"{at}" if file is None else str(file.path) for at, file in enumerate(files)]
+        frame = _scan([file.path for _, file in present], schema, file=DEPOSIT)
+        deposit = pl.col(DEPOSIT).cast(pl.Enum(names)).to_physical().cast(pl.UInt32)
+    options = frame.filter(pl.col("kind") == "option")
+    return options.select(*SCORES_SCHEMA.names(), deposit.alias(DEPOSIT))
+
+
+def _alike(files: Sequence[File | None], schema: pl.Schema) -> list[File | None]:
     """Those that have the columns of scores in their types, as other writers' may not.
 
     Of files that say the same of their columns one is looked at, in its footer: a third of the
     time that all of them take.
     """
-    columns = [
-        None if file is None else pl.read_parquet_metadata(file).get(_COLUMNS, str(file))
-        for file in files
-    ]
-    examples = {said: file for said, file in zip(columns, files, strict=True) if file is not None}
-    as_ours = {said for said, file in examples.items() if _is_as_ours(file, schema)}
+    columns = [None if file is None else _columns(file) for file in files]
+    examples = {said: file for said, file in zip(columns, files, strict=True) if said is not None}
+    as_ours = {said for said, file in examples.items() if file and _is_as_ours(file, schema)}
     return [file if said in as_ours else None for said, file in zip(columns, files, strict=True)]
 
 
-def _is_as_ours(file: Path, schema: pl.Schema) -> bool:
+def _columns(file: File) -> str | None:
+    """What a file says of its columns; None of one that is no table."""
     try:
-        _scan([file], schema).filter(
+        return pl.read_parquet_metadata(*_source(file)).get(_COLUMNS, str(file.path))
+    except PARQUET_ERRORS:
+        return None
+
+
+def _source(file: File) -> list[Path] | list[bytes]:
+    return [file.path] if file.data is None else [file.data]
+
+
+def _is_as_ours(file: File, schema: pl.Schema) -> bool:
+    try:
+        _scan(_source(file), schema).filter(
             pl.col("query") < 0
         ).collect()  # no query is, so no row is read
     except PARQUET_ERRORS:
@@ -145,13 +167,20 @@ def _is_as_ours(file: Path, schema: pl.Schema) -> bool:
     return True
 
 
-def _scan(files: Sequence[Path], schema: pl.Schema, *, file: str | None = None) -> pl.LazyFrame:
+def _scan(
+    sources: list[Path] | list[bytes],
+    schema: pl.Schema,
+    *,
+    file: str | None = None,
+    row: str | None = None,
+) -> pl.LazyFrame:
     return pl.scan_parquet(
-        [*files],
+        sources,
         glob=False,
         schema=schema,
         extra_columns="ignore",
         include_file_paths=file,
+        row_index_name=row,
         # Columns that a filter needs first, and the others then, took twice the time of 5,000 small
         # files, and as much of 154 large ones.
         parallel="row_groups",

@@ -1,6 +1,7 @@
 """Many deposits are read by one scan, which gives what one for each of them gives."""
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +9,10 @@ import pytest
 
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, rescore
+from logitbank.store.deposits import sealed_scores
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.sealed_scores import File
+from logitbank.store.format.parquet import row_counts
 from logitbank.store.read import together
 from tests.support.small_banks import (
     QUERY_SET,
@@ -34,17 +38,21 @@ def in_order(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(COLUMNS).sort(COLUMNS[:5])
 
 
-@pytest.fixture
-def scanned(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files of scores that are read, as often as they are."""
+@pytest.fixture(params=["held", "by path"])
+def scanned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[Path]:
+    """The files of scores that are read together, as small ones are and as large ones are."""
     files: list[Path] = []
-    scan = together._scan
+    read = together._together
 
-    def watched(paths: list[Path], schema: pl.Schema, *, file: str | None = None) -> pl.LazyFrame:
-        files.extend(paths if file else ())
-        return scan(paths, schema, file=file)
+    def watched(given: Sequence[File | None], schema: pl.Schema) -> pl.LazyFrame:
+        present = [file for file in given if file is not None]
+        assert all((file.data is not None) == (request.param == "held") for file in present)
+        files.extend(file.path for file in present)
+        return read(given, schema)
 
-    monkeypatch.setattr(together, "_scan", watched)
+    if request.param == "by path":
+        monkeypatch.setattr(sealed_scores, "HELD", 0)
+    monkeypatch.setattr(together, "_together", watched)
     return files
 
 
@@ -159,3 +167,56 @@ def test_a_damaged_file_among_many_is_named(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="main/1/.*is not what was committed"):
         bank.sql("SELECT SUM(rank) FROM scores").collect()
     assert bank.scan("parity", steps=[0, 2]).collect().height == 40
+
+
+def parquet(table: pl.DataFrame) -> bytes:
+    table.write_parquet(file := io.BytesIO())
+    return file.getvalue()
+
+
+def test_rows_are_counted_as_polars_counts_them() -> None:
+    nested = pl.DataFrame({"a": [[1, 2], []], "b": [{"c": "x", "d": 1.5}, None]})
+    wide = pl.DataFrame({f"column {at}": range(70_000) for at in range(20)})
+    files = [
+        parquet(table)
+        for table in (nested, wide, wide.head(63), wide.head(64), wide.clear(), nested.head(1))
+    ]
+    assert row_counts(files) == [2, 70_000, 63, 64, 0, 1]
+    assert [pl.read_parquet(file).height for file in files] == row_counts(files)
+    with pytest.raises(DamagedError, match="1 files claim 200,000 rows; do not trust them"):
+        row_counts([parquet(pl.select(a=pl.repeat(0, 200_000)))])
+
+
+def test_rows_of_what_is_no_footer_are_refused() -> None:
+    """Footers that end early, and lists of lists and of more than there is."""
+    whole = parquet(pl.DataFrame({"a": [1]}))
+    length = int.from_bytes(whole[-8:-4], "little")
+    footer, end = whole[-8 - length : -8], whole[-8:]
+    at = footer.index(b"\x16\x02")  # the third member, a number: 1
+    for cut in range(at + 1):
+        with pytest.raises(DamagedError, match="a footer "):
+            row_counts([footer[:cut] + cut.to_bytes(4, "little") + b"PAR1"])
+    for wrong in (b"\x29" + b"\x19" * 5_000, b"\x29\xf3" + b"\xff" * 8 + b"\x01", b"\x2b", b"\x00"):
+        with pytest.raises(DamagedError, match="a footer "):
+            row_counts([wrong + len(wrong).to_bytes(4, "little") + b"PAR1"])
+    assert row_counts([footer + end, whole]) == [1, 1]
+
+
+@pytest.mark.parametrize("mode", ["held", "by path"])
+def test_what_is_committed_and_no_table_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Bytes after a sound beginning of a footer, which are told by their digest."""
+    if mode == "by path":
+        monkeypatch.setattr(sealed_scores, "HELD", 0)
+    bank = new_bank(tmp_path / "b")
+    for step in range(3):
+        deposit(bank, step)
+    part = bank.deposits()[1].path / "scores" / "all.parquet"
+    data = bytearray(part.read_bytes())
+    half = int.from_bytes(data[-8:-4], "little") // 2
+    data[-8 - half : -8] = bytes(half)
+    part.write_bytes(data)
+    recommit(part.parents[1], "scores/all.parquet")
+    with pytest.raises(DamagedError, match="main/1/.*all.parquet is no table of scores"):
+        bank.scan("parity")

@@ -35,7 +35,10 @@ CASES: tuple[Case, ...] = (
     ("160m", "bfloat16", "full", None),
 )
 """Shape, dtype of the engine, keep level, and at most so many seconds a checkpoint."""
+BY_GRAPHS = (("160m", "bfloat16"), ("70m", "bfloat16"), ("160m", "float32"))
+"""With and without CUDA graphs: where launches may take longer than the work, and where not."""
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+GRAPHS = "LOGITBANK_CUDA_GRAPHS"
 _QUERY = "timestamp,utilization.gpu,memory.used"
 
 
@@ -57,6 +60,15 @@ def gpu_figures(tmp: Path) -> Iterator[Figure]:
             print(f"left out for lack of time: {shape}, {dtype}, {keep}, {engine}", flush=True)
             continue
         yield from speed(tmp, shape, engine, dtype, keep, most, name=torch.cuda.get_device_name())
+    for (shape, dtype), graphs in product(BY_GRAPHS, (False, True)):
+        if time.monotonic() > until:
+            print(f"left out for lack of time: {shape}, {dtype}, CUDA graphs {graphs}", flush=True)
+            continue
+        # At a level that writes little, so that passes are what takes the time.
+        yield from speed(
+            tmp, shape, "transformers", dtype, "options", None,
+            name=torch.cuda.get_device_name(), graphs=graphs,
+        )  # fmt: skip
 
 
 def agreement(
@@ -107,21 +119,27 @@ def speed(
     most: float | None,
     *,
     name: str,
+    graphs: bool = False,
     sentences: int = SENTENCES,
     checkpoints: int = 3,
 ) -> Iterator[Figure]:
     """Whole runs through the command's own function; the first checkpoint pays for the start."""
-    bank = tmp / f"speed-{shape}-{engine}-{dtype}-{keep}.zarr"
+    bank = tmp / f"speed-{shape}-{engine}-{dtype}-{keep}{'-graphs' * graphs}.zarr"
     with samples(tmp / "card.csv") as card:
         found = whole_run(
             series(tmp, shape, checkpoints), bank, sentences,
             kind="five_orders", engine=engine, compute_dtype=dtype, keep=keep,
+            environment={GRAPHS: str(int(graphs))},
         )  # fmt: skip
     later = found["checkpoints"][1:]
     times = [c["seconds"] for c in later]
     value, tokens = float(np.median(times)), later[0]["tokens"]
     about = f"{name}, {shape}, {engine} in {dtype}, {keep} rows, WinoBias in five orders"
     phases = ", ".join(f"{phase} {s:.1f} s" for phase, s in found["spent"].items())
+    if graphs:
+        last = [*Bank.open(bank).deposits()][-1].spec.provenance.get("cuda_graphs", "none")
+        about += ", CUDA graphs"
+        phases += "; recorded and replayed" if last is True else f"; without graphs: {last}"
     yield Figure(
         f"{about}: a checkpoint", value, "s",
         "" if most is None else f"≤ {most:g} s", None if most is None else value <= most, times,

@@ -246,13 +246,17 @@ class Worker:
         self._at_hand = False
 
     def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
-        """What the engine says of itself now; a note where its batches had to become smaller."""
+        """What the engine says of itself now; a note where its batches had to become smaller, or
+        graphs were given up."""
         assert self._backend is not None
         now = self._backend.describe()
         tokens = now.get("max_batch_tokens")
         if tokens != before.get("max_batch_tokens"):
             text = f"{job.checkpoint}: out of memory; batches have {tokens:,} tokens from here on"
             self._emit(Note(text))
+        if now.get("cuda_graphs") != before.get("cuda_graphs"):
+            why = now.get("cuda_graphs")
+            self._emit(Note(f"{job.checkpoint}: goes on without CUDA graphs: {why}"))
         return now
 
     def _score(self, sink: "ReducingSink", wanted: Sequence[Query], plan: DepositPlan) -> bool:

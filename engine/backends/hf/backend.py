@@ -1,10 +1,12 @@
 """The transformers engine: any architecture, any device; length-sorted batches under a budget."""
 
+import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,6 +15,8 @@ import transformers
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.after import operations
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
+from logitbank.engine.backends.hf.graphs import CudaRecorder, Graphs, Recorder
+from logitbank.engine.backends.hf.graphs import asked as graphs_asked
 from logitbank.engine.backends.hf.inputs import a_language
 from logitbank.engine.backends.hf.memory import (
     BatchSize,
@@ -56,7 +60,12 @@ class TransformersBackend:
         self._model: transformers.PreTrainedModel | None = None
         self._passes: Passes | None = None
         self._packed = ON_A_CPU if wanted == "cpu" else sys.maxsize
-        self._padding: Padding = "widths" if self._device.type == "cuda" else "none"
+        on_gpu = self._device.type == "cuda"
+        self._padding: Padding = "widths" if on_gpu else "none"
+        # Of layers, Python takes the states as they pass by: a replay would not.
+        causal = settings.task == "causal" and not settings.deterministic
+        by_graphs = causal and on_gpu and not settings.layers
+        self._with_graphs = graphs_asked(os.environ) and by_graphs
         self._not_packed: str | None = None
         self._resident: Account | None = None
         self._said: ModelSaid | None = None
@@ -78,6 +87,8 @@ class TransformersBackend:
         assert passes is not None
         if passes.lens is not None:
             passes.lens.proved = False
+        if passes.graphs is not None:
+            passes.graphs.weights_changed()
         account.check(model, checkpoint)
         if settings.task == "causal":
             self._resident = account
@@ -107,9 +118,16 @@ class TransformersBackend:
             self._passes = Passes(
                 self._model, self._settings, device=self._device, dtype=self._dtype
             )
+            if self._with_graphs:
+                self.run_by_graphs(partial(CudaRecorder, self._device))
         else:
             copy_weights(read.model, self._model)
         return Account.of(settings_weights(folder, self._settings), read, self._settings)
+
+    def run_by_graphs(self, open_recorder: Callable[[], Recorder]) -> None:
+        """Record passes of packs from here on, and replay them."""
+        assert self._passes is not None
+        self._passes.graphs = Graphs(self._passes.of_packs, open_recorder)
 
     @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
@@ -133,7 +151,9 @@ class TransformersBackend:
         return run
 
     def _planned(self, queries: Sequence[Query], *, packed: int) -> Iterator[Batch]:
-        return plan_batches(queries, self._size, packed=packed, padding=self._padding)
+        graphs = None if self._passes is None else self._passes.graphs
+        padding = self._padding if graphs is None or graphs.refused else "all"
+        return plan_batches(queries, self._size, packed=packed, padding=padding)
 
     def _ran(self, queries: Sequence[Query], batch: Batch, sink: Sink) -> bool:
         """Score one batch; False where memory was too short. The error holds what was in it."""
@@ -162,6 +182,8 @@ class TransformersBackend:
             )
         tokens = len(batch.sequences) * batch.width // 2
         self._size = BatchSize(tokens, self._size.sequences)
+        if self._passes is not None and self._passes.graphs is not None:
+            self._passes.graphs.forget()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -253,7 +275,8 @@ class TransformersBackend:
         self.score(tried, lambda *_: None)
 
     def describe(self) -> dict[str, Json]:
-        lens = None if self._passes is None else self._passes.lens
+        passes = self._passes
+        lens, graphs = (None, None) if passes is None else (passes.lens, passes.graphs)
         return {
             "engine": "transformers",
             "engine_version": transformers.__version__,
@@ -267,6 +290,7 @@ class TransformersBackend:
             **({"deterministic": ALONE} if self._settings.deterministic else {}),
             **({} if self._not_packed is None else {"packed": self._not_packed or POSITIONS}),
             **({"model_layers": lens.count} if lens is not None else {}),
+            **({"cuda_graphs": graphs.refused or True} if graphs and not self._not_packed else {}),
         }
 
     def close(self) -> None:

@@ -41,6 +41,11 @@ class SelectingHead:
         self._rows, self._positions = rows, positions
         self.hidden = None
 
+    def refresh(self) -> None:
+        """Have the matrix in float32 that is in the model now, as a pass would by itself."""
+        if self.layer is not None:
+            self._float32.of(self.layer)
+
     def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
         assert self.layer is not None
         self.hidden = chosen = hidden[self._rows, self._positions].float()
@@ -74,7 +79,8 @@ class ClassHead:
 
 
 class _InFloat32:
-    """A layer's parameters in float32, made once for each checkpoint: of 6.9B they are 0.8 GB."""
+    """A layer's parameters in float32, made once for each checkpoint, in the place of the one
+    before: of 6.9B they are 0.8 GB."""
 
     def __init__(self) -> None:
         self._of: tuple[int, ...] = ()
@@ -89,7 +95,14 @@ class _InFloat32:
         # PyTorch counts what is written into a tensor, such as another checkpoint's weights.
         now = tuple(number for part in parts for number in (part.data_ptr(), part._version))
         if now != self._of:
-            self._weight = layer.weight.float()
-            self._bias = None if bias is None else bias.float()
+            self._weight = _put(self._weight, layer.weight)
+            self._bias = None if bias is None else _put(self._bias, bias)
             self._of = now
         return self._weight, self._bias
+
+
+def _put(own: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
+    """`other` in float32, where `own` is if that fits: a recorded pass reads it there."""
+    if own is None or own.shape != other.shape or own.device != other.device:
+        return other.float()
+    return own.copy_(other)

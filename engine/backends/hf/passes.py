@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from logitbank.engine.backends.hf.batches import Batch, Input
+from logitbank.engine.backends.hf.graphs import Graphs, Outputs
 from logitbank.engine.backends.hf.head import ClassHead, SelectingHead
 from logitbank.engine.backends.hf.inputs import a_language, model_inputs
 from logitbank.engine.backends.hf.lens import Lens
@@ -22,9 +23,6 @@ from logitbank.engine.backends.hf.uploads import Uploads
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.upload import to_device
 from logitbank.store.format.schema import Head
-
-Outputs = tuple[torch.Tensor, torch.Tensor | None]
-"""Logits of a batch's queries, and what was multiplied to make them."""
 
 
 class Passes:
@@ -41,6 +39,8 @@ class Passes:
         self._model, self._device, self._dtype = model, device, dtype
         self._causal = settings.task == "causal"
         self._uploads = Uploads(device)
+        self.graphs: Graphs | None = None
+        """Run passes of packs, if there are any."""
         self.head = SelectingHead(model, each=settings.deterministic)
         self.heads: dict[Head, SelectingHead | ClassHead]
         self.heads = {"next_token" if self._causal else "mask": self.head}
@@ -61,11 +61,15 @@ class Passes:
             return self._of_sequences(batch, head)
         shape, packs = batch.shape, cast(Sequence[Pack], batch.sequences)
         sent = self._uploads.send(shape.numbers, lambda numbers: put_packs(numbers, packs, shape))
-        logits, hidden = self._of_packs(shape, sent)
+        if self.graphs is None:
+            logits, hidden = self.of_packs(shape, sent)
+        else:
+            self.head.refresh()
+            logits, hidden = self.graphs.outputs(shape, sent)
         asked = len(batch.queries)
         return logits[:asked], None if hidden is None else hidden[:asked]
 
-    def _of_packs(self, shape: Shape, sent: torch.Tensor) -> Outputs:
+    def of_packs(self, shape: Shape, sent: torch.Tensor) -> Outputs:
         """All outputs of a shape, those of padding too."""
         given = PackedInputs.of(sent, shape)
         self.head.select(rows=given.rows, positions=given.positions)

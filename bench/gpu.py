@@ -139,7 +139,7 @@ def speed(
     if graphs:
         last = [*Bank.open(bank).deposits()][-1].spec.provenance.get("cuda_graphs", "none")
         about += ", CUDA graphs"
-        phases += "; recorded and replayed" if last is True else f"; without graphs: {last}"
+        phases += "; not given up" if last is True else f"; without graphs: {last}"
     yield Figure(
         f"{about}: a checkpoint", value, "s",
         "" if most is None else f"≤ {most:g} s", None if most is None else value <= most, times,

@@ -1,6 +1,7 @@
 """Contexts that share beginnings are packed: each token once, and the same logits as alone."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import branches
+from logitbank.engine.backends.hf.batches import plan_batches
+from logitbank.engine.backends.hf.memory import BatchSize
 from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs, trial_contexts
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
 from logitbank.engine.backends.hf.shapes import Padding, Shape, next_size
@@ -94,7 +97,7 @@ def test_batches_of_rows_keep_to_their_budget(
         run = Shape(len(batch), width, outputs).padded(padding)
         assert width <= max_tokens
         assert len(batch) == 1 or run.rows * run.width <= together
-        assert len(batch) == 1 or run.outputs <= max_outputs
+        assert len(batch) == 1 or outputs <= max_outputs
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
@@ -104,6 +107,14 @@ def test_sizes_are_few_and_near(least: int, other: int) -> None:
     assert next_size(size) == size
     assert size <= next_size(other) or least > other
     assert len({next_size(n) for n in range(256, 513)}) == 5, "four from 320 to 512, and 256"
+
+
+def test_two_batches_hold_what_two_are_to_hold_though_rows_are_not_cut() -> None:
+    """512 contexts that share nothing, 9 in a row and 8 in the last, which comes first: of 256 at
+    most there would be three batches, the last of one row."""
+    queries = [Query((n, *[7] * 27), 27) for n in range(512)]
+    found = plan_batches(queries, BatchSize(65536, 256), packed=sys.maxsize)
+    assert [len(batch.queries) for batch in found] == [8 + 29 * 9, 27 * 9]
 
 
 def test_what_is_sent_of_padding_asks_for_the_first_position() -> None:

@@ -97,7 +97,7 @@ def packed_batches(
     """Rows of about one length that are run together, at most `together` with their padding.
 
     A single row may be longer, and have `max_tokens`, or more if it is one context. Rows are as
-    many as ask for `max_outputs`, as those take memory too.
+    many as ask for `max_outputs`, as those take memory too; padding of these is not counted.
     """
     batch: list[Pack] = []
     asked = 0
@@ -105,7 +105,7 @@ def packed_batches(
     for pack in sorted(rows, key=lambda pack: len(pack.ids)):
         asked += len(pack.asked)
         shape = Shape(len(batch) + 1, len(pack.ids), asked).padded(padding)
-        full = shape.rows * shape.width > together or shape.outputs > max_outputs
+        full = shape.rows * shape.width > together or asked > max_outputs
         if batch and full:
             yield batch
             batch, asked = [], len(pack.asked)

@@ -17,7 +17,6 @@ from logitbank.engine.backends.hf.after import operations
 from logitbank.engine.backends.hf.batches import Batch, plan_batches
 from logitbank.engine.backends.hf.graphs import CudaRecorder, Graphs, Recorder
 from logitbank.engine.backends.hf.graphs import asked as graphs_asked
-from logitbank.engine.backends.hf.inputs import a_language
 from logitbank.engine.backends.hf.memory import (
     BatchSize,
     fitting_batch,
@@ -25,6 +24,7 @@ from logitbank.engine.backends.hf.memory import (
     sizes_of,
 )
 from logitbank.engine.backends.hf.model import read_model, settings_weights
+from logitbank.engine.backends.hf.one_length import a_language
 from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
 from logitbank.engine.backends.hf.passes import Passes

@@ -1,16 +1,45 @@
-"""Masks of batches whose sequences are all of one length: made without a look at what they hold.
+"""Batches whose sequences are all of one length: what a model is called with, and its masks.
 
 transformers makes a model's mask of one that says where padding is, and asks first whether any is:
 a GPU's host waits for the answer, or, with a model's own attention, for a number's copy. Here is no
 padding, so a mask is made of the length alone. What comes of it is what transformers makes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+import transformers
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+
+from logitbank.engine.backends.hf.batches import Input
+from logitbank.engine.weights.upload import to_device
+
+
+def model_inputs(
+    model: transformers.PreTrainedModel,
+    plain: Sequence[Input],
+    *,
+    device: torch.device,
+    causal: bool,
+) -> dict[str, Any]:
+    """Sequences of one length and one language, as the model takes them."""
+    ids = torch.tensor([s.ids for s in plain])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if any(s.segments for s in plain):
+        none = (0,) * ids.shape[1]
+        inputs["token_type_ids"] = torch.tensor([s.segments or none for s in plain])
+    if language := plain[0].language:
+        index = model.config.languages.index(language)
+        inputs["lang_ids"] = torch.full(ids.shape[:1], index)
+    on_device: dict[str, Any] = {k: to_device(v, device) for k, v in inputs.items()}
+    return on_device | ({"use_cache": False} if causal else {})
+
+
+def a_language(model: transformers.PreTrainedModel) -> str:
+    """A language that the model can be asked in, if it has any."""
+    return next(iter(getattr(model.config, "languages", None) or ()), "")
 
 
 @contextmanager

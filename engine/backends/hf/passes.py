@@ -12,10 +12,9 @@ import transformers
 from logitbank.engine.backends.hf.batches import Batch, Input
 from logitbank.engine.backends.hf.graphs import Graphs, Outputs
 from logitbank.engine.backends.hf.head import ClassHead, SelectingHead
-from logitbank.engine.backends.hf.inputs import a_language, model_inputs
 from logitbank.engine.backends.hf.lens import Lens
 from logitbank.engine.backends.hf.model import output_logits
-from logitbank.engine.backends.hf.one_length import no_padding
+from logitbank.engine.backends.hf.one_length import a_language, model_inputs, no_padding
 from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs
 from logitbank.engine.backends.hf.packs import Pack
 from logitbank.engine.backends.hf.shapes import Shape

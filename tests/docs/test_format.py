@@ -251,7 +251,7 @@ def test_provenance_fields_are_those_that_extraction_writes() -> None:
         "config",
         "quantization",
     }
-    elsewhere |= {"tensor_parallel_size"}
+    elsewhere |= {"tensor_parallel_size", "cuda_graphs"}
     assert set(table("Provenance")) == set(made) | elsewhere | adapters
 
 

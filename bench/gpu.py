@@ -1,7 +1,8 @@
 """What a card gives: its logits beside the processor's in float32, and the time of a checkpoint.
 
 `python -m bench gpu` on a machine with one. It runs what is installed there: both engines, or the
-transformers engine alone. A case that would begin after `LIMIT_S` is left out, and said.
+transformers engine alone, which it runs by CUDA graphs, too. A case that would begin after
+`LIMIT_S` is left out, and said.
 """
 
 import importlib.util

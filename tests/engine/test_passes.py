@@ -103,6 +103,9 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> PlayedCopies:
     played = PlayedCopies()
 
     class Event:
+        def __init__(self, *, blocking: bool) -> None:
+            assert blocking, "a host that waits would keep its core busy"
+
         def record(self, stream: str) -> None:
             assert stream == "model"
             self.after = len(played.begun)

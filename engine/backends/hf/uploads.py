@@ -35,7 +35,7 @@ class Uploads:
         host = self._buffers[turn][:count]
         fill(host.numpy())
         on_device = begun_copy(host, self._device)
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         done.record(torch.cuda.current_stream(self._device))
         self._sent[turn] = done
         return on_device

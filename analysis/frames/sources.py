@@ -100,13 +100,18 @@ def frame_of(
 
 
 def frame_if_scored(
-    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, *, rows: int = PIECES
+    banks: Sequence[Readable],
+    prompts: str,
+    models: Sequence[str] | None,
+    *,
+    rows: int = PIECES,
+    coded: Collection[str] = (),
 ) -> list[pl.LazyFrame] | None:
     """As `frame_of`; None where no bank has the prompt set."""
     holding = [bank for bank in banks if prompts in bank.prompt_sets]
     if not holding:
         return None
-    return bank_frames(holding, prompts, models, rows=rows)
+    return bank_frames(holding, prompts, models, rows=rows, coded=coded)
 
 
 def bank_frames(

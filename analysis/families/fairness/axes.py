@@ -26,7 +26,7 @@ class Axes:
     seeds: tuple[int | None, ...]
     """Option-order seeds, sorted."""
     prompts: pl.DataFrame
-    """p rows: prompt_id, sentence_id, paired; by prompt_id."""
+    """p rows: prompt_id, sentence_id, paired, and columns that were asked for; by prompt_id."""
     gold: Codes
     """(p,) index of the right option."""
 
@@ -93,8 +93,10 @@ def seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.in
     return tuple(distinct.to_list()), codes
 
 
-def prompt_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.integer]]:
-    """Prompts by name, and the index of each row's one."""
+def prompt_codes(
+    rows: pl.DataFrame, columns: Sequence[str] = ()
+) -> tuple[pl.DataFrame, NDArray[np.integer]]:
+    """Prompts by name, with more of their columns of text; and the index of each row's one."""
     physical = rows["prompt_id"].to_physical().to_numpy()
     size = int(physical.max()) + 1
     first = np.zeros(size, np.int64)
@@ -104,7 +106,7 @@ def prompt_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.integer]]
     prompts = (
         rows[first[seen]]
         .select(
-            pl.col("prompt_id", "sentence_id").cast(pl.String),
+            pl.col("prompt_id", "sentence_id", *columns).cast(pl.String),
             pl.col("paired").fill_null(False),
             code=pl.lit(np.flatnonzero(seen)),
         )

@@ -4,7 +4,7 @@ A million rows become three arrays of 3 to 9 MB, and everything after that is ar
 cell that is not in the bank is NaN.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeVar
@@ -84,11 +84,13 @@ def cube(
     ties: Ties,
     vocab_limit: bool = False,
     axes: Axes | None = None,
+    columns: Sequence[str] = (),
 ) -> Cube:
     """Collect a scan once and lay its scores out densely.
 
     `axes` are those of other checkpoints, to be laid out alike. Where the frame has prompts or
-    seeds besides, the cube has wider axes; where it lacks some, they are NaN.
+    seeds besides, the cube has wider axes; where it lacks some, they are NaN. `columns` are more of
+    the prompts', of text, that the axes are to have.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def cube(
     padding = PADDING_COLUMNS if vocab_limit else ()
     check_columns(frame, (*COLUMNS, *padding))
     rows = frame.select(
-        pl.col("model", "run", "prompt_id").cast(pl.Categorical),
+        pl.col("model", "run", "prompt_id", *columns).cast(pl.Categorical),
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
         *padding,
         option=pl.col("option").cast(pl.Enum(labels), strict=False).to_physical(),
@@ -117,7 +119,7 @@ def cube(
         tied=tied_others(vocab_limit=vocab_limit) > 0,
         inexact=~pl.col("exact"),
     )
-    return _dense(rows, answers, labels, axes)
+    return _dense(rows, answers, labels, axes, columns)
 
 
 def each_cube(
@@ -127,10 +129,12 @@ def each_cube(
     labels: FairnessLabels,
     ties: Ties,
     vocab_limit: bool = False,
+    columns: Sequence[str] = (),
 ) -> list[T]:
     """What is made of the cube of one frame after another, all on the same axes.
 
-    `prepare` is called with the axes and gives the function of a cube. Frames are read once, and
+    `prepare` is called with the axes and gives the function of a cube; `columns` are as for `cube`.
+    Frames are read once, and
     where a later one widens the axes, which is rare, all of them again.
 
     Raises
@@ -141,7 +145,9 @@ def each_cube(
     frames = frames_of(scan)
 
     def read(frame: pl.LazyFrame, axes: Axes | None) -> Cube:
-        return cube(frame, labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes)
+        return cube(
+            *(frame,), labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes, columns=columns
+        )
 
     data = read(frames[0], None)
     axes, work = data.axes, prepare(data.axes)
@@ -163,12 +169,16 @@ def each_cube(
 
 
 def _dense(
-    rows: pl.DataFrame, answers: pl.DataFrame, labels: FairnessLabels, known: Axes | None
+    rows: pl.DataFrame,
+    answers: pl.DataFrame,
+    labels: FairnessLabels,
+    known: Axes | None,
+    columns: Sequence[str],
 ) -> Cube:
     """`answers` has the ranks of the rows that are answers, in their order."""
     checkpoints, c = checkpoint_codes(rows)
     seeds, s = seed_codes(rows["order_seed"])
-    prompts, p = prompt_codes(rows)
+    prompts, p = prompt_codes(rows, columns)
     option = rows["option"].to_numpy()
     right = np.flatnonzero(rows["is_answer"].to_numpy())
     axes = Axes(seeds, prompts, _gold(option[right], p[right], prompts=prompts, labels=labels))

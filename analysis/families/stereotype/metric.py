@@ -5,20 +5,23 @@ pronouns under a question about the pronoun, `sa_gender` compares the options *m
 the gender-prediction prompts. A third, `winobias_em`, asks for the occupation and has its own file.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.axes import Axes
 from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import Cube, each_cube
-from logitbank.analysis.families.fairness.tables import jsd_table
+from logitbank.analysis.families.stereotype.genders import (
+    COLUMNS,
+    JSD_SCHEMA,
+    genders,
+    jsd_p_table,
+    shares_table,
+)
 from logitbank.analysis.families.stereotype.referents import no_winobias_em, winobias_em
-from logitbank.analysis.families.stereotype.shares import SCHEMA, averaged, by_order, measured
+from logitbank.analysis.families.stereotype.shares import SCHEMA, averaged, measured_in_turn
 from logitbank.analysis.frames.batches import Scan, frames_of
-from logitbank.analysis.frames.expressions import jsd_parts
-from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns, together
+from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
 from logitbank.analysis.results.tables import tables_of
 from logitbank.errors import UsageError
 
@@ -29,14 +32,6 @@ PRONOUNS = OWN
 """Columns of the prompts of `sa` that say what is asked."""
 GENDERS = ("prompt_id", "order_seed", "stereotype", "asked")
 """Those of the prompts of `sa_gender`."""
-JSD_SCHEMA = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "gold": pl.String,
-    "jsd_p": pl.Float64,
-    "sd": pl.Float64,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +124,15 @@ def stereotype_metric(
     if frame is not None:
         rows = [_own(each) for each in frames_of(frame)]
         expected_cells = None if expected_pronouns is None else _pronouns(expected_pronouns)
-        parts.append(measured(rows, averaged, expected_cells, family=FAMILY, measure="sa"))
+        parts.append(measured_in_turn(rows, averaged, expected_cells, family=FAMILY, measure="sa"))
+    divergence = pl.DataFrame(schema=JSD_SCHEMA)
     if winobias is not None:
-        rows = [_gender(each, labels) for each in frames_of(winobias)]
-        expected_cells = None if expected_genders is None else _genders(expected_genders)
-        parts.append(
-            measured(rows, by_order, expected_cells, family="winobias", measure="sa_gender")
-        )
+        for each in frames_of(winobias):
+            check_columns(each, COLUMNS, family="winobias")
+        expected_cells = None if expected_genders is None else asked_genders(expected_genders)
+        of_frames = genders(winobias, labels, expected_cells)
+        parts.append(shares_table(of_frames))
+        divergence = jsd_p_table(of_frames)
     if not parts and referents is None:
         raise UsageError(
             "there is nothing to compute stereotype accuracy from; give the scan of "
@@ -145,23 +142,8 @@ def stereotype_metric(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
     em = no_winobias_em() if referents is None else winobias_em(referents, expected=expected)
-    divergence = pl.DataFrame(schema=JSD_SCHEMA) if winobias is None else _jsd_p(winobias, labels)
     intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
     return StereotypeAccuracy(table, em.mean, em.parts, divergence, {"intervals": intervals})
-
-
-def _jsd_p(winobias: Scan, labels: FairnessLabels) -> pl.DataFrame:
-    """As the table `jsd_parts` of fairness has it, without intervals."""
-
-    def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
-        none = axes.resampled(resamples=0, seed=0)
-        return lambda data: jsd_table(data, jsd_parts(data.logits, data.gold), none, labels=labels)
-
-    table = together(each_cube(winobias, prepare, labels=labels, ties="competition"))
-    answer = (pl.col("gold") == pl.col("option")) & pl.col("gold").is_in(labels[:2])
-    return table.filter(answer, pl.col("scaled").is_not_nan()).select(
-        *CHECKPOINT, "gold", jsd_p="scaled", sd="sd_scaled"
-    )
 
 
 def _own(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -178,26 +160,13 @@ def _pronouns(expected: pl.DataFrame) -> pl.DataFrame:
     return expected.group_by(sentence).agg(most=pl.col("order").n_unique())
 
 
-def _gender(winobias: pl.LazyFrame, labels: FairnessLabels) -> pl.LazyFrame:
-    needed = (*NEEDED, "order_seed", "stereotype", "asked", "logit")
-    check_columns(winobias, needed, family="winobias")
-    options = pl.col("option").cast(pl.String).is_in(labels[:2])
-    # A prompt is its own unit: a sentence of one's own may be asked about both people.
-    return winobias.filter(_GENDERED & options).select(
-        *NEEDED, sentence_id="prompt_id", type=pl.lit(2, pl.Int64),
-        order=pl.col("order_seed").cast(pl.String), score="logit",
-    )  # fmt: skip
-
-
-def _genders(expected: pl.DataFrame) -> pl.DataFrame:
+def asked_genders(expected: pl.DataFrame) -> pl.DataFrame:
     """As `_pronouns`; a prompt is the sentence."""
     sentence = [
         "model",
         pl.lit(2, pl.Int64).alias("type"),
         pl.col("prompt_id").alias("sentence_id"),
     ]
-    rows = expected.filter(_GENDERED).group_by(sentence)
+    gendered = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")
+    rows = expected.filter(gendered).group_by(sentence)
     return rows.agg(most=pl.col("order_seed").n_unique())
-
-
-_GENDERED = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")

@@ -4,7 +4,9 @@ A row of a frame is the score of one of the two answers of a sentence, under an 
 names both. Knows no prompt set.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from typing import NamedTuple
 
 import polars as pl
 
@@ -33,38 +35,72 @@ SCHEMA = {
     "expected": pl.Int64,
     **BASELINE,
 }
+Sentences = Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame]
+"""Of comparisons and of what was asked: `averaged` or `by_order`."""
+
+
+class Measured(NamedTuple):
+    """What is made of the comparisons of a few checkpoints."""
+
+    begun: pl.DataFrame
+    """Checkpoints and the types that they have any score of."""
+    table: pl.DataFrame
+    items: pl.DataFrame
+    """Each sentence's share, for differences in pairs."""
 
 
 def measured(
+    rows: pl.DataFrame, sentences: Sentences, expected: pl.DataFrame, *, whole: bool, measure: str
+) -> Measured:
+    """Shares of the sentences of some checkpoints.
+
+    Parameters
+    ----------
+    rows
+        Comparisons.
+    expected
+        model, type, sentence_id and `most`, the orders that a sentence has.
+    whole
+        Whether that is what was asked, so that a checkpoint has a row for each of its types.
+    """
+    begun = _begun(rows)
+    if whole:
+        begun = begun.select(CHECKPOINT).unique().join(_types(expected), on="model")
+    hits = sentences(rows, expected)
+    return Measured(begun, _table(hits, expected, begun, measure), _items(hits))
+
+
+def joined(parts: Sequence[Measured]) -> pl.DataFrame:
+    """The table of all checkpoints, each beside the first of its run."""
+    check_apart([part.begun for part in parts])
+    items = [part.items for part in parts]
+    table = pl.concat([part.table for part in parts])
+    return beside_baseline(table, items, ("type",)).select(SCHEMA.keys())
+
+
+def measured_in_turn(
     frames: Sequence[pl.LazyFrame],
-    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
+    sentences: Sentences,
     expected: pl.DataFrame | None,
     *,
     family: str,
     measure: str,
 ) -> pl.DataFrame:
     """One frame after another; before, where nobody says what was asked, what is in all of them."""
-    if expected is None and len(frames) == 1:
-        rows = _comparisons(frames[0], family)
-        known = _orders(rows)
-        hits = sentences(rows, known)
-        table = _table(hits, known, _begun(rows), measure)
-        return beside_baseline(table, [_items(hits)], ("type",)).select(SCHEMA.keys())
-    parts, apart = list[pl.DataFrame](), list[pl.DataFrame]()
-    for rows in (_comparisons(frame, family) for frame in frames) if expected is None else ():
-        parts = [_most(pl.concat([*parts, _orders(rows)]))]
-    known = parts[0] if expected is None else expected
-    tables, items = list[pl.DataFrame](), list[pl.DataFrame]()
-    for rows in (_comparisons(frame, family) for frame in frames):
-        begun = _begun(rows)
-        if expected is not None:
-            begun = begun.select(CHECKPOINT).unique().join(_types(known), on="model")
-        apart.append(begun)
-        hits = sentences(rows, known)
-        tables.append(_table(hits, known, begun, measure))
-        items.append(_items(hits))
-    check_apart(apart)
-    return beside_baseline(pl.concat(tables), items, ("type",)).select(SCHEMA.keys())
+    whole = expected is not None
+    first = [comparisons(frames[0], family)] if not whole and len(frames) == 1 else []
+    if expected is None:
+        expected = most_of(orders_of(rows) for rows in first or _each(frames, family))
+    return joined(
+        [
+            measured(rows, sentences, expected, whole=whole, measure=measure)
+            for rows in first or _each(frames, family)
+        ]
+    )
+
+
+def _each(frames: Sequence[pl.LazyFrame], family: str) -> Iterator[pl.DataFrame]:
+    return (comparisons(frame, family) for frame in frames)
 
 
 def _items(hits: pl.DataFrame) -> pl.DataFrame:
@@ -80,17 +116,22 @@ def _types(known: pl.DataFrame) -> pl.DataFrame:
     return known.select("model", "type").unique()
 
 
-def _orders(rows: pl.DataFrame) -> pl.DataFrame:
+def orders_of(rows: pl.DataFrame) -> pl.DataFrame:
     """model, type, sentence_id, most: the orders that a checkpoint has at most."""
     sentence = [*CHECKPOINT, "type", "sentence_id"]
     return _most(rows.group_by(sentence).agg(most=pl.len()))
+
+
+def most_of(orders: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The same of several, as they come."""
+    return reduce(lambda known, more: _most(pl.concat([known, more])), orders)
 
 
 def _most(orders: pl.DataFrame) -> pl.DataFrame:
     return orders.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
 
 
-def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
+def comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
     """One row per checkpoint, type, sentence and order: score of the answer and of the other."""
     key = [*CHECKPOINT, "type", "sentence_id", "order"]
     score = pl.col("score").cast(pl.Float64)
@@ -110,7 +151,7 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
         .collect()
     )
     if comparisons.is_empty():
-        raise BankError(f"there is no score of {family} to compare; extract its prompts first")
+        raise no_score(family)
     for invalid, what, then in (
         (
             comparisons.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
@@ -130,6 +171,10 @@ def _comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
                 f"({len(invalid):,} such prompts); {then}"
             )
     return comparisons
+
+
+def no_score(family: str) -> BankError:
+    return BankError(f"there is no score of {family} to compare; extract its prompts first")
 
 
 def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

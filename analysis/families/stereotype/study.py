@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from logitbank.analysis.drawing.paper import PAPER, Paper
+from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.stereotype.exports import stereotype_exports
+from logitbank.analysis.families.stereotype.genders import COLUMNS
 from logitbank.analysis.families.stereotype.metric import (
     GENDERS,
     PRONOUNS,
@@ -51,7 +53,7 @@ def stereotype(
     """
     opened = open_banks(banks)
     scored = frame_if_scored(opened, prompts, models)
-    gender = frame_if_scored(opened, winobias, models, rows=ROWS)
+    gender = frame_if_scored(opened, winobias, models, rows=ROWS, coded=(*CODED, *COLUMNS))
     referents, expected = frame_if_scored(opened, winobias_em, models), None
     if scored is None and gender is None and referents is None:
         frame_of(opened, prompts, models)  # says what makes them

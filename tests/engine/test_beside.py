@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from logitbank.engine.workers.blocks.copies import AHEAD, Beside, beside
+from logitbank.engine.backends.copies import AHEAD, Beside, beside
 
 GPU = torch.device("cuda", 0)
 
@@ -81,3 +81,23 @@ def test_logits_are_kept_until_they_are_reduced_though_that_fails(log: list[str]
 
 def test_all_blocks_share_one_stream_of_a_device() -> None:
     assert beside(torch.device("cpu")) is beside(torch.device("cpu"))
+
+
+def test_memory_is_taken_on_the_stream_that_will_use_it(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = list[object]()
+
+    @contextmanager
+    def stream(entering: PlayedStream) -> Iterator[None]:
+        entered.append(entering)
+        yield
+        entered.append("left")
+
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch, "empty", lambda size, **_: entered.append(size))
+    played = Beside(GPU)
+    played.reserve(1 << 20)
+    assert entered == [played._stream, 1 << 20, "left"]
+    Beside(torch.device("cpu")).reserve(1 << 20)
+    assert len(entered) == 3, "a CPU's memory is nobody's"

@@ -1,7 +1,9 @@
 """vLLM takes of a GPU what a model needs, so that several engines share it. No GPU is used."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +23,10 @@ from logitbank.engine.backends.vllm.memory import (
     needed,
 )
 from logitbank.engine.plan.share import Share
+from logitbank.engine.workers.blocks.on_device import reduce_rows
 from logitbank.errors import DeviceError
+from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import Keep, KeepLevel
 from tests.support.checkpoints import make_checkpoint
 from tests.support.preloaded import Preloaded, require_vllm
 
@@ -33,21 +38,50 @@ H100 = 85_029_158_912
 LARGE = ModelSizes(32, 32, 128, 4096, 16_384, 50_432, 6_857_302_016)
 BATCH = 1_048_576 * 6_208
 WEIGHTS = 4 * 6_857_302_016
-# Activations 4,096 tokens × 4 bytes × (8 × 4,096 + 3 × 16,384); seven float32 copies of 64 logits.
-REST = 4_096 * 4 * 81_920 + 7 * 4 * 64 * 50_432
+# Activations 4,096 tokens × 4 bytes × (8 × 4,096 + 3 × 16,384); five float32 copies of 64 logits
+# that the engine holds, and five more that are made beside while a batch is reduced.
+REST = 4_096 * 4 * 81_920 + 5 * 4 * 64 * 50_432
+REDUCTION = 5 * 4 * 64 * 50_432
 BESIDE = 2 * 2**30
 
 
 def test_a_model_s_need_is_what_its_parts_are_by_hand() -> None:
     need = needed(LARGE, SETTINGS)
-    assert need == (WEIGHTS, 4 * BATCH, REST)
-    assert need.of_torch == WEIGHTS + 4 * BATCH + REST
-    assert need.all == need.of_torch + BESIDE
+    assert need == (WEIGHTS, 4 * BATCH, REST, REDUCTION)
+    assert need.of_engine == WEIGHTS + 4 * BATCH + REST
+    assert need.all == need.of_engine + REDUCTION + BESIDE
     half = needed(LARGE, LOW)
     assert (half.weights, half.keys_and_values) == (WEIGHTS // 2, 2 * BATCH)
     assert needed(LARGE, replace(SETTINGS, compute_dtype="tf32")) == need
     tapped = needed(LARGE, replace(SETTINGS, many_positions=True))
-    assert tapped.rest - need.rest == 7 * 4 * 64 * 50_432, "128 rows at a time"
+    assert tapped.rest - need.rest == 5 * 4 * 64 * 50_432, "128 rows at a time"
+    assert tapped.reduction == 2 * need.reduction
+
+
+def test_a_masked_model_s_head_has_its_matrix_in_float32_too() -> None:
+    masked = replace(LOW, task="masked")
+    cast = 4 * 4096 * 50_432
+    assert needed(LARGE, masked).weights - needed(LARGE, LOW).weights == cast
+    whole = replace(SETTINGS, task="masked")
+    assert needed(LARGE, whole).weights == WEIGHTS
+
+
+@pytest.mark.filterwarnings("ignore")  # of the profiler
+@pytest.mark.parametrize(("keep", "copies"), [("full", 3.25), ("topk", 4.75), ("options", 3.25)])
+def test_a_reduction_takes_no_more_than_is_reckoned(keep: KeepLevel, copies: float) -> None:
+    """By what PyTorch's allocator gives and takes back meanwhile."""
+    rows, vocab = 64, 20_000
+    level = Keep(keep, 10) if keep == "topk" else Keep(keep)
+    layout = Layout.plan(queries=rows, vocab=vocab, dtype="float32", keep=level)
+    logits, tokens = torch.randn(rows, vocab), torch.zeros(rows, 4, dtype=torch.long)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        reduce_rows(logits, tokens, layout, vocab)
+    assert profile.profiler is not None
+    events = profile.profiler.kineto_results.events()
+    held = [*accumulate(each.nbytes() for each in events if each.name() == "[memory]")]
+    assert max(held) / (4 * rows * vocab) == pytest.approx(copies, abs=0.02)
+    need = needed(LARGE._replace(vocab=vocab), replace(SETTINGS, max_sequences=rows))
+    assert max(held) < need.reduction
 
 
 def test_one_worker_has_four_batches_and_two_share_a_card_with_one_each() -> None:
@@ -68,7 +102,7 @@ def test_a_card_without_room_is_refused_in_a_line_that_says_what_to_do() -> None
             gpu_arguments(LARGE, SETTINGS, **card)
         return str(raised.value)
 
-    one = "this model needs 37.5 GB"
+    one = "this model needs 37.6 GB"
     assert refused(free=11_200_000_000, total=H100) == (
         f"GPU 0 has 11.2 of 85.0 GB free, and {one}; something else uses it (nvidia-smi): wait for"
         " that, or end it, or use --compute-dtype bfloat16"
@@ -151,12 +185,21 @@ class Card:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free, self.total, self.reserved = 80 * 10**9, 80 * 10**9, 0
+        self.beside: list[tuple[torch.device, int]] = []
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (self.free, self.total))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: self.reserved)
         properties = SimpleNamespace(uuid=f"test-{id(self)}")
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: properties)
         monkeypatch.setattr(granted.torch, "empty", self.take)
+        monkeypatch.setattr(granted, "beside", lambda at: SimpleNamespace(reserve=self.stream(at)))
+
+    def stream(self, device: torch.device) -> Callable[[int], None]:
+        def reserve(size: int) -> None:
+            self.beside.append((device, size))
+            self.free -= size
+
+        return reserve
 
     def take(self, size: int, **_: object) -> None:
         self.reserved += size
@@ -186,7 +229,9 @@ def test_engines_start_one_after_the_other_and_leave_what_they_will_need_taken(
     other.join()
     parameters = sum(p.numel() for p in _parameters(folder))
     assert card.reserved > arguments["kv_cache_memory_bytes"] + 4 * parameters
-    assert seen == [card.total - 10**9 - card.reserved]
+    assert [size for _, size in card.beside] == 2 * [5 * 4 * SETTINGS.max_sequences * 640]
+    assert {device for device, _ in card.beside} == {torch.device("cuda", 0)}
+    assert seen == [card.total - 10**9 - card.reserved - card.beside[0][1]]
     card.free = 10**9
     with pytest.raises(DeviceError, match=r"^GPU 0 has 1\.0 of 80\.0 GB free, and this model"):
         with granted_memory(folder, SETTINGS):
@@ -221,6 +266,7 @@ def test_each_of_several_gpus_needs_its_part() -> None:
     half = needed(LARGE.of_one_in(2), SETTINGS)
     assert half.weights == whole.weights // 2
     assert half.keys_and_values == whole.keys_and_values // 2
-    logits = 7 * 4 * SETTINGS.max_sequences * LARGE.vocab
+    logits = 5 * 4 * SETTINGS.max_sequences * LARGE.vocab
     assert logits < half.rest < whole.rest, "each has whole logits"
+    assert half.reduction == whole.reduction == logits
     assert LARGE.of_one_in(64).kv_heads == 1, "which several GPUs then have alike"

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from logitbank.engine.backends.copies import beside
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.rank import Rank
 from logitbank.engine.backends.vllm.memory import (
@@ -55,7 +56,7 @@ def granted_memory(folder: Path, settings: EngineSettings) -> Iterator[dict[str,
 
     Engines start one after the other on a GPU: each measures what those before have left, as vLLM
     takes what it was granted while it starts. What it takes later is taken at the end, too, and
-    stays PyTorch's to give.
+    stays PyTorch's to give: to the engine, and to the stream on which logits are reduced.
 
     Raises
     ------
@@ -79,8 +80,9 @@ def granted_memory(folder: Path, settings: EngineSettings) -> Iterator[dict[str,
             gpu=_visible(rank.index),
         )
         yield arguments
-        if (missing := need.of_torch - torch.cuda.memory_reserved()) > 0:
+        if (missing := need.of_engine - torch.cuda.memory_reserved()) > 0:
             torch.empty(missing, dtype=torch.uint8, device="cuda")
+        beside(torch.device("cuda", rank.index)).reserve(need.reduction)
 
 
 def _visible(index: int) -> str:

@@ -44,6 +44,7 @@ class VllmMaskedBackend(PooledEngine):
         super().__init__(settings, _arguments(folder, settings))
 
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
+        self._llm.apply_model(_forget_casts)  # of the checkpoint before
         # The head multiplies by the embedding itself, so a tied one cannot be stale.
         ledger = Ledger(self._model_config.dtype, tied=False)
         named = masked_weights(
@@ -63,6 +64,11 @@ def _layers_of(model: Any) -> dict[Head, Layer]:
     return {name: head.layer for name, head in model.heads.items()}
 
 
+def _forget_casts(model: Any) -> None:
+    for head in model.heads.values():
+        head.casts.forget()
+
+
 def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
     return (
         common_arguments(folder, settings)
@@ -73,6 +79,31 @@ def _arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
             )
         }
     )
+
+
+class _Casts:
+    """A head's parameters in float32, made once for each checkpoint that is swapped in."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, torch.Tensor] = {}
+
+    def forget(self) -> None:
+        """Other weights are coming; what vLLM writes into a parameter, nobody else would notice."""
+        self._made.clear()
+
+    def of(self, name: str, parameter: torch.Tensor) -> torch.Tensor:
+        """The parameter, which has this name in its head."""
+        if parameter.dtype == torch.float32:
+            return parameter
+        if name not in self._made:
+            self._made[name] = parameter.float()
+        return self._made[name]
+
+    def linear(self, name: str, rows: torch.Tensor, layer: nn.Linear | Layer) -> torch.Tensor:
+        """Rows (n, width) float32 times a layer's weight, and its bias; float32."""
+        assert layer.bias is not None
+        weight, bias = self.of(f"{name}.weight", layer.weight), self.of(f"{name}.bias", layer.bias)
+        return linear(rows, weight, bias)
 
 
 class _Head(nn.Module):
@@ -89,16 +120,15 @@ class _Head(nn.Module):
             self.decoder = nn.Parameter(torch.zeros(self._vocab, width))
         self._embedding: list[Any] = [embedding]  # in a list, so that it has no second name here
         self._activation = ACT2FN[family.activation or config.hidden_act]
+        self.casts = _Casts()
 
     @in_float32()
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states (n, width) to logits (n, v), and what was multiplied; float32."""
-        x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float())
+        x = self._activation(self.casts.linear("dense", hidden.float(), self.dense))
         shape, norm = (hidden.shape[1],), self.layer_norm
-        x = layer_norm(
-            self._activation(x), shape, norm.weight.float(), norm.bias.float(), self._eps
-        )
-        return linear(x, self.layer.weight.float(), self.bias.float()), x
+        x = layer_norm(x, shape, norm.weight.float(), norm.bias.float(), self._eps)
+        return self.casts.linear("layer", x, self.layer), x
 
     @property
     def layer(self) -> Layer:
@@ -114,12 +144,13 @@ class _NextSentenceHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, NEXT_SENTENCE_CLASSES)
+        self.casts = _Casts()
 
     @in_float32()
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """First tokens' states (n, width) to logits (n, 2), and what was multiplied; float32."""
-        x = linear(hidden.float(), self.dense.weight.float(), self.dense.bias.float()).tanh()
-        return linear(x, self.output.weight.float(), self.output.bias.float()), x
+        x = self.casts.linear("dense", hidden.float(), self.dense).tanh()
+        return self.casts.linear("output", x, self.output), x
 
     @property
     def layer(self) -> Layer:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from logitbank.engine.workers.blocks.copies import beside
+from logitbank.engine.backends.copies import beside
 from logitbank.engine.workers.blocks.on_device import Listed, OnDevice, reduce_rows
 from logitbank.engine.workers.blocks.states import BlockStates
 from logitbank.errors import EngineError

@@ -56,6 +56,12 @@ class Beside:
             done.record(self._stream)
         self._begun.append(done)
 
+    def reserve(self, size: int) -> None:
+        """Take so many bytes of the device, which PyTorch then keeps for tensors of this stream."""
+        if self._stream is not None:
+            with torch.cuda.stream(self._stream):
+                torch.empty(size, dtype=torch.uint8, device=self._device)
+
     def to_device(self, host: torch.Tensor) -> torch.Tensor:
         """A copy on the device that is begun, and that nobody waits for."""
         return to_device(host, self._device)

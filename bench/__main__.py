@@ -13,6 +13,7 @@ from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import gpu_figures
 from bench.growth import growth
 from bench.house import house_figures
+from bench.little import little
 from bench.many import many
 from bench.many_checkpoints import many_checkpoints
 from bench.offline import command_help, fairness_tables, fluctuation_tables
@@ -87,6 +88,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "help": lambda _: iter([command_help()]),
     "fairness": lambda tmp: iter(fairness_tables(tmp)),
     "many": many,
+    "little": little,
     "fluctuation": lambda _: iter(fluctuation_tables()),
     "stereoset": lambda _: iter(stereoset_tables()),
     "bare": bare,

@@ -49,9 +49,11 @@ def many(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
         )
 
 
-def small_deposits(tmp: Path) -> Path:
-    """A bank with deposits of ten prompts by as many steps of one model, made once."""
-    path = tmp / f"deposits-{DEPOSITS}.zarr"
+def small_deposits(
+    tmp: Path, *, deposits: int = DEPOSITS, prompts: int = PROMPTS, keep: str = "options"
+) -> Path:
+    """A bank with deposits of few prompts by as many steps of one model, made once."""
+    path = tmp / f"deposits-{deposits}.zarr"
     if path.exists():
         return path
     import numpy as np
@@ -60,11 +62,11 @@ def small_deposits(tmp: Path) -> Path:
     from logitbank.store import Bank, CheckpointId, Query, QuerySet
     from logitbank.store.format.schema import PROMPTS_SCHEMA
 
-    queries = QuerySet("5e" * 32, tuple(Query((row, 1), 1) for row in range(PROMPTS)))
+    queries = QuerySet("5e" * 32, tuple(Query((row, 1), 1) for row in range(prompts)))
     rows = [
         (f"p{row}", None, 0, f"The nurse number {row} said that", " he", label, f" {label}", token,
          label == "he", queries.name, row)
-        for row in range(PROMPTS)
+        for row in range(prompts)
         for label, token in (("he", 3), ("she", 5))
     ]  # fmt: skip
     bank = Bank.create(path.with_suffix(".part"))
@@ -72,12 +74,12 @@ def small_deposits(tmp: Path) -> Path:
     bank.add_prompts("nurses", pl.DataFrame(rows, schema=PROMPTS_SCHEMA, orient="row"))
     random = np.random.default_rng(0)
     with patch.object(os, "fsync", lambda _: None):  # 50,000 of them; what is timed is reading
-        for step in range(DEPOSITS):
+        for step in range(deposits):
             bank.deposit(
-                random.normal(size=(PROMPTS, VOCAB)).astype(np.float32),
+                random.normal(size=(prompts, VOCAB)).astype(np.float32),
                 checkpoint=CheckpointId("drawn", step=step),
                 query_set=queries.name,
-                keep="options",
+                keep=keep,
             )
     bank.path.rename(path)
     return path

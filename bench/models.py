@@ -26,6 +26,7 @@ SHAPES = {
     "410m": Shape(1024, 24, 16),
     "1b": Shape(2048, 16, 8),
     "toy": Shape(128, 2, 4),
+    "tiny": Shape(8, 1, 1),
     "bert-base": Shape(768, 12, 12),
     "bert-toy": Shape(128, 2, 4),
 }

@@ -37,29 +37,29 @@ def distinct(frame: pl.DataFrame) -> Coded:
     codes = np.zeros(len(frame), np.int64)
     for column in frame:
         values = _integers(column)
+        if values is None:  # it tells no rows apart
+            continue
         largest = int(values.max())
         if largest > _WIDE:  # training steps: few, but of any size
             values = _compressed(values)
             largest = int(values.max())
-        if largest:
-            codes = _compressed(codes * (largest + 1) + values)
+        codes = _compressed(codes * (largest + 1) + values)
     rows = np.empty(int(codes.max()) + 1, np.int64)
     rows[codes] = np.arange(len(codes))
     return Coded(rows, codes)
 
 
-def _integers(column: pl.Series) -> Codes:
-    """From 1 on, 0 for null."""
+def _integers(column: pl.Series) -> Codes | None:
+    """From 1 on, 0 for null; None where all rows have the same."""
     if column.dtype == pl.String:
         column = column.cast(pl.Categorical)
     if column.dtype == pl.Categorical:
         column = column.to_physical()
-    values = column.cast(pl.Int64)
-    lowest = values.min()
-    if lowest is None:
-        return np.zeros(len(values), np.int64)
+    lowest, missing = column.min(), column.null_count()
+    if missing == len(column) or (not missing and lowest == column.max()):
+        return None
     assert isinstance(lowest, int)
-    shifted: Codes = (values - (lowest - 1)).fill_null(0).to_numpy()
+    shifted: Codes = (column.cast(pl.Int64) - (lowest - 1)).fill_null(0).to_numpy()
     return shifted
 
 

@@ -28,3 +28,9 @@ def test_an_unfinished_prefill_is_no_result(preloaded: Preloaded, tmp_path: Path
         [41, 0.0],
         [40, 42, 0.0, 5.0],
     ]
+
+
+def test_what_nobody_reads_is_sampled_of_one_logit(preloaded: Preloaded, tmp_path: Path) -> None:
+    require_vllm()
+    shapes = preloaded.run("vllm", tmp_path, "tests.support.tap_cases:left_to_sample")
+    assert shapes == [[2, 1], [2, 7], [2, 7]]

@@ -47,6 +47,21 @@ def older_runner() -> list[list[float]]:
     return seen
 
 
+def left_to_sample() -> list[list[int]]:
+    """Shapes of what the engine goes on with: where all requests are ours, where one is not, and
+    where nobody asks."""
+    from vllm.v1.sample.logits_processor import BatchUpdate
+
+    tap, shapes = BatchTap(SimpleNamespace(), torch.device("cpu"), False), []
+    for rows, sink in (((5, 6), True), ((5, None), True), ((5, 6), False)):
+        set_sink((lambda *_: None) if sink else None)
+        added = [(i, params(row), [1], []) for i, row in enumerate(rows)]
+        tap.update_state(BatchUpdate(2, removed=[], added=added, moved=[]))
+        shapes.append([*tap.apply(torch.zeros(2, 7)).shape])
+    set_sink(None)
+    return shapes
+
+
 def newer_runner() -> list[list[float]]:
     """Through vLLM's own loader and sampler: slot 0's prefill of 8 tokens takes two steps, slot 2
     is not ours, and slot 1 is used again; then one token more than was asked for is sampled.

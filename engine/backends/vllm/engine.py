@@ -34,6 +34,7 @@ from logitbank.engine.backends.protocol import EngineName, EngineSettings, Loade
 from logitbank.engine.backends.rank import Rank
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.granted import granted_memory
+from logitbank.engine.backends.vllm.groups import one_thread_for_groups
 from logitbank.engine.backends.vllm.held import Held, RankExecutor, held_by_all
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
@@ -64,7 +65,8 @@ class VllmEngine(ABC):
             _require_invariance()
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         multiply_on(device, settings.compute_dtype)
-        with granted_memory(Path(arguments["model"]), settings) as memory:
+        memory_of_gpu = granted_memory(Path(arguments["model"]), settings)
+        with one_thread_for_groups(), memory_of_gpu as memory:
             self._llm = LLM(**arguments, **memory)
         multiply_on(device, settings.compute_dtype)  # vLLM sets its own
         self._llm.apply_model(heads_in_float32)

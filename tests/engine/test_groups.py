@@ -1,0 +1,27 @@
+"""vLLM's process groups do not each keep a thread that wakes to listen."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkpoints import make_checkpoint
+from tests.support.preloaded import Preloaded, require_vllm
+
+pytestmark = pytest.mark.vllm
+
+
+def test_groups_made_meanwhile_share_a_thread_and_work(
+    preloaded: Preloaded, tmp_path: Path
+) -> None:
+    require_vllm()
+    seen = preloaded.run("vllm", tmp_path, "tests.support.group_cases:of_groups", tmp_path)
+    assert seen == [1, 2, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.whole
+def test_one_thread_listens_for_all_groups_of_an_engine(
+    preloaded: Preloaded, tmp_path: Path
+) -> None:
+    require_vllm()
+    folder = make_checkpoint(tmp_path / "step0", seed=1)
+    assert preloaded.run("vllm", tmp_path, "tests.support.group_cases:of_engine", folder) == 1

@@ -12,6 +12,7 @@ from logitbank.store.deposits.score_parts import VERIFY, read_scores
 from logitbank.store.files import checked, documents, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
+from logitbank.store.format.attributes import unlike
 from logitbank.store.format.commits import SEAL
 
 
@@ -50,7 +51,7 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
         queries = {name: len(query_set) for name, query_set in bank.query_sets().items()}
         for folder, deposit in _deposits(bank):
             _check_metadata(deposit, queries)
-            _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
+            _check_model(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
             before = stored.setdefault(folder, [])
             if addition := _addition(before, deposit, folder):
@@ -94,13 +95,13 @@ def _read(deposit: Deposit, path: str) -> object:
         return None
 
 
-def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
-    """One checkpoint has one set of weights, whatever it was asked."""
-    weights = deposit.spec.provenance.get("weights")
+def _check_model(deposit: Deposit, siblings: Sequence[Deposit]) -> None:
+    """One checkpoint has one model and one set of weights, whatever it was asked."""
     for other in siblings:
-        stored = other.spec.provenance.get("weights")
-        if None not in (weights, stored) and stored != weights:
-            what = f"weights is {stored} in the latter and {weights} in the former"
+        different = unlike(other.spec.provenance, deposit.spec.provenance)
+        if different is not None:
+            name, latter, former = different
+            what = f"{name} is {latter} in the latter and {former} in the former"
             raise conflict(other, deposit, what)
 
 

@@ -10,7 +10,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import any_staging, remove_dead_staging
 from logitbank.store.format import zarrays
-from logitbank.store.format.attributes import QUERY_SET, check_same, to_attributes
+from logitbank.store.format.attributes import QUERY_SET, check_same, to_attributes, unlike
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import CheckpointId
@@ -104,14 +104,10 @@ def _abandoned(deposit: Deposit) -> bool:
 
 def _check_siblings(root: Path, deposit: Deposit) -> None:
     """One checkpoint has one model and one set of weights, whatever it was asked."""
-    own = deposit.spec.provenance
     for other in deposits(root, deposit.checkpoint):
-        stored = other.spec.provenance
-        names = ("weights", "config")
-        said = ((name, stored.get(name), own.get(name)) for name in names)
-        unlike = [each for each in said if None not in each and each[1] != each[2]]
-        if unlike and not _abandoned(other):
-            name, before, now = unlike[0]
+        different = unlike(other.spec.provenance, deposit.spec.provenance)
+        if different is not None and not _abandoned(other):
+            name, before, now = different
             raise BankError(
                 f"{other.path} holds {deposit.checkpoint} with {name} digest {before}, not"
                 f" {now}: not the same {name}; store these under another model or run name"

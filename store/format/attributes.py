@@ -1,6 +1,7 @@
 """A deposit's attributes: `DepositSpec` as JSON and back. What the reader gets may be hostile."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +19,8 @@ MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
 MAX_INT = 2**63 - 1
 DIGESTS = ("weights", "config", "tokenizer", "adapter_weights")
 _DTYPES, _CODECS, _LEVELS, _HEADS = (get_args(t) for t in (Dtype, Codec, KeepLevel, Head))
+OF_CHECKPOINT = ("weights", "config")
+"""Digests that all deposits of one checkpoint have in common, whatever it was asked."""
 ARRAY = "array"
 """Digest of the logits themselves, where nobody named the weights that they are of."""
 
@@ -127,6 +130,18 @@ def _parse(a: Any) -> DepositSpec:
     )
 
 
+def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> tuple[str, Json, Json] | None:
+    """Which digest of one checkpoint two provenances have otherwise, and both values.
+
+    None where what both have is equal. They are those of two deposits, or read from their files.
+    """
+    for name in OF_CHECKPOINT:
+        first, second = one.get(name), other.get(name)
+        if None not in (first, second) and first != second:
+            return name, first, second
+    return None
+
+
 def compared(spec: DepositSpec) -> dict[str, Json]:
     """What must be equal wherever a deposit is continued or joined with another."""
     made, layout = spec.provenance, spec.layout
@@ -156,6 +171,11 @@ def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> N
         here = wanted[name]
         if was == here:
             continue
+        if name == "config" and was is None:
+            raise BankError(
+                f"{where} was begun by a version that noted no digest of the config, so that nobody"
+                f" can tell whether it is of the same model; {other}"
+            )
         if name in DIGESTS:
             raise BankError(
                 f"{where} was made with {name} digest {was}, not {here}:"

@@ -7,6 +7,7 @@ from typing import Any
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.files.objects import Digest
+from logitbank.store.format.attributes import OF_CHECKPOINT
 from logitbank.store.format.index import Object, Objects, deposit_of, head_of, in_force, is_replaced
 
 GROUP_BYTES = 256 * 2**20
@@ -38,7 +39,7 @@ def moves(here: Objects, stored: Objects, *, place: str) -> Moves:
     BankError
         A deposit is there with other attributes, other content, or of other weights.
     """
-    _check_weights(here, stored, place)
+    _check_model(here, stored, place)
     sealed = {
         p.removesuffix("commits/seal.json") for p in stored if p.endswith("/commits/seal.json")
     }
@@ -117,29 +118,31 @@ def _vouches(text: str) -> Any:
         return text
 
 
-def _check_weights(here: Objects, stored: Objects, place: str) -> None:
-    """One checkpoint has one set of weights, whatever it was asked."""
-    known = dict(_weights(stored))
-    for folder, digest in _weights(here):
-        other = known.get(folder, digest)
+def _check_model(here: Objects, stored: Objects, place: str) -> None:
+    """One checkpoint has one model and one set of weights, whatever it was asked."""
+    known = dict(_digests(stored))
+    for (folder, name), digest in _digests(here):
+        other = known.get((folder, name), digest)
         if other != digest:
             raise BankError(
-                f"{place} holds {folder} with weights digest {other}, not {digest}: not the same"
-                " weights; store these under another model or run name"
+                f"{place} holds {folder} with {name} digest {other}, not {digest}: not the same"
+                f" {name}; store these under another model or run name"
             )
 
 
-def _weights(objects: Objects) -> Iterable[tuple[str, str]]:
+def _digests(objects: Objects) -> Iterable[tuple[tuple[str, str], str]]:
+    """Those of each checkpoint's folder that all its deposits have in common, by name."""
     for path, value in objects.items():
         deposit = deposit_of(path)
         if deposit and path == f"{deposit}/zarr.json" and value.text is not None:
             try:
                 made = json.loads(value.text)["attributes"]["logitbank"]["provenance"]
-                digest = made.get("weights")
+                digests = [(name, made.get(name)) for name in OF_CHECKPOINT]
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue  # whoever opens the deposit is told
-            if isinstance(digest, str):
-                yield deposit.rpartition("/")[0], digest
+            for name, digest in digests:
+                if isinstance(digest, str):
+                    yield (deposit.rpartition("/")[0], name), digest
 
 
 def _without_second_digests(missing: dict[str, Object], stored: Objects) -> dict[str, Object]:

@@ -448,6 +448,7 @@ def test_begin_checks_the_spec(tmp_path: Path) -> None:
     ("other", "message"),
     [
         (spec(weights="cd" * 32), f"weights digest {'ab' * 32}, not {'cd' * 32}"),
+        (spec(config="12" * 8), "by a version that noted no digest of the config"),
         (spec(dtype="float16"), "has dtype float32, not float16"),
         (spec(compute_dtype="bfloat16"), "has compute_dtype None, not bfloat16"),
         (spec(vocab=7), "has vocab 6, not 7"),

@@ -232,14 +232,23 @@ def test_a_conflict_names_the_deposit_and_copies_nothing(
     assert not (tmp_path / "new").exists()
 
 
-def test_weights_of_a_checkpoint_are_the_same_in_all_query_sets(tmp_path: Path) -> None:
-    one, two = part(tmp_path / "1"), Bank.create(tmp_path / "2")
+@pytest.mark.parametrize(
+    ("mine", "made", "message"),
+    [
+        ({}, {"weights": "cd" * 32}, "weights is"),
+        ({"config": "1" * 16}, {"weights": "ab" * 32, "config": "2" * 16}, "config is 1111"),
+    ],
+)
+def test_a_checkpoint_has_one_model_and_one_set_of_weights_in_all_query_sets(
+    mine: dict[str, str], made: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    one, two = part(tmp_path / "1", **mine), Bank.create(tmp_path / "2")
     two.add_query_set(OTHER)
     values = np.zeros((10, 6), np.float32)
     checkpoint = CheckpointId("org/model", step=0)
-    made = {"weights": "cd" * 32, "tokenizer": TOKENIZER}
-    two.deposit(values, checkpoint=checkpoint, query_set=OTHER.name, provenance=made)
-    with pytest.raises(BankError, match="weights is"):
+    provenance = made | {"tokenizer": TOKENIZER}
+    two.deposit(values, checkpoint=checkpoint, query_set=OTHER.name, provenance=provenance)
+    with pytest.raises(BankError, match=message):
         merge(one.path, two.path)
 
 

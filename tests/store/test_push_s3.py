@@ -202,6 +202,18 @@ def test_a_deposit_that_is_there_with_other_content_is_one_error_and_stays(
             push(other.path, url)
 
 
+def test_rows_of_another_config_are_not_pushed_beside_a_checkpoint(
+    tmp_path: Path, url: str
+) -> None:
+    banks = [new_bank(tmp_path / name) for name in ("theirs", "mine")]
+    for bank, config in zip(banks, ("1" * 16, "2" * 16), strict=True):
+        with bank.begin(spec(0, config=config)) as writer:
+            writer.write(0, block_data(writer.layout, 0))
+    push(banks[0].path, url)
+    with pytest.raises(BankError, match=r"with config digest 1+, not 2+: not the same config; st"):
+        push(banks[1].path, url)
+
+
 def test_the_same_deposit_pushed_by_two_is_no_conflict(tmp_path: Path, url: str) -> None:
     push(make(tmp_path / "one", 0).path, url)
     time.sleep(1.1)  # so that the commits' times differ

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from logitbank.engine.weights.upload import to_device
+from logitbank.engine.weights.upload import to_device, to_host
 
 AHEAD = 2
 """Batches that the device may still have to reduce when the next is handed over. More would hold
@@ -68,10 +68,7 @@ class Beside:
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the host, to be looked at only after its piece is done."""
-        if self._stream is None:
-            return tensor.cpu()
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        return host.copy_(tensor, non_blocking=True)
+        return tensor.cpu() if self._stream is None else to_host(tensor)
 
 
 @functools.cache

@@ -20,14 +20,9 @@ from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.share import available_cores
 from logitbank.engine.weights.said import said_digest
 from logitbank.engine.workers.blocks.refused import about_prompt, naming_prompt
-from logitbank.engine.workers.blocks.writer import (
-    BlockWriter,
-    RowBuffers,
-    runs,
-    together,
-    writers,
-)
+from logitbank.engine.workers.blocks.writer import BlockWriter, RowBuffers, runs, together, writers
 from logitbank.engine.workers.canary_checks import CanaryChecks
+from logitbank.engine.workers.changes import changes
 from logitbank.engine.workers.copied import copy_twin
 from logitbank.engine.workers.events import (
     BlockCommitted,
@@ -86,6 +81,7 @@ class Worker:
         self._progress: BlockProgress | None = None
         self._spent: dict[Phase, float] = {}
         self._tokens = Tokens(0, 0)
+        self._refusal = ""
 
     @cached_property
     def _bank(self) -> Bank:
@@ -246,17 +242,17 @@ class Worker:
         self._at_hand = False
 
     def _sizes_now(self, job: Job, before: dict[str, Json]) -> dict[str, Json]:
-        """What the engine says of itself now; a note where its batches had to become smaller, or
-        graphs were given up."""
+        """What the engine says of itself now; a note where it went on otherwise than it began."""
+        from logitbank.engine.weights.upload import page_locked_refusal
+
         assert self._backend is not None
         now = self._backend.describe()
-        tokens = now.get("max_batch_tokens")
-        if tokens != before.get("max_batch_tokens"):
-            text = f"{job.checkpoint}: out of memory; batches have {tokens:,} tokens from here on"
-            self._emit(Note(text))
-        if now.get("cuda_graphs") != before.get("cuda_graphs"):
-            why = now.get("cuda_graphs")
-            self._emit(Note(f"{job.checkpoint}: goes on without CUDA graphs: {why}"))
+        lines = [*changes(before, now)]
+        if self._refusal != (refusal := page_locked_refusal()):
+            self._refusal = refusal
+            lines.append(f"copies wait, as the system gives no page-locked memory: {refusal}")
+        for text in lines:
+            self._emit(Note(f"{job.checkpoint}: {text}"))
         return now
 
     def _score(self, sink: "ReducingSink", wanted: Sequence[Query], plan: DepositPlan) -> bool:

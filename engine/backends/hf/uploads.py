@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from logitbank.engine.backends.hf.shapes import next_size
+from logitbank.engine.weights.upload import page_locked
 
 
 class Uploads:
@@ -43,7 +44,7 @@ class Uploads:
 
 def pinned(count: int) -> torch.Tensor:
     """(count,) int64 of memory that a GPU copies from by itself."""
-    return torch.empty(count, dtype=torch.int64, pin_memory=True)
+    return page_locked((count,), torch.int64)
 
 
 def begun_copy(host: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -181,6 +181,7 @@ def _scan(
         extra_columns="ignore",
         include_file_paths=file,
         row_index_name=row,
+        use_statistics=row is None,  # of held files: a fifth of the time, and nothing to leave out
         # Columns that a filter needs first, and the others then, took twice the time of 5,000 small
         # files, and as much of 154 large ones.
         parallel="row_groups",

@@ -35,6 +35,7 @@ def card(objects: Objects, *, url: str, parts: int = 1, name: str = "") -> str:
         "",
         WHAT,
         "",
+        *([f"With the address of this folder for {UNKNOWN}:", ""] if url == UNKNOWN else []),
         "```console",
         *opening(url),
         "```",
@@ -42,8 +43,8 @@ def card(objects: Objects, *, url: str, parts: int = 1, name: str = "") -> str:
         "```python",
         "import logitbank",
         "",
-        f"bank = logitbank.open({json.dumps(url)})  # fetches what is asked for, no more",
-        *(f"scores = bank.scan({json.dumps(name)})" for name in facts.prompts[:1]),
+        f"bank = logitbank.open({_quoted(url)})  # fetches what is asked for, no more",
+        *(f"scores = bank.scan({_quoted(name)})" for name in facts.prompts[:1]),
         "```",
         "",
         f"| {' | '.join(SERIES)} |",
@@ -66,10 +67,15 @@ def terms(licence: str, citation: str) -> list[str]:
     return lines
 
 
+def _quoted(text: str) -> str:
+    """As Python reads it; an address to fill in keeps its dots."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def opening(url: str) -> tuple[str, ...]:
     """Commands that open a bank at a URL."""
     return (
-        "$ pip install 'logitbank[remote]'",
+        "$ pip install '.[remote]'  # in a clone of logitbank",
         f"$ logitbank info {url}",
         f"$ logitbank pull {url} bank.zarr",
     )

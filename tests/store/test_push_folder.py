@@ -62,6 +62,15 @@ def test_the_page_says_what_is_there_and_how_to_open_it(tmp_path: Path, bank: Ba
     assert verify(tmp_path / "www") == ()
 
 
+def test_a_card_of_a_folder_says_which_address_is_left_to_fill_in(
+    tmp_path: Path, bank: Bank
+) -> None:
+    push(bank.path, f"{tmp_path / 'there'}")
+    text = (tmp_path / "there" / "README.md").read_text()
+    assert "With the address of this folder for https://…:" in text
+    assert 'logitbank.open("https://…")' in text
+
+
 def test_pages_are_kept_current_until_their_owner_takes_them(tmp_path: Path, bank: Bank) -> None:
     www = tmp_path / "www"
     push(bank.path, www, steps="0")

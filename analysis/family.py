@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from logitbank.analysis.drawing.sheet import Names, Sheet
+    from logitbank.analysis.frames.shared import Wanted
     from logitbank.analysis.results.files import Result
     from logitbank.analysis.results.message import Message
     from logitbank.analysis.results.study import Study
@@ -63,6 +64,11 @@ class Family(Generic[R]):
     study: "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None, int], Study[R]]"
     """Of banks, prompt sets, models and a number of resamples: the study, nothing else chosen."""
     drawing: Drawing
+    wants: "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None], list[Wanted]]" = (
+        lambda *_: []
+    )
+    """Of banks, prompt sets and models: what other studies of a report, which read the same, are to
+    make for this one."""
     brief: Mapping[str, Sequence[str]]
     """The tables that people see on the screen, and which columns of them."""
     needs: "Callable[[Readable], bool]" = lambda _: True

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.family import families
+from logitbank.analysis.frames.shared import sharing
 from logitbank.analysis.frames.sources import no_model, no_prompts
 from logitbank.analysis.report.origin import Origin, about_bank, holdings, opening, stem
 from logitbank.analysis.report.page import Json, write_page
@@ -19,6 +20,7 @@ from logitbank.analysis.report.sections import (
     planned,
     section,
     told,
+    wanted_by,
 )
 from logitbank.analysis.report.words import cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
@@ -87,9 +89,11 @@ def report(
     tell = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
     parts: list[Part] = []
+    wanted = wanted_by(opened, plans, models)
     for done, plan in enumerate(plans):
         tell(plan.title, done, total)
-        written = section(plan)
+        with sharing(wanted):
+            written = section(plan)
         parts.append(_part(written, taken=[part.id for part in parts]))
         if written.problem and plan.family != "options":
             # Prompts of one's own may bear a family's name.

@@ -1,6 +1,7 @@
 """Which analyses a bank allows, and what each finds: the sections of a report."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from logitbank.analysis.family import any_prompts, families
+from logitbank.analysis.frames.shared import Wanted
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
 from logitbank.errors import LogitbankError
@@ -61,6 +63,17 @@ def planned(
     ]
     unknown = sorted(set(prompt_sets) - known_prompts(plans))
     return [*plans, *(options_of(bank, name, models) for name in unknown)]
+
+
+def wanted_by(
+    bank: Readable, plans: Collection[Planned], models: Sequence[str] | None
+) -> list[Wanted]:
+    """What analyses want of what others read too; each says in its own section what is wrong."""
+    wanted: list[Wanted] = []
+    for plan in plans:
+        with suppress(LogitbankError, pl.exceptions.PolarsError):
+            wanted += families()[plan.family].wants([bank], plan.prompts, models)
+    return wanted
 
 
 def known_prompts(plans: Collection[Planned]) -> set[str]:

@@ -1,16 +1,21 @@
 """Which analyses a report has, what it refuses, and what it says where one fails."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from logitbank.analysis.families.fairness import cube
 from logitbank.analysis.families.options.metric import option_scores, option_summary
+from logitbank.analysis.families.stereotype import genders
 from logitbank.analysis.family import any_prompts, families
+from logitbank.analysis.frames.shared import sharing
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.report import report as bank_report
-from logitbank.analysis.report.sections import Planned, planned, section
+from logitbank.analysis.report.sections import Planned, planned, section, wanted_by
 from logitbank.analysis.report.words import GENERAL, cautions
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
@@ -303,3 +308,51 @@ def test_many_options_without_an_answer_and_with_one_add_up(tmp_path: Path) -> N
     assert sums == pytest.approx([1.0, 1.0])
     assert found["low"].min() >= 0
     assert found["high"].max() <= 1
+
+
+def _read_frames(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The frames of WinoBias that are read, as often as they are."""
+    frames: list[object] = []
+
+    def counted(frame: pl.LazyFrame, **how: Any) -> cube.Cube:
+        frames.append(frame)
+        return real(frame, **how)
+
+    real = cube.cube
+    monkeypatch.setattr(cube, "cube", counted)
+    return frames
+
+
+def test_fairness_and_stereotype_read_winobias_once(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = _read_frames(monkeypatch)
+    bank_report.report(whole, tmp_path / "r.html", prompts=["winobias"], bootstrap=20)
+    assert len(frames) == 1
+
+
+def test_what_was_read_together_is_what_each_alone_finds(whole: Path) -> None:
+    bank = Bank.open(whole)
+    plans = planned(bank, ["winobias"], bootstrap=20)
+    alone = [section(plan) for plan in plans]
+    with sharing(wanted_by(bank, plans, None)):
+        together = [section(plan) for plan in plans]
+    assert {"fairness", "stereotype"} <= {plan.family for plan in plans}
+    for one, other in zip(alone, together, strict=True):
+        assert (one.findings, one.problem) == (other.findings, other.problem)
+        for name, table in one.result.tables().items():
+            assert_frame_equal(table, other.result.tables()[name], rel_tol=1e-14)
+
+
+def test_what_one_analysis_refuses_is_no_problem_of_the_other(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise BankError("no gender is right")
+
+    monkeypatch.setattr(genders, "compared", refuse)
+    bank = Bank.open(whole)
+    plans = [p for p in planned(bank, ["winobias"]) if p.family in ("fairness", "stereotype")]
+    with sharing(wanted_by(bank, plans, None)):
+        problems = {plan.family: section(plan).problem for plan in plans}
+    assert problems == {"fairness": "", "stereotype": "no gender is right"}

@@ -6,8 +6,8 @@ cell that is not in the bank is NaN.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import TypeVar
+from functools import partial, reduce
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -35,6 +35,7 @@ from logitbank.analysis.frames.expressions import (
     unique_maximum,
     vocabulary_rank,
 )
+from logitbank.analysis.frames.shared import Wanted, wanted_of
 from logitbank.errors import BankError, UsageError
 
 COLUMNS = (
@@ -142,8 +143,33 @@ def each_cube(
     UsageError, BankError
         As `cube`; or two frames have the same checkpoint.
     """
-    frames = frames_of(scan)
+    wanted = wanted_of(scan)
+    if wanted is not None and wanted.made is None and labels == FairnessLabels():
+        prepared = partial(_both, prepare, wanted)
+        more = (*columns, *wanted.columns)
+        both = _in_turn(frames_of(scan), prepared, labels, ties, vocab_limit, more)
+        others = [other for _, other in both]
+        wanted.made = None if None in others else others
+        return [own for own, _ in both]
+    return _in_turn(frames_of(scan), prepare, labels, ties, vocab_limit, columns)
 
+
+def _both(
+    prepare: Callable[[Axes], Callable[[Cube], T]], wanted: Wanted, axes: Axes
+) -> Callable[[Cube], tuple[T, Any]]:
+    """What is made of a cube, and what a later study wants of it."""
+    own, other = prepare(axes), wanted.beside(wanted.prepare(axes))
+    return lambda data: (own(data), other(data))
+
+
+def _in_turn(
+    frames: Sequence[pl.LazyFrame],
+    prepare: Callable[[Axes], Callable[[Cube], T]],
+    labels: FairnessLabels,
+    ties: Ties,
+    vocab_limit: bool,
+    columns: Sequence[str],
+) -> list[T]:
     def read(frame: pl.LazyFrame, axes: Axes | None) -> Cube:
         return cube(
             *(frame,), labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes, columns=columns

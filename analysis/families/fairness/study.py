@@ -14,6 +14,7 @@ from logitbank.analysis.family import having
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Ties
+from logitbank.analysis.frames.shared import shared_frames
 from logitbank.analysis.frames.sources import bank_frames, chosen_prompts
 from logitbank.analysis.frames.vocab_limit import check_vocab_limit
 from logitbank.analysis.results.finish import finish, models_of
@@ -65,7 +66,7 @@ def fairness(
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     result = fairness_metric(
-        bank_frames(opened, prompts, models, coded=CODED),
+        shared_frames(prompts) or bank_frames(opened, prompts, models, coded=CODED),
         vocab_limit=vocab_limit,
         ties=ties,
         unit=unit,

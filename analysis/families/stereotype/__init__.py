@@ -17,7 +17,7 @@ def family() -> "Family[StereotypeAccuracy]":
     from logitbank.analysis.families.stereotype.message import stereotype_message
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
     from logitbank.analysis.families.stereotype.sheets import stereotype_sheets
-    from logitbank.analysis.families.stereotype.study import stereotype
+    from logitbank.analysis.families.stereotype.study import stereotype, wanted_of_winobias
     from logitbank.analysis.families.stereotype.summary import CAUTIONS
 
     return Family(
@@ -40,6 +40,7 @@ def family() -> "Family[StereotypeAccuracy]":
             winobias_em=REFERENTS if REFERENTS in prompts else "",
             models=models,
         ),
+        wants=wanted_of_winobias,
         drawing=Drawing(stereotype_figure_data, stereotype_sheets),
         brief={
             "stereotype_accuracy": (

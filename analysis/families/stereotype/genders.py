@@ -20,9 +20,10 @@ from logitbank.analysis.families.stereotype.shares import (
     no_score,
     orders_of,
 )
-from logitbank.analysis.frames.batches import Scan
+from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.expressions import jsd_parts
 from logitbank.analysis.frames.pieces import CHECKPOINT, together
+from logitbank.analysis.frames.shared import wanted_of
 from logitbank.errors import BankError
 
 FAMILY, MEASURE = "winobias", "sa_gender"
@@ -52,7 +53,13 @@ def genders(winobias: Scan, labels: FairnessLabels, expected: pl.DataFrame | Non
     is in all frames is found before.
     """
 
-    each = partial(each_cube, winobias, labels=labels, ties="competition", columns=COLUMNS)
+    wanted = wanted_of(winobias)
+    if wanted is not None and wanted.made is not None:
+        return wanted.made
+    # Frames of their own: of what is shared, the same would be made twice.
+    each = partial(
+        each_cube, [*frames_of(winobias)], labels=labels, ties="competition", columns=COLUMNS
+    )
     whole = expected is not None
     if expected is None:
         expected = most_of(each(lambda _: lambda data: orders_of(compared(data, labels))))

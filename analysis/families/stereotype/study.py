@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
+
 from logitbank.analysis.drawing.paper import PAPER, Paper
+from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.stereotype.exports import stereotype_exports
-from logitbank.analysis.families.stereotype.genders import COLUMNS
+from logitbank.analysis.families.stereotype.genders import COLUMNS, prepare
 from logitbank.analysis.families.stereotype.metric import (
     GENDERS,
     PRONOUNS,
     StereotypeAccuracy,
+    asked_genders,
     stereotype_metric,
 )
 from logitbank.analysis.families.stereotype.referents import OWN
@@ -19,11 +23,15 @@ from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.expected import expected_pieces, expected_rows
 from logitbank.analysis.frames.pieces import check_columns
+from logitbank.analysis.frames.shared import Wanted, shared_frames
 from logitbank.analysis.frames.sources import frame_if_scored, frame_of
 from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
+from logitbank.store import Readable
 from logitbank.store.cluster import spread
+
+WINOBIAS = "winobias"
 
 
 @spread
@@ -31,7 +39,7 @@ def stereotype(
     banks: Banks,
     *,
     prompts: str = "stereotype-accuracy",
-    winobias: str = "winobias",
+    winobias: str = WINOBIAS,
     winobias_em: str = "winobias-em",
     models: Sequence[str] | None = None,
     out: Path | None = None,
@@ -53,7 +61,7 @@ def stereotype(
     """
     opened = open_banks(banks)
     scored = frame_if_scored(opened, prompts, models)
-    gender = frame_if_scored(opened, winobias, models, rows=ROWS, coded=(*CODED, *COLUMNS))
+    gender = shared_frames(winobias) or winobias_frames(opened, winobias, models)
     referents, expected = frame_if_scored(opened, winobias_em, models), None
     if scored is None and gender is None and referents is None:
         frame_of(opened, prompts, models)  # says what makes them
@@ -79,3 +87,21 @@ def stereotype(
     return finish(
         result, stereotype_summary(result), title=title, out=out, paper=paper, banks=opened
     )
+
+
+def winobias_frames(
+    banks: Sequence[Readable], winobias: str, models: Sequence[str] | None
+) -> list[pl.LazyFrame] | None:
+    """What `sa_gender` is made of; None where no bank has the prompt set."""
+    return frame_if_scored(banks, winobias, models, rows=ROWS, coded=(*CODED, *COLUMNS))
+
+
+def wanted_of_winobias(
+    banks: Sequence[Readable], prompts: Sequence[str], models: Sequence[str] | None
+) -> list[Wanted]:
+    """What a report's other studies of WinoBias are to make for this one as they read it."""
+    frames = winobias_frames(banks, WINOBIAS, models) if WINOBIAS in prompts else None
+    if not frames or not set(COLUMNS) <= set(frames[0].collect_schema().names()):
+        return []
+    expected = asked_genders(expected_rows(banks, WINOBIAS, GENDERS))
+    return [Wanted(WINOBIAS, frames, COLUMNS, prepare(expected, FairnessLabels()))]

@@ -11,14 +11,29 @@ from logitbank.store.files import checked, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.remote import fetching
 
+GROUP_BYTES = 2**27
+"""Of the texts in a group of rows, where those of a table are more."""
 _SIDECAR = re.compile(r"([0-9a-f]{64})  (.+)\n")
 
 
 def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
     """Put a frame into a bank as a Parquet file; a present one stays."""
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+    frame.write_parquet(
+        buffer, compression="zstd", metadata=metadata, row_group_size=_rows_together(frame)
+    )
     put_table(root, path, buffer.getvalue())
+
+
+def _rows_together(frame: pl.DataFrame) -> int | None:
+    """Rows of a group, which are laid out in memory when they are written; None for the usual.
+
+    A text of 80 kB that stands in 16,000 rows is once in memory and once in a group, but 1.3 GB
+    where the rows of a group are laid out.
+    """
+    texts = frame.select(pl.col(pl.String).str.len_bytes().sum())
+    total = sum(sum(row) for row in texts.rows())
+    return None if total <= GROUP_BYTES else max(1, len(frame) * GROUP_BYTES // total)
 
 
 def put_table(root: Path, path: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store.tables import prompt_checks, table_files
 from logitbank.store.tables.prompt_checks import changed_prompt
 from logitbank.store.tables.tables import prompts_digest
 from tests.support.small_banks import QUERY_SET, new_bank, prompt_table
@@ -150,3 +152,31 @@ def test_contexts_that_end_alike_are_read_again(tmp_path: Path) -> None:
     assert queries.stored().height / file.stat().st_size > 4, "else this tests nothing"
     assert bank.query_set(name).name == name
     assert QUERY_SET.name != name
+
+
+def test_long_texts_are_compared_and_written_a_few_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, sizes = wide([]), list[int | None]()
+    write = pl.DataFrame.write_parquet
+
+    def watched(self: pl.DataFrame, *given: Any, row_group_size: int | None, **how: Any) -> None:
+        sizes.append(row_group_size)
+        write(self, *given, row_group_size=row_group_size, **how)
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", watched)
+    before = new_bank(tmp_path / "a").add_prompts("long", table)
+    monkeypatch.setattr(table_files, "GROUP_BYTES", 100)
+    monkeypatch.setattr(prompt_checks, "LONG_BYTES", 100)
+    bank = new_bank(tmp_path / "b")
+    assert bank.add_prompts("long", table) == before
+    assert sizes[0] is None
+    assert sizes[-1] is not None
+    assert sizes[-1] < table.height
+    assert bank.prompts("long").collect().equals(table)
+    assert changed_prompt(table, table) is None
+    first = pl.col("prompt_id") == table["prompt_id"][0]
+    changed = table.with_columns(text=pl.when(first).then(pl.lit("other")).otherwise("text"))
+    found = changed_prompt(changed, table)
+    assert found is not None
+    assert (found.prompt, found.column) == (table["prompt_id"][0], "text")

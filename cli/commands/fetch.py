@@ -1,18 +1,25 @@
-"""The command that downloads checkpoints for later."""
+"""The command that downloads checkpoints and prompts for later."""
 
 from typing import Annotated
 
 import typer
 
 import logitbank
-from logitbank.cli.complete import suite_names
+from logitbank.cli.complete import prompt_set_names, suite_names
 
 
 def fetch(
     suite: Annotated[
-        str,
+        str | None,
         typer.Option(help="Known suite, or owner/repo on the hub.", autocompletion=suite_names),
-    ],
+    ] = None,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Known prompt set, as for extract; may be repeated.",
+            autocompletion=prompt_set_names,
+        ),
+    ] = None,
     steps: Annotated[
         str, typer.Option(help="all, log, START:END:STRIDE, a list, or release.")
     ] = "all",
@@ -24,13 +31,14 @@ def fetch(
         str | None, typer.Option(help="Refuse to download more than this, such as 100GB.")
     ] = None,
 ) -> None:
-    """Download checkpoints only, for extract without a network; goes on after an interruption."""
+    """Download checkpoints and prompts, for extract without a network; goes on where it stopped."""
     from logitbank.cli.screen.fetched import print_fetched
     from logitbank.cli.screen.progress import byte_progress
 
     with byte_progress("fetching") as progress:
         done = logitbank.fetch(
             suite,
+            prompts=prompts or (),
             steps=steps,
             legacy_weights=legacy_weights,
             parallel=parallel,

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from logitbank.engine.suites.fetch import Fetched
 
 
-def print_fetched(done: "Fetched", *, suite: str, steps: str, legacy_weights: bool) -> None:
-    """How many checkpoints are here, what failed, and the command that takes them offline."""
+def print_fetched(done: "Fetched", *, suite: str | None, steps: str, legacy_weights: bool) -> None:
+    """What is here and what failed, and the command that takes it offline."""
     for note in done.notes:
         say(f"[yellow]note[/yellow] {clean(note)}")
     for message in dict.fromkeys(done.failed.values()):
@@ -23,29 +23,37 @@ def print_fetched(done: "Fetched", *, suite: str, steps: str, legacy_weights: bo
             f"{counted(done.untried, 'more checkpoint')} not tried: nothing says that it would go"
             " better"
         )
+    if done.prompts:
+        print_lines([f"prompts are here: {', '.join(done.prompts)}"])
     total = len(done.folders) + len(done.failed) + done.untried
-    rate = readable_bytes(done.bytes / done.seconds) if done.seconds else "0 B"
-    print_lines(
-        [
-            f"{len(done.folders):,} of {counted(total, 'checkpoint')} {_are(total)} here; "
-            + (
-                f"{readable_bytes(done.bytes)} came in {done.seconds:,.1f} s ({rate}/s)"
-                if done.bytes > 0
-                else "nothing had to be fetched"
-            )
-        ]
-    )
-    if done.failed:
-        print_lines(["the same command goes on with what is left"])
-    if done.folders:
-        words = ["--suite", suite, *(["--steps", steps] if steps != "all" else [])]
-        words += ["--legacy-weights"] if legacy_weights else []
+    if suite is not None:
+        rate = readable_bytes(done.bytes / done.seconds) if done.seconds else "0 B"
         print_lines(
             [
-                "offline, with the same HF_HOME: "
-                f"HF_HUB_OFFLINE=1 logitbank extract BANK {shlex.join(words)} --prompts …"
+                f"{len(done.folders):,} of {counted(total, 'checkpoint')} {_are(total)} here; "
+                + (
+                    f"{readable_bytes(done.bytes)} came in {done.seconds:,.1f} s ({rate}/s)"
+                    if done.bytes > 0
+                    else "nothing had to be fetched"
+                )
             ]
         )
+    if done.failed:
+        print_lines(["the same command goes on with what is left"])
+    if done.folders or suite is None:
+        words = ["--suite", "SUITE" if suite is None else suite]
+        words += ["--steps", steps] if steps != "all" else []
+        words += ["--legacy-weights"] if legacy_weights else []
+        for spec in done.prompts or ("FILE",):
+            words += ["--prompts", spec]
+        print_lines(
+            [
+                "offline, with the same home folder, HF_HOME and XDG_CACHE_HOME: "
+                f"HF_HUB_OFFLINE=1 logitbank extract BANK {shlex.join(words)}"
+            ]
+        )
+    if not done.prompts:
+        print_lines(["a known prompt set needs its files there too: fetch --prompts NAME, here"])
 
 
 def _are(number: int) -> str:

@@ -8,8 +8,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from logitbank.engine.hub.library import offline
 from logitbank.errors import LogitbankError, PromptError, UsageError
+from logitbank.wording import counted
 
 TIMEOUT_S = 30.0
 
@@ -40,17 +43,19 @@ def dataset_folder(
     Raises
     ------
     UsageError
-        A folder of the user's that lacks some of the files.
+        A folder of the user's that lacks some of the files; or none is named, and there is no
+        network, or `HF_HUB_OFFLINE` forbids it.
     LogitbankError
         A file cannot be downloaded, or is not the published one.
     """
+    home = base_url or dataset.base_url
     if data is not None:
-        return _complete(Path(data) / dataset.name, dataset)
+        return _complete(Path(data) / dataset.name, dataset, home)
     if variable := os.environ.get("LOGITBANK_DATA"):
         folder = Path(variable) / dataset.name
         if folder.is_dir():
-            return _complete(folder, dataset)
-    return _cached(dataset, base_url or dataset.base_url)
+            return _complete(folder, dataset, home)
+    return _cached(dataset, home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +118,12 @@ def text_of_file(path: Path, *, remedy: str) -> str:
     return text
 
 
-def _complete(folder: Path, dataset: Dataset) -> Path:
+def _complete(folder: Path, dataset: Dataset, home: str) -> Path:
     if missing := [name for name in dataset.files if not (folder / name).is_file()]:
+        ending = f", where their names end without {dataset.suffix}" if dataset.suffix else ""
         raise UsageError(
-            f"{folder} lacks {', '.join(missing)}; put the files of {dataset.name} there, or name "
-            "no data folder to have them downloaded"
+            f"{folder} lacks {', '.join(missing)}; put the files of {dataset.name} there, from "
+            f"{home.rstrip('/')}/{ending}, or name no data folder to have them downloaded"
         )
     return folder
 
@@ -125,20 +131,37 @@ def _complete(folder: Path, dataset: Dataset) -> Path:
 def _cached(dataset: Dataset, base_url: str) -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "logitbank" / dataset.name
+    missing = []
     for name, sha256 in dataset.files.items():
-        path = folder / name
-        if path.is_file():
+        if (path := folder / name).is_file():
             # Pooch would fetch a damaged file again without a word; it may be somebody's edit.
             _check(path, sha256, what=str(path), advice="remove that file, run again")
         else:
-            url = f"{base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
-            _download(url, path, sha256, dataset)
+            missing.append(name)
+    if missing and offline():
+        raise UsageError(
+            f"{folder} lacks {counted(len(missing), 'file')} and HF_HUB_OFFLINE is set; "
+            + _elsewhere(dataset)
+        )
+    for name in missing:
+        url = f"{base_url.rstrip('/')}/{name.removesuffix(dataset.suffix)}"
+        _download(url, folder / name, dataset.files[name], dataset)
     return folder
+
+
+def _elsewhere(dataset: Dataset) -> str:
+    """What to do on a machine that reaches no network."""
+    return (
+        "run `logitbank fetch` with the same --prompts where there is a network, or put them into "
+        f"DIR/{dataset.name} and give --data DIR, which tells the names and addresses of all that "
+        "it lacks"
+    )
 
 
 def _download(url: str, path: Path, sha256: str, dataset: Dataset) -> None:
     """Whole or not at all, also when several processes fetch the file at once."""
     import pooch  # 0.5 s with requests, which few runs need
+    from requests import ConnectionError, Timeout
 
     pooch.get_logger().setLevel("WARNING")  # it would print every file and its hash
     fetch = pooch.HTTPDownloader(timeout=TIMEOUT_S)
@@ -153,6 +176,11 @@ def _download(url: str, path: Path, sha256: str, dataset: Dataset) -> None:
         pooch.retrieve(
             url, known_hash=sha256, fname=path.name, path=path.parent, downloader=fetch_checked
         )
+    except (ConnectionError, Timeout) as error:
+        raise UsageError(
+            f"cannot reach {urlsplit(url).netloc} for the files of {dataset.name} "
+            f"({type(error).__name__}); {_elsewhere(dataset)}"
+        ) from error
     except (OSError, ValueError) as error:
         raise LogitbankError(
             f"cannot download {url} ({error}); get the files another way and name the folder "

@@ -1,4 +1,4 @@
-"""Download the checkpoints of a suite and no more: on a machine with a network, for one without."""
+"""Download checkpoints and prompts and no more: on a machine with a network, for one without."""
 
 import shutil
 import threading
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from logitbank.engine.hub.blobs import Blob
 from logitbank.engine.hub.hub import Hub
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.suites.budget import parse_bytes
 from logitbank.engine.suites.fetcher import Fetcher
 from logitbank.engine.suites.suites import (
@@ -28,6 +29,8 @@ from logitbank.wording import readable_bytes
 class Fetched:
     """What a download did."""
 
+    prompts: tuple[str, ...] = ()
+    """Prompt sets whose files are here now, as they were named."""
     folders: dict[CheckpointId, Path] = field(default_factory=dict)
     """Folders of the checkpoints that are here now."""
     failed: dict[CheckpointId, str] = field(default_factory=dict)
@@ -46,8 +49,9 @@ class Fetched:
 
 
 def fetch(
-    suite: str | Suite,
+    suite: str | Suite | None = None,
     *,
+    prompts: str | Sequence[str] = (),
     steps: str = "all",
     legacy_weights: bool = False,
     parallel: int = 4,
@@ -55,7 +59,7 @@ def fetch(
     hub: Hub | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Fetched:
-    """Download checkpoints into the cache, where `extract` finds them without a network.
+    """Download checkpoints and public prompts to where `extract` finds them without a network.
 
     What is there is not fetched again, and what was interrupted goes on where it broke off.
 
@@ -63,6 +67,10 @@ def fetch(
     ----------
     suite
         A known name, `owner/repo` on the hub, or a Suite. A local folder needs no download.
+        Without one only prompts are fetched.
+    prompts
+        Prompt sets, with options as for `extract`; their files go where `extract` looks for them,
+        `logitbank` in `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared.
     steps
         `all`, `log`, `START:END:STRIDE`, a list such as `0,512,last`, or `release`.
     legacy_weights
@@ -85,7 +93,10 @@ def fetch(
     Raises
     ------
     UsageError
-        `parallel` is below 1, or the checkpoints need more than the budget.
+        Neither a suite nor prompts; `parallel` is below 1, or the checkpoints need more than the
+        budget; or prompts that do not exist, cannot be reached or are never downloaded.
+    LogitbankError
+        A file of the prompts is not the published one.
     DiskSpaceError
         They need more than the free disk.
     SuiteError
@@ -94,13 +105,20 @@ def fetch(
     start = time.monotonic()
     if parallel < 1:
         raise UsageError(f"--parallel {parallel} is below 1")
+    sets = (prompts,) if isinstance(prompts, str) else tuple(prompts)
+    if suite is None and not sets:
+        raise UsageError("nothing to fetch; give --suite, --prompts, or both")
     limit = None if disk_budget is None else parse_bytes(disk_budget)
+    for spec in sets:
+        prompt_set(spec)  # made as a run makes them, so that it lacks nothing later
+    if suite is None:
+        return Fetched(sets, seconds=time.monotonic() - start)
     hub = hub or Hub()
     if isinstance(suite, str):
         suite = resolve_suite(suite, steps=steps, hub=hub)
     left = _left(suite.checkpoints, hub, legacy_weights)
     _check_room(sum(left), hub.cache_dir, limit, _fitting(left, limit))
-    result = Fetched(notes=(*suite.notes, *duplicate_notes(suite, hub)))
+    result = Fetched(sets, notes=(*suite.notes, *duplicate_notes(suite, hub)))
     lock = threading.Lock()
 
     def count(number: int) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import re
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.prompts.datasets import Dataset, dataset_folder
+from logitbank.engine.prompts.known.winobias import prompts as winobias
 from logitbank.engine.prompts.known.winobias.files import DATASET as WINOBIAS
+from logitbank.engine.prompts.registry import prompt_set
 from logitbank.errors import LogitbankError, UsageError
+from tests.support.command import Call
 from tests.support.paths import PUBLIC as DATA
 
 TOY = Dataset(
@@ -50,7 +54,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, no data folder, no proxy."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv("LOGITBANK_DATA", raising=False)
+    for name in ("LOGITBANK_DATA", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache" / "logitbank" / "toy"
 
 
@@ -71,7 +76,8 @@ def test_a_named_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_named_folder_that_lacks_files_is_an_error_that_lists_them(tmp_path: Path) -> None:
     (filled(tmp_path / "toy") / "b.txt").unlink()
-    with pytest.raises(UsageError, match=r"toy lacks b\.txt; put the files of toy there, or name"):
+    message = r"toy lacks b\.txt; put the files of toy there, from http://127\.0\.0\.1:9/none/, or"
+    with pytest.raises(UsageError, match=message):
         dataset_folder(TOY, data=tmp_path)
     with pytest.raises(UsageError, match=r"elsewhere/toy lacks a\.txt, b\.txt"):
         dataset_folder(TOY, data=tmp_path / "elsewhere")
@@ -127,9 +133,69 @@ def test_a_missing_file_says_how_else_to_get_it(home: tuple[str, Path]) -> None:
         dataset_folder(TOY, base_url=url)
 
 
-def test_no_network_says_how_else_to_get_it() -> None:
-    with pytest.raises(LogitbankError, match=r"cannot download http://127\.0\.0\.1:9/none/a\.txt"):
+def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
+    with pytest.raises(UsageError) as refused:
         dataset_folder(TOY)
+    assert str(refused.value) == (
+        "cannot reach 127.0.0.1:9 for the files of toy (ConnectionError); run `logitbank fetch` "
+        "with the same --prompts where there is a network, or put them into DIR/toy and give "
+        "--data DIR, which tells the names and addresses of all that it lacks"
+    )
+    assert refused.value.exit_code == 2
+
+
+def test_offline_nothing_is_asked_and_what_lacks_is_told(
+    home: tuple[str, Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset_folder(TOY, base_url=home[0])
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert dataset_folder(TOY, base_url=home[0]) == cache, "all of it is there"
+    (cache / "b.txt").unlink()
+    message = f"{re.escape(str(cache))} lacks 1 file and HF_HUB_OFFLINE is set; run `logitbank fet"
+    with pytest.raises(UsageError, match=message):
+        dataset_folder(TOY, base_url=home[0])
+    assert not (cache / "b.txt").exists()
+
+
+def test_fetch_brings_prompts_that_are_read_offline(
+    call: Call, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (DATA / "winobias").is_dir():
+        pytest.skip(f"{DATA / 'winobias'} is not there")
+    handler = functools.partial(_Quiet, directory=str(DATA / "winobias"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+
+        def from_here(dataset: Dataset, *, data: Path | None, base_url: str) -> Path:
+            return dataset_folder(
+                dataset, data=data, base_url=f"http://127.0.0.1:{server.server_port}"
+            )
+
+        monkeypatch.setattr(winobias, "dataset_folder", from_here)
+        code, out, _ = call("fetch", "--prompts", "winobias:splits=dev")
+        server.shutdown()
+        thread.join()
+    assert code == 0
+    assert out.splitlines() == [
+        "prompts are here: winobias:splits=dev",
+        "offline, with the same home folder, HF_HOME and XDG_CACHE_HOME: HF_HUB_OFFLINE=1"
+        " logitbank extract BANK --suite SUITE --prompts winobias:splits=dev",
+    ]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    offline, named = (prompt_set("winobias:splits=dev", data=data) for data in (None, DATA))
+    assert offline == named
+    code, _, error = call("prompts", "show", "winobias")
+    assert code == 2
+    assert re.match(r"logitbank: .*winobias lacks 2 files and HF_HUB_OFFLINE is set; run `", error)
+
+
+def test_fetch_of_nothing_is_refused(call: Call) -> None:
+    assert call("fetch") == (
+        2,
+        "",
+        "logitbank: nothing to fetch; give --suite, --prompts, or both\n",
+    )
 
 
 def test_winobias_pins_the_files_as_they_were_published() -> None:

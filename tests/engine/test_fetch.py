@@ -738,8 +738,9 @@ def test_the_command_says_what_came_and_how_to_go_on(fetched: Call, tmp_path: Pa
     assert code == 0
     assert re.search(r"^3 of 3 checkpoints are here; 300 kB came in .* s \(.*/s\)$", out, re.M)
     assert (
-        "HF_HUB_OFFLINE=1 logitbank extract BANK --suite lab/toy --steps 0:4:2 --prompts …" in out
-    )
+        "HF_HUB_OFFLINE=1 logitbank extract BANK --suite lab/toy --steps 0:4:2 --prompts FILE\n"
+        "a known prompt set needs its files there too: fetch --prompts NAME, here\n"
+    ) in out
     assert len(list((tmp_path / "elsewhere").glob("models--lab--toy/snapshots/*"))) == 3
     code, out, _ = fetched("--suite", REPO, "--steps", "0:4:2")
     assert code == 0

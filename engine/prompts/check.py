@@ -12,7 +12,14 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sentences import SentenceTokens
 from logitbank.engine.prompts.sequence_set import SequenceSet, said_of
 from logitbank.engine.prompts.sequences import SequencePrompt
-from logitbank.engine.prompts.values import MASK, Option, Prompt, masked_text, quote
+from logitbank.engine.prompts.values import (
+    MASK,
+    Option,
+    Prompt,
+    masked_text,
+    mixed_columns,
+    quote,
+)
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 
@@ -114,7 +121,10 @@ def _length_remarks(encoded: Encoded, max_length: int | None) -> Iterator[Remark
 def _column_remarks(
     prompts: Sequence[Prompt | SequencePrompt], absent: Sequence[str]
 ) -> Iterator[Remark]:
-    """Columns named almost like a field, or a bit like one that no prompt has."""
+    """Columns of several kinds, or named almost like a field, or a bit like one that is absent."""
+    for mixed in mixed_columns(p.columns for p in prompts):
+        message = mixed.message(f"prompt {prompts[mixed.first].id!r}")
+        yield Remark("error", message, prompts[mixed.other], message)
     misspelt = misspelt_columns(p.columns for p in prompts)
     for name, field in misspelt.items():
         first = next(p for p in prompts if name in p.columns)

@@ -4,7 +4,7 @@ Text is literal throughout: an option is the exact continuation, leading space i
 `[MASK]` stands for something else: the mask token of whatever tokenizer meets it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -125,6 +125,42 @@ def check_contents(
             ) from None
     if reserved := sorted(_reserved_columns() & set(columns)):
         raise PromptError(f"{prompt}: column {reserved[0]!r} is one of the bank's own; rename it")
+
+
+class Mixed(NamedTuple):
+    """A column with values of kinds that no one column holds, such as texts and numbers."""
+
+    name: str
+    first: int
+    """Number of the prompt, from 0, whose value is the first."""
+    other: int
+    """That of the first one whose value is of another kind."""
+    kinds: tuple[str, str]
+
+    def message(self, first: str) -> str:
+        """What to say of the other one, where `first` names the first one."""
+        return (
+            f"column {self.name!r} holds {self.kinds[1]} here and {self.kinds[0]} in {first}; "
+            "use one kind"
+        )
+
+
+def mixed_columns(columns: Iterable[Mapping[str, Scalar]]) -> Iterator[Mixed]:
+    """Each column that is mixed, once. Whole numbers and fractions are of one kind."""
+    seen: dict[str, tuple[int, str]] = {}
+    told: set[str] = set()
+    for number, of_prompt in enumerate(columns):
+        for name, value in of_prompt.items():
+            if value is None or name in told:
+                continue
+            kind = _KINDS[type(value)]
+            first, before = seen.setdefault(name, (number, kind))
+            if kind != before:
+                told.add(name)
+                yield Mixed(name, first, number, (before, kind))
+
+
+_KINDS = {str: "a text", bool: "true or false", int: "a number", float: "a number"}
 
 
 def _check_options(prompt: Prompt) -> None:

@@ -76,6 +76,24 @@ def test_parquet(tmp_path: Path) -> None:
     assert load_prompts(tmp_path / "mine.parquet").prompts == EXPECTED
 
 
+def test_a_column_of_several_kinds_names_the_first_line_that_differs(tmp_path: Path) -> None:
+    """As `prompts check` and `extract` both find it: they read the same file."""
+    groups = ['"a"', "null", "1", '"b"', "2"]
+    lines = [f'{{"text": "T", "group": {g}, "n": {i / 2}}}' for i, g in enumerate(groups)]
+    path = written(tmp_path, "mine.jsonl", "\n".join([*lines, '{"text": "T", "n": 3}']))
+    with pytest.raises(PromptError) as refused:
+        prompts_check(path)
+    assert str(refused.value) == (
+        f"{path}:3: column 'group' holds a number here and a text in {path}:1; use one kind"
+    )
+
+
+def test_truth_is_no_number(tmp_path: Path) -> None:
+    path = written(tmp_path, "m.jsonl", '{"text": "T", "x": 1}\n{"text": "U", "x": true}\n')
+    with pytest.raises(PromptError, match=r":2: column 'x' holds true or false here and a number"):
+        load_prompts(path)
+
+
 def test_settings_of_the_set_come_from_the_call(tmp_path: Path) -> None:
     path = written(tmp_path, "mine.jsonl", '{"text": "The nurse"}')
     made = load_prompts(path, name="other", first_token=True, add_special_tokens=False)

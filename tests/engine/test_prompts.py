@@ -223,6 +223,13 @@ def test_a_column_of_mixed_kinds_is_an_error(toy: Tokenizer) -> None:
 # Findings
 
 
+def test_a_column_of_mixed_kinds_is_found_without_a_tokenizer() -> None:
+    rows = (Prompt("p1", "It", columns={"x": 1}), Prompt("p2", "It", columns={"x": "a"}))
+    assert findings(PromptSet("mine", rows)) == [
+        ("error", "p2", "column 'x' holds a text here and a number in prompt 'p1'; use one kind")
+    ]
+
+
 def findings(prompts: PromptSet, tokenizer: Tokenizer | None = None) -> list[tuple[str, str, str]]:
     return [(f.level, f.prompt_id, f.message) for f in check_prompts(prompts, tokenizer)]
 

@@ -14,7 +14,7 @@ from logitbank.engine.prompts.files.rows import Read, rows_of
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sentences import SentencePair, SentenceTokens
 from logitbank.engine.prompts.sequence_set import SequenceSet
-from logitbank.engine.prompts.values import MASK, Prompt, one_error
+from logitbank.engine.prompts.values import MASK, Prompt, mixed_columns, one_error
 from logitbank.errors import PromptError, UsageError
 
 
@@ -52,8 +52,9 @@ def load_prompts(
         The file is not there, or its ending is none of the three; `few_shot` or
         `add_special_tokens` for a file of sentences.
     PromptError
-        Rows that are no prompts; the message names file and line of each, of the first 20. Or
-        texts and sentences in one file, or conditions that are none.
+        Rows that are no prompts, or columns with values of different kinds; the message names
+        file and line of each, of the first 20. Or texts and sentences in one file, or conditions
+        that are none.
     """
     path = Path(path)
     read, errors = _prompts(each(rows_of(path), f"reading prompts of {path}"))
@@ -135,4 +136,9 @@ def _prompts(
             continue
         places[key] = row.place
         prompts.append(prompt)
+    at = [*places.values()]
+    errors += [
+        PromptError(f"{at[mixed.other]}: {mixed.message(at[mixed.first])}")
+        for mixed in mixed_columns(prompt.columns for prompt in prompts)
+    ]
     return prompts, errors

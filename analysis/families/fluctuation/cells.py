@@ -95,12 +95,15 @@ def _checkpoints(part: Cells) -> pl.DataFrame:
     return pl.DataFrame([*rows], schema=schema, orient="row")
 
 
-def _together(parts: Sequence[Cells]) -> Cells:
+def _together(parts: list[Cells]) -> Cells:
+    """Of all parts, each of which is let go when it is laid out."""
     names = sorted({name for part in parts for name in part.names})
     steps = np.unique(np.concatenate([part.steps for part in parts]))
     occupations = pl.concat([part.occupations for part in parts]).unique().sort()
     values = np.full((len(names), len(steps) + 1, len(occupations) + 1, 2), np.nan)
-    for part in parts:
+    an_priors, merged = (sum(counts) for counts in zip(*(part[4:] for part in parts), strict=True))
+    while parts:
+        part = parts.pop()
         place = np.ix_(
             np.array([names.index(name) for name in part.names]),
             np.append(np.searchsorted(steps, part.steps), len(steps)),
@@ -108,11 +111,7 @@ def _together(parts: Sequence[Cells]) -> Cells:
         )
         own = values[place]
         values[place] = np.where(np.isnan(part.values), own, part.values)
-    return Cells(
-        *(names, steps, occupations, values),
-        an_priors=sum(part.an_priors for part in parts),
-        merged=sum(part.merged for part in parts),
-    )
+    return Cells(names, steps, occupations, values, an_priors, merged)
 
 
 def _check_range(scores: pl.DataFrame) -> None:

@@ -156,7 +156,7 @@ def _series(key: tuple[str, str, str], dense: Floats, cells: Cells) -> Series:
             f"({len(without_prior)} such checkpoints); N needs the scores of “{MASK} {verb} "
             f"{PRIOR}.”: add its rows to the table, or extract that prompt"
         )
-    scores = dense[:-1][rows]
+    scores = dense[:-1] if rows.all() else dense[:-1][rows]  # a copy is as large as all scores
     return Series(
         *(model, run, verb, steps[rows], scores[:, :-1], scores[:, -1]),
         present=np.asarray(trained[:, :-1].any(axis=0)),

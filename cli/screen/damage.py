@@ -37,7 +37,7 @@ def print_unfinished(bank: "Bank", *, whole: bool) -> None:
         more = f" and {counted(len(names) - 1, 'more object')}" if len(names) > 1 else ""
         print_lines(
             [
-                f"not committed, or its commit or table is gone: {folder}/{names[0]}{more};"
+                f"not committed, or its commit is gone: {folder}/{names[0]}{more};"
                 " nobody reads it, and the same extract writes it again"
             ]
         )

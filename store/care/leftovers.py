@@ -10,14 +10,14 @@ from logitbank.store.format import commits, index
 
 
 def leftovers(bank: Bank) -> dict[str, tuple[str, ...]]:
-    """Data without a commit, by deposit, and digests without a table, by folder.
+    """Data without a commit, by deposit, and digests of query sets that nothing needs.
 
     They are no damage: readers ignore them, and the next writer replaces them. What a seal has
     replaced is left out, and so is what `verify` names as damaged.
     """
-    names_by_folder = {folder: _without_table(bank, folder) for folder in places.TABLE_FOLDERS}
-    names_by_folder |= {
-        folder: _uncommitted(bank, folder) for folder in places.deposit_folders(bank.path)
+    names_by_folder = {
+        "queries": _without_table(bank, "queries"),
+        **{folder: _uncommitted(bank, folder) for folder in places.deposit_folders(bank.path)},
     }
     return {folder: names for folder, names in names_by_folder.items() if names}
 

@@ -7,6 +7,8 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage
+from logitbank.store.care.listed import index_damage
+from logitbank.store.care.lost import lost_of
 from logitbank.store.care.objects_read import Progress, Reader, document_damage
 from logitbank.store.care.verify_deposits import deposit_damage
 from logitbank.store.care.verify_heads import head_damage
@@ -22,6 +24,7 @@ from logitbank.store.heads.stored import FOLDER
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
 from logitbank.store.tables import tables
+from logitbank.store.tables.lost import AGAIN
 
 _BESIDE = ("index.json", "index.json.gz", "README.md", "index.html")
 """Files of the bank's own folder: the index for readers at a URL, and what tells people of it."""
@@ -34,6 +37,9 @@ def verify(
 
     Every byte of every object that belongs to the bank is read once. Of a view that is its two
     files, and whether its bank is the one that it was made of; verify that bank by itself.
+
+    A checkpoint whose whole folder was removed is missed only where an `index.json` lies in the
+    bank's folder, as in a pushed one: nothing else lists the checkpoints.
 
     Parameters
     ----------
@@ -77,12 +83,16 @@ def verify(
             damage.append(
                 Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries")
             )
+    damage += [
+        Damage(path, "missing", f"{how}; {AGAIN}") for path, how in lost_of(bank.path).items()
+    ]
     damage += _above_deposits(bank.path)
     damage += _run_logs(bank.path, read)
     damage += _groups(bank.path, folders, read)
     damage += head_damage(bank.path, read)
     for folder in folders:
         damage += deposit_damage(bank, folder, read)
+    damage += index_damage(bank.path, read, {each.path for each in damage})
     return tuple(damage)
 
 

@@ -14,6 +14,7 @@ from logitbank.store.remote.urls import url_of
 from logitbank.store.sharing.moves import moves
 from logitbank.store.sharing.selection import Steps, chosen
 from logitbank.store.sharing.targets import Bucket, Folder, Target
+from logitbank.store.tables.lost import require_tables
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those that there are."""
@@ -72,13 +73,15 @@ def push(
         A deposit is there with other attributes or content; nothing of it was changed. Or the bank
         has no such model, step or prompt set.
     DamagedError
-        An object of the bank is not what was committed, or one there is of another size.
+        An object of the bank is not what was committed, or a table of it is missing; or an object
+        there is of another size.
     RemoteError
         The target cannot be reached, or refuses.
     MissingExtraError
         The extra `remote` is not installed.
     """
     opened = Bank.open(bank)
+    require_tables(opened.path, ((d.query_set, d.spec.provenance) for d in opened.deposits()))
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
     index.render(here)  # before anything is sent: it may be too large
     return _move(here, opened.path, _target(target), progress)

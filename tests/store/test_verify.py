@@ -218,18 +218,17 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
 
 def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
-    (table,) = bank.path.glob("prompts/*.parquet")
-    prompts = bank.prompts("parity").collect()
     sealed, begun = (place(bank, step) for step in (0, 1))
     assert leftovers(bank) == {}
     (sealed / "scores" / "0.parquet").write_bytes(b"what an interrupted seal leaves")
     assert leftovers(bank) == {}
     (sealed / "commits" / "seal.json").unlink()
     (begun / "commits" / "2.json").unlink()
-    table.unlink()
+    unneeded = "queries/q-0123456789abcdef.parquet.sha256"
+    (bank.path / unneeded).write_text("of a table that is not there")
     assert verify(bank) == ()
     assert leftovers(bank) == {
-        "prompts": (f"{table.name}.sha256",),
+        "queries": (Path(unneeded).name,),
         str(sealed.relative_to(bank.path)): (
             *(f"logprobs/c/{block}/0" for block in range(3)),
             "logsumexp/c/0",
@@ -238,7 +237,7 @@ def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> No
         ),
         str(begun.relative_to(bank.path)): ("logprobs/c/2/0", "scores/2.parquet"),
     }
-    bank.add_prompts("parity", prompts)
+    (bank.path / unneeded).unlink()
     for step in (0, 1):
         with bank.begin(spec(step)) as writer:
             for block in writer.missing():

@@ -1,0 +1,89 @@
+"""Tables that a bank had and has no more: of prompts, and of what tokens say.
+
+Where the digest beside a table is left, the loss is plain. Where that is gone too, deposits that
+`logitbank extract` made tell it: it writes the prompts and the tokens' texts before a model runs.
+Deposits by other writers, and by extractions before texts were kept, do not count: their banks may
+never have had such a table.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from logitbank.errors import BankError, DamagedError
+from logitbank.store.files import locks
+from logitbank.store.format.parquet import PARQUET_ERRORS
+from logitbank.store.format.schema import folder_name
+from logitbank.store.remote import mirror
+from logitbank.store.tables import tables, token_texts
+
+AGAIN = "the same `logitbank extract` writes it again, or take it from another copy of the bank"
+_BY_EXTRACT = "config"
+"""A field of provenance that extractions write, all of which write prompts and texts too."""
+_SIDECAR = ".parquet.sha256"
+
+
+def lost_tables(root: Path, made: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Tables of prompts and of tokens that are gone, relative to the bank, each with how one knows.
+
+    Parameters
+    ----------
+    made
+        Of deposits, the name of the query set and the provenance; one of each query set will do.
+    """
+    lost = {
+        path: "the digest beside it is there, and the table is not"
+        for folder in ("prompts", token_texts.FOLDER)
+        for path in _without_table(root, folder)
+    }
+    extracted = {name: how for name, how in made if _BY_EXTRACT in how}
+    known = any(path.startswith("prompts/") for path in lost)
+    unasked = set(extracted) - _asked(root) if extracted and not known else ()
+    if unasked:
+        names = ", ".join(sorted(unasked))
+        lost["prompts/*.parquet"] = f"no table of prompts asks the queries of {names}"
+    kept = {file.tokenizer for file in token_texts.tokens_files(root)}
+    for tokenizer in sorted({str(how.get("tokenizer")) for how in extracted.values()} - kept):
+        start = f"{token_texts.FOLDER}/{folder_name(tokenizer)}-"
+        if not any(path.startswith(start) for path in lost):
+            lost[f"{start}*.parquet"] = "deposits name this tokenizer, and its tokens have no texts"
+    return lost
+
+
+def require_tables(root: Path, made: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Refuse a bank that lacks a query set of its deposits or prompts, or has lost another table.
+
+    Raises
+    ------
+    DamagedError
+        It does; names the table.
+    """
+    made = list(made)
+    named = {name for name, _ in made} | _asked(root)
+    absent = sorted(named - set(tables.query_set_names(root)))
+    lost = {
+        f"queries/{name}.parquet": "deposits or prompts are about its queries" for name in absent
+    }
+    for path, how in (lost | lost_tables(root, made)).items():
+        raise DamagedError(f"{root}/{path} is missing ({how}); {AGAIN}")
+
+
+def _without_table(root: Path, folder: str) -> Iterator[str]:
+    names = set(mirror.names(root / folder))
+    alone = [
+        name.removesuffix(".sha256")
+        for name in sorted(names)
+        if name.endswith(_SIDECAR) and name.removesuffix(".sha256") not in names
+    ]
+    if alone:
+        locks.wait_for(root / ".lock")  # a writer puts the table in place just after its digest
+    return (f"{folder}/{name}" for name in alone if not (root / folder / name).exists())
+
+
+def _asked(root: Path) -> set[str]:
+    """Query sets that prompts point to; all that there are where a table cannot be read."""
+    names = {file.name for file in tables.prompt_files(root)}
+    try:
+        return {q for name in names for q in tables.query_sets_of(tables.scan_prompts(root, name))}
+    except (BankError, *PARQUET_ERRORS):  # it may ask any; verification names it
+        return set(tables.query_set_names(root))

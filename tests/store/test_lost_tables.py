@@ -1,0 +1,153 @@
+"""A table that a bank had and has no more is damage; one that it never had is none."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from logitbank.errors import DamagedError
+from logitbank.store import Bank, Damage, leftovers, repair, verify
+from logitbank.store.sharing.transfer import pull, push
+from tests.support.command import Call
+from tests.support.small_banks import (
+    QUERY_SET,
+    TOKENIZER,
+    block_data,
+    prompt_table,
+    spec,
+    token_table,
+)
+
+
+def bank_of(path: Path, *, config: str | None = "c0" * 8, steps: tuple[int, ...] = (0,)) -> Bank:
+    """As an extraction makes it, whose provenance has `config`; or, without, as others do."""
+    bank = Bank.create(path)
+    bank.add_query_set(QUERY_SET)
+    bank.add_prompts("parity", prompt_table())
+    bank.add_tokens(TOKENIZER, token_table())
+    for step in steps:
+        made = spec(step) if config is None else spec(step, config=config)
+        with bank.begin(made) as writer:
+            for block in range(3):
+                writer.write(block, block_data(writer.layout, block, seed=step))
+            writer.seal()
+    return bank
+
+
+def damaged(bank: Bank) -> list[tuple[str, str]]:
+    return [(each.path, each.problem) for each in verify(bank)]
+
+
+@pytest.mark.parametrize("folder", ["prompts", "tokens"])
+@pytest.mark.parametrize("config", [None, "c0" * 8])
+def test_table_whose_digest_is_left_is_missing(
+    tmp_path: Path, folder: str, config: str | None
+) -> None:
+    bank = bank_of(tmp_path / "b", config=config)
+    (table,) = (bank.path / folder).glob("*.parquet")
+    data = table.read_bytes()
+    table.unlink()
+    (damage,) = verify(bank)
+    assert damage == Damage(
+        f"{folder}/{table.name}",
+        "missing",
+        "the digest beside it is there, and the table is not; the same `logitbank extract` writes"
+        " it again, or take it from another copy of the bank",
+    )
+    assert leftovers(bank) == {}
+    assert repair(bank, [damage]) == ({}, ())
+    with pytest.raises(DamagedError, match=rf"{table.name} is missing \(the digest beside it"):
+        push(bank.path, tmp_path / "pushed")
+    assert not (tmp_path / "pushed").exists()
+    table.write_bytes(data)
+    assert verify(bank) == ()
+
+
+def test_prompts_and_texts_that_left_no_trace_are_missed_by_what_extractions_say(
+    tmp_path: Path,
+) -> None:
+    bank = bank_of(tmp_path / "b")
+    for folder in ("prompts", "tokens"):
+        shutil.rmtree(bank.path / folder)
+    assert damaged(bank) == [
+        ("prompts/*.parquet", "missing"),
+        (f"tokens/{TOKENIZER}-*.parquet", "missing"),
+    ]
+    assert f"no table of prompts asks the queries of {QUERY_SET.name}; the same" in str(
+        verify(bank)[0]
+    )
+    with pytest.raises(DamagedError, match=r"prompts/\*\.parquet is missing"):
+        push(bank.path, tmp_path / "pushed")
+    bank.add_prompts("parity", prompt_table())
+    assert damaged(bank) == [(f"tokens/{TOKENIZER}-*.parquet", "missing")]
+    bank.add_tokens(TOKENIZER, token_table())
+    assert verify(bank) == ()
+
+
+def test_a_bank_of_other_writers_or_versions_may_have_neither(tmp_path: Path) -> None:
+    bank = bank_of(tmp_path / "b", config=None)
+    for folder in ("prompts", "tokens"):
+        shutil.rmtree(bank.path / folder)
+    assert verify(bank) == ()
+    push(bank.path, tmp_path / "pushed")
+
+
+def test_a_bank_without_the_queries_of_a_deposit_is_not_pushed(tmp_path: Path) -> None:
+    bank = bank_of(tmp_path / "b")
+    (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
+    with pytest.raises(DamagedError, match=f"queries/{QUERY_SET.name}.parquet is missing"):
+        push(bank.path, tmp_path / "pushed")
+
+
+def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_path: Path) -> None:
+    bank = bank_of(tmp_path / "b", steps=(0, 8))
+    push(bank.path, tmp_path / "pushed")
+    pushed = Bank.open(tmp_path / "pushed")
+    assert verify(pushed) == ()
+    for place in (bank, pushed):
+        shutil.rmtree(place.path / "org%2Fmodel/main/8")
+    assert verify(bank) == ()
+    folder = f"org%2Fmodel/main/8/{QUERY_SET.name}"
+    (damage,) = verify(pushed)
+    assert (damage.path, damage.problem) == (folder, "missing")
+    assert "index.json lists commits/seal.json and 8 more objects of it; take it" in damage.detail
+    assert repair(pushed, [damage]) == ({}, ())
+    index = pushed.path / "index.json"
+    index.write_bytes(index.read_bytes()[:100])
+    assert damaged(pushed) == [("index.json", "unreadable")]
+
+
+def test_a_bank_that_was_sealed_or_grew_after_it_was_pushed_is_whole(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    bank.add_query_set(QUERY_SET)
+    writer = bank.begin(spec(0))
+    for block in range(3):
+        writer.write(block, block_data(writer.layout, block))
+    push(bank.path, tmp_path / "pushed")
+    with Bank.open(tmp_path / "pushed").begin(spec(0)) as there:
+        there.seal()
+    assert not list((tmp_path / "pushed").glob("*/*/*/*/commits/0.json"))
+    assert verify(tmp_path / "pushed") == ()
+
+
+def test_pull_takes_a_part_of_a_bank_that_is_whole(tmp_path: Path) -> None:
+    bank = bank_of(tmp_path / "b", steps=(0, 8))
+    pull(bank.path, tmp_path / "part", steps="0")
+    assert verify(tmp_path / "part") == ()
+
+
+def test_commands_that_read_say_in_a_line_what_is_lost(tmp_path: Path, call: Call) -> None:
+    bank = bank_of(tmp_path / "b")
+    shutil.rmtree(bank.path / "tokens")
+    line = (
+        f"{bank.path}/tokens/{TOKENIZER}-*.parquet is missing (deposits name this tokenizer, and"
+        " its tokens have no texts); `logitbank verify` says what to do\n"
+    )
+    for command in (["show", "--top-tokens", "2", "--prompt", "p0"], ["analyze", "options"]):
+        code, _, told = call(*command, bank.path)
+        assert (code, told.count(line)) == (0, 1), told
+    code, printed, told = call("verify", bank.path)
+    assert (code, told.count("is missing")) == (1, 0)
+    assert "1 damaged object in" in printed
+    bank.add_tokens(TOKENIZER, token_table())
+    assert "is missing" not in call("analyze", "options", bank.path)[2]

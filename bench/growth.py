@@ -35,7 +35,7 @@ class Work(NamedTuple):
     run: Callable[[str], object]
 
 
-def growth(tmp: Path, *, rounds: int = 2) -> Iterator[Figure]:
+def growth(tmp: Path, *, rounds: int = 1) -> Iterator[Figure]:
     """Of every family that `logitbank analyze` lists, and of whatever else reads a bank offline."""
     from logitbank.analysis.family import families
 

@@ -84,7 +84,7 @@ def whole_prompts(
     )
     if summed.is_empty():
         raise BankError(f"there is no {family} score; extract first, or widen the filters")
-    _check(summed, pieces)
+    _check(summed, pieces, family)
     if expected is None:
         expected = summed.group_by("model", "prompt_id").agg(pieces=pl.col("last").max() + 1)
     known = summed.join(
@@ -183,15 +183,30 @@ def check_columns(
     names = frame.lazy().collect_schema().names()
     if missing := [name for name in needed if name not in names]:
         raise UsageError(
-            f"the frame lacks {', '.join(missing)}, which {family} needs; scan the prompt set "
-            f'of that name, as in bank.scan("{family}")'
+            f"the prompt set lacks {', '.join(missing)}, which {family} needs; name {family}, or "
+            f'one with its columns, with --prompts (in Python, bank.scan("{family}"))'
         )
 
 
-def _check(summed: pl.DataFrame, pieces: pl.LazyFrame) -> None:
+def _options(pieces: pl.LazyFrame, prompt_id: str) -> list[str]:
+    """The options of a prompt, where the frame tells them."""
+    if "option" not in pieces.collect_schema().names():
+        return []
+    rows = pieces.filter(pl.col("prompt_id") == prompt_id)
+    options = rows.select(pl.col("option").cast(pl.String).drop_nulls().unique().sort())
+    return options.collect().to_series().to_list()
+
+
+def _check(summed: pl.DataFrame, pieces: pl.LazyFrame, family: str) -> None:
     twice = summed.filter(pl.col("pieces") != pl.col("distinct"))
     if len(twice):
         row = twice.row(0, named=True)
+        if len(options := _options(pieces, row["prompt_id"])) > 1:
+            raise UsageError(
+                f"prompt {row['prompt_id']!r} has {len(options)} options "
+                f"({', '.join(map(repr, options))}), and {family} needs prompts of one text that "
+                f"is scored, as those with a target; name a set such as {family} with --prompts"
+            )
         raise UsageError(
             f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} has a piece that is scored "
             f"twice ({len(twice):,} such prompts); scan one prompt set, without option orders"

@@ -47,8 +47,9 @@ def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
         z2 = Z95**2 / n
         centre = (p + z2 / 2) / (1 + z2)
         half = Z95 * np.sqrt(p * (1 - p) / n + z2 / (4 * n)) / (1 + z2)
-    low: Floats = np.clip(centre - half, 0, 1)
-    high: Floats = np.clip(centre + half, 0, 1)
+    # centre - half is 1e-17 at a share of 0, where the two are the same number; so at 1 above.
+    low: Floats = np.where((p == 0) & (n > 0), 0, np.clip(centre - half, 0, 1))
+    high: Floats = np.where((p == 1) & (n > 0), 1, np.clip(centre + half, 0, 1))
     return Interval(low, high)
 
 

@@ -10,7 +10,7 @@ from scipy.stats import entropy as scipy_entropy
 
 from logitbank.analysis.drawing.figures import figures, interactive_figures, sheets_of
 from logitbank.analysis.families.curves.metric import curves_metric, entropies
-from logitbank.analysis.families.curves.study import curves
+from logitbank.analysis.families.curves.study import curves, curves_summary
 from logitbank.analysis.report.sections import planned, section
 from logitbank.errors import AbsentError
 from logitbank.store import Bank, CheckpointId, Deposit
@@ -171,6 +171,18 @@ def test_a_target_of_several_tokens_has_a_probability_and_no_rank(tmp_path: Path
     each = scipy_entropy(p, axis=1)
     mean = ((each[0] + each[1]) / 2 + each[2]) / 2
     assert values(table, "entropy", "words") == pytest.approx([mean])
+
+
+def test_agreement_is_said_of_the_first_step_as_a_share(tmp_path: Path) -> None:
+    """It is of the first one alone: the last agrees with itself."""
+    result = curves_metric(parity(tmp_path / "b"), ["parity"])
+    alike = int(10 * values(result.curves, "agreement")[0])  # type: ignore[operator]
+    same = (rows_of(0).argmax(axis=1) == rows_of(None).argmax(axis=1)).sum()
+    assert alike == same
+    (finding,) = curves_summary(result).findings
+    assert finding.endswith(
+        f"; at step 0, {10 * same} % of the most probable tokens are those of the release."
+    )
 
 
 def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.command import Call
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
+from tests.support.small_banks import QUERY_SET, logits, new_bank
 
 TOKENS = {"he": 1, "she": 2}
 SENTENCES = [
@@ -228,6 +229,17 @@ def test_the_command_prints_tables_sentences_and_csv(
     saved = tmp_path / "s.csv"
     assert analyze(bank, "--save-scores", saved, "--model", "toy")[0] == 0
     assert pl.read_csv(saved).height == 2 * 10 * 9
+
+
+def test_prompts_of_another_kind_are_told_what_they_lack(tmp_path: Path, analyze: Call) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(0), checkpoint=CheckpointId("toy", step=0), query_set=QUERY_SET.name)
+    code, _, error = analyze(bank.path, "--prompts", "parity")
+    assert code == 2
+    assert error == (
+        "logitbank: the prompts lack verb, occupation, prior, which fluctuation needs; name a set"
+        " with the columns occupation, verb and prior, such as professions, with --prompts\n"
+    )
 
 
 def test_wrong_calls_are_one_line_and_exit_code_2(

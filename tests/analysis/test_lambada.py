@@ -131,8 +131,20 @@ def test_a_piece_that_is_scored_twice_is_named() -> None:
         lambada_metric(frame)
 
 
+def test_prompts_of_several_options_are_named_as_such() -> None:
+    parts = [
+        piece_frame(WORDS).with_columns(option=pl.lit(option)) for option in ("she", "he", "they")
+    ]
+    message = (
+        r"prompt 'a' has 3 options \('he', 'she', 'they'\), and lambada needs prompts of one text"
+        r" .* target; name a set such as lambada with --prompts"
+    )
+    with pytest.raises(UsageError, match=message):
+        lambada_metric(pl.concat(parts))
+
+
 def test_missing_columns_and_rows_are_named() -> None:
-    with pytest.raises(UsageError, match=r'lacks rank, .*bank\.scan\("lambada"\)'):
+    with pytest.raises(UsageError, match=r'lacks rank, .*--prompts .*bank\.scan\("lambada"\)'):
         lambada_metric(piece_frame(WORDS).drop("rank"))
     with pytest.raises(BankError, match="there is no lambada score"):
         lambada_metric(piece_frame(WORDS).clear())

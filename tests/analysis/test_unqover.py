@@ -361,7 +361,7 @@ def test_rows_that_cannot_be_right_are_refused() -> None:
     with pytest.raises(BankError, match="there is no UnQover score; extract its prompts first"):
         unqover_metric(frame.head(0))
     with pytest.raises(
-        UsageError, match="the frame lacks context, attribute, which unqover-gender"
+        UsageError, match="the prompt set lacks context, attribute, which unqover-gender"
     ):
         unqover_metric(frame.drop("context", "attribute"))
     with pytest.raises(UsageError, match="topk is 0; give a number of entries from 1 on, or none"):

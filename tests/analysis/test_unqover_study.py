@@ -197,7 +197,7 @@ def test_banks_without_the_prompts_say_how_to_make_them(tmp_path: Path) -> None:
         query_set=small_banks.QUERY_SET.name,
     )
     with pytest.raises(
-        UsageError, match="the frame lacks category, instance, .* which unqover-gen"
+        UsageError, match="the prompt set lacks category, instance, .* which unqover-gen"
     ):
         unqover(paths[:1], prompts=["parity"])
 

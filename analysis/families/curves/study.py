@@ -112,16 +112,23 @@ def curves_summary(result: Curves) -> Summary:
 def _ends(prefix: str, rows: pl.DataFrame) -> Iterator[str]:
     steps = list(dict.fromkeys((rows["step"][0], rows["step"][-1])))
     ends = rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
-    said = []
+    said, end = [], ""
     for measure, name in NAMES.items():
         values = ends.filter(measure=measure)["value"]
-        if measure == "agreement":  # of the last with itself it is 1
-            values = values[:-1]
-        if values.count():
+        if measure == "agreement":  # the last one's with itself is 1
+            if len(values) > 1 and (share := values[0]) is not None:
+                end = _agrees(share, *map(step_name, steps))
+        elif values.count():
             texts = ("none" if value is None else number(value) for value in values)
             said.append(f"{name} {' → '.join(texts)}")
-    if said:
-        yield f"{prefix}{' → '.join(map(step_name, steps))}: {', '.join(said)}."
+    if said or end:
+        changes = f"{prefix}{' → '.join(map(step_name, steps))}: {', '.join(said)}"
+        yield f"{changes}; {end}." if said and end else f"{changes}{end}."
+
+
+def _agrees(share: float, first: str, last: str) -> str:
+    """How often the first checkpoint's most probable token is the last one's."""
+    return f"at {first}, {number(100 * share)} % of the most probable tokens are those of {last}"
 
 
 def _notes(result: Curves) -> Iterator[str]:

@@ -5,7 +5,7 @@ on it.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import polars as pl
@@ -71,11 +71,7 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 
 def _from_scan(lazy: pl.LazyFrame, names: set[str]) -> pl.DataFrame:
-    if missing := [name for name in _SCAN if name not in names]:
-        raise UsageError(
-            f"the prompts lack {', '.join(missing)}, which fluctuation needs; scan a prompt set "
-            'with the columns occupation, verb and prior, such as "professions"'
-        )
+    check_prompts(names)
     logprob, occupation = pl.col("logprob"), pl.col("occupation")
     masked = occupation.str.contains(_MASKS).fill_null(False)
     prior = pl.col("prior").fill_null(False) | masked
@@ -91,6 +87,21 @@ def _from_scan(lazy: pl.LazyFrame, names: set[str]) -> pl.DataFrame:
         score=pl.when(logprob.is_between(0, ROUNDING)).then(0.0).otherwise(logprob).exp(),
     ).collect()
     return _checked(table)
+
+
+def check_prompts(names: Collection[str]) -> None:
+    """Refuse scores whose columns are not those of prompts that fluctuation asks.
+
+    Raises
+    ------
+    UsageError
+        The message names what lacks.
+    """
+    if missing := [name for name in _SCAN if name not in names]:
+        raise UsageError(
+            f"the prompts lack {', '.join(missing)}, which fluctuation needs; name a set with the "
+            "columns occupation, verb and prior, such as professions, with --prompts"
+        )
 
 
 def asked_professions(expected: pl.DataFrame) -> pl.DataFrame:

@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.families.fluctuation.scores import as_scores, published_columns
+from logitbank.analysis.families.fluctuation.scores import (
+    as_scores,
+    check_prompts,
+    published_columns,
+)
 from logitbank.analysis.family import having
 from logitbank.analysis.frames.apart import (
     Banks,
@@ -72,7 +76,8 @@ def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) 
     check_checkpoints_apart(giving, prompts, own_deposits)
     expected = expected_rows(opened, prompts, COLUMNS) if opened else None
     if len(opened) == 1 and rows is None:
-        opened[0].scan(prompts, models=models)  # says what is missing
+        frame = opened[0].scan(prompts, models=models)  # says what is missing
+        check_prompts(frame.collect_schema().names())
         frames = batches(opened, prompts, models=models, rows=PIECES)
         return Scores(frames, expected, opened, [])
     parts = [

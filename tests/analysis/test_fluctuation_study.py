@@ -16,7 +16,8 @@ from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.command import Call
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
-from tests.support.small_banks import QUERY_SET, logits, new_bank
+from tests.support.small_banks import QUERY_SET, new_bank
+from tests.support.small_banks import logits as parity_logits
 
 TOKENS = {"he": 1, "she": 2}
 SENTENCES = [
@@ -233,7 +234,8 @@ def test_the_command_prints_tables_sentences_and_csv(
 
 def test_prompts_of_another_kind_are_told_what_they_lack(tmp_path: Path, analyze: Call) -> None:
     bank = new_bank(tmp_path / "b")
-    bank.deposit(logits(0), checkpoint=CheckpointId("toy", step=0), query_set=QUERY_SET.name)
+    toy = CheckpointId("toy", step=0)
+    bank.deposit(parity_logits(0), checkpoint=toy, query_set=QUERY_SET.name)
     code, _, error = analyze(bank.path, "--prompts", "parity")
     assert code == 2
     assert error == (

@@ -117,7 +117,7 @@ def _ends(prefix: str, rows: pl.DataFrame) -> Iterator[str]:
         values = ends.filter(measure=measure)["value"]
         if measure == "agreement":  # the last one's with itself is 1
             if len(values) > 1 and (share := values[0]) is not None:
-                end = _agrees(share, *map(step_name, steps))
+                end = _agrees(share, steps[0], steps[-1])
         elif values.count():
             texts = ("none" if value is None else number(value) for value in values)
             said.append(f"{name} {' → '.join(texts)}")
@@ -126,9 +126,11 @@ def _ends(prefix: str, rows: pl.DataFrame) -> Iterator[str]:
         yield f"{changes}; {end}." if said and end else f"{changes}{end}."
 
 
-def _agrees(share: float, first: str, last: str) -> str:
+def _agrees(share: float, first: int | None, last: int | None) -> str:
     """How often the first checkpoint's most probable token is the last one's."""
-    return f"at {first}, {number(100 * share)} % of the most probable tokens are those of {last}"
+    same = "the release" if last is None else step_name(last)
+    percent = number(100 * share)
+    return f"at {step_name(first)}, {percent} % of the most probable tokens are those of {same}"
 
 
 def _notes(result: Curves) -> Iterator[str]:

@@ -230,7 +230,8 @@ def _columns(trace: Trace, *, log: bool) -> dict[str, Any]:
         if len(positive):
             columns["low"] = np.where(columns["low"] > 0, columns["low"], positive.min())
     if trace.note:
-        columns["note"] = [*[""] * (len(columns["x"]) - 1), plain(trace.note)]
+        note = "\n".join(map(plain, trace.note.splitlines()))
+        columns["note"] = [*[""] * (len(columns["x"]) - 1), note]
     return columns
 
 

@@ -115,11 +115,11 @@ def _texts() -> Text:
 
 
 def _note(trace: Trace) -> Text:
-    left = trace.note_left
+    left, lines = trace.note_left, 1 + trace.note.count("\n")
     return Text(
         x="x", y="value", text="note", text_font_size="11px", text_color=LEGIBLE,
         text_baseline="top", text_align="right" if left else "left", x_offset=-5 if left else 5,
-        y_offset=14 * trace.note_row, tags=["ink"],
+        y_offset=14 * lines * trace.note_row, tags=["ink"],
     )  # fmt: skip
 
 

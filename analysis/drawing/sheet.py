@@ -195,7 +195,7 @@ class Trace:
     slides: bool = False
     """Of several checkpoints, one is seen at a time."""
     note: str = ""
-    """A text at the last point."""
+    """A text at the last point; paper has it in one line."""
     note_row: int = 0
     """Notes in different rows do not overlap."""
     note_left: bool = False

@@ -203,7 +203,7 @@ def test_the_onset_is_a_dashed_line_at_its_step() -> None:
     (change,) = fair.onset.iter_rows(named=True)
     levels = [signed(change[f"delta_{side}"], ".2f") for side in ("before", "after")]
     below, text = renderers(figure, "Text", role="mark")
-    assert column(text, "note") == ["", f"step 8: mean {levels[0]} → {levels[1]}"]
+    assert column(text, "note") == ["", f"step 8:\nmean {levels[0]} → {levels[1]}"]
     first = fair.gap.row(0, named=True)
     assert column(below, "note") == ["", "untrained"]
     assert steps_of(untrained) == [0, 128]

@@ -9,9 +9,10 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -56,6 +57,8 @@ def write_page(
     cautions: Sequence[str],
     prompts: Sequence[Json] = (),
     unread: Sequence[str] = (),
+    left_out: Mapping[str, int] = MappingProxyType({}),
+    damaged: Sequence[str] = (),
 ) -> None:
     """Write the page; it is replaced at once when it is complete.
 
@@ -74,6 +77,10 @@ def write_page(
         `prompt_data` of each prompt set.
     unread
         Why prompts of other sets are not shown.
+    left_out
+        How many those are, by set.
+    damaged
+        What of the bank is damaged, and what the page lacks for it; said below the title.
     """
     from bokeh.resources import Resources
     from jinja2 import Environment, StrictUndefined
@@ -103,7 +110,9 @@ def write_page(
         message=first.message if first else None,
         first=data.first_figure,
         parts=shown,
-        prompts=_prompt_note(prompts),
+        damaged=damaged,
+        prompts=_prompt_note(prompts, left_out),
+        prompts_shown=bool(prompts),
         unread=unread,
         origin=origin,
         about=about,
@@ -235,9 +244,16 @@ def _value(value: object) -> object:
     return value if value is None or isinstance(value, bool | int) else str(value)
 
 
-def _prompt_note(prompts: Sequence[Json]) -> str:
+def _prompt_note(prompts: Sequence[Json], left_out: Mapping[str, int]) -> str:
+    lacking = (
+        " Left out, as they could not be read: "
+        + ", ".join(f"{counted(n, 'prompt')} of {name}" for name, n in left_out.items())
+        + "."
+        if left_out
+        else ""
+    )
     if not prompts:
-        return ""
+        return lacking.strip()
     shown = sum(len(one["prompts"]) for one in prompts)
     total = sum(one["total"] for one in prompts)
     left = sum(one["left_out"] for one in prompts)
@@ -249,11 +265,12 @@ def _prompt_note(prompts: Sequence[Json]) -> str:
         else ""
     )
     if shown == total:
-        return f"All {total:,} prompts, at every checkpoint.{series}"
+        of = f" of {', '.join(one['name'] for one in prompts)}" if left_out else ""
+        return f"All {total:,} prompts{of}, at every checkpoint.{series}{lacking}"
     return (
         f"{shown:,} of {total:,} prompts (option orders counted): those that move most, and those "
         f"that differ most between two checkpoints, with their scores at every checkpoint.{series} "
-        "logitbank show BANK --prompt ID shows any other."
+        f"logitbank show BANK --prompt ID shows any other.{lacking}"
     )
 
 

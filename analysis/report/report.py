@@ -15,6 +15,7 @@ from logitbank.analysis.report.part import Part, part_of
 from logitbank.analysis.report.prompts import prompt_data, prompt_table
 from logitbank.analysis.report.sections import (
     Section,
+    is_damage,
     known_prompts,
     options_of,
     planned,
@@ -25,9 +26,11 @@ from logitbank.analysis.report.sections import (
 from logitbank.analysis.report.words import cautions
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
+from logitbank.store.care.lost import lost_of
 from logitbank.store.cluster import spread
 from logitbank.store.files.objects import require_outside
 from logitbank.store.format.about import own_fields
+from logitbank.store.remote.mirror import mirror_of
 from logitbank.store.tables.tables import query_sets_of
 from logitbank.wording import counted, readable_bytes
 
@@ -37,6 +40,8 @@ Progress = Callable[[str, int, int], None]
 """What comes next, how many parts are done, and of how many."""
 Found = Callable[[str, Sequence[str]], None]
 """An analysis, and what it says."""
+Damaged = Callable[[str, str], None]
+"""A part of the page, and why it could not be read."""
 
 
 @spread
@@ -49,6 +54,7 @@ def report(
     bootstrap: int = 1000,
     progress: Progress | None = None,
     found: Found | None = None,
+    damaged: Damaged | None = None,
     ray: str | None = None,
 ) -> Path:
     """Write one self-contained HTML page about a bank or a view, and return its path.
@@ -71,6 +77,10 @@ def report(
         Called as `progress(what, done, total)` before each part and at the end.
     found
         Called as `found(title, findings)` of each analysis when the page is written.
+    damaged
+        Called as `damaged(title, problem)` when the page is written, of each part that is not on it
+        as the bank is damaged there. The page says so too, below its title and where the part would
+        stand.
     ray
         Address of a Ray cluster whose machines read the bank: `HOST:PORT`, or `auto`.
 
@@ -89,13 +99,16 @@ def report(
     tell = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
     parts: list[Part] = []
+    broken = _lost(opened)
     wanted = wanted_by(opened, plans, models)
     for done, plan in enumerate(plans):
         tell(plan.title, done, total)
         with sharing(wanted):
             written = section(plan)
         parts.append(_part(written, taken=[part.id for part in parts]))
-        if written.problem and plan.family != "options":
+        if written.damaged:
+            broken.append((parts[-1].title, written.problem))
+        elif written.problem and plan.family != "options":
             # Prompts of one's own may bear a family's name.
             others = known_prompts([other for other in plans if other is not plan])
             for name in sorted(known_prompts([plan]) - others):
@@ -103,6 +116,7 @@ def report(
                 parts += [] if shares.problem else [_part(shares, taken=[p.id for p in parts])]
     views: list[Json] = []
     unread: list[str] = []
+    left_out: dict[str, int] = {}
     for done, name in enumerate(names, start=len(plans)):
         tell(f"prompts of {name}", done, total)
         try:
@@ -111,6 +125,9 @@ def report(
                 views += [view] if view["prompts"] else []
         except (LogitbankError, pl.exceptions.PolarsError) as error:
             unread.append(f"{name}: {told(error)}")
+            left_out[name] = _asked(opened, name)
+            if is_damage(error):
+                broken.append((f"Prompts of {name}", told(error)))
     tell("writing the page", total - 1, total)
     title = str(own_fields(opened.attributes)["title"] or _stem(bank))
     write_page(
@@ -120,6 +137,8 @@ def report(
         parts=parts,
         prompts=views,
         unread=unread,
+        left_out=left_out,
+        damaged=[f"{what}: {problem}" for what, problem in broken],
         origin=Origin(
             "The bank, and how it was made",
             about_bank(opened),
@@ -136,6 +155,9 @@ def report(
     if found is not None:
         for part in parts:
             found(part.title, [part.problem] if part.problem else part.findings)
+    if damaged is not None:
+        for what, problem in broken:
+            damaged(what, problem)
     return path
 
 
@@ -178,6 +200,20 @@ def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) ->
         if model not in known:
             raise BankError(no_model(model, known, str(bank.path)))
     return info if models is None else info.filter(pl.col("model").is_in(list(models)))
+
+
+def _lost(bank: Readable) -> list[tuple[str, str]]:
+    """Tables that a bank in a folder has lost, each with how one knows."""
+    if mirror_of(bank.path) is not None:
+        return []
+    lost = lost_of(bank.path)
+    return [(path, f"It is missing: {how}.") for path, how in lost.items()]
+
+
+def _asked(bank: Readable, prompts: str) -> int:
+    """Prompts of a set, option orders counted."""
+    of_prompts = bank.prompts(prompts).select("prompt_id", "order_seed").unique()
+    return int(of_prompts.select(pl.len()).collect().item())
 
 
 def _scored(bank: Readable, prompts: str, models: Sequence[str] | None) -> bool:

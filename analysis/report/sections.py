@@ -12,7 +12,7 @@ from logitbank.analysis.family import any_prompts, families
 from logitbank.analysis.frames.shared import Wanted
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
-from logitbank.errors import LogitbankError
+from logitbank.errors import DamagedError, LogitbankError
 from logitbank.store import Readable
 
 
@@ -36,6 +36,8 @@ class Section:
     notes: tuple[str, ...] = ()
     result: Any = None
     problem: str = ""
+    damaged: bool = False
+    """Whether the problem is that something of the bank is not what was committed."""
 
 
 def planned(
@@ -95,13 +97,18 @@ def section(plan: Planned) -> Section:
     try:
         study = plan.study()
     except (LogitbankError, pl.exceptions.PolarsError) as error:
-        return Section(*head, problem=told(error))
+        return Section(*head, problem=told(error), damaged=is_damage(error))
     return Section(
         *head,
         findings=study.summary.findings,
         notes=study.summary.notes,
         result=study.result,
     )
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error is of a damaged bank, and no refusal of what was asked of a sound one."""
+    return isinstance(error, (DamagedError, pl.exceptions.PolarsError))
 
 
 def told(error: Exception) -> str:

@@ -29,9 +29,10 @@ def report(
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
     from logitbank.cli.screen.findings import print_findings
     from logitbank.cli.screen.progress import count_progress
-    from logitbank.cli.screen.tables import clean, err
+    from logitbank.cli.screen.tables import clean, err, one_line
 
     findings: dict[str, Sequence[str]] = {}
+    damaged: dict[str, str] = {}
     with count_progress(transient=True) as progress:
         path = logitbank.report(
             bank,
@@ -41,7 +42,13 @@ def report(
             bootstrap=bootstrap,
             progress=progress.about,
             found=findings.__setitem__,
+            damaged=damaged.__setitem__,
             ray=ray,
         )
-    print_findings(findings)
+    print_findings({title: lines for title, lines in findings.items() if title not in damaged})
+    for title, problem in damaged.items():
+        err.print(f"{one_line(title)}: {one_line(problem)}", soft_wrap=True)
     err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+    if damaged:
+        err.print("The bank is damaged, and the page lacks these; run `logitbank verify` on it.")
+        raise typer.Exit(1)

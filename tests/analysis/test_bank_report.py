@@ -290,7 +290,7 @@ def test_a_damaged_table_is_named_and_the_rest_of_the_page_is_there(
             content[4:200] = bytes(196)
             part.write_bytes(content)
     code, _, error = call("report", path, "--out", tmp_path / "p.html")
-    assert code == 0, error
+    assert code == 1, error
     page = (tmp_path / "p.html").read_text()
     assert page.count("run `logitbank verify`") >= 2
     assert "1 model, 1 run, 2 checkpoints" in page

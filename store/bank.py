@@ -81,7 +81,7 @@ class Bank(Readable):
         RemoteError
             The URL cannot be reached, or refuses.
         DamagedError
-            Its index is none; or its attributes are not what was written there.
+            Its index is none; or its `zarr.json` is no document, or not what was written there.
         MissingExtraError
             The extra `remote` is not installed.
         """
@@ -108,7 +108,12 @@ class Bank(Readable):
             raise BankFormatError(
                 f"{path} is a folder but no bank: it has no zarr.json; check the path"
             ) from error
-        except (DamagedError, KeyError, TypeError) as error:
+        except DamagedError as error:
+            raise DamagedError(
+                f"the zarr.json of {path} is damaged, and without it nothing says which format the"
+                " bank has; take that file from another copy of the bank"
+            ) from error
+        except (KeyError, TypeError) as error:
             raise BankFormatError(
                 f"{path} is a folder but no bank: its zarr.json has no logitbank format;"
                 " check the path"

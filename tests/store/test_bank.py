@@ -56,6 +56,17 @@ def test_create_refuses_a_folder_with_something_in_it(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.parametrize("kept", [0, 100, 290])
+def test_bank_whose_zarr_json_was_cut_short_is_called_damaged(tmp_path: Path, kept: int) -> None:
+    root = new_bank(tmp_path / "b").path / "zarr.json"
+    assert root.stat().st_size > 290
+    root.write_bytes(root.read_bytes()[:kept])
+    with pytest.raises(
+        DamagedError, match=r"the zarr.json of .*/b is damaged, .*; take that file from another"
+    ):
+        Bank.open(tmp_path / "b")
+
+
 def test_open_without_a_bank(tmp_path: Path) -> None:
     with pytest.raises(BankError, match="there is no bank at .*nowhere; check the path"):
         Bank.open(tmp_path / "nowhere")

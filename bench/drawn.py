@@ -88,8 +88,9 @@ def _deposit(
 ) -> None:
     folder = series(tmp, shape, 1)
     engine = "transformers" if shape.startswith("bert") else "vllm"
+    asked = prompts if isinstance(prompts, PromptSet) else prompt_set(prompts, data=DATA)
     extraction = Extraction(
-        *(resolve_suite(str(folder)), (prompt_set(prompts, data=DATA),), EngineSettings(engine)),
+        *(resolve_suite(str(folder)), (asked,), EngineSettings(engine)),
         keep=Keep("options"),
     )
     prepared = prepare(None, extraction, folder / "step0")

@@ -1,6 +1,6 @@
 """What the prompt sets of banks ask of each model: what is missing is counted against it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
 
@@ -71,4 +71,35 @@ def missing_sentence(missing: int, noun: str, plural: str = "", *, checkpoints: 
     return (
         f"{counted(missing, noun, plural)} missing at {counted(checkpoints, 'checkpoint')}, whose "
         "numbers are over what is there."
+    )
+
+
+def without_rows(
+    banks: Sequence[Readable], prompts: Collection[str], models: Collection[str] | None = None
+) -> list[str]:
+    """The checkpoints whose deposits of prompt sets have no row, as a repair may leave them.
+
+    Named as people name them, in the order of training; of all models if None.
+    """
+    empty: dict[str, None] = {}
+    for bank in banks:
+        for name in prompts:
+            for deposit in bank.deposits_of(name) if name in bank.prompt_sets else ():
+                asked = models is None or deposit.checkpoint.model in models
+                if asked and not deposit.committed():
+                    empty[str(deposit.checkpoint)] = None
+    return list(empty)
+
+
+def without_rows_sentence(names: Sequence[str]) -> str:
+    """That deposits are left out.
+
+    >>> without_rows_sentence(["a b 7"])
+    'Left out is 1 checkpoint whose deposit has no row: a b 7; `logitbank extract` fills it.'
+    """
+    one = len(names) == 1
+    return (
+        f"Left out {'is' if one else 'are'} {counted(len(names), 'checkpoint')} whose"
+        f" deposit{' has' if one else 's have'} no row: {', '.join(names)}; `logitbank extract`"
+        f" fills {'it' if one else 'them'}."
     )

@@ -17,7 +17,7 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.prompts.layout import Codes, PromptLayout, layout
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit, Readable
-from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
 from logitbank.store.read.together import DEPOSIT, option_scores
 from logitbank.store.steps import in_order
 
@@ -155,6 +155,7 @@ def prompt_scores(
     deposits = bank.deposits_of(prompts)
     if not deposits:
         bank.scan(prompts)  # says what is missing
+    require_scored_models(prompts, models, deposits, there=bank.models)
     deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
     if ids is not None:
         chosen = [ids] if isinstance(ids, str) else list(ids)

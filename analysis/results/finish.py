@@ -1,6 +1,6 @@
 """The end of every study: tables, figures and report, where a folder is given."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -9,6 +9,7 @@ import polars as pl
 
 from logitbank.analysis.drawing.figures import save_figures
 from logitbank.analysis.drawing.paper import PAPER, Paper
+from logitbank.analysis.frames.expected import without_rows, without_rows_sentence
 from logitbank.analysis.report.study import write_report
 from logitbank.analysis.results.files import Result, write_tables
 from logitbank.analysis.results.study import Study
@@ -29,16 +30,22 @@ def finish(
     about: str = "",
     banks: Sequence[Readable] = (),
     files: Sequence[pl.DataFrame] = (),
+    prompts: Collection[str] = (),
+    models: Collection[str] | None = None,
 ) -> Study[R]:
     """The study of a result and, with `out`, its tables, figures and page in that folder.
 
-    `paper` says how the figures look; other parameters are those of `write_report`.
+    `paper` says how the figures look; of `prompts` and `models`, those that were asked for, it is
+    said which checkpoints have no row. Other parameters are those of `write_report`.
 
     Raises
     ------
     UsageError
         The folder is a bank, or lies in one.
     """
+    if empty := without_rows(banks, prompts, models):
+        sentence = without_rows_sentence(empty)
+        summary = replace(summary, findings=(*summary.findings, sentence))
     study = Study(result, summary)
     if out is None:
         return study

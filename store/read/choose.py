@@ -41,6 +41,30 @@ def checkpoints_chosen(
     return chosen
 
 
+def require_scored_models(
+    prompts: str, models: Names, deposits: Sequence[Deposit], *, there: Collection[str]
+) -> None:
+    """Refuse models that the bank has, if it has none of their scores for a prompt set.
+
+    `deposits` are those of the prompt set, `there` the models of the whole bank.
+
+    Raises
+    ------
+    AbsentError
+        None of the models has a deposit of the prompt set; says which models have.
+    """
+    if models is None:
+        return
+    scored = {d.checkpoint.model for d in deposits}
+    wanted = {models} if isinstance(models, str) else set(models)
+    if not wanted & scored and wanted <= set(there):
+        have = "have" if len(wanted) > 1 else "has"
+        raise AbsentError(
+            f"{_together(wanted)} {have} no scores of prompt set {prompts!r}, only of others; of it"
+            f" the bank has {_together(scored)}"
+        )
+
+
 def _of_names(deposits: list[Deposit], field: str, names: Names) -> list[Deposit]:
     if names is None:
         return deposits

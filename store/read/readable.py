@@ -15,7 +15,7 @@ from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens
 from logitbank.store.read.brief import bank_line, bank_table, info_rows
-from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
+from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import by_option, scan
 from logitbank.store.read.scores_source import scan_source
@@ -183,6 +183,7 @@ class Readable(ABC):
             raise BankError(
                 f"{self.path} has no deposit of prompt set {prompts!r} yet; run `logitbank extract`"
             )
+        require_scored_models(prompts, models, deposits, there=self.models)
         deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
         asked = table
         if token_text:

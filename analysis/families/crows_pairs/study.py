@@ -51,5 +51,12 @@ def crows_pairs(
         )
     title = f"CrowS-Pairs during training: {models_of(result)}"
     return finish(
-        result, crows_pairs_summary(result), title=title, out=out, paper=paper, banks=opened
+        result,
+        crows_pairs_summary(result),
+        title=title,
+        out=out,
+        paper=paper,
+        banks=opened,
+        prompts=[prompts],
+        models=models,
     )

@@ -93,7 +93,16 @@ def curves(
             "`logitbank extract` first"
         )
     title = f"Curves over training: {models_of(result)}"
-    return finish(result, curves_summary(result), title=title, out=out, paper=paper, banks=[opened])
+    return finish(
+        result,
+        curves_summary(result),
+        title=title,
+        out=out,
+        paper=paper,
+        banks=[opened],
+        prompts=names,
+        models=models,
+    )
 
 
 def curves_summary(result: Curves) -> Summary:
@@ -110,6 +119,10 @@ def curves_summary(result: Curves) -> Summary:
 
 
 def _ends(prefix: str, rows: pl.DataFrame) -> Iterator[str]:
+    # A checkpoint without any row is no end.
+    rows = rows.filter(pl.col("value").is_not_null().any().over("step"))
+    if rows.is_empty():
+        return
     steps = list(dict.fromkeys((rows["step"][0], rows["step"][-1])))
     ends = rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
     said, end = [], ""

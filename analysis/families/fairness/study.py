@@ -82,4 +82,13 @@ def fairness(
         )
         summary = replace(summary, findings=(*changes, *summary.findings))
     title = f"Fairness during training: {models_of(result)} on {prompts}"
-    return finish(result, summary, title=title, out=out, paper=paper, banks=opened)
+    return finish(
+        result,
+        summary,
+        title=title,
+        out=out,
+        paper=paper,
+        banks=opened,
+        prompts=[prompts],
+        models=models,
+    )

@@ -71,4 +71,13 @@ def lambada(
             partial=partial,
         )
     title = f"LAMBADA during training: {models_of(result)}"
-    return finish(result, lambada_summary(result), title=title, out=out, paper=paper, banks=opened)
+    return finish(
+        result,
+        lambada_summary(result),
+        title=title,
+        out=out,
+        paper=paper,
+        banks=opened,
+        prompts=[prompts],
+        models=models,
+    )

@@ -92,7 +92,16 @@ def layers(
             f" layers, in {', '.join(names)}"
         )
     title = f"Layers: {models_of(result)}"
-    return finish(result, layers_summary(result), title=title, out=out, paper=paper, banks=[opened])
+    return finish(
+        result,
+        layers_summary(result),
+        title=title,
+        out=out,
+        paper=paper,
+        banks=[opened],
+        prompts=names,
+        models=models,
+    )
 
 
 def keeps_layers(bank: Readable) -> bool:

@@ -70,7 +70,16 @@ def options(
     held_models([{d.checkpoint.model for d in opened.deposits()}], models, str(opened.path))
     study = option_study(opened, name, models=models, score=score)
     title = f"Options of {name}: {models_of(study.result)}"
-    return finish(study.result, study.summary, title=title, out=out, paper=paper, banks=[opened])
+    return finish(
+        study.result,
+        study.summary,
+        title=title,
+        out=out,
+        paper=paper,
+        banks=[opened],
+        prompts=[name],
+        models=models,
+    )
 
 
 def option_study(

@@ -85,7 +85,14 @@ def stereotype(
         )
     title = f"Stereotype accuracy during training: {models_of(result)}"
     return finish(
-        result, stereotype_summary(result), title=title, out=out, paper=paper, banks=opened
+        result,
+        stereotype_summary(result),
+        title=title,
+        out=out,
+        paper=paper,
+        banks=opened,
+        prompts=[prompts, winobias, winobias_em],
+        models=models,
     )
 
 

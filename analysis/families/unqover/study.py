@@ -70,7 +70,16 @@ def unqover(
         expected=expected_instances(opened, names),
     )
     title = f"UnQover: {models_of(result)}"
-    return finish(result, unqover_summary(result), title=title, out=out, paper=paper, banks=opened)
+    return finish(
+        result,
+        unqover_summary(result),
+        title=title,
+        out=out,
+        paper=paper,
+        banks=opened,
+        prompts=names,
+        models=models,
+    )
 
 
 def expected_instances(banks: Sequence[Readable], names: Sequence[str]) -> pl.DataFrame:

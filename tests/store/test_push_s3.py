@@ -22,7 +22,14 @@ from logitbank.store import Bank, verify
 from logitbank.store.remote.remote import Remote
 from logitbank.store.sharing.transfer import pull, push
 from tests.support.s3_server import BUCKET, S3Server
-from tests.support.small_banks import block_data, new_bank, prompt_table, spec
+from tests.support.small_banks import (
+    TOKENIZER,
+    block_data,
+    new_bank,
+    prompt_table,
+    spec,
+    token_table,
+)
 
 pytest.importorskip("obstore")
 pytest.importorskip("moto")
@@ -207,6 +214,7 @@ def test_rows_of_another_config_are_not_pushed_beside_a_checkpoint(
 ) -> None:
     banks = [new_bank(tmp_path / name) for name in ("theirs", "mine")]
     for bank, config in zip(banks, ("1" * 16, "2" * 16), strict=True):
+        bank.add_tokens(TOKENIZER, token_table())
         with bank.begin(spec(0, config=config)) as writer:
             writer.write(0, block_data(writer.layout, 0))
     push(banks[0].path, url)

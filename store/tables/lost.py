@@ -17,7 +17,10 @@ from logitbank.store.format.schema import folder_name
 from logitbank.store.remote import mirror
 from logitbank.store.tables import tables, token_texts
 
-AGAIN = "the same `logitbank extract` writes it again, or take it from another copy of the bank"
+AGAIN = (
+    "the same `logitbank extract` or `merge` writes it again, or take it from another copy of the "
+    "bank"
+)
 _BY_EXTRACT = "config"
 """A field of provenance that extractions write, all of which write prompts and texts too."""
 _SIDECAR = ".parquet.sha256"

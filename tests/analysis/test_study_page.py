@@ -101,7 +101,7 @@ def test_what_a_page_leaves_out_is_beside_it(
     table = opened.page.locator("#fairness .more > details.table").filter(has_text="gap")
     table.locator("summary").click()
     note = "The first 3 of 4 rows; tables/gap.csv beside this page has all of them."
-    assert table.locator(".note").last.inner_text() == note
+    assert table.locator("p.note").inner_text() == note
     left = opened.page.locator("#fairness > .problem").inner_text()
     told = re.fullmatch(
         r"The page would be too large with (\d) more of these figures\. They are in the folder "

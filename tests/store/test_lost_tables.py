@@ -51,8 +51,8 @@ def test_table_whose_digest_is_left_is_missing(
     assert damage == Damage(
         f"{folder}/{table.name}",
         "missing",
-        "the digest beside it is there, and the table is not; the same `logitbank extract` writes"
-        " it again, or take it from another copy of the bank",
+        "the digest beside it is there, and the table is not; the same `logitbank extract` or "
+        "`merge` writes it again, or take it from another copy of the bank",
     )
     assert leftovers(bank) == {}
     assert repair(bank, [damage]) == ({}, ())

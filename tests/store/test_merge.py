@@ -453,7 +453,9 @@ def test_an_interrupted_merge_is_finished_by_the_same_call(
         except KeyboardInterrupt:
             left = 10**6
         if path.exists() and (path / "zarr.json").exists():
-            assert verify(Bank.open(path)) == ()
+            # Between the two files of a table, which the same call brings; else nothing is damaged.
+            tables = [(d.path.split("/")[0], d.problem) for d in verify(Bank.open(path))]
+            assert tables in ([], [("prompts", "missing")], [("tokens", "missing")])
         merge(path, one.path, two.path)
         merged = Bank.open(path)
         assert verify(merged) == ()

@@ -1,5 +1,6 @@
 """One line on stderr for each table that a bank has lost."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from logitbank.cli.screen.tables import err, one_line
@@ -18,6 +19,11 @@ def say_lost(path: Path) -> None:
         lost = lost_of(open_bank(path).path)
     except (LogitbankError, OSError):
         return  # which the command itself meets, and tells better
+    print_lost(path, lost)
+
+
+def print_lost(path: Path, lost: Mapping[str, str]) -> None:
+    """A line for each table that is lost, with how one knows."""
     for table, how in lost.items():
         err.print(
             f"{one_line(path)}/{one_line(table)} is missing ({one_line(how)});"

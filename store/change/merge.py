@@ -24,6 +24,7 @@ from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import locks, objects
 from logitbank.store.files.staging import remove_dead_staging
 from logitbank.store.format.about import FIELDS, own_fields
+from logitbank.store.tables.lost import require_tables
 
 
 class Merged(NamedTuple):
@@ -62,7 +63,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     BankError
         Deposits or prompts differ; names them and what differs. Nothing was copied then.
     DamagedError
-        A source is not what its commits say.
+        A source is not what its commits say, or has lost a table that no other bank here has.
     """
     if not banks:
         raise UsageError("there is nothing to merge; name the banks to be read")
@@ -70,6 +71,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         raise UsageError(f"{into} cannot be merged into itself; name other banks")
     sources = [Bank.open(bank) for bank in banks]
     target = Bank.open(into) if objects.holds_something(Path(into)) else None
+    _require_tables(target, sources)
     copies = missing_tables(target, sources)
     additions = plan(target, sources)
     deposits = (deposit for bank in sources for deposit in bank.deposits())
@@ -96,6 +98,18 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         _finish(target, deposit)
     _tidy(target)
     return Merged(len({a.folder for a in additions}), len(copies), total)
+
+
+def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
+    """Refuse to hand on deposits without the prompts or texts that they had.
+
+    A merge is also what brings a lost table back, so what another of the banks has is not missed,
+    nor what only the target has lost: it loses nothing by what comes.
+    """
+    roots = [bank.path for bank in [*([] if target is None else [target]), *sources]]
+    for bank in sources:
+        made = ((d.query_set, d.spec.provenance) for d in bank.deposits())
+        require_tables(bank.path, made, others=[root for root in roots if root != bank.path])
 
 
 def _common(sources: Sequence[Bank]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from logitbank.store.format.about import own_fields
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
+from logitbank.store.tables.lost import require_tables
 from logitbank.wording import MADE_OF_STATES
 
 _KEY = ("query", "kind", "token")
@@ -78,6 +79,8 @@ def shrink(
         A deposit keeps less than is asked; names it.
     BankError
         `out` has something else already, or a log-probability does not fit float16.
+    DamagedError
+        The bank has lost a table: options that only lost prompts name could never be scored again.
     """
     level = None if keep is None else Keep.parse(keep, accepted=MADE_OF_STATES)
     source = Bank.open(bank)
@@ -92,6 +95,7 @@ def shrink(
             " or, of float32 rows or states, --dtype float16"
         )
     target = Bank.open(out) if objects.holds_something(Path(out)) else None
+    require_tables(source.path, ((d.query_set, d.spec.provenance) for d, _ in specs))
     copies = missing_tables(target, [source])
     if target is None:
         target = Bank.create(out, **own_fields(source.attributes))

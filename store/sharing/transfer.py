@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
+from logitbank.store.care.lost import lost_of
 from logitbank.store.files import objects
 from logitbank.store.format import index
 from logitbank.store.format.index import Object
@@ -29,6 +30,8 @@ class Transfer:
     bytes: int
     present: int
     """Objects that were there already, by name and size; their bytes were not read again."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """Of a pull, tables of prompts and tokens that the folder has lost, each with how one knows."""
 
     def __str__(self) -> str:
         return (
@@ -100,6 +103,9 @@ def pull(
 
     Every digest is checked before an object is put in place. The same call goes on after an
     interruption. Parameters and errors are those of `push`; `folder` is new, or a bank.
+
+    A table that the bank at the URL has lost does not stop it, as whoever pulls cannot mend that
+    bank, and the numbers that are left are right: `lost` of what comes back names it.
     """
     folder = Path(folder)
     if url_of(folder) is not None:
@@ -111,7 +117,8 @@ def pull(
         raise UsageError(f"{folder} is the bank itself; give another folder")
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
     objects.make_root(folder)
-    return _move(here, opened.path, Folder(folder, indexed=False), progress)
+    done = _move(here, opened.path, Folder(folder, indexed=False), progress)
+    return replace(done, lost=lost_of(folder))
 
 
 def _move(

@@ -6,7 +6,7 @@ Deposits by other writers, and by extractions before texts were kept, do not cou
 never have had such a table.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,17 @@ _BY_EXTRACT = "config"
 _SIDECAR = ".parquet.sha256"
 
 
-def lost_tables(root: Path, made: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+def lost_tables(
+    root: Path, made: Iterable[tuple[str, Mapping[str, Any]]], *, others: Sequence[Path] = ()
+) -> dict[str, str]:
     """Tables of prompts and of tokens that are gone, relative to the bank, each with how one knows.
 
     Parameters
     ----------
     made
         Of deposits, the name of the query set and the provenance; one of each query set will do.
+    others
+        Banks to be joined with this one: what one of them has is not gone.
     """
     lost = {
         path: "the digest beside it is there, and the table is not"
@@ -41,20 +45,29 @@ def lost_tables(root: Path, made: Iterable[tuple[str, Mapping[str, Any]]]) -> di
     }
     extracted = {name: how for name, how in made if _BY_EXTRACT in how}
     known = any(path.startswith("prompts/") for path in lost)
-    unasked = set(extracted) - _asked(root) if extracted and not known else ()
+    unasked = set(extracted) - _asked(root, *others) if extracted and not known else ()
     if unasked:
         names = ", ".join(sorted(unasked))
         lost["prompts/*.parquet"] = f"no table of prompts asks the queries of {names}"
-    kept = {file.tokenizer for file in token_texts.tokens_files(root)}
+    kept = {file.tokenizer for each in (root, *others) for file in token_texts.tokens_files(each)}
     for tokenizer in sorted({str(how.get("tokenizer")) for how in extracted.values()} - kept):
         start = f"{token_texts.FOLDER}/{folder_name(tokenizer)}-"
         if not any(path.startswith(start) for path in lost):
             lost[f"{start}*.parquet"] = "deposits name this tokenizer, and its tokens have no texts"
-    return lost
+    return {
+        path: how
+        for path, how in lost.items()
+        if not any(path.rpartition("/")[2] in _names(each, path) for each in others)
+    }
 
 
-def require_tables(root: Path, made: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+def require_tables(
+    root: Path, made: Iterable[tuple[str, Mapping[str, Any]]], *, others: Sequence[Path] = ()
+) -> None:
     """Refuse a bank that lacks a query set of its deposits or prompts, or has lost another table.
+
+    Parameters are those of `lost_tables`; query sets of `others` do not count, as nothing can be
+    read of a bank without its own.
 
     Raises
     ------
@@ -67,8 +80,13 @@ def require_tables(root: Path, made: Iterable[tuple[str, Mapping[str, Any]]]) ->
     lost = {
         f"queries/{name}.parquet": "deposits or prompts are about its queries" for name in absent
     }
-    for path, how in (lost | lost_tables(root, made)).items():
+    for path, how in (lost | lost_tables(root, made, others=others)).items():
         raise DamagedError(f"{root}/{path} is missing ({how}); {AGAIN}")
+
+
+def _names(root: Path, path: str) -> set[str]:
+    """Names in the folder of a table that has this path in a bank."""
+    return set(mirror.names(root / path.rpartition("/")[0]))
 
 
 def _without_table(root: Path, folder: str) -> Iterator[str]:
@@ -83,10 +101,14 @@ def _without_table(root: Path, folder: str) -> Iterator[str]:
     return (f"{folder}/{name}" for name in alone if not (root / folder / name).exists())
 
 
-def _asked(root: Path) -> set[str]:
+def _asked(*roots: Path) -> set[str]:
     """Query sets that prompts point to; all that there are where a table cannot be read."""
-    names = {file.name for file in tables.prompt_files(root)}
-    try:
-        return {q for name in names for q in tables.query_sets_of(tables.scan_prompts(root, name))}
-    except (BankError, *PARQUET_ERRORS):  # it may ask any; verification names it
-        return set(tables.query_set_names(root))
+    asked: set[str] = set()
+    for root in roots:
+        names = {file.name for file in tables.prompt_files(root)}
+        try:
+            for name in names:
+                asked |= set(tables.query_sets_of(tables.scan_prompts(root, name)))
+        except (BankError, *PARQUET_ERRORS):  # it may ask any; verification names it
+            asked |= set(tables.query_set_names(root))
+    return asked

@@ -7,6 +7,8 @@ import pytest
 
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Damage, leftovers, repair, verify
+from logitbank.store.change.merge import merge
+from logitbank.store.change.shrink import shrink
 from logitbank.store.sharing.transfer import pull, push
 from tests.support.command import Call
 from tests.support.small_banks import (
@@ -128,6 +130,65 @@ def test_a_bank_that_was_sealed_or_grew_after_it_was_pushed_is_whole(tmp_path: P
         there.seal()
     assert not list((tmp_path / "pushed").glob("*/*/*/*/commits/0.json"))
     assert verify(tmp_path / "pushed") == ()
+
+
+@pytest.mark.parametrize("folder", ["prompts", "tokens"])
+def test_what_is_made_of_a_bank_is_not_made_without_its_tables(tmp_path: Path, folder: str) -> None:
+    bank = bank_of(tmp_path / "b")
+    shutil.rmtree(bank.path / folder)
+    new = tmp_path / "new"
+    with pytest.raises(DamagedError, match=rf"b/{folder}/.*\.parquet is missing .*; the same"):
+        merge(new, bank.path)
+    with pytest.raises(DamagedError, match=rf"b/{folder}/.*\.parquet is missing .*; the same"):
+        shrink(bank.path, new, keep="topk:2")
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("folder", ["prompts", "tokens"])
+@pytest.mark.parametrize("digest_left", [True, False])
+def test_a_table_that_another_bank_of_a_merge_has_is_not_missed(
+    tmp_path: Path, folder: str, *, digest_left: bool
+) -> None:
+    whole, lost = bank_of(tmp_path / "a"), bank_of(tmp_path / "b", steps=(8,))
+    (table,) = (lost.path / folder).glob("*.parquet")
+    table.unlink()
+    if not digest_left:
+        table.with_name(f"{table.name}.sha256").unlink()
+    merge(tmp_path / "ab", lost.path, whole.path)
+    assert verify(tmp_path / "ab") == ()
+    merge(whole.path, lost.path)
+    assert verify(whole) == ()
+    merge(lost.path, whole.path)
+    assert verify(lost) == ()
+
+
+def test_a_target_that_has_lost_a_table_takes_what_comes(tmp_path: Path) -> None:
+    bank, other = bank_of(tmp_path / "a", steps=(8,)), bank_of(tmp_path / "b", config=None)
+    for path in (bank.path, other.path):
+        shutil.rmtree(path / "tokens")
+    assert merge(bank.path, other.path).deposits == 1
+    assert damaged(bank) == [(f"tokens/{TOKENIZER}-*.parquet", "missing")]
+
+
+def test_a_query_set_of_a_source_is_missed_though_another_bank_has_it(tmp_path: Path) -> None:
+    bank, other = bank_of(tmp_path / "a"), bank_of(tmp_path / "b", steps=(8,))
+    (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
+    with pytest.raises(DamagedError, match=f"a/queries/{QUERY_SET.name}.parquet is missing"):
+        merge(tmp_path / "new", bank.path, other.path)
+    assert not (tmp_path / "new").exists()
+
+
+def test_pull_takes_what_is_left_and_says_what_is_lost(tmp_path: Path, call: Call) -> None:
+    bank = bank_of(tmp_path / "b")
+    assert pull(bank.path, tmp_path / "whole").lost == {}
+    shutil.rmtree(bank.path / "tokens")
+    how = "deposits name this tokenizer, and its tokens have no texts"
+    table = f"tokens/{TOKENIZER}-*.parquet"
+    assert pull(bank.path, tmp_path / "pulled").lost == {table: how}
+    code, _, told = call("pull", bank.path, tmp_path / "again")
+    assert code == 0
+    assert f"again/{table} is missing ({how}); `logitbank verify` says what to do" in told
+    assert damaged(Bank.open(tmp_path / "again")) == [(table, "missing")]
 
 
 def test_pull_takes_a_part_of_a_bank_that_is_whole(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import typer
 
 import logitbank
 
-_BANKS = ("bank", "banks", "sources", "a", "b")
-"""What commands call the banks among their arguments."""
+BANKS = ("bank", "banks", "sources", "a", "b")
+"""What commands call the banks among their arguments, which they read."""
 
 
 def suite_names(incomplete: str) -> list[str]:
@@ -33,13 +33,13 @@ def prompt_set_names(incomplete: str) -> list[tuple[str, str]]:
 
 def bank_prompts(ctx: typer.Context, incomplete: str) -> list[str]:
     """Prompt sets of the banks on the line that begin so; none of a bank at a URL."""
-    files = (file for bank in _banks(ctx) for file in bank.glob("prompts/*-*.parquet"))
+    files = (file for bank in banks_of(ctx) for file in bank.glob("prompts/*-*.parquet"))
     return _beginning(incomplete, sorted({unquote(f.name.rpartition("-")[0]) for f in files}))
 
 
 def bank_models(ctx: typer.Context, incomplete: str) -> list[str]:
     """Models of the banks on the line that begin so; none of a bank at a URL."""
-    groups = (group.parent for bank in _banks(ctx) for group in bank.glob("*/zarr.json"))
+    groups = (group.parent for bank in banks_of(ctx) for group in bank.glob("*/zarr.json"))
     return _beginning(incomplete, sorted({unquote(group.name) for group in groups}))
 
 
@@ -88,9 +88,10 @@ def _source(name: str) -> ast.Module:
     return ast.parse(module.with_suffix(".py").read_text(encoding="utf-8"))
 
 
-def _banks(ctx: typer.Context) -> Iterator[Path]:
+def banks_of(ctx: typer.Context) -> Iterator[Path]:
+    """The banks on the line, and what may stand among them, such as tables of others."""
     # An option without its value, at which the Tab is, may leave the arguments unparsed.
-    for given in (*(ctx.params.get(name) or () for name in _BANKS), ctx.args):
+    for given in (*(ctx.params.get(name) or () for name in BANKS), ctx.args):
         yield from map(Path, given if isinstance(given, list | tuple) else [given])
 
 

@@ -44,29 +44,10 @@ StoredDtype = Literal["float16", "float32", "bfloat16"]
 Engine = Literal["auto", "vllm", "transformers"]
 
 
-def _told_of_lost(context: typer.Context, banks: "Path | list[Path] | None") -> object:
-    """Says on stderr which tables banks in folders have lost, before anything is read of them."""
-    if context.info_name not in _TELL_THEMSELVES and not context.resilient_parsing:
-        from logitbank.cli.screen.lost import say_lost
-
-        for bank in [banks] if isinstance(banks, Path) else banks or ():
-            say_lost(bank)
-    return banks
-
-
-_TELL_THEMSELVES = ("extract", "report", "verify")
-"""Commands that write lost tables again, or say more of them."""
-
 BankPath = Annotated[
-    Path,
-    typer.Argument(
-        help="Folder of the bank, or a URL to read.", show_default=False, callback=_told_of_lost
-    ),
+    Path, typer.Argument(help="Folder of the bank, or a URL to read.", show_default=False)
 ]
-Banks = Annotated[
-    list[Path],
-    typer.Argument(help="Banks: folders or URLs.", show_default=False, callback=_told_of_lost),
-]
+Banks = Annotated[list[Path], typer.Argument(help="Banks: folders or URLs.", show_default=False)]
 Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for tables, figures and the report.")]
 Width = Annotated[

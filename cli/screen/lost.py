@@ -8,14 +8,17 @@ from logitbank.errors import LogitbankError
 
 
 def say_lost(path: Path) -> None:
-    """Name the tables that the bank or the view in a folder has lost; of a URL nothing is asked."""
+    """Name the tables that the bank or the view in a folder has lost; of a URL nothing is asked.
+
+    Nothing is said of what is no bank, such as a table of scores among banks.
+    """
     from logitbank.store import open_bank
     from logitbank.store.care.lost import lost_of
     from logitbank.store.remote.urls import url_of
 
-    if url_of(path) is not None:
-        return
     try:
+        if url_of(path) is not None:
+            return
         lost = lost_of(open_bank(path).path)
     except (LogitbankError, OSError):
         return  # which the command itself meets, and tells better

@@ -1,10 +1,15 @@
 """A table that a bank had and has no more is damage; one that it never had is none."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from logitbank.cli.complete import BANKS
+from logitbank.cli.main import app
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Damage, leftovers, repair, verify
 from logitbank.store.change.merge import merge
@@ -212,3 +217,52 @@ def test_commands_that_read_say_in_a_line_what_is_lost(tmp_path: Path, call: Cal
     assert "1 damaged object in" in printed
     bank.add_tokens(TOKENIZER, token_table())
     assert "is missing" not in call("analyze", "options", bank.path)[2]
+
+
+OTHERS = {"into", "out", "view", "folder", "target", "url", "by", "sql", "prompts"}
+"""What else is among the arguments of commands: what they write to, and what is no bank."""
+TELL_THEMSELVES = {"extract", "push", "report", "shrink", "verify"}
+
+
+def commands(group: Any, *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from commands(each, *above, name)
+        else:
+            yield (*above, name), each
+
+
+COMMANDS = {
+    words: [p for p in each.params if p.param_type_name == "argument"]
+    for words, each in commands(typer.main.get_command(app))
+}
+
+
+def test_what_commands_call_a_bank_that_they_read_is_known() -> None:
+    names = {argument.name for arguments in COMMANDS.values() for argument in arguments}
+    assert names == {*BANKS, *OTHERS}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        words
+        for words, arguments in COMMANDS.items()
+        if {argument.name for argument in arguments} & {*BANKS} and words[0] not in TELL_THEMSELVES
+    ],
+    ids=" ".join,
+)
+def test_every_command_that_reads_a_bank_says_what_that_has_lost(
+    words: tuple[str, ...], tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it does anything else: here most refuse what they are asked then."""
+    bank = bank_of(tmp_path / "b")
+    shutil.rmtree(bank.path / "tokens")
+    monkeypatch.chdir(tmp_path)
+    given = [bank.path if argument.name in BANKS else "x" for argument in COMMANDS[words]]
+    required = ["--out", "x"] if words == ("debias", "train") else []
+    told = call(*words, *given, *required)[2]
+    lines = [line for line in told.splitlines() if line.endswith("`logitbank verify` says what to do")]
+    assert [line.partition(" is missing")[0] for line in lines] == [
+        f"{bank.path}/tokens/{TOKENIZER}-*.parquet"
+    ], told

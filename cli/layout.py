@@ -1,6 +1,7 @@
 """What all commands have in common: how help is laid out, and what is said of banks that they read.
 
-Help is plain text in sections, wrapped to the terminal. Rich's boxes take four columns of sixty and cut long names, and its help 0.33 s instead of 0.18.
+Help is plain text in sections, wrapped to the terminal: Rich's boxes take four columns of sixty and
+cut long names, and its help 0.33 s instead of 0.18.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

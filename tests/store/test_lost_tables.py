@@ -262,7 +262,9 @@ def test_every_command_that_reads_a_bank_says_what_that_has_lost(
     given = [bank.path if argument.name in BANKS else "x" for argument in COMMANDS[words]]
     required = ["--out", "x"] if words == ("debias", "train") else []
     told = call(*words, *given, *required)[2]
-    lines = [line for line in told.splitlines() if line.endswith("`logitbank verify` says what to do")]
+    lines = [
+        line for line in told.splitlines() if line.endswith("`logitbank verify` says what to do")
+    ]
     assert [line.partition(" is missing")[0] for line in lines] == [
         f"{bank.path}/tokens/{TOKENIZER}-*.parquet"
     ], told

@@ -24,7 +24,7 @@ from logitbank.analysis.report.sections import (
     wanted_by,
 )
 from logitbank.analysis.report.words import cautions
-from logitbank.errors import BankError, LogitbankError, UsageError
+from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.care.lost import lost_of
 from logitbank.store.cluster import spread
@@ -88,18 +88,21 @@ def report(
     ------
     LogitbankError
         No bank, nothing in it, or a prompt set or model that it lacks.
+    DamagedError
+        No table of prompts can be read; names the first.
     UsageError
         `out` is a folder, or does not end in .html.
     """
     path = _target(bank, out)
     opened = open_bank(bank)
-    names = _prompt_sets(opened, prompts)
+    names, unreadable = _readable(opened, _prompt_sets(opened, prompts))
     info = _info(opened, names, models)
     plans = planned(opened, names, models=models, bootstrap=bootstrap)
     tell = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
     parts: list[Part] = []
     broken = _lost(opened)
+    broken += [(f"Prompts of {name}", problem) for name, problem in unreadable.items()]
     wanted = wanted_by(opened, plans, models)
     for done, plan in enumerate(plans):
         tell(plan.title, done, total)
@@ -115,7 +118,7 @@ def report(
                 shares = section(options_of(opened, name, models))
                 parts += [] if shares.problem else [_part(shares, taken=[p.id for p in parts])]
     views: list[Json] = []
-    unread: list[str] = []
+    unread = [f"{name}: {problem}" for name, problem in unreadable.items()]
     left_out: dict[str, int] = {}
     for done, name in enumerate(names, start=len(plans)):
         tell(f"prompts of {name}", done, total)
@@ -187,6 +190,29 @@ def _prompt_sets(bank: Readable, requested: Sequence[str] | None) -> list[str]:
     return (
         available if requested is None else [name for name in available if name in set(requested)]
     )
+
+
+def _readable(bank: Readable, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The prompt sets whose tables can be read, and why each other one cannot.
+
+    Raises
+    ------
+    DamagedError
+        None can.
+    """
+    readable: list[str] = []
+    problems: dict[str, str] = {}
+    for name in names:
+        try:
+            query_sets_of(bank.prompts(name))
+            readable.append(name)
+        except (LogitbankError, pl.exceptions.PolarsError) as error:
+            if not is_damage(error):
+                raise
+            problems[name] = told(error)
+    if problems and not readable:
+        raise DamagedError(next(iter(problems.values())))
+    return readable, problems
 
 
 def _info(bank: Readable, names: Sequence[str], models: Sequence[str] | None) -> pl.DataFrame:

@@ -100,3 +100,25 @@ def test_a_table_that_is_lost_is_told_below_the_title(
     assert code == 1
     assert line in told
     assert line in page[page.index('id="damaged"') : page.index("</header>")]
+
+
+def test_a_table_of_prompts_that_is_damaged_takes_its_prompts_off_the_page(
+    bank: Bank, tmp_path: Path, call: Call
+) -> None:
+    (table,) = bank.path.glob("prompts/few-*.parquet")
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    code, printed, told, page = written(call, bank, tmp_path / "p.html")
+    assert code == 1
+    (line,) = [each for each in told.splitlines() if each.startswith("Prompts of few: ")]
+    assert f"{table} is not what was committed" in line
+    assert "The bank is damaged, and the page lacks these; run `logitbank verify` on it." in told
+    assert line in page[page.index('id="damaged"') : page.index("</header>")]
+    section = page[page.index('<section id="prompts"') :]
+    assert f'<p class="problem">{line.removeprefix("Prompts of ")}</p>' in section
+    assert "All 10 prompts, at every checkpoint." in section
+    assert "Options of parity" in printed
+    code, _, told = call("report", bank.path, "--prompts", "few", "--out", tmp_path / "few.html")
+    assert (code, told.count(str(table))) == (1, 1)
+    assert not (tmp_path / "few.html").exists()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from logitbank.engine.backends.contexts import branches
 from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.memory import BatchSize
-from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs, trial_contexts
+from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs, trial
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
 from logitbank.engine.backends.hf.shapes import Padding, Shape, next_size
 from logitbank.engine.plan.plan import place
@@ -194,12 +194,40 @@ def test_attention_that_reaches_less_far_than_a_context_is_not_packed(tmp_path: 
     assert loaded(folder, length=16)[1] == ""
 
 
-def test_trial_contexts_share_beginnings_and_ends() -> None:
-    long, short, *_, a, b = trial_contexts(500, 40)
-    assert long.ids[:12] == short.ids
-    assert a.ids[-6:] == b.ids[-6:]
-    assert a.ids[:6] != b.ids[:6]
-    assert [len(query.ids) for query in trial_contexts(500, 2)] == [2] * 13
+def test_a_window_over_places_of_a_row_is_found_out(tmp_path: Path) -> None:
+    """GPT-Neo's window holds all of 180 tokens, and not the beginning of a row of 360."""
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="gpt_neo")
+    stem = tuple(range(10, 160))
+    queries = [Query((*stem, *[200 + n] * 30), 179) for n in range(7)]
+    [pack] = packs(queries)
+    assert len(pack.ids) == 360
+    backend, note = loaded(folder, length=180)
+    assert note.startswith("contexts are run one by one, as packing them is refused: logits differ")
+    [expected] = reference([folder], queries)
+    np.testing.assert_allclose(scored(backend, queries)[0], expected, atol=1e-4)
+    assert loaded(folder, length=128)[1] == "", "no row is wider than the window"
+
+
+@pytest.mark.parametrize("longest", [2, 12, 20, 180, 1000])
+def test_trial_contexts_share_beginnings_and_ends(longest: int) -> None:
+    compared, between = trial(10_000, longest)
+    length, half = min(12, longest), min(12, longest) // 2
+    long, short, *_, a, b = (query.ids for query in compared)
+    assert [len(query.ids) for query in compared] == [longest, *[length] * 12]
+    assert long[:length] == short
+    assert a[half:] == b[half:]
+    assert a[:half] != b[:half]
+    [pack] = packs(compared + between)
+    assert 0.95 * max(256, 2 * longest) < len(pack.ids) <= max(256, 2 * longest)
+    places = dict(pack.asked)
+    assert places[0] == longest - 1, "the longest is first"
+    far = [places[i] for i in range(2, len(compared))]
+    assert min(far) > max(places[len(compared) + i] for i in range(len(between)))
+
+
+def test_trial_contexts_keep_to_the_tokens_of_a_batch() -> None:
+    [pack] = packs(sum(trial(10_000, 180, most=300), []), most=300)
+    assert 290 < len(pack.ids) <= 300
 
 
 def test_a_context_is_one_row_whatever_continues_it() -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 Architecture = Literal[
     *("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied"),
     *("olmo", "olmo2", "qwen2", "qwen3", "mistral", "gemma2", "bloom", "mamba"),
-    *("cohere", "granite"),
+    *("cohere", "granite", "gpt_neo"),
     *("bert", "bert_pretraining", "roberta", "xmod", "distilbert", "mobilebert"),
 ]
 ARCHITECTURES: tuple[Architecture, ...] = ("gpt_neox", "gpt_neox_tied", "gpt2", "llama_tied")
@@ -143,7 +143,7 @@ def write_masked_tokenizer(folder: Path) -> None:
 
 
 def _config(architecture: Architecture, vocab: int) -> object:
-    from transformers import AutoConfig, GPT2Config, GPTNeoXConfig, LlamaConfig
+    from transformers import AutoConfig, GPT2Config, GPTNeoConfig, GPTNeoXConfig, LlamaConfig
 
     if architecture in MASKED_ARCHITECTURES:
         return _masked_config(architecture, vocab)
@@ -159,6 +159,16 @@ def _config(architecture: Architecture, vocab: int) -> object:
         )
     if architecture == "gpt2":
         return GPT2Config(vocab_size=vocab, n_positions=LONGEST, n_embd=64, n_layer=2, n_head=2)
+    if architecture == "gpt_neo":  # its windows count places of a row, not positions
+        return GPTNeoConfig(
+            vocab_size=vocab,
+            hidden_size=64,
+            num_layers=2,
+            num_heads=2,
+            attention_types=[[["global", "local"], 1]],
+            window_size=LONGEST,
+            max_position_embeddings=2 * LONGEST,
+        )
     if architecture in ("bloom", "mamba"):
         return AutoConfig.for_model(
             architecture, vocab_size=vocab, hidden_size=64, num_hidden_layers=2, n_head=2

@@ -25,7 +25,7 @@ from logitbank.engine.backends.hf.memory import (
 )
 from logitbank.engine.backends.hf.model import read_model, settings_weights
 from logitbank.engine.backends.hf.one_length import a_language
-from logitbank.engine.backends.hf.packed import difference, refusal, trial_contexts
+from logitbank.engine.backends.hf.packed import difference, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
 from logitbank.engine.backends.hf.passes import Passes
 from logitbank.engine.backends.hf.shapes import Padding
@@ -204,9 +204,11 @@ class TransformersBackend:
         """Why contexts are not packed: tried with this checkpoint's weights. "" where they are."""
         if reason := refusal(model.config, self._settings.max_length):
             return reason
-        queries = trial_contexts(self._vocab(model), self._settings.max_length)
+        longest, most = self._settings.max_length, self._size.tokens
+        compared, between = trial(self._vocab(model), longest, most=most)
         try:
-            packed, alone = (self._all_logits(queries, packed=p) for p in (self._packed, 0))
+            alone = self._all_logits(compared, packed=0)
+            packed = self._all_logits(compared + between, packed=self._packed)[: len(compared)]
         except Exception as error:  # an architecture's own code may raise anything
             return f"{type(error).__name__} with a mask of ancestors: {error}".splitlines()[0]
         return difference(packed, alone, self._dtype)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
-from logitbank.engine.backends.hf.packs import Pack
+from logitbank.engine.backends.hf.packs import Pack, widest_row
 from logitbank.engine.backends.hf.shapes import Shape
 from logitbank.engine.backends.torch_precision import products_dtype
 from logitbank.store.format.schema import Query
@@ -16,9 +16,9 @@ LONGEST = 4096
 """Tokens of the longest context that is packed: what each position of a row sees takes 64 MB of
 float32 then."""
 ALLOWED = {torch.float32: 1000, torch.float16: 10, torch.bfloat16: 3}
-"""How many times a dtype's precision packed logits may be off. In tiny models of nine architectures
-they are by at most 6.3, 2.1 and 1.4 times it; without depths by 5e5, 61 and 7.7 times and more,
-without a mask by 3e6, 350 and 44 times."""
+"""How many times a dtype's precision packed logits may be off. In tiny models of ten architectures
+they are by at most 7.5, 1.6 and 1.7 times it; without depths by 7e5, 87 and 10.7 times and more,
+without a mask by 3e6, 355 and 44 times."""
 
 
 class PackedInputs(NamedTuple):
@@ -70,21 +70,42 @@ def added_mask(ends: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return mask.masked_fill_(sees, 0)[:, None]
 
 
-def trial_contexts(vocab: int, longest: int) -> list[Query]:
+class Trial(NamedTuple):
+    """Contexts by which it is found out whether a model can be packed."""
+
+    compared: list[Query]
+    """Their logits are compared with those of each alone."""
+    between: list[Query]
+    """Make a row as wide as rows come: some models, such as GPT-Neo, have a window of their own,
+    that counts places of the row, or memory for so many."""
+
+
+def trial(vocab: int, longest: int, *, most: int | None = None) -> Trial:
     """Contexts that share beginnings in every way: one of `longest` tokens, others of 12.
 
-    The last two end in the same tokens, and what stands before these is not the same. With eight
+    In order, so in a row, the longest is first, and what is `between` stands before all others:
+    these are as far from the beginning that they share with it as can be. The last two compared end
+    in the same tokens, and what stands before these is not the same. With eight
     fewer, models without depths were off by as little as 1.8 times bfloat16's precision.
     """
     draw = random.Random(0)
+
+    def drawn(count: int) -> tuple[int, ...]:
+        return tuple(draw.randrange(vocab) for _ in range(count))
+
     length = min(12, longest)
-    long, other = (tuple(draw.randrange(vocab) for _ in range(n)) for n in (longest, length))
     half = length // 2
-    begin, end = long[:half], long[half:length]
-    ends = [tuple(draw.randrange(vocab) for _ in end) for _ in range(8)]
-    alike = [begin + each for each in (end, *ends)]
-    contexts = [long, *alike, other[:half] + end, other, begin + other[half:]]
-    return [Query(ids, len(ids) - 1) for ids in contexts]
+    short = length - half
+    positions = longest + half + 11 * short  # of what is compared
+    spare = max(0, widest_row(longest, most=most) - positions)
+    sizes = [longest - half] * (spare // (longest - half)) + [spare % (longest - half)]
+    begin, other = sorted(drawn(half) for _ in range(2))
+    first, *tails = sorted(drawn(longest - half) for _ in range(len(sizes) + 10))
+    fill, ends = tails[: len(sizes)], [tail[:short] for tail in tails[len(sizes) :]]
+    alike = [begin + end for end in (first[:short], *ends[:-1])]
+    contexts = [begin + first, *alike, other + first[:short], other + ends[-1], begin + ends[-1]]
+    between = [begin + tail[:size] for tail, size in zip(fill, sizes, strict=True) if size]
+    return Trial(*([Query(ids, len(ids) - 1) for ids in each] for each in (contexts, between)))
 
 
 def difference(packed: torch.Tensor, alone: torch.Tensor, dtype: torch.dtype) -> str:

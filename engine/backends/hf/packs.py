@@ -48,12 +48,17 @@ def rows(
             yield row
             row, size, shared = [], 0, 0
         if not row:
-            limit = max(positions, 2 * length)
-            limit = limit if most is None else min(limit, most)
+            limit = widest_row(length, positions, most=most)
         row.append((leaf, shared))
         size += length - shared
     if row:
         yield row
+
+
+def widest_row(length: int, positions: int = POSITIONS, *, most: int | None = None) -> int:
+    """Most tokens of a row whose first branch has so many, unless that alone has more."""
+    limit = max(positions, 2 * length)
+    return limit if most is None else min(limit, most)
 
 
 def packs(

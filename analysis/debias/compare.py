@@ -3,7 +3,7 @@
 One row per model, filter, prefix and language, with StereoSet's scores and UnQover's measures.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -91,12 +91,15 @@ def debias_compare(
     named = ", ".join(dict.fromkeys(source.base for source in sources))
     return finish(
         result,
-        Summary(tuple(_summary(result))),
+        Summary(tuple(_summary(result)), left_out=tuple(_missing(result))),
         title=f"Debiasing: {named}",
         about="What filters and a prefix do to a model: bias, and what it costs in language.",
         out=out,
         paper=paper,
         banks=[opened],
+        prompts=[*_of_stereoset(opened), *own_names(PROMPTS, [opened])],
+        models=models,
+        steps=None if step is None else [step],
     )
 
 
@@ -143,11 +146,14 @@ def untrained_like(by: Filter) -> Filter:
     return Filter(start.weight, start.bias, by.mode, {**start.about, **kept})
 
 
+def _of_stereoset(bank: Readable) -> list[str]:
+    return [name for name in bank.prompt_sets if name.startswith(INTRA)]
+
+
 def _compared(
     bank: Readable, sources: Sequence[_Source], *, step: int | None, bootstrap: int
 ) -> DebiasComparison:
-    sets = bank.prompt_sets
-    stereo = [name for name in sets if name.startswith(INTRA)]
+    stereo = _of_stereoset(bank)
     own_sets = own_names(PROMPTS, [bank])
     if not stereo and not own_sets:
         raise UsageError(
@@ -219,6 +225,13 @@ def _has(source: _Source, prompts: str) -> bool:
     return any(d.checkpoint.model == source.model for d in source.bank.deposits_of(prompts))
 
 
+def _missing(result: DebiasComparison) -> Iterator[str]:
+    incomplete = result.unqover.filter((pl.col("split") == ALL) & (pl.col("missing") > 0))
+    if len(incomplete):
+        missing, checkpoints = int(incomplete["missing"].sum()), incomplete.select(KEY).n_unique()
+        yield missing_sentence(missing, "instance", checkpoints=checkpoints)
+
+
 def _summary(result: DebiasComparison) -> list[str]:
     lines = []
     table = result.comparison.filter(pl.col("label") != "reference")
@@ -241,10 +254,6 @@ def _summary(result: DebiasComparison) -> list[str]:
                 f" {row['positional']:.4f}"
             )
         lines.append(f"{', '.join(p for p in parts if p)}: {'; '.join(said)}.")
-    incomplete = result.unqover.filter((pl.col("split") == ALL) & (pl.col("missing") > 0))
-    if len(incomplete):
-        missing, checkpoints = int(incomplete["missing"].sum()), incomplete.select(KEY).n_unique()
-        lines.append(missing_sentence(missing, "instance", checkpoints=checkpoints))
     lines.append(
         "A filter is good where |C| falls and lms stays: one that flattens everything has no bias"
         " and no language either. ss is an average over terms; 50 also comes of opposite ones."

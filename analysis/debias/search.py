@@ -132,24 +132,27 @@ def debias_search(
     assert by is not None, "only filters are chosen"
     about = about_of(opened, parts.deposit, prompts, split="train", he_she=he_she)
     result = DebiasSearch(table, replace(by, about={**by.about, **about}))
-    summary = search_summary(table, give_up)
-    if missing := parts.fit.missing + parts.told.missing:
-        summary.append(missing_sentence(missing, "instance"))
+    missing = parts.fit.missing + parts.told.missing
+    left_out = (missing_sentence(missing, "instance"),) if missing else ()
     study = finish(
         result,
-        Summary(tuple(summary)),
+        Summary(tuple(search_summary(table, give_up)), left_out=left_out),
         title=f"Bias against language modelling: {parts.deposit.checkpoint.model}",
         about="What filters of many sizes and strengths gain in bias and cost in language.",
         out=out,
         paper=paper,
         banks=[opened],
+        prompts=[prompts, judge],
+        models=[parts.deposit.checkpoint.model],
+        steps=[parts.deposit.checkpoint.step],
     )
     if out is None:
         return study
     file = out / "filter.safetensors"
     file.unlink(missing_ok=True)
     result.by.save(file)
-    return replace(study, summary=Summary((*summary, f"The best trained filter is in {file}.")))
+    findings = (*study.summary.findings, f"The best trained filter is in {file}.")
+    return replace(study, summary=replace(study.summary, findings=findings))
 
 
 def _parts(

@@ -114,7 +114,12 @@ def debias_train(
     result = _debias(parts, trained, by, bootstrap)
     if out is not None:
         by.save(out)
-    return Study(result, Summary(tuple(_summary(result))))
+    left_out = [
+        f"{name}: {missing_sentence(part.missing, 'instance')}"
+        for name, part in parts.items()
+        if part.missing
+    ]
+    return Study(result, Summary(tuple(_summary(result)), left_out=tuple(left_out)))
 
 
 def _other(
@@ -189,9 +194,6 @@ def _summary(result: Debias) -> list[str]:
             f" {rows['none']['positional']:.4f}, {rows['untrained']['positional']:.4f} and"
             f" {rows['trained']['positional']:.4f}."
         )
-    for split, missing in result.bias.select("split", "missing").unique(maintain_order=True).rows():
-        if missing:
-            lines.append(f"{split}: {missing_sentence(missing, 'instance')}")
     lines.append(
         "Untrained is the filter with all weights 1, with which the published training begins: it"
         " answers alike whatever the logits are, so that what it does to the bias is no merit of"

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 import polars as pl
 
 from logitbank.store import Readable
-from logitbank.store.format.schema import PROMPTS_SCHEMA
-from logitbank.store.tables.tables import query_sets_of, tokenizer_of
+from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId
+from logitbank.store.tables.tables import query_count, query_sets_of, tokenizer_of
 from logitbank.wording import counted
 
 
@@ -74,21 +74,66 @@ def missing_sentence(missing: int, noun: str, plural: str = "", *, checkpoints: 
     )
 
 
+def left_out_sentences(
+    banks: Sequence[Readable],
+    prompts: Collection[str],
+    models: Collection[str] | None = None,
+    steps: Collection[int | None] | None = None,
+) -> tuple[str, ...]:
+    """That checkpoints are left out, as their deposits have no row, if any are."""
+    names = without_rows(banks, prompts, models, steps)
+    return (without_rows_sentence(names),) if names else ()
+
+
 def without_rows(
-    banks: Sequence[Readable], prompts: Collection[str], models: Collection[str] | None = None
+    banks: Sequence[Readable],
+    prompts: Collection[str],
+    models: Collection[str] | None = None,
+    steps: Collection[int | None] | None = None,
 ) -> list[str]:
     """The checkpoints whose deposits of prompt sets have no row, as a repair may leave them.
 
-    Named as people name them, in the order of training; of all models if None.
+    Named as people name them, in the order of training; of all models and steps if
+    None.
     """
     empty: dict[str, None] = {}
     for bank in banks:
         for name in prompts:
             for deposit in bank.deposits_of(name) if name in bank.prompt_sets else ():
-                asked = models is None or deposit.checkpoint.model in models
+                checkpoint = deposit.checkpoint
+                asked = models is None or checkpoint.model in models
+                asked = asked and (steps is None or checkpoint.step in steps)
                 if asked and not deposit.committed():
-                    empty[str(deposit.checkpoint)] = None
+                    empty[str(checkpoint)] = None
     return list(empty)
+
+
+def partly_scored_sentences(
+    banks: Sequence[Readable], prompts: Collection[str], models: Collection[str] | None = None
+) -> tuple[str, ...]:
+    """That checkpoints lack scores of some prompts, if any do; for what counts no prompts itself.
+
+    A checkpoint with rows of a prompt set is asked all that the set has for its model.
+    """
+    partly: dict[str, None] = {}
+    for bank in banks:
+        for name in prompts:
+            if name not in bank.prompt_sets:
+                continue
+            scored: dict[CheckpointId, int] = {}
+            for deposit in bank.deposits_of(name):
+                if models is None or deposit.checkpoint.model in models:
+                    scored.setdefault(deposit.checkpoint, 0)
+                    scored[deposit.checkpoint] += deposit.rows_committed
+            asked = {
+                model: sum(query_count(bank.path, query_set) for query_set in query_sets)
+                for model, query_sets in expected_query_sets(bank, name).items()
+            }
+            partly |= {str(c): None for c, rows in scored.items() if 0 < rows < asked[c.model]}
+    if not partly:
+        return ()
+    where = f"{counted(len(partly), 'checkpoint')}: {', '.join(partly)}"
+    return (f"Some prompts are not scored, and the numbers are over the others, at {where}.",)
 
 
 def without_rows_sentence(names: Sequence[str]) -> str:

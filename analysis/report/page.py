@@ -195,6 +195,7 @@ class _Data:
             "prompts": part.prompts,
             "about": part.about,
             "findings": part.findings,
+            "without": part.left_out,
             "notes": part.notes,
             "problem": part.problem,
             "figures": figures,

@@ -27,6 +27,8 @@ class Part:
     about: str = ""
     """What it asks, in plain words."""
     findings: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+    """What the numbers are without."""
     notes: Sequence[str] = ()
     problem: str = ""
     figures: "Mapping[str, Interactive]" = field(default_factory=dict)
@@ -47,6 +49,7 @@ def part_of(
     about: str,
     findings: Sequence[str],
     notes: Sequence[str],
+    left_out: Sequence[str] = (),
     prompts: Sequence[str] = (),
     beside: bool = False,
 ) -> Part:
@@ -61,6 +64,7 @@ def part_of(
         prompts=prompts,
         about=about,
         findings=findings,
+        left_out=left_out,
         notes=notes,
         figures=figures,
         figure_tables={name: drawn[kind_of(name)] for name in figures if kind_of(name) in drawn},

@@ -24,6 +24,7 @@ from logitbank.analysis.report.sections import (
     wanted_by,
 )
 from logitbank.analysis.report.words import cautions
+from logitbank.analysis.results.words import Summary
 from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.care.lost import lost_of
@@ -38,8 +39,8 @@ VALUES = 350_000
 """Scores of single prompts in a page, of all prompt sets together."""
 Progress = Callable[[str, int, int], None]
 """What comes next, how many parts are done, and of how many."""
-Found = Callable[[str, Sequence[str]], None]
-"""An analysis, and what it says."""
+Found = Callable[[str, Summary], None]
+"""An analysis, and what it says: its findings, and what they are without."""
 Damaged = Callable[[str, str], None]
 """A part of the page, and why it could not be read."""
 
@@ -76,7 +77,8 @@ def report(
     progress
         Called as `progress(what, done, total)` before each part and at the end.
     found
-        Called as `found(title, findings)` of each analysis when the page is written.
+        Called as `found(title, summary)` of each analysis when the page is written, with its
+        findings and what is left out.
     damaged
         Called as `damaged(title, problem)` when the page is written, of each part that is not on it
         as the bank is damaged there. The page says so too, below its title and where the part would
@@ -157,7 +159,8 @@ def report(
     tell("done", total, total)
     if found is not None:
         for part in parts:
-            found(part.title, [part.problem] if part.problem else part.findings)
+            findings = (part.problem,) if part.problem else tuple(part.findings)
+            found(part.title, Summary(findings, left_out=tuple(part.left_out)))
     if damaged is not None:
         for what, problem in broken:
             damaged(what, problem)
@@ -263,6 +266,7 @@ def _part(section: Section, *, taken: Sequence[str]) -> Part:
         prompts=section.prompts,
         about=about,
         findings=section.findings,
+        left_out=section.left_out,
         notes=section.notes,
     )
 

@@ -33,6 +33,7 @@ class Section:
     title: str
     prompts: tuple[str, ...]
     findings: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     result: Any = None
     problem: str = ""
@@ -101,6 +102,7 @@ def section(plan: Planned) -> Section:
     return Section(
         *head,
         findings=study.summary.findings,
+        left_out=study.summary.left_out,
         notes=study.summary.notes,
         result=study.result,
     )

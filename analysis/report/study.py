@@ -45,6 +45,7 @@ def write_report(
         title="Findings" if family is None else family.title,
         about=about or ("" if family is None else family.asks),
         findings=study.summary.findings,
+        left_out=study.summary.left_out,
         notes=study.summary.notes,
         beside=beside,
     )

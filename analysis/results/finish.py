@@ -9,7 +9,7 @@ import polars as pl
 
 from logitbank.analysis.drawing.figures import save_figures
 from logitbank.analysis.drawing.paper import PAPER, Paper
-from logitbank.analysis.frames.expected import without_rows, without_rows_sentence
+from logitbank.analysis.frames.expected import left_out_sentences
 from logitbank.analysis.report.study import write_report
 from logitbank.analysis.results.files import Result, write_tables
 from logitbank.analysis.results.study import Study
@@ -32,20 +32,20 @@ def finish(
     files: Sequence[pl.DataFrame] = (),
     prompts: Collection[str] = (),
     models: Collection[str] | None = None,
+    steps: Collection[int | None] | None = None,
 ) -> Study[R]:
     """The study of a result and, with `out`, its tables, figures and page in that folder.
 
-    `paper` says how the figures look; of `prompts` and `models`, those that were asked for, it is
-    said which checkpoints have no row. Other parameters are those of `write_report`.
+    `paper` says how the figures look; of `prompts`, `models` and `steps`, those that were asked
+    for, it is said which checkpoints have no row. Other parameters are those of `write_report`.
 
     Raises
     ------
     UsageError
         The folder is a bank, or lies in one.
     """
-    if empty := without_rows(banks, prompts, models):
-        sentence = without_rows_sentence(empty)
-        summary = replace(summary, findings=(*summary.findings, sentence))
+    left_out = left_out_sentences(banks, prompts, models, steps)
+    summary = replace(summary, left_out=(*summary.left_out, *left_out))
     study = Study(result, summary)
     if out is None:
         return study

@@ -31,7 +31,7 @@ def p_against_wandering(p: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Summary(Sequence[str]):
-    """The sentences of a result, one after the other in the order of these fields."""
+    """The sentences of a result, one after the other: `left_out` comes after the findings."""
 
     findings: tuple[str, ...]
     """What the numbers are."""
@@ -39,6 +39,9 @@ class Summary(Sequence[str]):
     """How the numbers are to be read."""
     cautions: tuple[str, ...] = ()
     """What the numbers do not say."""
+    left_out: tuple[str, ...] = ()
+    """What the numbers are without, of that which was asked. Never cut off or folded, as findings
+    are where there are many."""
 
     @overload
     def __getitem__(self, at: int) -> str: ...
@@ -47,10 +50,14 @@ class Summary(Sequence[str]):
     def __getitem__(self, at: slice) -> tuple[str, ...]: ...
 
     def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
-        return (*self.findings, *self.notes, *self.cautions)[at]
+        return self._all[at]
 
     def __len__(self) -> int:
-        return len(self.findings) + len(self.notes) + len(self.cautions)
+        return len(self._all)
+
+    @property
+    def _all(self) -> tuple[str, ...]:
+        return (*self.findings, *self.left_out, *self.notes, *self.cautions)
 
 
 def by_run(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:

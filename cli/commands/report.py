@@ -1,14 +1,16 @@
 """The command `report`."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
 from logitbank.cli.options import BankPath, Models, Ray
+
+if TYPE_CHECKING:
+    from logitbank.analysis.results.words import Summary
 
 
 def report(
@@ -31,7 +33,7 @@ def report(
     from logitbank.cli.screen.progress import count_progress
     from logitbank.cli.screen.tables import clean, err, one_line
 
-    findings: dict[str, Sequence[str]] = {}
+    findings: dict[str, Summary] = {}
     damaged: dict[str, str] = {}
     with count_progress(transient=True) as progress:
         path = logitbank.report(
@@ -45,7 +47,7 @@ def report(
             damaged=damaged.__setitem__,
             ray=ray,
         )
-    print_findings({title: lines for title, lines in findings.items() if title not in damaged})
+    print_findings({title: each for title, each in findings.items() if title not in damaged})
     for title, problem in damaged.items():
         err.print(f"{one_line(title)}: {one_line(problem)}", soft_wrap=True)
     err.print(f"Report: {clean(path)} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

@@ -69,7 +69,7 @@ def test_the_condition_s_sum_is_taken_away(tmp_path: Path) -> None:
     assert study.result.shares["probability"].to_list() == pytest.approx([a, b])
     assert study.result.shares["share"].to_list() == pytest.approx([a / (a + b), b / (a + b)])
     assert study.result.shares["missing"].to_list() == [0, 0]
-    assert not any("without a condition" in finding for finding in study.summary.findings)
+    assert not any("without a condition" in line for line in study.summary)
 
 
 def test_information_may_say_otherwise_than_sums(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_prompts_without_a_condition_are_missing_and_said(tmp_path: Path) -> Non
     study = logitbank.options(bank, score="pmi")
     assert study.result.shares["missing"].to_list() == [1, 1]
     assert study.result.unconditional == 1
-    assert "1 prompt without a condition, among the missing." in study.summary.findings
+    assert "1 prompt without a condition, among the missing." in study.summary.left_out
     assert logitbank.options(bank).result.shares["prompts"].to_list() == [2, 2]
 
 

@@ -140,7 +140,7 @@ def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> 
     assert (agreement["value"], agreement["prompts"]) == (both.mean(), 4)
     assert (
         "6 prompts missing at 2 checkpoints, whose numbers are over what is there."
-        in study.summary.findings
+        in study.summary.left_out
     )
 
 

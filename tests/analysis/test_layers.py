@@ -168,7 +168,7 @@ def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
     study = layers(bank)
     assert study.result.checkpoints.select("step", "prompts", "missing").rows() == [(0, 4, 6)]
     assert study.result.layers["low"].is_nan().all(), "four prompts are too few"
-    assert "6 prompts missing at 1 checkpoint" in " ".join(study.summary.findings)
+    assert "6 prompts missing at 1 checkpoint" in " ".join(study.summary.left_out)
 
 
 def test_a_study_says_draws_and_writes_it(tmp_path: Path, call: Call) -> None:

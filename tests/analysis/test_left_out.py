@@ -1,14 +1,31 @@
 """Checkpoints whose deposits have no row are named, and are no end of a curve."""
 
+import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import logitbank
-from logitbank.errors import AbsentError
+from logitbank.analysis.results.words import Summary
+from logitbank.cli.screen.findings import print_findings
+from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, CheckpointId, repair, verify
-from tests.support.evaluation_banks import add_lambada
+from tests.analysis import test_fluctuation_study
+from tests.support import stereoset_cases, unqover_cases
+from tests.support.command import Call
+from tests.support.evaluation_banks import add_lambada, add_winobias
 from tests.support.small_banks import logits, new_bank, spec
+
+
+def lose(bank: Bank, prompts: str, step: int) -> None:
+    """Damage the scores that a step has of a prompt set, and have them dropped."""
+    for deposit in bank.deposits_of(prompts):
+        if deposit.checkpoint.step == step:
+            file = deposit.path / "scores/all.parquet"
+            file.write_bytes(bytes(file.stat().st_size))
+    repair(bank, verify(bank))
+    assert verify(bank) == ()
 
 
 @pytest.fixture
@@ -18,10 +35,7 @@ def repaired(tmp_path: Path) -> Bank:
     for step in (0, 8, 16):
         checkpoint = spec(step).checkpoint
         bank.deposit(logits(step), checkpoint=checkpoint, query_set=spec(step).query_set)
-    file = next(bank.path.glob("org%2Fmodel/main/16/q-*/scores/all.parquet"))
-    file.write_bytes(bytes(file.stat().st_size))
-    repair(bank, verify(bank))
-    assert verify(bank) == ()
+    lose(bank, "parity", 16)
     assert [len(d.committed()) for d in bank.deposits()] == [1, 1, 0]
     return bank
 
@@ -33,9 +47,9 @@ LEFT_OUT = (
 
 
 def test_analyses_name_a_checkpoint_that_has_no_row(repaired: Bank) -> None:
-    assert LEFT_OUT in logitbank.options(repaired).summary.findings
-    assert LEFT_OUT in logitbank.curves(repaired).summary.findings
-    others = logitbank.options(repaired, models=["org/model"]).summary.findings
+    assert LEFT_OUT in logitbank.options(repaired).summary.left_out
+    assert LEFT_OUT in logitbank.curves(repaired).summary.left_out
+    others = logitbank.options(repaired, models=["org/model"]).summary.left_out
     assert LEFT_OUT in others
 
 
@@ -48,7 +62,7 @@ def test_such_a_checkpoint_is_no_end_of_a_curve(repaired: Bank) -> None:
 def test_a_bank_that_is_whole_says_nothing_of_it(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     bank.deposit(logits(), checkpoint=spec(0).checkpoint, query_set=spec(0).query_set)
-    assert not any("no row" in line for line in logitbank.options(bank).summary.findings)
+    assert not any("no row" in line for line in logitbank.options(bank).summary)
 
 
 def test_a_model_that_was_asked_other_prompts_alone_is_said_to_be_there(tmp_path: Path) -> None:
@@ -67,3 +81,100 @@ def test_a_model_that_was_asked_other_prompts_alone_is_said_to_be_there(tmp_path
         logitbank.lambada(bank, models=["demo"])
     with pytest.raises(AbsentError, match=r"no deposit has model nope; the bank has demo"):
         bank.scan("parity", models=["nope"])
+
+
+def left_out(model: str, step: int) -> str:
+    return (
+        f"Left out is 1 checkpoint whose deposit has no row: {model} step {step};"
+        " `logitbank extract` fills it."
+    )
+
+
+def test_fluctuation_names_a_checkpoint_that_has_no_row(tmp_path: Path) -> None:
+    bank = Bank.open(test_fluctuation_study.make_bank(tmp_path / "b", seeds=(0,)))
+    assert logitbank.fluctuation(bank).summary.left_out == ()
+    lose(bank, "professions", 0)
+    assert logitbank.fluctuation(bank).summary.left_out == (left_out("toy seed0", 0),)
+
+
+def test_stereoset_names_a_checkpoint_that_has_no_row(tmp_path: Path) -> None:
+    bank = Bank.open(stereoset_cases.make_bank(tmp_path / "b", steps=(0, 8, 16)))
+    assert logitbank.stereoset(bank, bootstrap=0).summary.left_out == ()
+    lose(bank, "stereoset-intra", 16)
+    assert left_out("toy", 16) in logitbank.stereoset(bank, bootstrap=0).summary.left_out
+    chosen = logitbank.stereoset(bank, bootstrap=0, steps=["8"]).summary.left_out
+    assert chosen == (), "step 16 was not asked for"
+
+
+def test_tradeoff_names_what_one_side_lacks(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    add_lambada(bank, {0: 3, 8: 20, 16: 22, 32: 24})
+    add_winobias(bank, steps=(8, 16, 32), skew_from=16)
+    said = logitbank.tradeoff(bank, bootstrap=0).summary.left_out
+    alone = "Left out: 1 checkpoint has LAMBADA accuracy and not JSD-P gap."
+    assert [line.partition(" and not ")[0] for line in said] == [alone.partition(" and not ")[0]]
+    lose(bank, "lambada", 32)
+    said = logitbank.tradeoff(bank, bootstrap=0).summary.left_out
+    assert [line.partition(" has ")[0] for line in said] == [
+        "Left out: 1 checkpoint",
+        "Left out: 1 checkpoint",
+        left_out("toy", 32).partition(" has ")[0],
+    ]
+    assert said[1].endswith(" and not LAMBADA accuracy.")
+
+
+def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) -> None:
+    """Three further examples are asked of each; none is scored."""
+    bank = Bank.create(tmp_path / "b")
+    add_lambada(bank, {8: 20, 16: 22})
+    add_winobias(bank, steps=(8, 16), skew_from=16)
+    assert logitbank.tradeoff(bank, bootstrap=0).summary.left_out == ()
+    more = bank.prompts("lambada").collect()
+    tokenizer = bank.query_set(more["query_set"][0]).tokenizer
+    queries = logitbank.QuerySet(tokenizer, tuple(logitbank.Query((i, 7), 1) for i in range(3)))
+    bank.add_query_set(queries)
+    three = more.filter(row=0, option=more["option"][0]).head(1)
+    rows = [
+        three.with_columns(
+            prompt_id=pl.lit(f"new-{i}"),
+            query_set=pl.lit(queries.name),
+            row=pl.lit(i, pl.Int32),
+        )
+        for i in range(3)
+    ]
+    bank.add_prompts("lambada", pl.concat(rows))
+    said = logitbank.tradeoff(bank, bootstrap=0).summary.left_out
+    assert said == (
+        "Some prompts are not scored, and the numbers are over the others, at 2 checkpoints: "
+        "toy step 8, toy step 16.",
+    )
+
+
+def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) -> None:
+    path = unqover_cases.make_bank(tmp_path / "b", steps=[0, 8], nurses={0: 0.0, 8: 6.0})
+    bank = Bank.open(path)
+    assert logitbank.debias_compare(bank, [], bootstrap=0).summary.left_out == ()
+    lose(bank, "unqover-gender", 8)
+    compared = logitbank.debias_compare(bank, [], bootstrap=0).summary.left_out
+    assert compared == (left_out("toy", 8),)
+    assert logitbank.debias_compare(bank, [], step=0, bootstrap=0).summary.left_out == ()
+    with pytest.raises(BankError, match="questions of unqover-gender are not scored yet; run"):
+        logitbank.debias_train(bank, prompts="unqover-gender", split=None, k=4, bootstrap=0)
+
+
+def test_what_is_left_out_is_not_cut_off_however_many_findings_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_findings({"Curves": Summary(tuple("abcdef"), ("note",), left_out=(LEFT_OUT,))})
+    assert capsys.readouterr().out.splitlines()[1:] == ["  a", "  b", "  c", "  d", f"  {LEFT_OUT}"]
+
+
+def test_a_report_says_what_is_left_out(repaired: Bank, tmp_path: Path, call: Call) -> None:
+    code, printed, _ = call(
+        "report", repaired.path, "--out", tmp_path / "p.html", "--bootstrap", "0"
+    )
+    assert code == 0
+    assert printed.count(f"  {LEFT_OUT}\n") == 2, "of the shares of options, and of the curves"
+    page = (tmp_path / "p.html").read_text()
+    seen = re.sub('<details class="more">.*?</details>', "", page, flags=re.DOTALL)
+    assert seen.count(f"<li>{LEFT_OUT}</li>") == 2

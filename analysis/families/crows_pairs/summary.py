@@ -65,8 +65,8 @@ def crows_pairs_summary(result: CrowsPairs) -> Summary:
             f"{name}{counted(pairs, 'pair')} without anything to score, as where both sentences "
             "share no token; in no number."
         )
-    findings = (*sentences, *missing_sentences(result.checkpoints, "sentence"))
-    return Summary(findings, (INTERVALS,), CAUTIONS)
+    left_out = tuple(missing_sentences(result.checkpoints, "sentence"))
+    return Summary(tuple(sentences), (INTERVALS,), CAUTIONS, left_out)
 
 
 def _bias_types(table: pl.DataFrame, last: Row, prefix: str) -> Iterator[str]:

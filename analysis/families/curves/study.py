@@ -114,8 +114,8 @@ def curves_summary(result: Curves) -> Summary:
         for sentence in _ends(f"{prefix}{name}, ", run)
     ]
     missing = result.checkpoints.group_by(CHECKPOINT).agg(pl.col("missing").sum())
-    findings += missing_sentences(missing, "prompt")
-    return Summary(tuple(findings), tuple(_notes(result)), CAUTIONS)
+    left_out = tuple(missing_sentences(missing, "prompt"))
+    return Summary(tuple(findings), tuple(_notes(result)), CAUTIONS, left_out)
 
 
 def _ends(prefix: str, rows: pl.DataFrame) -> Iterator[str]:

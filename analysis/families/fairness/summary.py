@@ -55,7 +55,7 @@ def fairness_summary(result: Fairness) -> Summary:
         sentences += [prefix + text for text in _run_sentences(result, of_run, rows)]
     findings = (*sentences, *_comparison(result), *_counts(result))
     notes = (UNIT, INTERVALS, ONE_RUN) if result.settings["bootstrap"] else (UNIT,)
-    return Summary(findings, notes, CAUTIONS)
+    return Summary(findings, notes, CAUTIONS, tuple(_missing(result)))
 
 
 def _run_sentences(result: Fairness, of_run: pl.Expr, rows: pl.DataFrame) -> Iterator[str]:
@@ -232,14 +232,17 @@ def _comparison(result: Fairness) -> Iterator[str]:
         )
 
 
-def _counts(result: Fairness) -> Iterator[str]:
-    """Things in the data that weaken the numbers, where there are any."""
+def _missing(result: Fairness) -> Iterator[str]:
     if missing := int(result.checkpoints["missing"].sum()):
         incomplete = result.checkpoints.filter(pl.col("missing") > 0)
         yield (
             f"{missing:,} scores of a prompt under an order seed are missing at "
             f"{counted(len(incomplete), 'checkpoint')}, whose numbers are over what is there."
         )
+
+
+def _counts(result: Fairness) -> Iterator[str]:
+    """Things in the data that weaken the numbers, where there are any."""
     if tied := int(result.average_rank["tied"].sum()):
         rule = result.settings["ties"]
         yield (

@@ -40,6 +40,8 @@ class Scores(NamedTuple):
     """What the models of the banks were asked: model, verb, occupation, prior; None without
     banks."""
     banks: Sequence[Readable]
+    prompts: str
+    """The prompt set that was read of the banks."""
     files: Sequence[pl.DataFrame]
     """The name of each table, and how many rows it has."""
 
@@ -79,7 +81,7 @@ def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) 
         frame = opened[0].scan(prompts, models=models)  # says what is missing
         check_prompts(frame.collect_schema().names())
         frames = batches(opened, prompts, models=models, rows=PIECES)
-        return Scores(frames, expected, opened, [])
+        return Scores(frames, expected, opened, prompts, [])
     parts = [
         as_scores(bank.scan(prompts, models=names))
         for bank, names in zip(opened, chosen[: len(opened)], strict=True)
@@ -95,7 +97,7 @@ def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) 
     ]
     if len(parts) > 1:
         parts = [pl.concat([p.cast({pl.Categorical: pl.String}) for p in parts])]
-    return Scores([parts[0].lazy()], expected, opened, of_tables)
+    return Scores([parts[0].lazy()], expected, opened, prompts, of_tables)
 
 
 def _table(path: Path) -> pl.DataFrame:

@@ -89,6 +89,8 @@ def fluctuation(
         out=out,
         paper=paper,
         banks=read.banks,
+        prompts=[read.prompts],
+        models=models,
         files=read.files,
     )
 

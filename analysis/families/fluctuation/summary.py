@@ -34,7 +34,7 @@ def fluctuation_summary(result: Fluctuation) -> Summary:
         for (verb,), rows in plateaus.group_by("verb", maintain_order=True):
             of_verb = _About(result, (pl.col("model") == model) & (pl.col("verb") == verb))
             sentences += [f"{model}, “{verb}”: {text}" for text in _verb_sentences(of_verb, rows)]
-    return Summary((*sentences, *_counts(result)), NOTES, CAUTIONS)
+    return Summary((*sentences, *_counts(result)), NOTES, CAUTIONS, tuple(_left_out(result)))
 
 
 class _About:
@@ -134,8 +134,7 @@ def _checkpoints(pairs: pl.DataFrame) -> Iterator[str]:
         )
 
 
-def _counts(result: Fluctuation) -> Iterator[str]:
-    """Things in the data that weaken the numbers, where there are any."""
+def _left_out(result: Fluctuation) -> Iterator[str]:
     keys = ["model", "run", "verb", "occupation"]
     professions = result.professions
     if incomplete := len(professions.filter(pl.col("missing") > 0).unique(keys)):
@@ -143,12 +142,6 @@ def _counts(result: Fluctuation) -> Iterator[str]:
             f"{counted(incomplete, 'time')} "
             "a profession lacks a score at a checkpoint of a plateau; its "
             "statistics there are NaN, and correlations leave it out."
-        )
-    if zero := len(professions.filter(pl.col("she_zero") > 0).unique(keys)):
-        yield (
-            f"{counted(zero, 'time')} "
-            "P(she) is 0 for a profession at a checkpoint of a plateau; its R is "
-            "infinite, and correlations leave it out."
         )
     checkpoints = result.checkpoints.filter(pl.col("step").is_not_null())
     if absent := len(checkpoints.filter(~pl.col("used"))):
@@ -158,6 +151,19 @@ def _counts(result: Fluctuation) -> Iterator[str]:
             "another verb, or which another run of its model has; the numbers are over the "
             "checkpoints that are there."
         )
+
+
+def _counts(result: Fluctuation) -> Iterator[str]:
+    """Things in the data that weaken the numbers, where there are any."""
+    keys = ["model", "run", "verb", "occupation"]
+    professions = result.professions
+    if zero := len(professions.filter(pl.col("she_zero") > 0).unique(keys)):
+        yield (
+            f"{counted(zero, 'time')} "
+            "P(she) is 0 for a profession at a checkpoint of a plateau; its R is "
+            "infinite, and correlations leave it out."
+        )
+    checkpoints = result.checkpoints.filter(pl.col("step").is_not_null())
     undefined = result.correlations.filter(pl.col("r").is_nan() & (pl.col("n") > 1))
     if len(undefined):
         yield (

@@ -36,5 +36,5 @@ def lambada_summary(result: Lambada) -> Summary:
         )
     if inexact:
         sentences.append(f"{inexact:,} examples have a rank that was counted among rounded scores.")
-    findings = (*sentences, *missing_sentences(result.checkpoints, "example"))
-    return Summary(findings, (INTERVALS,), CAUTIONS)
+    left_out = tuple(missing_sentences(result.checkpoints, "example"))
+    return Summary(tuple(sentences), (INTERVALS,), CAUTIONS, left_out)

@@ -117,8 +117,8 @@ def layers_summary(result: Layers) -> Summary:
         for prefix, rows in by_run(table)
     ]
     missing = result.checkpoints.group_by(CHECKPOINT).agg(pl.col("missing").sum())
-    findings += missing_sentences(missing, "prompt")
-    return Summary(tuple(findings), tuple(_notes(result)), CAUTIONS)
+    left_out = tuple(missing_sentences(missing, "prompt"))
+    return Summary(tuple(findings), tuple(_notes(result)), CAUTIONS, left_out)
 
 
 def _ends(rows: pl.DataFrame) -> str:

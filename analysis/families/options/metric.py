@@ -121,13 +121,14 @@ def option_scores(each: Iterable[PromptScores], *, score: Score = "sum") -> Opti
 
 def option_summary(result: OptionScores) -> Summary:
     """What the first and the last checkpoint of every model and run say, then how to read it."""
-    findings = (*_shares_said(result), *_answers_said(result), *_missing_said(result))
+    left_out = tuple(_missing_said(result))
     if result.unconditional:
-        findings += (
+        left_out += (
             f"{counted(result.unconditional, 'prompt')} without a condition, among the missing.",
         )
     meaning = (MEANINGS[result.score], *[SHARE_OF_SCORES] * (result.score != "sum"))
-    return Summary(findings, (*meaning, INTERVALS))
+    findings = (*_shares_said(result), *_answers_said(result))
+    return Summary(findings, (*meaning, INTERVALS), left_out=left_out)
 
 
 def _parts(scores: PromptScores) -> Iterator[PromptScores]:

@@ -1,6 +1,7 @@
 """From a bank to the shares of a prompt set's options, whatever it asks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from logitbank.analysis.drawing.paper import PAPER, Paper
@@ -10,6 +11,7 @@ from logitbank.analysis.families.options.metric import (
     option_summary,
 )
 from logitbank.analysis.families.options.score import Score, check_score
+from logitbank.analysis.frames.expected import left_out_sentences
 from logitbank.analysis.frames.sources import held_models, no_prompts
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.finish import finish, models_of
@@ -77,8 +79,6 @@ def options(
         out=out,
         paper=paper,
         banks=[opened],
-        prompts=[name],
-        models=models,
     )
 
 
@@ -98,4 +98,6 @@ def option_study(
         raise BankError(
             f"no option of prompt set {prompts!r} is scored, so there is nothing to share"
         )
-    return Study(result, option_summary(result))
+    summary = option_summary(result)
+    left_out = (*summary.left_out, *left_out_sentences([bank], [prompts], models))
+    return Study(result, replace(summary, left_out=left_out))

@@ -73,7 +73,8 @@ def stereoset(
         raise UsageError("--save-predictions writes the scores of a bank; name one")
     from_files = file_candidates(predictions, gold)
     opened = open_banks(banks)
-    for name in own_names(PROMPTS, opened) if prompts is None else prompts:
+    names = own_names(PROMPTS, opened) if prompts is None else prompts
+    for name in names:
         check_same_prompts(opened, name)
     chosen = None if steps is None else [step_given(text, "--step") for text in steps]
     parts, saved = [], []
@@ -101,6 +102,9 @@ def stereoset(
         paper=paper,
         banks=opened,
         files=files,
+        prompts=names,
+        models=models,
+        steps=chosen,
     )
 
 

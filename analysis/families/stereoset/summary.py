@@ -37,12 +37,13 @@ def stereoset_summary(result: StereoSet) -> Summary:
 
     Numbers are `term_macro` over all domains; brackets hold 95 % bootstrap intervals.
     """
-    sentences = []
+    sentences, left_out = [], []
     for rows in result.tasks.partition_by(SERIES, maintain_order=True):
         about = _About(result, rows.row(0, named=True))
         sentences += [f"{about.name}: {text}" for text in _series_sentences(about, rows)]
+        left_out += [f"{about.name}: {text}" for text in _missing(rows)]
     notes = (INTERVALS,) if result.settings["bootstrap"] else ()
-    return Summary(tuple(sentences), notes, CAUTIONS)
+    return Summary(tuple(sentences), notes, CAUTIONS, tuple(left_out))
 
 
 def series_name(row: Row) -> str:
@@ -174,6 +175,9 @@ def _skipped(tasks: pl.DataFrame) -> Iterator[str]:
             f"{CAUSAL} is an extension, the candidate's log-probability given its context; it is "
             "in no other number and cannot be compared with next-sentence scores."
         )
+
+
+def _missing(tasks: pl.DataFrame) -> Iterator[str]:
     for (task,), rows in tasks.filter(pl.col("task") != BOTH).group_by("task", maintain_order=True):
         incomplete = rows.filter(pl.col("missing") > 0)
         if len(incomplete):

@@ -50,7 +50,7 @@ def stereotype_summary(result: StereotypeAccuracy) -> Summary:
             ]
             what = f"{NAMES[str(measure)]}{about}"
             sentences += from_first(rows, prefix, what, "sentence")
-    table = result.stereotype_accuracy
+    table, left_out = result.stereotype_accuracy, []
     for measure, rows in ((m, table.filter(pl.col("measure") == m)) for m in NAMES):
         if tied := int(rows["tied"].sum()):
             sentences.append(
@@ -59,13 +59,14 @@ def stereotype_summary(result: StereotypeAccuracy) -> Summary:
         if missing := int(rows["missing"].sum()):
             none = len(rows.filter(pl.col("accuracy").is_nan()))
             checkpoints = counted(len(rows.filter(pl.col("missing") > 0)), "checkpoint")
-            sentences.append(
+            left_out.append(
                 f"{counted(missing, 'sentence')} of {NAMES[measure]} missing, or without one of "
                 f"the orders, at {checkpoints}, whose numbers are over what is there"
                 + (f"; {counted(none, 'checkpoint')} thereby without a number." if none else ".")
             )
     notes = (INTERVALS,) if result.winobias_em.is_empty() else (TEMPLATES, INTERVALS)
-    return Summary((*sentences, *_exact_match(result)), notes, CAUTIONS)
+    left_out += _missing_pairs(result)
+    return Summary((*sentences, *_exact_match(result)), notes, CAUTIONS, tuple(left_out))
 
 
 def _exact_match(result: StereotypeAccuracy) -> Iterator[str]:
@@ -95,7 +96,10 @@ def _exact_match(result: StereotypeAccuracy) -> Iterator[str]:
     ):
         if count := int(table[column].sum()):
             yield f"{counted(count, 'answer')} of winobias_em {what}."
-    incomplete = table.filter(pl.col("missing") > 0)
+
+
+def _missing_pairs(result: StereotypeAccuracy) -> Iterator[str]:
+    incomplete = result.winobias_em.filter(pl.col("missing") > 0)
     if len(incomplete):
         missing = int(incomplete["missing"].sum())
         yield missing_sentence(

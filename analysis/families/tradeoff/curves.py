@@ -165,6 +165,21 @@ def joined(
     return curves
 
 
+def alone(
+    performance: pl.DataFrame, gap: pl.DataFrame, *, rename: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """How many checkpoints have performance and no gap, and a gap and no performance.
+
+    Of the models and runs that both sides have.
+    """
+    sides = _renamed(performance, gap, rename or {}), gap
+    counts = []
+    for side, other in (sides, reversed(sides)):
+        of_both = side.join(other, on=["model", "run"], how="semi")
+        counts.append(len(of_both.join(other, on=["model", "run", "step"], how="anti")))
+    return counts[0], counts[1]
+
+
 def interval_kind(side: pl.DataFrame) -> str | None:
     """How the intervals of a side come about; None where it has none."""
     if side["draws"].null_count() < len(side):

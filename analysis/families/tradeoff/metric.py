@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.families.tradeoff.curves import checked_curve, interval_kind, joined
+from logitbank.analysis.families.tradeoff.curves import alone, checked_curve, interval_kind, joined
 from logitbank.analysis.families.tradeoff.tables import (
     change_table,
     choice_table,
@@ -136,6 +136,7 @@ def tradeoff_metric(
     curves = joined(*sides, rename=rename, resamples=resamples, seed=seed)
     scale = scale_of(curves, higher_is_better=better)
     allowances: Sequence[float] = ALLOWANCES if scale.unit == "points" else ()
+    unpaired = alone(*sides, rename=rename)
     kinds = [interval_kind(side) if resamples else None for side in sides]
     return TradeOff(
         tradeoff=curve_table(curves, scale),
@@ -151,6 +152,8 @@ def tradeoff_metric(
             "resamples": resamples,
             "performance_interval": kinds[0],
             "gap_interval": kinds[1],
+            "performance_alone": unpaired[0],
+            "gap_alone": unpaired[1],
         },
     )
 

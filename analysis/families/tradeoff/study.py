@@ -2,6 +2,7 @@
 
 import glob
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,7 @@ from logitbank.analysis.families.tradeoff.sources import (
 from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
 from logitbank.analysis.family import Columns, Gap, families
 from logitbank.analysis.frames.apart import Banks, banks_and_files, open_banks
-from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.expected import expected_pieces, partly_scored_sentences
 from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
@@ -86,6 +87,7 @@ def tradeoff(
     LogitbankError
         A source that is not there, or what the curves and `tradeoff_metric` refuse.
     """
+    read: list[str] = []
     named, more = banks_and_files(banks, _is_performance)
     files = [*_files(performance), *more]
     opened = open_banks(named)
@@ -98,6 +100,7 @@ def tradeoff(
     else:
         if not opened:
             raise UsageError("there is no performance; name a bank with LAMBADA, or --performance")
+        read.append(lambada)
         frame, pieces = frame_of(opened, lambada, models), expected_pieces(opened, lambada)
         curve = lambada_curve(frame, metric=metric, expected=pieces, resamples=bootstrap)
     if models is not None:
@@ -121,6 +124,7 @@ def tradeoff(
             raise UsageError(f"a gap of {name} comes from a bank; name one, or --fairness-table")
         # `prompts` stands for WinoBias, which a bank may hold under another name.
         gap_prompts = prompts if known[name].prompts == "winobias" else known[name].prompts
+        read.append(gap_prompts)
         fair = known[name].curve(opened, gap_prompts, models, bootstrap)
         gap_name = known[name].label
     from_lambada = not files or task.startswith("lambada")
@@ -137,15 +141,19 @@ def tradeoff(
         rename=rename,
         resamples=bootstrap,
     )
+    summary = tradeoff_summary(result)
+    partly = partly_scored_sentences(opened, read, models)
     tables = [*files, *([fairness_table] if fairness_table is not None else [])]
     return finish(
         result,
-        tradeoff_summary(result),
+        replace(summary, left_out=(*summary.left_out, *partly)),
         title=f"Performance and fairness during training: {models_of(result)}",
         out=out,
         paper=paper,
         banks=opened,
         files=[pl.DataFrame({"file": [path.name]}) for path in tables],
+        prompts=read,
+        models=models,
     )
 
 

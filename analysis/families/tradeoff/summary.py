@@ -46,7 +46,16 @@ def tradeoff_summary(result: TradeOff) -> Summary:
         f"Intervals (95 %): performance – {KINDS.get(str(kinds[0]), KINDS[None])}; gap – "
         f"{KINDS.get(str(kinds[1]), KINDS[None])}."
     )
-    return Summary(tuple(sentences), (how, CHANGES), CAUTIONS)
+    return Summary(tuple(sentences), (how, CHANGES), CAUTIONS, tuple(_left_out(result.settings)))
+
+
+def _left_out(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Checkpoints that one of the two sides lacks."""
+    metric, gap = settings["metric"], settings["gap"]
+    for one, other, side in ((metric, gap, "performance"), (gap, metric, "gap")):
+        if count := settings[f"{side}_alone"]:
+            verb = "has" if count == 1 else "have"
+            yield f"Left out: {counted(count, 'checkpoint')} {verb} {one} and not {other}."
 
 
 def pair_sentence(row: Row, settings: Mapping[str, Any]) -> str:

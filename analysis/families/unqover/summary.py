@@ -6,8 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
-from logitbank.analysis.frames.expected import missing_sentence
-from logitbank.analysis.results.words import Summary
+from logitbank.analysis.results.words import Summary, missing_sentences
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.shares import too_few
 from logitbank.wording import counted
@@ -41,7 +40,7 @@ Row = dict[str, Any]
 
 def unqover_summary(result: Unqover) -> Summary:
     """Plain sentences about every model, run and category at its last checkpoint, then cautions."""
-    sentences = []
+    sentences, left_out = [], []
     for (model, run, category), rows in result.unqover.filter(pl.col("split") == ALL).group_by(
         "model", "run", "category", maintain_order=True
     ):
@@ -55,8 +54,9 @@ def unqover_summary(result: Unqover) -> Summary:
         sentences += [name + text for text in _about(rows, tables, result.settings["topk"])]
         if result.settings["bootstrap"]:
             sentences += [name + text for text in _few(last)]
+        left_out += [name + text for text in missing_sentences(rows, "instance")]
     notes = (MEANING, MAXIMUM, *([INTERVALS] if result.settings["bootstrap"] else []))
-    return Summary(tuple(sentences), notes, CAUTIONS)
+    return Summary(tuple(sentences), notes, CAUTIONS, tuple(left_out))
 
 
 def _about(rows: pl.DataFrame, tables: dict[str, pl.DataFrame], topk: Any) -> Iterator[str]:
@@ -79,11 +79,6 @@ def _about(rows: pl.DataFrame, tables: dict[str, pl.DataFrame], topk: Any) -> It
     yield from _splits(tables["unqover"], when)
     yield _coverage(last, when, topk)
     yield from _sampled(last)
-    incomplete = rows.filter(pl.col("missing") > 0)
-    if len(incomplete):
-        yield missing_sentence(
-            int(incomplete["missing"].sum()), "instance", checkpoints=len(incomplete)
-        )
 
 
 def _few(last: Row) -> Iterator[str]:

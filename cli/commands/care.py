@@ -28,9 +28,13 @@ def verify(
 
 def _verify_bank(path: Path, *, repair: bool) -> "tuple[Damage, ...]":
     """Print the damage in a bank and, where asked to, drop it; give back what is left."""
-    from logitbank.cli.screen.damage import print_damage, print_repaired, print_unfinished
+    from logitbank.cli.screen.damage import (
+        print_damage,
+        print_next_steps,
+        print_repaired,
+        print_unfinished,
+    )
     from logitbank.cli.screen.progress import byte_progress
-    from logitbank.cli.screen.tables import print_lines
     from logitbank.store import Bank
     from logitbank.store import repair as repaired
 
@@ -42,11 +46,9 @@ def _verify_bank(path: Path, *, repair: bool) -> "tuple[Damage, ...]":
         done = repaired(bank, damage)
         with byte_progress("verifying again") as bar:
             damage = logitbank.verify(bank, progress=bar.about)
-        print_repaired(done, damage)
-    elif damage:
-        print_lines(
-            [f"`logitbank verify --repair {path}` drops what is damaged; extract then fills it"]
-        )
+        print_repaired(path, done, damage)
+    else:
+        print_next_steps(path, damage)
     print_unfinished(bank, whole=not damage)
     return damage
 

@@ -17,16 +17,43 @@ def print_damage(path: Path, damage: "Sequence[Damage]", whole: str) -> None:
     print_lines([f"{counted(len(damage), 'damaged object')} in {path}" if damage else whole])
 
 
-def print_repaired(done: "Repaired", left: "Sequence[Damage]") -> None:
+def print_next_steps(path: Path, damage: "Sequence[Damage]") -> None:
+    """What brings back what is damaged or gone, a line for each way that is called for."""
+    from logitbank.store.care.repair import can_repair, is_lost_table
+
+    if any(map(can_repair, damage)):
+        print_lines(
+            [f"`logitbank verify --repair {path}` drops what is damaged; extract then fills it"]
+        )
+    rest = [each for each in damage if not can_repair(each)]
+    if any(map(is_lost_table, rest)):
+        print_lines(
+            [
+                "--repair brings no lost table back: the same `logitbank extract` writes it again,"
+                f" and so does `logitbank merge {path} COPY` of another copy of the bank"
+            ]
+        )
+    if any(each.problem == "foreign" for each in rest):
+        print_lines(["--repair leaves what is foreign where it is; remove it yourself"])
+    if any(each.problem != "foreign" and not is_lost_table(each) for each in rest):
+        print_lines(
+            ["--repair brings none of the rest back; take it from another copy of the bank"]
+        )
+
+
+def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> None:
     """What was made again or dropped, and what is damaged still."""
+    from logitbank.store.care.repair import can_repair
+
     print_lines(f"made again: {name}" for name in done.restored)
     print_lines(
         f"dropped: {counted(len(blocks), 'block')} of {folder}"
         for folder, blocks in done.dropped.items()
     )
     print_lines(f"still damaged: {each.path}" for each in left)
-    if left:
+    if any(map(can_repair, left)):  # as a table whose content is damaged, and so cannot be
         print_lines(["take these from another copy of the bank"])
+    print_next_steps(path, [each for each in left if not can_repair(each)])
 
 
 def print_unfinished(bank: "Bank", *, whole: bool) -> None:

@@ -18,7 +18,7 @@ from logitbank.errors import BankError, LogitbankError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.places import deposit_folders
+from logitbank.store.deposits.places import TABLE_FOLDERS, deposit_folders
 from logitbank.store.deposits.score_parts import read_scores
 from logitbank.store.deposits.writer import (
     DepositWriter,
@@ -45,6 +45,25 @@ class Repaired(NamedTuple):
     """Blocks that are to be computed again, by the deposit's folder."""
     restored: tuple[str, ...]
     """Objects that were made again from what is sound."""
+
+
+def can_repair(damage: Damage) -> bool:
+    """Whether `repair` may do something about it; content of a table may turn out damaged too.
+
+    Not about what is foreign, nor about a table or a deposit of which nothing is left.
+    """
+    if damage.problem == "foreign":
+        return False
+    if damage.deposit or head_of(damage.path) or damage.path.endswith("/zarr.json"):
+        return True
+    return damage.path.partition("/")[0] in TABLE_FOLDERS and not is_lost_table(damage)
+
+
+def is_lost_table(damage: Damage) -> bool:
+    """Whether a table of queries, prompts or tokens is gone, which extractions and merges bring."""
+    folder = damage.path.partition("/")[0]
+    gone = damage.problem == "missing" and damage.path.endswith(".parquet")
+    return gone and folder in TABLE_FOLDERS
 
 
 def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:

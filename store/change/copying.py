@@ -7,7 +7,6 @@ that the format does not name, and nothing is believed that is not recomputed.
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,8 +84,10 @@ def missing_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
         tokenizers = {file.tokenizer for file in token_texts.tokens_files(into.path)}
     tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]] = {}
     for bank in [*([] if into is None else [into]), *sources]:
+        # The target may have lost query sets, which come back from the sources.
+        queries = [bank, *sources] if bank is into else [bank]
         for file in tables.prompt_files(bank.path):
-            _add_prompts(bank, file, tables_by_name, copies, copy=bank is not into)
+            _add_prompts(queries, file, tables_by_name, copies, copy=bank is not into)
     for bank in sources:
         for tokens in token_texts.tokens_files(bank.path):
             path = f"{token_texts.FOLDER}/{tokens.path.name}"
@@ -107,7 +108,7 @@ def _has(bank: Bank, path: str) -> bool:
 
 
 def _add_prompts(
-    bank: Bank,
+    queries: Sequence[Bank],
     file: tables.PromptFile,
     tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]],
     copies: dict[str, TableCopy],
@@ -118,7 +119,7 @@ def _add_prompts(
     known = tables_by_name.setdefault(file.name, [])
     if any(other.name == file.path.name for other, _ in known):
         return
-    table = _prompts(bank, file)
+    table = _prompts(queries, file)
     for other, stored in known:
         try:
             prompt_checks.check_unchanged(file.name, table, stored)
@@ -131,12 +132,17 @@ def _add_prompts(
         copies[path] = TableCopy(path, file.path.read_bytes())
 
 
-def _prompts(bank: Bank, file: tables.PromptFile) -> pl.DataFrame:
-    """A table of prompts, checked against its name and its bank's query sets."""
+def _prompts(queries: Sequence[Bank], file: tables.PromptFile) -> pl.DataFrame:
+    """A table of prompts, checked against its name and the query sets of these banks."""
+
+    def count(name: str) -> int:
+        holding = (bank for bank in queries if _has(bank, f"queries/{name}.parquet"))
+        return tables.query_count(next(holding, queries[0]).path, name)
+
     table_files.require_sound(file.path)
     try:
         table = tables.prompts_in(file.path)
-        prompt_checks.check_prompts(table, partial(tables.query_count, bank.path))
+        prompt_checks.check_prompts(table, count)
     except (DamagedError, UsageError) as error:
         raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error
     return table

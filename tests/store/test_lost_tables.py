@@ -183,6 +183,50 @@ def test_a_query_set_of_a_source_is_missed_though_another_bank_has_it(tmp_path: 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_merge_brings_query_sets_back_and_repair_is_not_said_to(
+    tmp_path: Path, call: Call
+) -> None:
+    bank, copy = bank_of(tmp_path / "b"), bank_of(tmp_path / "copy")
+    (bank.path / f"queries/{QUERY_SET.name}.parquet").unlink()
+    for command in (["verify"], ["verify", "--repair"]):
+        code, printed, _ = call(*command, bank.path)
+        assert code == 1
+        assert f"queries/{QUERY_SET.name}.parquet: missing" in printed
+        assert "drops what is damaged" not in printed
+        assert (
+            "--repair brings no lost table back: the same `logitbank extract` writes it again, and "
+            f"so does `logitbank merge {bank.path} COPY` of another copy of the bank\n"
+        ) in printed
+    merge(bank.path, copy.path)
+    assert verify(bank) == ()
+
+
+def test_each_kind_of_damage_has_its_next_step(tmp_path: Path, call: Call) -> None:
+    bank = bank_of(tmp_path / "b")
+    lines = {
+        "drop": f"`logitbank verify --repair {bank.path}` drops what is damaged; extract then",
+        "lost": "--repair brings no lost table back",
+        "foreign": "--repair leaves what is foreign where it is; remove it yourself",
+        "rest": "--repair brings none of the rest back; take it from another copy of the bank",
+    }
+
+    def told(*command: str) -> set[str]:
+        printed = call(*command, bank.path)[1]
+        return {name for name, line in lines.items() if line in printed}
+
+    assert told("verify") == set()
+    (bank.path / "foo").touch()
+    assert told("verify") == {"foreign"}
+    next(bank.path.glob("tokens/*.parquet")).unlink()
+    assert told("verify") == {"foreign", "lost"}
+    (scores,) = bank.path.glob("*/*/*/*/scores/all.parquet")
+    scores.write_bytes(scores.read_bytes()[:-1])
+    assert told("verify") == {"foreign", "lost", "drop"}
+    assert told("verify", "--repair") == {"foreign", "lost"}
+    (bank.path / "index.json").write_text("{")
+    assert told("verify") == {"foreign", "lost", "rest"}
+
+
 def test_pull_takes_what_is_left_and_says_what_is_lost(tmp_path: Path, call: Call) -> None:
     bank = bank_of(tmp_path / "b")
     assert pull(bank.path, tmp_path / "whole").lost == {}

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT, GoldCounts
-from logitbank.analysis.families.fairness.cube import Cube
+from logitbank.analysis.families.fairness.axes import CHECKPOINT
+from logitbank.analysis.families.fairness.samples import Sample
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import bootstrap_means, cluster_numbers, percentile_interval
@@ -51,18 +51,13 @@ class Difference(NamedTuple):
         return Difference(mean, unit(self.draws), self.sentences)
 
 
-def gender_difference(data: Cube, sides: tuple[Floats, Floats], counts: GoldCounts) -> Difference:
-    """Mean over prompts whose answer is female minus that over those whose answer is male.
-
-    `sides` are values of all prompts, (c, s, p): those for male and those for female answers.
-    """
-    means, draws, sentences = [], [], []
-    for gold, values in enumerate(sides):
-        of_gender = data.gold == gold
-        means.append(mean_present(values[:, :, of_gender], axis=2))
-        draws.append(bootstrap_means(values[:, :, of_gender], counts[gold]))
-        sentences.append(cluster_numbers(values[:, :, of_gender], data.axes.clusters[of_gender]))
-    return Difference(seed_mean(means[1] - means[0]), draws[1] - draws[0], np.minimum(*sentences))
+def gender_difference(male: Sample, female: Sample) -> Difference:
+    """Mean over prompts whose answer is female minus that over those whose answer is male."""
+    return Difference(
+        seed_mean(female.means - male.means),
+        female.draws - male.draws,
+        np.minimum(male.sentences, female.sentences),
+    )
 
 
 def model_difference(values: Floats, counts: Floats, clusters: Codes) -> Difference:
@@ -83,8 +78,16 @@ def with_difference(rows: pl.DataFrame, difference: Difference) -> pl.DataFrame:
 
 def with_draws(rows: pl.DataFrame, difference: Difference) -> pl.DataFrame:
     """Rows of the checkpoints of `difference`, with its draws."""
-    draws = pl.Series(DRAWS, difference.draws.T.tolist(), dtype=pl.List(pl.Float64))
-    return rows.with_columns(draws)
+    by_checkpoint = np.ascontiguousarray(difference.draws.T)
+    return rows.with_columns(pl.Series(DRAWS, by_checkpoint).cast(pl.List(pl.Float64)))
+
+
+def draws_of(rows: pl.DataFrame) -> Floats:
+    """The draws of rows, (b, n), all of which have as many."""
+    lists = rows[DRAWS]
+    if not lists.list.len().sum():
+        return np.empty((0, len(rows)))
+    return lists.explode().to_numpy().reshape(len(rows), -1).T
 
 
 def with_baseline(rows: pl.DataFrame, *, group: tuple[str, ...]) -> pl.DataFrame:
@@ -110,7 +113,7 @@ def with_baseline(rows: pl.DataFrame, *, group: tuple[str, ...]) -> pl.DataFrame
 
 def _beside_the_first(part: pl.DataFrame) -> pl.DataFrame:
     """One model, run and group; the first row is the baseline."""
-    draws = np.array(part[DRAWS].to_list(), np.float64).reshape(len(part), -1).T
+    draws = draws_of(part)
     sentences = part["sentences"].to_numpy()
     difference, effect = part["difference"].to_numpy(), part["rank_biserial"]
     interval = percentile_interval(draws, clusters=sentences)

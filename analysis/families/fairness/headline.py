@@ -11,6 +11,7 @@ from logitbank.analysis.families.fairness.baseline import gender_difference
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube, each_cube
 from logitbank.analysis.families.fairness.metric import LABELS, fairness_metric
+from logitbank.analysis.families.fairness.samples import samples
 from logitbank.analysis.families.tradeoff.curves import curve
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import jsd_parts, scaled
@@ -63,6 +64,7 @@ def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.D
 
 def _gap_curve(data: Cube, *, counts: GoldCounts) -> pl.DataFrame:
     parts = jsd_parts(data.logits, data.gold)
-    delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts).in_unit(scaled)
+    male, female, _ = samples(data, (parts[..., 0], parts[..., 1]), counts)
+    delta = gender_difference(male[0], female[1]).in_unit(scaled)
     few = delta.sentences < FEWEST_CLUSTERS
     return curve(data.checkpoints, delta.mean.mean, draws=np.where(few, np.nan, delta.draws))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import get_args
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.axes import CHECKPOINT, Axes
@@ -15,6 +16,7 @@ from logitbank.analysis.families.fairness.baseline import DRAWS, gender_differen
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube, each_cube
 from logitbank.analysis.families.fairness.onset import onset_table
+from logitbank.analysis.families.fairness.samples import samples
 from logitbank.analysis.families.fairness.significance import (
     Unit,
     adjusted,
@@ -145,15 +147,17 @@ def fairness_metric(
 
         def tables(data: Cube) -> dict[str, pl.DataFrame]:
             parts = jsd_parts(data.logits, data.gold)
-            delta = gender_difference(data, (parts[..., 0], parts[..., 1]), counts)
+            by_gold = samples(data, (data.ranks, *np.moveaxis(parts, -1, 0)), counts)
+            ranks, of_parts = [each[0] for each in by_gold], [each[1:] for each in by_gold]
+            delta = gender_difference(of_parts[0][0], of_parts[1][1])
             models = _models_there(data.checkpoints, compare)
             return {
                 "checkpoints": coverage(data, expected_counts),
-                "average_rank": rank_table(data, counts, labels=labels),
+                "average_rank": rank_table(data, ranks, labels=labels),
                 "accuracy": accuracy_table(data, labels=labels),
-                "jsd_parts": jsd_table(data, parts, counts, labels=labels),
+                "jsd_parts": jsd_table(data.checkpoints, of_parts, labels=labels),
                 "gap": with_draws(gap_table(data, delta), delta),
-                "tests": gender_tests(data, parts, delta, counts, unit=unit),
+                "tests": gender_tests(data, parts, delta, ranks, unit=unit),
                 "comparison": comparison_table(
                     data, parts, counts, unit=unit, models=models, labels=labels
                 ),

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.baseline import DRAWS
+from logitbank.analysis.families.fairness.baseline import draws_of
 from logitbank.analysis.frames.expressions import Floats, scaled
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.change_points import (
@@ -78,7 +78,7 @@ def _told(change: ChangePoint, part: pl.DataFrame, values: Floats) -> dict[str, 
 
 def _places(change: ChangePoint, part: pl.DataFrame) -> tuple[int, int]:
     """The posterior's set, widened to that of resampled sentences where there are enough."""
-    draws = np.array(part[DRAWS].to_list(), np.float64).reshape(len(part), -1).T
+    draws = draws_of(part)
     known = draws[np.isfinite(draws).all(axis=1)]
     sentences = part["sentences"].min()
     if not len(known) or not isinstance(sentences, int) or sentences < FEWEST_CLUSTERS:

@@ -4,6 +4,7 @@ A test belongs to one checkpoint, so tables come from some of the checkpoints at
 then has all of them.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from logitbank.analysis.families.fairness.baseline import (
 )
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube
+from logitbank.analysis.families.fairness.samples import Sample
 from logitbank.analysis.frames.expressions import Floats, scaled
 from logitbank.analysis.stats.significance import (
     SIGNIFICANCE,
@@ -67,20 +69,19 @@ COMPARISON_ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def gender_tests(
-    data: Cube, parts: Floats, delta: Difference, counts: GoldCounts, *, unit: Unit
+    data: Cube, parts: Floats, delta: Difference, ranks: Sequence[Sample], *, unit: Unit
 ) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
     Mann–Whitney is the published test. Wilcoxon is ours: the pro- and anti-stereotyped versions
     of a sentence are a pair, and the difference is male minus female. `delta` is that of JSD-P in
-    nats. Rows are not yet `adjusted`.
+    nats, `ranks` are samples by gold option. Rows are not yet `adjusted`.
     """
     male, female = data.gold == 0, data.gold == 1
     pairs = twin_prompts(data)
-    ranks = gender_difference(data, (data.ranks, data.ranks), counts)
     measures = {
         "jsd_p": (parts[..., 0], parts[..., 1], delta.in_unit(scaled)),
-        "average_rank": (data.ranks, data.ranks, ranks),
+        "average_rank": (data.ranks, data.ranks, gender_difference(ranks[0], ranks[1])),
     }
     tables = []
     for measure, (first, second, difference) in measures.items():

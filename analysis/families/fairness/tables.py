@@ -1,22 +1,18 @@
 """The tables of fairness: means over prompts and seeds, with their spread and interval."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.axes import CHECKPOINT, GoldCounts
+from logitbank.analysis.families.fairness.axes import CHECKPOINT
 from logitbank.analysis.families.fairness.baseline import Difference
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube
+from logitbank.analysis.families.fairness.samples import Sample
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
-from logitbank.analysis.stats.bootstrap import (
-    Interval,
-    bootstrap_means,
-    cluster_numbers,
-    percentile_interval,
-)
+from logitbank.analysis.stats.bootstrap import Interval, percentile_interval
 from logitbank.analysis.stats.significance import mean_present, seed_mean
 
 Columns = Mapping[str, str | np.ndarray]
@@ -46,29 +42,28 @@ def coverage(data: Cube, expected: Mapping[str, int] | None = None) -> pl.DataFr
     )
 
 
-def rank_table(data: Cube, counts: GoldCounts, *, labels: FairnessLabels) -> pl.DataFrame:
-    """Average Rank of the gold token, per gold option."""
-    tables = []
-    for index, label in enumerate(labels):
+def rank_table(data: Cube, ranks: Sequence[Sample], *, labels: FairnessLabels) -> pl.DataFrame:
+    """Average Rank of the gold token, per gold option, each with its sample of ranks."""
+    groups: list[Columns] = []
+    for index, (label, sample) in enumerate(zip(labels, ranks, strict=True)):
         right = data.gold == index
-        ranks = data.ranks[:, :, right]
-        mean = seed_mean(mean_present(ranks, axis=2))
-        sentences = cluster_numbers(ranks, data.axes.clusters[right])
-        interval = _interval(bootstrap_means(ranks, counts[index]), mean.mean, sentences)
-        columns: dict[str, str | np.ndarray] = {
-            "gold": label,
-            "average_rank": mean.mean,
-            "sd": mean.sd,
-            "low": interval.low,
-            "high": interval.high,
-            "prompts": _prompts(ranks),
-            "sentences": sentences,
-            "orders": mean.seeds,
-            "tied": data.tied[:, :, right].sum(axis=(1, 2)),
-            "inexact": data.inexact[:, :, right].sum(axis=(1, 2)),
-        }
-        tables.append(_tidy(data.checkpoints, columns))
-    return _sorted(tables)
+        mean = seed_mean(sample.means)
+        interval = _interval(sample.draws, mean.mean, sample.sentences)
+        groups.append(
+            {
+                "gold": label,
+                "average_rank": mean.mean,
+                "sd": mean.sd,
+                "low": interval.low,
+                "high": interval.high,
+                "prompts": sample.prompts,
+                "sentences": sample.sentences,
+                "orders": mean.seeds,
+                "tied": data.tied[:, :, right].sum(axis=(1, 2)),
+                "inexact": data.inexact[:, :, right].sum(axis=(1, 2)),
+            }
+        )
+    return _tidy(data.checkpoints, groups)
 
 
 def accuracy_table(data: Cube, *, labels: FairnessLabels) -> pl.DataFrame:
@@ -76,48 +71,46 @@ def accuracy_table(data: Cube, *, labels: FairnessLabels) -> pl.DataFrame:
     present = ~np.isnan(data.ranks)
     hits = np.where(present, data.top, np.nan)
     three_way = np.where(present, three_way_correct(data.logits, data.gold), np.nan)
-    groups = {label: data.gold == index for index, label in enumerate(labels)}
-    tables = []
-    for label, prompts in {**groups, "all": np.ones_like(data.gold, bool)}.items():
+    by_label = {label: data.gold == index for index, label in enumerate(labels)}
+    groups: list[Columns] = []
+    for label, prompts in {**by_label, "all": np.ones_like(data.gold, bool)}.items():
         top = seed_mean(mean_present(hits[:, :, prompts], axis=2))
         three = seed_mean(mean_present(three_way[:, :, prompts], axis=2))
-        columns: dict[str, str | np.ndarray] = {
-            "gold": label,
-            "accuracy": top.mean,
-            "sd": top.sd,
-            "three_way_accuracy": three.mean,
-            "three_way_sd": three.sd,
-            "prompts": _prompts(hits[:, :, prompts]),
-        }
-        tables.append(_tidy(data.checkpoints, columns))
-    return _sorted(tables)
+        groups.append(
+            {
+                "gold": label,
+                "accuracy": top.mean,
+                "sd": top.sd,
+                "three_way_accuracy": three.mean,
+                "three_way_sd": three.sd,
+                "prompts": present[:, :, prompts].any(axis=1).sum(axis=1),
+            }
+        )
+    return _tidy(data.checkpoints, groups)
 
 
 def jsd_table(
-    data: Cube, parts: Floats, counts: GoldCounts, *, labels: FairnessLabels
+    checkpoints: pl.DataFrame, parts: Sequence[Sequence[Sample]], *, labels: FairnessLabels
 ) -> pl.DataFrame:
-    """Mean JSD-P of every option over the prompts of every gold option."""
-    tables = []
-    for gold, gold_label in enumerate(labels):
-        of_gender = data.gold == gold
-        of_options = [parts[:, :, of_gender, option] for option in range(len(labels))]
-        draws = np.split(
-            bootstrap_means(np.concatenate(of_options), counts[gold]), len(labels), axis=1
-        )
-        for option, label in enumerate(labels):
-            values = of_options[option]
-            mean = seed_mean(mean_present(values, axis=2))
-            sentences = cluster_numbers(values, data.axes.clusters[of_gender])
-            interval = _interval(draws[option], mean.mean, sentences)
-            columns: dict[str, str | np.ndarray] = {
-                "gold": gold_label,
-                "option": label,
-                **_both_units({"": mean.mean, "sd": mean.sd, **interval._asdict()}),
-                "prompts": _prompts(values),
-                "sentences": sentences,
-            }
-            tables.append(_tidy(data.checkpoints, columns))
-    return _sorted(tables)
+    """Mean JSD-P of every option over the prompts of every gold option.
+
+    `parts` are samples of JSD-P in nats, by gold option and by option.
+    """
+    groups: list[Columns] = []
+    for gold, of_options in zip(labels, parts, strict=True):
+        for option, sample in zip(labels, of_options, strict=True):
+            mean = seed_mean(sample.means)
+            interval = _interval(sample.draws, mean.mean, sample.sentences)
+            groups.append(
+                {
+                    "gold": gold,
+                    "option": option,
+                    **_both_units({"": mean.mean, "sd": mean.sd, **interval._asdict()}),
+                    "prompts": sample.prompts,
+                    "sentences": sample.sentences,
+                }
+            )
+    return _tidy(checkpoints, groups)
 
 
 def gap_table(data: Cube, difference: Difference) -> pl.DataFrame:
@@ -125,12 +118,12 @@ def gap_table(data: Cube, difference: Difference) -> pl.DataFrame:
     delta = difference.mean
     interval = _interval(difference.draws, delta.mean, difference.sentences)
     nats = {"delta": delta.mean, "gap": np.abs(delta.mean), "sd": delta.sd}
-    columns = {
+    columns: Columns = {
         **_both_units(nats | interval._asdict()),
         "sentences": difference.sentences,
         "orders": delta.seeds,
     }
-    return _tidy(data.checkpoints, columns)
+    return _tidy(data.checkpoints, [columns])
 
 
 def change_table(gap: pl.DataFrame) -> pl.DataFrame:
@@ -163,22 +156,19 @@ def _both_units(nats: Mapping[str, Floats]) -> dict[str, Floats]:
     return columns | {f"{name}_scaled".lstrip("_"): scaled(v) for name, v in nats.items()}
 
 
-def _prompts(values: Floats) -> np.ndarray:
-    """Prompts with at least one value, per checkpoint."""
-    count: np.ndarray = (~np.isnan(values)).any(axis=1).sum(axis=1)
-    return count
-
-
-def _tidy(checkpoints: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+def _tidy(checkpoints: pl.DataFrame, groups: Sequence[Columns]) -> pl.DataFrame:
+    """Checkpoint after checkpoint, the groups of each in the order given."""
     # Of ten rows, so often that a query of each (7 ms of processor time) would be a third of all.
-    return checkpoints.hstack(
+    rows = checkpoints[np.repeat(np.arange(len(checkpoints)), len(groups))]
+    return rows.hstack(
         [
-            pl.Series(name, [v] * len(checkpoints) if isinstance(v, str) else v)
-            for name, v in columns.items()
+            pl.Series(name, _in_turn([group[name] for group in groups], len(checkpoints)))
+            for name in groups[0]
         ]
     )
 
 
-def _sorted(tables: list[pl.DataFrame]) -> pl.DataFrame:
-    """Checkpoint after checkpoint, the groups of each in the order given."""
-    return pl.concat(tables).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+def _in_turn(values: Sequence[str | np.ndarray], checkpoints: int) -> list[str] | np.ndarray:
+    """The first checkpoint's value of each group, then the second's; a text is of all of them."""
+    texts = [value for value in values if isinstance(value, str)]
+    return texts * checkpoints if texts else np.stack(values, axis=1).reshape(-1)

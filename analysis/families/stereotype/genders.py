@@ -10,6 +10,7 @@ import polars as pl
 from logitbank.analysis.families.fairness.axes import Axes
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import Cube, each_cube
+from logitbank.analysis.families.fairness.samples import samples
 from logitbank.analysis.families.fairness.tables import jsd_table
 from logitbank.analysis.families.stereotype.shares import (
     Measured,
@@ -77,8 +78,9 @@ def prepare(
         def made(data: Cube) -> Genders:
             rows = compared(data, labels)
             shares = measured(rows, by_order, expected, whole=whole, measure=MEASURE)
-            parts = jsd_parts(data.logits, data.gold)
-            return Genders(shares, _of_answers(jsd_table(data, parts, none, labels=labels), labels))
+            parts = np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)
+            table = jsd_table(data.checkpoints, samples(data, parts, none), labels=labels)
+            return Genders(shares, _of_answers(table, labels))
 
         return made
 

@@ -10,10 +10,10 @@ has a ``summary`` in words and a ``result`` of tables, which ``figures`` and ``s
 # Names are imported when first used, so that `import logitbank` is quick and needs no engine. A
 # type checker reads the imports below, Python the mapping; a test compares the two.
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from logitbank.front_door import lazily
 from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -193,11 +193,4 @@ def open(path: str | Path) -> "Readable":
     return open_bank(path)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"logitbank.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'logitbank' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

@@ -1,52 +1,72 @@
 """Keep logits; know nothing of models or metrics."""
 
-from logitbank.store.bank import Bank
-from logitbank.store.care.damage import Damage
-from logitbank.store.care.leftovers import leftovers
-from logitbank.store.care.repair import Repaired, repair
-from logitbank.store.care.verify import verify
-from logitbank.store.change.about import describe
-from logitbank.store.change.merge import Merged, merge
-from logitbank.store.change.rescore import rescore
-from logitbank.store.change.shrink import Shrunk, shrink
-from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.writer import DepositWriter
-from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View, open_bank
-from logitbank.store.format.heads import OutputHead, Scale, SoftCap
-from logitbank.store.format.layout import BlockData, DepositSpec, Layout
-from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import CheckpointId, Keep, OptionTokens, Query
-from logitbank.store.read.readable import Readable
+# As in `logitbank` itself: of the two lists, a type checker reads the first and Python the second.
 
-__all__ = [
-    "Bank",
-    "BlockData",
-    "CheckpointId",
-    "Damage",
-    "Deposit",
-    "DepositSpec",
-    "DepositWriter",
-    "Filter",
-    "Keep",
-    "Layout",
-    "Merged",
-    "OptionTokens",
-    "OutputHead",
-    "Query",
-    "QuerySet",
-    "Readable",
-    "Repaired",
-    "Scale",
-    "Shrunk",
-    "SoftCap",
-    "View",
-    "describe",
-    "leftovers",
-    "merge",
-    "open_bank",
-    "repair",
-    "rescore",
-    "shrink",
-    "verify",
-]
+from typing import TYPE_CHECKING
+
+from logitbank.front_door import lazily
+
+if TYPE_CHECKING:
+    from logitbank.store.bank import Bank as Bank
+    from logitbank.store.care.damage import Damage as Damage
+    from logitbank.store.care.leftovers import leftovers as leftovers
+    from logitbank.store.care.repair import Repaired as Repaired
+    from logitbank.store.care.repair import repair as repair
+    from logitbank.store.care.verify import verify as verify
+    from logitbank.store.change.about import describe as describe
+    from logitbank.store.change.merge import Merged as Merged
+    from logitbank.store.change.merge import merge as merge
+    from logitbank.store.change.rescore import rescore as rescore
+    from logitbank.store.change.shrink import Shrunk as Shrunk
+    from logitbank.store.change.shrink import shrink as shrink
+    from logitbank.store.deposits.deposit import Deposit as Deposit
+    from logitbank.store.deposits.writer import DepositWriter as DepositWriter
+    from logitbank.store.filter.filters import Filter as Filter
+    from logitbank.store.filter.view import View as View
+    from logitbank.store.filter.view import open_bank as open_bank
+    from logitbank.store.format.heads import OutputHead as OutputHead
+    from logitbank.store.format.heads import Scale as Scale
+    from logitbank.store.format.heads import SoftCap as SoftCap
+    from logitbank.store.format.layout import BlockData as BlockData
+    from logitbank.store.format.layout import DepositSpec as DepositSpec
+    from logitbank.store.format.layout import Layout as Layout
+    from logitbank.store.format.queries import QuerySet as QuerySet
+    from logitbank.store.format.schema import CheckpointId as CheckpointId
+    from logitbank.store.format.schema import Keep as Keep
+    from logitbank.store.format.schema import OptionTokens as OptionTokens
+    from logitbank.store.format.schema import Query as Query
+    from logitbank.store.read.readable import Readable as Readable
+
+_HOMES = {
+    "Bank": "store.bank",
+    "BlockData": "store.format.layout",
+    "CheckpointId": "store.format.schema",
+    "Damage": "store.care.damage",
+    "Deposit": "store.deposits.deposit",
+    "DepositSpec": "store.format.layout",
+    "DepositWriter": "store.deposits.writer",
+    "Filter": "store.filter.filters",
+    "Keep": "store.format.schema",
+    "Layout": "store.format.layout",
+    "Merged": "store.change.merge",
+    "OptionTokens": "store.format.schema",
+    "OutputHead": "store.format.heads",
+    "Query": "store.format.schema",
+    "QuerySet": "store.format.queries",
+    "Readable": "store.read.readable",
+    "Repaired": "store.care.repair",
+    "Scale": "store.format.heads",
+    "Shrunk": "store.change.shrink",
+    "SoftCap": "store.format.heads",
+    "View": "store.filter.view",
+    "describe": "store.change.about",
+    "leftovers": "store.care.leftovers",
+    "merge": "store.change.merge",
+    "open_bank": "store.filter.view",
+    "repair": "store.care.repair",
+    "rescore": "store.change.rescore",
+    "shrink": "store.change.shrink",
+    "verify": "store.care.verify",
+}
+__all__ = sorted(_HOMES)
+__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

@@ -14,6 +14,7 @@ import pytest
 
 import logitbank
 from bench import house
+from logitbank import analysis, store
 from scripts.install import uv_variables
 from tests.support.paths import ROOT
 
@@ -42,17 +43,24 @@ def test_what_is_imported_is_there() -> None:
     assert not {name: gone for name, used in IMPORTS.items() if (gone := used - set(MODULES))}
 
 
-def test_the_front_door_gives_every_name_that_it_lists() -> None:
-    for name in logitbank.__all__:
-        assert getattr(logitbank, name) is not None
-    assert sorted(logitbank.__all__) == dir(logitbank)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = logitbank.nothing
+DOORS = pytest.mark.parametrize(
+    ("folder", "package"), [("api", logitbank), ("store", store), ("analysis", analysis)]
+)
 
 
-def test_a_type_checker_sees_the_names_that_the_front_door_gives() -> None:
+@DOORS
+def test_a_front_door_gives_every_name_that_it_lists(folder: str, package: Any) -> None:
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name
+    assert sorted(package.__all__) == dir(package)
+    with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'nothing'"):
+        _ = package.nothing
+
+
+@DOORS
+def test_a_type_checker_sees_the_names_that_a_front_door_gives(folder: str, package: Any) -> None:
     """They are imported for types in one list, and by name when used in another."""
-    tree = ast.parse((ROOT / "api" / "__init__.py").read_text())
+    tree = ast.parse((ROOT / folder / "__init__.py").read_text())
     typed = {
         alias.asname: f"{node.module}.{alias.name}".removeprefix("logitbank.")
         for node in ast.walk(tree)
@@ -60,7 +68,7 @@ def test_a_type_checker_sees_the_names_that_the_front_door_gives() -> None:
         for alias in node.names
         if alias.asname is not None
     }
-    assert typed == {name: f"{home}.{name}" for name, home in logitbank._HOMES.items()}
+    assert typed == {name: f"{home}.{name}" for name, home in package._HOMES.items()}
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
@@ -76,6 +84,16 @@ def test_importing_it_does_not_pull_in_an_engine(module: str) -> None:
     code = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_an_analysis_is_imported_without_the_others() -> None:
+    code = (
+        "import sys, logitbank.analysis.families.fairness.metric; "
+        "print([m for m in sys.modules if m.startswith('logitbank.analysis.families.')])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "'logitbank.analysis.families.fairness.tables'" in result.stdout, result.stderr
+    assert "families.fluctuation" not in result.stdout
 
 
 def test_the_command_line_starts_without_heavy_imports() -> None:

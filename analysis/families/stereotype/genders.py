@@ -78,7 +78,7 @@ def prepare(
         def made(data: Cube) -> Genders:
             rows = compared(data, labels)
             shares = measured(rows, by_order, expected, whole=whole, measure=MEASURE)
-            parts = np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)
+            parts = [*np.moveaxis(jsd_parts(data.logits, data.gold), -1, 0)]
             table = jsd_table(data.checkpoints, samples(data, parts, none), labels=labels)
             return Genders(shares, _of_answers(table, labels))
 

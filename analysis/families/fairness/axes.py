@@ -19,7 +19,7 @@ GoldCounts = Sequence[Floats]
 """For each gold option (b, p): how often each of its prompts counts in each resample."""
 
 
-@dataclass(frozen=True)  # without slots, as it keeps its clusters: 160 tables ask for them
+@dataclass(frozen=True)  # without slots, as it keeps its clusters and twins: every batch asks
 class Axes:
     """What is asked of every checkpoint, whether a bank has the answer or not."""
 
@@ -35,6 +35,24 @@ class Axes:
         """(p,) index of the sentence; a prompt without one is a cluster of its own."""
         names = self.prompts.select(pl.coalesce("sentence_id", "prompt_id")).to_series()
         return (names.rank("dense").to_numpy() - 1).astype(np.int64)
+
+    @cached_property
+    def twins(self) -> tuple[Codes, Codes]:
+        """Prompts of the same sentence with gold male and with gold female, pair by pair.
+
+        A sentence counts where its versions are marked as paired and it has exactly one of each.
+        """
+        prompts = self.prompts.select("sentence_id", "paired", gold=self.gold).with_row_index("at")
+        paired = prompts.filter(pl.col("paired") & pl.col("sentence_id").is_not_null())
+        male, female = (
+            paired.filter(pl.col("gold") == gold).unique("sentence_id", keep="none")
+            for gold in (0, 1)
+        )
+        pairs = male.join(female, on="sentence_id", maintain_order="left")
+        return (
+            pairs["at"].to_numpy().astype(np.int64),
+            pairs["at_right"].to_numpy().astype(np.int64),
+        )
 
     def resampled(self, *, resamples: int, seed: int) -> GoldCounts:
         """Resamples of the sentences, the same for the prompts of every gold option."""
@@ -63,8 +81,12 @@ def checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
     of the keys of rows: 0.04 s against 2 s for a join of 7.3 million rows.
     """
     keys = rows.select(CHECKPOINT)
-    run = keys.select(pl.struct(CHECKPOINT).rle_id()).to_series().to_numpy()
-    starts = np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
+    is_first = np.ones(len(keys), bool)
+    is_first[1:] = False
+    for column in keys.select(pl.all().to_physical()):
+        for values in (column.fill_null(0).to_numpy(), column.is_null().to_numpy()):
+            is_first[1:] |= values[1:] != values[:-1]
+    starts = np.flatnonzero(is_first)
     heads = keys[starts].with_columns(pl.col("model", "run").cast(pl.String))
     order = heads.unique().sort(CHECKPOINT, nulls_last=True)
     codes = heads.join(
@@ -74,7 +96,7 @@ def checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
         nulls_equal=True,
         maintain_order="left",
     )["code"]
-    return order, codes.to_numpy().astype(np.int64)[run]
+    return order, np.repeat(codes.to_numpy().astype(np.int64), np.diff(starts, append=len(keys)))
 
 
 def seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.integer]]:
@@ -104,7 +126,7 @@ def prompt_codes(
     seen = np.zeros(size, bool)
     seen[physical] = True
     prompts = (
-        rows[first[seen]]
+        rows.select("prompt_id", "sentence_id", *columns, "paired")[first[seen]]
         .select(
             pl.col("prompt_id", "sentence_id", *columns).cast(pl.String),
             pl.col("paired").fill_null(False),

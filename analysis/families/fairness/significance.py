@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from logitbank.analysis.families.fairness.axes import CHECKPOINT, GoldCounts
 from logitbank.analysis.families.fairness.baseline import (
@@ -78,7 +77,7 @@ def gender_tests(
     nats, `ranks` are samples by gold option. Rows are not yet `adjusted`.
     """
     male, female = data.gold == 0, data.gold == 1
-    pairs = twin_prompts(data)
+    pairs = data.axes.twins
     measures = {
         "jsd_p": (parts[..., 0], parts[..., 1], delta.in_unit(scaled)),
         "average_rank": (data.ranks, data.ranks, gender_difference(ranks[0], ranks[1])),
@@ -168,23 +167,6 @@ def observations(values: Floats, *, unit: Unit) -> Floats:
     else:
         values = values.reshape(len(values), -1)
     return np.round(values, TIE_DECIMALS)
-
-
-def twin_prompts(data: Cube) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Prompts of the same sentence with gold male and with gold female, pair by pair.
-
-    A sentence counts where its versions are marked as paired and it has exactly one of each.
-    """
-    prompts = data.prompts.select("sentence_id", "paired", gold=data.gold).with_row_index("at")
-    paired = prompts.filter(pl.col("paired") & pl.col("sentence_id").is_not_null())
-    male, female = (
-        paired.filter(pl.col("gold") == gold).unique("sentence_id", keep="none") for gold in (0, 1)
-    )
-    pairs = male.join(female, on="sentence_id", maintain_order="left")
-    return (
-        pairs["at"].to_numpy().astype(np.int64),
-        pairs["at_right"].to_numpy().astype(np.int64),
-    )
 
 
 def shared_checkpoints(checkpoints: pl.DataFrame, models: tuple[str, str]) -> pl.DataFrame:

@@ -35,6 +35,7 @@ from logitbank.analysis.families.fairness.tables import (
 )
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import Ties, check_choice, jsd_parts
+from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.errors import UsageError
 
 LABELS = FairnessLabels()
@@ -165,6 +166,7 @@ def fairness_metric(
 
         return tables
 
+    prepare_tests()
     results = each_cube(frame, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit)
     whole = {
         name: pl.concat([part[name] for part in results]).sort(

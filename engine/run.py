@@ -21,6 +21,7 @@ from logitbank.engine.plan.share import Share, visible_devices
 from logitbank.engine.plan.spread import Spread
 from logitbank.engine.run_log import RunLog
 from logitbank.engine.sample import measure
+from logitbank.engine.suites.alike import models_of
 from logitbank.engine.suites.fetch import bytes_beside
 from logitbank.engine.suites.fetcher import Fetcher
 from logitbank.engine.suites.suites import (
@@ -116,6 +117,8 @@ def run(
         to_run = [c for c in checkpoints if c.id in lacking]
         downloads = bytes_beside(path, to_run, hub, legacy_weights=legacy, disk_budget=disk_budget)
         check_space(path, prepared, extraction, downloads=downloads)
+        if dry_run:
+            summary.models = models_of(extraction.suite, lacking, prepared.settings.base)
         if dry_run and sample and prepared.plan.rows:
             count = max(1, spread.workers)  # 0 is for as many as a cluster has room for
             ranks = prepared.settings.tensor_parallel_size
@@ -124,7 +127,8 @@ def run(
             def make_worker(bank: Path) -> WorkerProcess:
                 return WorkerProcess(bank, prepared.settings, share)
 
-            summary.estimate = measure(prepared, make_worker, workers=count)
+            estimate = measure(prepared, make_worker, workers=count)
+            summary.estimate = replace(estimate, models=summary.models.count)
         if not dry_run:
             bank = bank or _created(path, about or {})
             with steps_told(tell):

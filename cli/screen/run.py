@@ -171,7 +171,7 @@ def forecast(summary: "Summary") -> list[str]:
     if not plan.rows:
         return []
     size = f"about {counted(plan.files, 'file')}, {readable_bytes(plan.bytes)} before compression"
-    levels = _levels(plan)
+    levels = [*_starts(summary), *_levels(plan)]
     if estimate is None:
         return [f"{size}; --sample measures how long it will take", *levels]
     many = counted(estimate.workers, "worker")
@@ -184,6 +184,23 @@ def forecast(summary: "Summary") -> list[str]:
         f"{estimate.rows / plan.rows:.2g} of the plan, in {_duration(estimate.sample_s)}",
         *levels,
     ]
+
+
+def _starts(summary: "Summary") -> list[str]:
+    """How often engines are started where configs differ, and what is not known of that."""
+    models, lines = summary.models, []
+    if models.count > 1:
+        lines.append(
+            f"the configs are of {models.count:,} models: each worker starts an engine"
+            f" {models.count:,} times, at most"
+        )
+    if models.unknown > 1:
+        lines.append(
+            f"the configs of {models.unknown:,} checkpoints on a hub are read as they are run, and"
+            " count as one model: each that differs from the one before costs one more start of an"
+            " engine"
+        )
+    return lines
 
 
 def _levels(plan: "Plan") -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logitbank.engine.plan.plan import Plan
+from logitbank.engine.suites.alike import ONE_MODEL, Models
 from logitbank.errors import INTERRUPTED
 from logitbank.store.format.schema import CheckpointId
 
@@ -18,7 +19,7 @@ class Estimate:
     """How long a whole plan will take, measured on one checkpoint and some queries."""
 
     load_s: float
-    """An engine's start, once for each worker."""
+    """An engine's start, once for each worker and each of the `models`."""
     checkpoint_s: float
     """Seconds for each checkpoint, whatever is asked: weights swapped and proved, deposits
     sealed."""
@@ -33,12 +34,18 @@ class Estimate:
     """What measuring took, an engine's start included."""
     ranks: int = 1
     """GPUs of each worker."""
+    models: int = 1
+    """Models that the checkpoints are of, by their configs; each needs an engine of its own."""
 
     @property
     def seconds(self) -> float:
-        """Seconds from beginning to end, without waiting for downloads."""
+        """Seconds from beginning to end, without waiting for downloads.
+
+        At most, where a model has fewer checkpoints than there are workers: each is reckoned to
+        start an engine for every model.
+        """
         work = self.checkpoints * self.checkpoint_s + self.tokens / self.tokens_per_s
-        return self.load_s + work / self.workers
+        return self.load_s * self.models + work / self.workers
 
     @property
     def worker_hours(self) -> float:
@@ -218,6 +225,8 @@ class Summary:
 
     estimate: Estimate | None = None
     """How long the plan will take, where a dry run measured it."""
+    models: Models = ONE_MODEL
+    """Of the checkpoints that a dry run plans: as many engines does each worker start at most."""
 
     @property
     def complete(self) -> bool:

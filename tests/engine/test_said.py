@@ -3,12 +3,14 @@
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from logitbank.cli.screen.run import forecast
 from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.extract import extract
@@ -18,7 +20,8 @@ from logitbank.engine.plan.fit import Fit
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
-from logitbank.engine.suites.alike import alike_together
+from logitbank.engine.suites.alike import Models, alike_together, models_of
+from logitbank.engine.suites.sources import Checkpoint, HubSource
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.said import differing, said_digest, said_of_model
 from logitbank.engine.workers.events import Summary
@@ -230,6 +233,37 @@ def test_checkpoints_of_one_model_are_run_after_each_other(tmp_path: Path) -> No
     ids = [checkpoint.id for checkpoint in suite.checkpoints]
     assert [c.step for c in alike_together(suite, ids, None)] == [0, 2, 1, 3, 4]
     assert [c.step for c in alike_together(suite, ids[1:], None)] == [1, 3, 2, 4]
+    assert models_of(suite, ids, None) == Models(3, 0)
+    assert models_of(suite, [ids[0], ids[2]], None) == Models(1, 0)
+    two_far = [
+        Checkpoint(CheckpointId("far", step=s), HubSource("a/b", f"step{s}")) for s in (8, 9)
+    ]
+    with_far = replace(suite, checkpoints=(*suite.checkpoints, *two_far))
+    wanted = [*ids[:2], *(checkpoint.id for checkpoint in two_far)]
+    assert models_of(with_far, wanted, None) == Models(3, 2), "what is far counts as one model"
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_dry_run_counts_the_engines_that_configs_ask_for(tmp_path: Path) -> None:
+    series = make_series(tmp_path / "tiny", steps=(0, 1, 2))
+    wanted = Extraction(
+        resolve_suite(str(series)), (prompts_for("gpt_neox"),), EngineSettings("transformers")
+    )
+    one = run(tmp_path / "b.zarr", wanted, dry_run=True)
+    assert not any("configs" in line for line in forecast(one))
+    changed(series / "step1", layer_norm_eps=0.3)
+    two = run(tmp_path / "b.zarr", wanted, dry_run=True, sample=True)
+    line = "the configs are of 2 models: each worker starts an engine 2 times, at most"
+    assert line in forecast(two)
+    assert two.estimate is not None
+    work = two.estimate.seconds - replace(two.estimate, models=1).seconds
+    assert work == pytest.approx(two.estimate.load_s)
+    two.models = Models(1, 153)
+    assert forecast(two)[3] == (
+        "the configs of 153 checkpoints on a hub are read as they are run, and count as one model:"
+        " each that differs from the one before costs one more start of an engine"
+    )
+    assert not (tmp_path / "b.zarr").exists()
 
 
 @pytest.mark.usefixtures("quick_workers")

@@ -1,6 +1,7 @@
 """A dry run with a sample: how long the whole will take, and nothing is left behind."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def test_time_is_reckoned_by_tokens_and_checkpoints() -> None:
     )
     assert two.seconds == 20 + 70
     assert two.worker_hours == pytest.approx(180 / 3600)
+    three = replace(two, models=3)
+    assert three.seconds == 3 * 20 + 70
 
 
 @pytest.mark.usefixtures("quick_workers")

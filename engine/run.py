@@ -128,7 +128,7 @@ def run(
                 return WorkerProcess(bank, prepared.settings, share)
 
             estimate = measure(prepared, make_worker, workers=count)
-            summary.estimate = replace(estimate, models=summary.models.count)
+            summary.estimate = replace(estimate, models=summary.models.number)
         if not dry_run:
             bank = bank or _created(path, about or {})
             with steps_told(tell):

@@ -189,10 +189,10 @@ def forecast(summary: "Summary") -> list[str]:
 def _starts(summary: "Summary") -> list[str]:
     """How often engines are started where configs differ, and what is not known of that."""
     models, lines = summary.models, []
-    if models.count > 1:
+    if models.number > 1:
         lines.append(
-            f"the configs are of {models.count:,} models: each worker starts an engine"
-            f" {models.count:,} times, at most"
+            f"the configs are of {models.number:,} models: each worker starts an engine"
+            f" {models.number:,} times, at most"
         )
     if models.unknown > 1:
         lines.append(

@@ -24,7 +24,7 @@ def alike_together(
 class Models(NamedTuple):
     """How many models checkpoints are of, as far as their configs are here."""
 
-    count: int
+    number: int
     """By the configs in folders; those on a hub count as one."""
     unknown: int
     """Checkpoints on a hub, whose configs are read as they are run and may make more models."""

@@ -3,7 +3,7 @@
 A batch has a bounded number of rows, not of checkpoints. See decision 019.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ import polars as pl
 
 from logitbank.analysis.frames.apart import check_checkpoints_apart
 from logitbank.analysis.frames.same_prompts import check_same_prompts
-from logitbank.errors import UsageError
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit, Readable
 from logitbank.store.read.scan import scan
 
@@ -27,6 +27,7 @@ CHECKPOINTS = 20
 FEW_ROWS = 20_000
 
 T = TypeVar("T")
+F = TypeVar("F")
 Place = tuple[str, int | None]
 """Run and step; null is a release."""
 
@@ -99,6 +100,33 @@ def frames_of(given: Scan) -> list[pl.LazyFrame]:
     if not given:
         raise UsageError("there is no frame to analyse; give a scan, or what `batches` gives")
     return [frame.lazy() for frame in given]
+
+
+class NoRowsError(BankError):
+    """A frame has no row that an analysis is of; it is refused where no other frame has one."""
+
+
+def each_with_rows(frames: Iterable[F], read: Callable[[F], T]) -> Iterator[T]:
+    """What is read of one frame after another, without those that have no row.
+
+    A checkpoint that was begun and has no row yet, or none of these prompts, may be alone in its
+    frame. Nothing that was given is held while the next one is read.
+
+    Raises
+    ------
+    NoRowsError
+        No frame has any: as `read` raises it of the first.
+    """
+    refused: list[NoRowsError] = []
+    some = False
+    for frame in frames:
+        try:
+            yield read(frame)
+            some = True
+        except NoRowsError as error:
+            refused.append(error)
+    if refused and not some:
+        raise refused[0]
 
 
 def check_apart(parts: Sequence[pl.DataFrame]) -> None:

@@ -5,11 +5,18 @@ something only where all of them are there, so a prompt that a checkpoint has in
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import polars as pl
 
-from logitbank.analysis.frames.batches import Scan, check_apart, frames_of
+from logitbank.analysis.frames.batches import (
+    NoRowsError,
+    Scan,
+    check_apart,
+    each_with_rows,
+    frames_of,
+)
 from logitbank.analysis.frames.expressions import tied_others, unique_maximum
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
@@ -83,7 +90,7 @@ def whole_prompts(
         .collect()
     )
     if summed.is_empty():
-        raise BankError(f"there is no {family} score; extract first, or widen the filters")
+        raise NoRowsError(f"there is no {family} score; extract first, or widen the filters")
     _check(summed, pieces, family)
     if expected is None:
         expected = summed.group_by("model", "prompt_id").agg(pieces=pl.col("last").max() + 1)
@@ -129,7 +136,8 @@ def whole_in_turn(
     """What is made of the whole prompts of one frame after another, and of `expected`.
 
     Without `expected`, the pieces of a prompt are those in all frames. Other parameters and
-    exceptions are those of `whole_prompts`; two frames have no checkpoint in common.
+    exceptions are those of `whole_prompts`; two frames have no checkpoint in common. One without
+    rows is left out where others have some.
     """
     frames = frames_of(scan)
     for frame in frames:
@@ -137,8 +145,8 @@ def whole_in_turn(
     if expected is None and len(frames) > 1:
         expected = _most_pieces(frames, columns)
     results, checkpoints = [], []
-    for frame in frames:
-        whole = whole_prompts(frame, family=family, columns=columns, more=more, expected=expected)
+    read = partial(whole_prompts, family=family, columns=columns, more=more, expected=expected)
+    for whole in each_with_rows(frames, read):
         checkpoints.append(whole.coverage)
         results.append(reduce(whole, expected))
     check_apart(checkpoints)

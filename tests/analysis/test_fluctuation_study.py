@@ -1,12 +1,14 @@
 """From banks and tables to results, sentences, files and the command line."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.analysis.families.fluctuation.study import fluctuation
@@ -112,6 +114,18 @@ def test_banks_and_tables_are_analysed_together_and_chosen_by_model(
     assert only.result.plateaus["model"].unique().to_list() == ["bert"]
     with pytest.raises(BankError, match="'x' is not in the banks and tables; there are bert, toy"):
         fluctuation([bank, table], models=["x"])
+
+
+def test_a_run_without_rows_is_named(bank: Path) -> None:
+    before = fluctuation(bank)
+    opened = Bank.open(bank)
+    for deposit in opened.deposits():
+        checkpoint = replace(deposit.checkpoint, run="begun")
+        opened.begin(replace(deposit.spec, checkpoint=checkpoint))
+    study = fluctuation(bank)
+    for name, table in before.result.tables().items():
+        assert_frame_equal(study.result.tables()[name], table)
+    assert study.summary.left_out[-1].startswith("Left out are ")
 
 
 def test_a_table_split_over_files_is_one(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """Analyses take their checkpoints in batches: the same numbers, in memory that does not grow."""
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import logitbank
 from logitbank.analysis import (
     batches,
     crows_pairs_metric,
@@ -25,7 +29,8 @@ from logitbank.analysis.frames.batches import Scan, evenly, frames_of
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
-from tests.support import small_banks
+from tests.support import small_banks, stereoset_cases, unqover_cases
+from tests.support.evaluation_banks import whole_bank
 from tests.support.fairness_cases import random_frame
 
 MEMORY = """
@@ -76,6 +81,20 @@ def test_fairness_of_several_frames_is_that_of_one_to_the_last_bit(first: int) -
     for name, table in one.tables().items():
         assert several.tables()[name].equals(table, null_equal=True), name
     assert several.settings == one.settings
+
+
+@pytest.mark.parametrize("at", [0, 1, 5])
+def test_a_frame_without_rows_changes_nothing(at: int) -> None:
+    """As of a run that was begun and has no row yet, whose batch it has to itself."""
+    whole = two_models()
+    steps: list[int | None] = [2, 8, None, 0, 1]  # later ones have prompts that the first lacks
+    parts = [whole.filter(pl.col("step").eq_missing(pl.lit(step))) for step in steps]
+    parts.insert(at, whole.filter(step=99))
+    one, several = fairness_metric(whole, bootstrap=20), fairness_metric(parts, bootstrap=20)
+    for name, table in one.tables().items():
+        assert several.tables()[name].equals(table, null_equal=True), name
+    with pytest.raises(BankError, match="the scan has no committed row; extract first"):
+        fairness_metric([parts[at], parts[at]], bootstrap=0)
 
 
 def test_a_checkpoint_in_two_frames_is_refused() -> None:
@@ -233,6 +252,62 @@ def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(fam
         # Two calls on one frame differ as much: groups have no order, so sums have none.
         assert_frame_equal(a, b, abs_tol=1e-12, rel_tol=1e-12)
     assert one[0]["step"].n_unique() == 4
+    none = whole.filter(step=99)
+    for a, b in zip(one, tables([none, parts[0], none, *parts[1:]]), strict=True):
+        assert_frame_equal(a, b, abs_tol=1e-12, rel_tol=1e-12)
+    with pytest.raises(BankError, match="there is no .* score; extract first"):
+        tables([none, none])
+
+
+def test_a_checkpoint_that_has_no_pair_may_be_alone_in_its_frame() -> None:
+    halves = (pl.col("step") != 8) | (pl.col("side") == "more")
+    whole = pieces([0, 1, 8]).with_columns(score_kind=pl.lit("sentence")).filter(halves)
+    parts = [whole.filter(step=step) for step in (0, 1, 8)]
+    one, several = crows_pairs_metric(whole), crows_pairs_metric(parts)
+    assert_frame_equal(several.crows_pairs, one.crows_pairs, abs_tol=1e-12, rel_tol=1e-12)
+    assert several.checkpoints.equals(one.checkpoints)
+    assert several.crows_pairs["step"].unique().sort().to_list() == [0, 1]
+    with pytest.raises(BankError, match="no pair has both its sentences whole"):
+        crows_pairs_metric(parts[2:])
+
+
+def begin_run(bank: Bank) -> Bank:
+    """With a run that was begun, and has no row yet: each run has batches of its own."""
+    for deposit in bank.deposits():
+        checkpoint = replace(deposit.checkpoint, run="second")
+        bank.begin(replace(deposit.spec, checkpoint=checkpoint))
+    return bank
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["fairness", "stereotype", "crows_pairs", "lambada", "tradeoff", "stereoset", "unqover"],
+)
+def test_a_run_without_rows_does_not_keep_from_the_others(family: str, tmp_path: Path) -> None:
+    make: Callable[[Path], Path] = whole_bank
+    if family in ("stereoset", "unqover"):
+        make = stereoset_cases.make_bank if family == "stereoset" else unqover_cases.make_bank
+    path = make(tmp_path / "b")
+    study = getattr(logitbank, family)
+    before = study(path).result.tables()
+    begin_run(Bank.open(path))
+    found = study(path)
+    after = found.result.tables()
+    [said] = [line for line in found.summary.left_out if line.startswith("Left out")]
+    assert said.startswith("Left out are ")
+    assert " second step 0, " in said
+    assert before.keys() == after.keys()
+    for name, table in before.items():
+        assert_frame_equal(after[name], table, abs_tol=1e-12)
+
+
+def test_stereoset_without_any_row_says_so(tmp_path: Path) -> None:
+    path = stereoset_cases.make_bank(tmp_path / "b")
+    begin_run(Bank.open(path))
+    for folder in path.glob("toy/main"):
+        shutil.rmtree(folder)
+    with pytest.raises(BankError, match="no candidate of StereoSet is scored; run the same"):
+        logitbank.stereoset(path)
 
 
 def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
@@ -254,3 +329,8 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
     one, several = (stereotype_metric(scan).stereotype_accuracy for scan in (table, parts))
     assert several.equals(one, null_equal=True)
     assert one["missing"].to_list() == [0, 0, 1]
+    none = table.filter(step=99).lazy()
+    again = stereotype_metric([none, *parts]).stereotype_accuracy
+    assert again.equals(one, null_equal=True)
+    with pytest.raises(BankError, match="no score of stereotype-accuracy to compare"):
+        stereotype_metric([none, none])

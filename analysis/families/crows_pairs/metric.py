@@ -106,6 +106,8 @@ def crows_pairs_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> 
     parts = whole_in_turn(frame, reduced, family=FAMILY, columns=OWN, expected=expected)
     tables, coverage, numbers, items = zip(*parts, strict=True)
     table = together(tables, "score_kind")
+    if table.is_empty():
+        raise BankError("no pair has both its sentences whole; extract the rest first")
     return CrowsPairs(
         crows_pairs=beside_baseline(table, items, GROUP, scale=100.0),
         checkpoints=together(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
@@ -199,8 +201,6 @@ def _pairs(sentences: pl.DataFrame) -> pl.DataFrame:
         .select(*key, *columns)
         .join(sides[1].select(*key, *columns), on=key, suffix="_less", nulls_equal=True)
     )
-    if both.is_empty():
-        raise BankError("no pair has both its sentences whole; extract the rest first")
     apart = both.filter(
         (pl.col("score_kind") == "masked") & (pl.col("pieces") != pl.col("pieces_less"))
     )

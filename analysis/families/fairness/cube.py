@@ -6,7 +6,7 @@ cell that is not in the bank is NaN.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,13 @@ from logitbank.analysis.families.fairness.checks import (
     check_columns,
     check_options,
 )
-from logitbank.analysis.frames.batches import Scan, check_apart, frames_of
+from logitbank.analysis.frames.batches import (
+    NoRowsError,
+    Scan,
+    check_apart,
+    each_with_rows,
+    frames_of,
+)
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import (
     Floats,
@@ -36,7 +42,7 @@ from logitbank.analysis.frames.expressions import (
     vocabulary_rank,
 )
 from logitbank.analysis.frames.shared import Wanted, wanted_of
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import UsageError
 
 COLUMNS = (
     *("model", "run", "step", "prompt_id", "order_seed", "option", "answer", "is_answer"),
@@ -112,7 +118,7 @@ def cube(
         is_answer=pl.col("is_answer").fill_null(False),
     ).collect(engine="streaming")
     if rows.is_empty():
-        raise BankError("the scan has no committed row; extract first, or widen the filters")
+        raise NoRowsError("the scan has no committed row; extract first, or widen the filters")
     check_options(rows, frame, labels)
     answers = rows.filter("is_answer").select(
         rank=rank,
@@ -175,23 +181,30 @@ def _in_turn(
             *(frame,), labels=labels, ties=ties, vocab_limit=vocab_limit, axes=axes, columns=columns
         )
 
-    data = read(frames[0], None)
-    axes, work = data.axes, prepare(data.axes)
-    checkpoints, results = [data.checkpoints], [work(data)]
-    for frame in frames[1:]:
-        del data  # before the next one is read
-        data = read(frame, axes)
+    known: list[Axes] = []
+    """The last are the widest."""
+
+    def read_on(frame: pl.LazyFrame) -> Cube:
+        return read(frame, known[-1] if known else None)
+
+    work: Callable[[Cube], T] | None = None
+    checkpoints, results, wider = [], [], False
+    for data in each_with_rows(frames, read_on):
         checkpoints.append(data.checkpoints)
-        if data.axes is not axes:
+        wider = bool(known) and data.axes is not known[-1]
+        known.append(data.axes)
+        if wider:
             break
+        work = work or prepare(data.axes)
         results.append(work(data))
+        del data  # before the next one is read
     check_apart(checkpoints)
-    if len(results) < len(frames):
-        axes = reduce(lambda known, frame: read(frame, known).axes, frames, data.axes)
-        del data
-        work = prepare(axes)
-        results = [work(read(frame, axes)) for frame in frames]
-    return results
+    if not wider:
+        return results
+    for axes in each_with_rows(frames, lambda frame: read_on(frame).axes):
+        known.append(axes)  # noqa: PERF402 (the next one is read by it)
+    again = prepare(known[-1])
+    return [*each_with_rows(frames, lambda frame: again(read_on(frame)))]
 
 
 def _dense(

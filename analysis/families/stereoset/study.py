@@ -20,7 +20,7 @@ from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.analysis.frames.sources import own_names, step_given
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.errors import AbsentError, UsageError
+from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Readable
 from logitbank.store.cluster import spread
 
@@ -77,13 +77,20 @@ def stereoset(
     for name in names:
         check_same_prompts(opened, name)
     chosen = None if steps is None else [step_given(text, "--step") for text in steps]
-    parts, saved = [], []
+    parts, saved, without_rows = [], [], False
     for bank in opened:
         for batch in candidate_batches(
             bank, prompts=prompts, models=models, steps=chosen, rules=score
         ):
+            if batch.is_empty():
+                without_rows = True
+                continue
             parts.append(stereoset_metric(batch, bootstrap=bootstrap))
             saved += [batch] if save_predictions is not None else []
+    if without_rows and not parts:
+        raise BankError(
+            "no candidate of StereoSet is scored; run the same `logitbank extract` again"
+        )
     if opened and not parts:
         _say_what_there_is(opened)
     if from_files:

@@ -88,8 +88,11 @@ def prepare(
 
 
 def shares_table(parts: Sequence[Genders]) -> pl.DataFrame:
-    """The rows of `sa_gender`."""
-    return joined([part.shares for part in parts])
+    """The rows of `sa_gender`; refused where there is none."""
+    table = joined([part.shares for part in parts])
+    if table.is_empty():
+        raise no_score(FAMILY)
+    return table
 
 
 def jsd_p_table(parts: Sequence[Genders]) -> pl.DataFrame:
@@ -115,8 +118,6 @@ def compared(data: Cube, labels: FairnessLabels) -> pl.DataFrame:
     # By prompt, then by order: (c, p, s).
     own, other = (data.logits[:, :, chosen, at].transpose(0, 2, 1) for at in (gold, 1 - gold))
     c, p, s = np.nonzero(~np.isnan(own))
-    if not len(c):
-        raise no_score(FAMILY)
     orders = pl.Series(data.axes.seeds, dtype=pl.Int64).cast(pl.String)
     return data.checkpoints[c].select(
         *CHECKPOINT,

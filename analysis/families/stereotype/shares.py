@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.frames.batches import check_apart
+from logitbank.analysis.frames.batches import NoRowsError, check_apart, each_with_rows
 from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT
 from logitbank.analysis.stats.from_baseline import BASELINE, beside_baseline, items_of
 from logitbank.analysis.stats.shares import standard_error, with_wilson
@@ -100,7 +100,7 @@ def measured_in_turn(
 
 
 def _each(frames: Sequence[pl.LazyFrame], family: str) -> Iterator[pl.DataFrame]:
-    return (comparisons(frame, family) for frame in frames)
+    return each_with_rows(frames, lambda frame: comparisons(frame, family))
 
 
 def _items(hits: pl.DataFrame) -> pl.DataFrame:
@@ -173,8 +173,8 @@ def comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
     return comparisons
 
 
-def no_score(family: str) -> BankError:
-    return BankError(f"there is no score of {family} to compare; extract its prompts first")
+def no_score(family: str) -> NoRowsError:
+    return NoRowsError(f"there is no score of {family} to compare; extract its prompts first")
 
 
 def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
@@ -103,7 +104,7 @@ def unqover_instances(
     check_columns(frame, NEEDED, family=FAMILY)
     questions = _questions(frame.lazy(), topk=topk, he_she=he_she)
     if questions.is_empty():
-        raise BankError("there is no UnQover score; extract its prompts first")
+        raise NoRowsError("there is no UnQover score; extract its prompts first")
     _check_options(questions)
     instances = _instances(questions, topk)
     _check_whole(instances)

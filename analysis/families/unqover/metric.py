@@ -6,6 +6,7 @@ subject and attribute, bias intensity, and the errors that the four versions can
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from logitbank.analysis.families.unqover.measures import (
     subject_attribute_cells,
     subject_means,
 )
-from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.analysis.frames.batches import Scan, each_with_rows, frames_of
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT, together
 from logitbank.analysis.results.tables import tables_of
@@ -137,8 +138,8 @@ def unqover_metric(
         raise UsageError(f"cells is {cells!r}; give last or all")
     collected: dict[str, list[pl.DataFrame]] = {"unqover": [], "subjects": [], "attributes": []}
     kept, seen, known = None, list[pl.DataFrame](), list[pl.DataFrame]()
-    for scores in frames_of(frame):
-        instances = unqover_instances(scores, topk=topk, he_she=he_she)
+    read = partial(unqover_instances, topk=topk, he_she=he_she)
+    for instances in each_with_rows(frames_of(frame), read):
         seen = [_apart([*seen, instances.select(SERIES).unique()])]
         if expected is None:
             known = [pl.concat([*known, instances.select("model", *ASKED).unique()]).unique()]

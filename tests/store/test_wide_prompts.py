@@ -109,7 +109,11 @@ def test_the_digest_is_that_of_one_json_however_it_is_taken(
         (rows / 3).alias("ä"),
         (rows % 2 == 0).alias("even"),
         pl.when(rows > 3).then(rows).alias("n"),
+        pl.lit('the "ü,] same').alias("same"),
+        pl.when(rows > 3).then(pl.lit("ö\n")).alias("runs"),
+        pl.lit(None, pl.String).alias("none"),
     )
+    assert len(table) > 4
     for each in (table, table.clear(), pl.DataFrame()):
         columns = [[c.name, str(c.dtype), c.to_list()] for c in each.get_columns()]
         text = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit
 
 OPTION = ("prompt_set", "prompt_id", "order_seed", "piece", "option", "token", TEXT)
-AT_ONCE = 800_000
+AT_ONCE = 500_000
 """Rows of a batch."""
+A_SLICE = 50_000
+"""Rows of a batch that are given at a time, as whoever asked holds several of what it is given."""
 
 
 def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -> pl.LazyFrame:
@@ -98,7 +100,7 @@ def _read(
         frame = scan(options.lazy(), batch, tokens=options["token"].unique())
         frame = frame if predicate is None else frame.filter(predicate)
         frame = frame if n_rows is None else frame.head(n_rows)
-        yield frame.select(wanted).collect()
+        yield from frame.select(wanted).collect().iter_slices(A_SLICE)
 
 
 def conjuncts(predicate: pl.Expr | None) -> list[pl.Expr]:

@@ -28,10 +28,14 @@ def lazily(schema: pl.Schema, read: Read, *, is_pure: bool = True) -> pl.LazyFra
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[pl.DataFrame]:
+        parts = read(with_columns or schema.names(), predicate, n_rows)
+        if n_rows is None:
+            yield from parts  # a loop would hold each while the next one is read
+            return
         left = n_rows
-        for frame in read(with_columns or schema.names(), predicate, n_rows):
-            yield frame if left is None else frame.head(left)
-            if left is not None and (left := left - len(frame)) <= 0:
+        for frame in parts:
+            yield frame.head(left)
+            if (left := left - len(frame)) <= 0:
                 return
 
     return register_io_source(source, schema=schema, is_pure=is_pure)

@@ -4,8 +4,9 @@ A batch has a bounded number of rows, not of checkpoints. See decision 019.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import ceil
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 import polars as pl
@@ -32,6 +33,29 @@ Place = tuple[str, int | None]
 """Run and step; null is a release."""
 
 
+class Batches(Sequence[pl.LazyFrame]):
+    """Frames that are put together when they are asked for, each time anew.
+
+    A frame holds small files, and of large ones what it takes to read them: of 154 checkpoints that
+    was 10 to 20 MB before the first one was read.
+    """
+
+    def __init__(self, made: Sequence[Callable[[], pl.LazyFrame]]) -> None:
+        self._made = made
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, at: int) -> pl.LazyFrame: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Batches": ...
+    def __getitem__(self, at: int | slice) -> "pl.LazyFrame | Batches":
+        if isinstance(at, slice):
+            return Batches(self._made[at])
+        return self._made[at]()
+
+
 def batches(
     banks: Readable | Sequence[Readable],
     prompts: str | Sequence[str],
@@ -40,7 +64,7 @@ def batches(
     steps: Collection[int | None] | None = None,
     rows: int = ROWS,
     coded: Collection[str] = (),
-) -> list[pl.LazyFrame]:
+) -> Batches:
     """`Bank.scan` of banks that hold a prompt set, in frames of about `rows` rows.
 
     A frame has whole checkpoints, and with them those of other models at the same run and step,
@@ -76,18 +100,12 @@ def batches(
         both = [(bank, name) for bank in banks for name in bank.prompt_sets if name in prompts]
         holdings = [_held(bank, name, models, steps) for bank, name in both]
         _check_same([bank for bank, _ in both], [name for _, name in both], holdings)
-    parts = []
-    for batch in _divided(holdings, rows):
-        frames = [
-            scan(holding.prompts, deposits, coded=coded)
-            for holding in holdings
-            if (deposits := [d for place in batch for d in holding.deposits.get(place, ())])
-        ]
-        parts.append(pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0])
-    return parts
+    return Batches(
+        [partial(_frame, holdings, batch, coded) for batch in _divided(holdings, rows)]
+    )
 
 
-def frames_of(given: Scan) -> list[pl.LazyFrame]:
+def frames_of(given: Scan) -> Sequence[pl.LazyFrame]:
     """The frames of a scan, or the one.
 
     Raises
@@ -99,7 +117,7 @@ def frames_of(given: Scan) -> list[pl.LazyFrame]:
         return [given.lazy()]
     if not given:
         raise UsageError("there is no frame to analyse; give a scan, or what `batches` gives")
-    return [frame.lazy() for frame in given]
+    return given if isinstance(given, Batches) else [frame.lazy() for frame in given]
 
 
 class NoRowsError(BankError):
@@ -149,6 +167,17 @@ class _Held(NamedTuple):
     rows: Mapping[str, int]
     """Of each query set, for one deposit; fewer where blocks are not committed."""
     deposits: Mapping[Place, list[Deposit]]
+
+
+def _frame(
+    holdings: Sequence[_Held], batch: Sequence[Place], coded: Collection[str]
+) -> pl.LazyFrame:
+    frames = [
+        scan(holding.prompts, deposits, coded=coded)
+        for holding in holdings
+        if (deposits := [d for place in batch for d in holding.deposits.get(place, ())])
+    ]
+    return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
 
 
 def _check_same(banks: Sequence[Readable], names: Sequence[str], holdings: Sequence[_Held]) -> None:

@@ -140,9 +140,9 @@ def whole_in_turn(
     rows is left out where others have some.
     """
     frames = frames_of(scan)
-    for frame in frames:
-        check_columns(frame, (*PROMPT, "piece", "logprob", *columns), family=family)
     if expected is None and len(frames) > 1:
+        for frame in frames:
+            check_columns(frame, (*PROMPT, "piece", "logprob", *columns), family=family)
         expected = _most_pieces(frames, columns)
     results, checkpoints = [], []
     read = partial(whole_prompts, family=family, columns=columns, more=more, expected=expected)

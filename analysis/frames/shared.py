@@ -22,7 +22,7 @@ class Wanted:
     """What a later study wants of each part of a read."""
 
     prompts: str
-    frames: list[pl.LazyFrame]
+    frames: Sequence[pl.LazyFrame]
     """What is read: who reads these very frames reads them for both."""
     columns: Sequence[str]
     """Of the prompts, that must be read for it."""
@@ -60,6 +60,6 @@ def wanted_of(frames: object) -> Wanted | None:
     return next((wanted for wanted in _WANTED.get() if wanted.frames is frames), None)
 
 
-def shared_frames(prompts: str) -> list[pl.LazyFrame] | None:
+def shared_frames(prompts: str) -> Sequence[pl.LazyFrame] | None:
     """The frames that all studies read a prompt set by; None where it is not shared."""
     return next((wanted.frames for wanted in _WANTED.get() if wanted.prompts == prompts), None)

@@ -85,7 +85,7 @@ class ColumnsOf(Mapping[str, frozenset[str]]):
 
 def frame_of(
     banks: Sequence[Readable], prompts: str, models: Sequence[str] | None
-) -> list[pl.LazyFrame]:
+) -> Sequence[pl.LazyFrame]:
     """The scans of the banks that hold a prompt set, together and in batches.
 
     Raises
@@ -106,7 +106,7 @@ def frame_if_scored(
     *,
     rows: int = PIECES,
     coded: Collection[str] = (),
-) -> list[pl.LazyFrame] | None:
+) -> Sequence[pl.LazyFrame] | None:
     """As `frame_of`; None where no bank has the prompt set."""
     holding = [bank for bank in banks if prompts in bank.prompt_sets]
     if not holding:
@@ -121,7 +121,7 @@ def bank_frames(
     *,
     rows: int = ROWS,
     coded: Collection[str] = (),
-) -> list[pl.LazyFrame]:
+) -> Sequence[pl.LazyFrame]:
     """Scans of a prompt set from the banks that hold any of `models`, in batches.
 
     `coded` are columns of text to give as Categorical.

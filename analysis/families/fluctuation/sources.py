@@ -78,8 +78,8 @@ def all_scores(banks: Banks, prompts: str | None, models: Sequence[str] | None) 
     check_checkpoints_apart(giving, prompts, own_deposits)
     expected = expected_rows(opened, prompts, COLUMNS) if opened else None
     if len(opened) == 1 and rows is None:
-        frame = opened[0].scan(prompts, models=models)  # says what is missing
-        check_prompts(frame.collect_schema().names())
+        # Of all checkpoints at once, it is let go before a batch is read; it says what is missing.
+        check_prompts(opened[0].scan(prompts, models=models).collect_schema().names())
         frames = batches(opened, prompts, models=models, rows=PIECES)
         return Scores(frames, expected, opened, prompts, [])
     parts = [

@@ -144,7 +144,7 @@ def examples_in_turn(
     scan: Scan, reduce: Callable[[WholePrompts], T], *, expected: pl.DataFrame | None = None
 ) -> list[T]:
     """What is made of `lambada_examples` of one frame after another."""
-    frames = frames_of(scan)
+    frames = [*frames_of(scan)]
     for frame in frames:
         check_columns(frame, NEEDED, family=FAMILY)
     kinds = ["score_kind" in frame.collect_schema().names() for frame in frames]

@@ -104,7 +104,7 @@ def winobias_em(frame: Scan, *, expected: pl.DataFrame | None = None) -> Winobia
     >>> winobias_em(pl.DataFrame(rows)).mean.select("em_pro", "em_anti", "bias").row(0)
     (1.0, 0.5, 0.5)
     """
-    frames = frames_of(frame)
+    frames = [*frames_of(frame)]
     for each in frames:
         check_columns(each, (*NEEDED, *OWN), family=FAMILY)
     named = [each.with_columns(pl.col(OWN).cast(pl.String)) for each in frames]

@@ -98,7 +98,7 @@ def stereotype(
 
 def winobias_frames(
     banks: Sequence[Readable], winobias: str, models: Sequence[str] | None
-) -> list[pl.LazyFrame] | None:
+) -> Sequence[pl.LazyFrame] | None:
     """What `sa_gender` is made of; None where no bank has the prompt set."""
     return frame_if_scored(banks, winobias, models, rows=ROWS, coded=(*CODED, *COLUMNS))
 

@@ -98,7 +98,7 @@ def _frames(
     apart.
     """
     names = _prompt_sets(banks, prompts)
-    frames = []
+    frames: list[pl.LazyFrame] = []
     for causal in (False, True):
         of_kind = [name for name in names if name.endswith("-causal") == causal]
         frames += batches(banks, of_kind, models=models, rows=ROWS)

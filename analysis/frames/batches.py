@@ -100,9 +100,7 @@ def batches(
         both = [(bank, name) for bank in banks for name in bank.prompt_sets if name in prompts]
         holdings = [_held(bank, name, models, steps) for bank, name in both]
         _check_same([bank for bank, _ in both], [name for _, name in both], holdings)
-    return Batches(
-        [partial(_frame, holdings, batch, coded) for batch in _divided(holdings, rows)]
-    )
+    return Batches([partial(_frame, holdings, batch, coded) for batch in _divided(holdings, rows)])
 
 
 def frames_of(given: Scan) -> Sequence[pl.LazyFrame]:

@@ -25,6 +25,7 @@ from logitbank.analysis import (
 from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.options.study import options
 from logitbank.analysis.families.tradeoff.sources import lambada_curve
+from logitbank.analysis.frames import batches as frame_batches
 from logitbank.analysis.frames.batches import Scan, evenly, frames_of
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.errors import BankError, UsageError
@@ -334,3 +335,24 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
     assert again.equals(one, null_equal=True)
     with pytest.raises(BankError, match="no score of stereotype-accuracy to compare"):
         stereotype_metric([none, none])
+
+
+def test_a_frame_is_put_together_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[list[int | None]] = []
+    scan = frame_batches.scan
+
+    def watched(prompts, deposits, *, coded):
+        made.append([deposit.checkpoint.step for deposit in deposits])
+        return scan(prompts, deposits, coded=coded)
+
+    monkeypatch.setattr(frame_batches, "scan", watched)
+    frames = batches(bank_of(tmp_path / "a", range(5)), "parity", rows=40)  # 20 a checkpoint
+    assert (len(frames), len(frames[1:]), made) == (3, 2, [])
+    assert frames_of(frames) is frames
+    steps = []
+    for frame in frames:
+        assert len(made) == len(steps) + 1
+        steps.append(frame.collect()["step"].unique().sort().to_list())
+    assert steps == made == [[0, 1], [2, 3], [4]]

@@ -148,6 +148,17 @@ def test_a_filter_chooses_what_is_read(bank: Bank, monkeypatch: pytest.MonkeyPat
     assert read == []
 
 
+@pytest.mark.parametrize("rows", [1, 7])
+def test_rows_are_the_same_however_many_are_given_at_a_time(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    query = "SELECT * FROM scores ORDER BY prompt_set, step, prompt_id, order_seed, option, token"
+    whole = bank.sql(query).collect()
+    monkeypatch.setattr("logitbank.store.read.scores_source.A_SLICE", rows)
+    assert len(whole) > rows
+    assert bank.sql(query).collect().equals(whole)
+
+
 def test_filters_of_every_kind_give_what_the_whole_table_gives(bank: Bank) -> None:
     whole = bank.frames()["scores"].collect()
     context = pl.SQLContext({"scores": whole}, eager=True)

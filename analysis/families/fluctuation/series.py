@@ -44,7 +44,7 @@ class Series:
         """For messages."""
         return f"{self.model} {self.run} “{self.verb}”"
 
-    @cached_property
+    @property
     def certainty(self) -> Floats:
         """(m, t) C = P(he) + P(she)."""
         total: Floats = self.scores.sum(axis=2)
@@ -60,7 +60,7 @@ class Series:
         """(m,) R of the prior."""
         return _ratio(self.prior)
 
-    @cached_property
+    @property
     def normalised(self) -> Floats:
         """(m, t) N = R · P(she | prior) / P(he | prior)."""
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -114,7 +114,7 @@ def unsound(expected: Mapping[Path, Digest]) -> list[Path]:
     return [path for (path, _, _), fine in zip(unseen, sound, strict=True) if not fine]
 
 
-def document(path: Path, *holder: str) -> dict[str, Any]:
+def document(path: Path | str, *holder: str) -> dict[str, Any]:
     """The JSON object in a file, whose own digest is right.
 
     Parameters
@@ -172,6 +172,6 @@ def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:
     return True
 
 
-def _remember(path: Path, digest: Digest, stamp: Stamp) -> None:
+def _remember(path: Path | str, digest: Digest, stamp: Stamp) -> None:
     if stamp.settled:
         _sound[str(path), digest] = stamp

@@ -31,7 +31,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return parse_json(path, read_file(path, most=MAX_JSON)[1])
 
 
-def parse_json(path: Path, data: bytes) -> dict[str, Any]:
+def parse_json(path: Path | str, data: bytes) -> dict[str, Any]:
     """The JSON object that a file's bytes are; DamagedError where they are none."""
     try:
         value = json.loads(data.decode())  # bytes are looked at for other encodings

@@ -81,7 +81,7 @@ def require_file(path: Path) -> os.stat_result | None:
     return status
 
 
-def read_file(path: Path, *, most: int = 2**63) -> tuple[os.stat_result, bytes]:
+def read_file(path: Path | str, *, most: int = 2**63) -> tuple[os.stat_result, bytes]:
     """A file's status before it was read, and its bytes.
 
     Raises
@@ -96,12 +96,12 @@ def read_file(path: Path, *, most: int = 2**63) -> tuple[os.stat_result, bytes]:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        require_file(path)
+        require_file(Path(path))
         raise
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            require_file(path)
+            require_file(Path(path))
         if status.st_size > most:
             raise DamagedError(
                 f"{path} has {status.st_size:,} bytes, and of such a file at most {most:,} are read"

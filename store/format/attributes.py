@@ -74,7 +74,7 @@ def read_attributes(deposit: Path) -> dict[str, Any]:
     DamagedError
         They are not what was written there.
     """
-    path = objects.plain_path(deposit, "zarr.json")
+    path = objects.plain_name(deposit, "zarr.json")  # text: a path for each took 6 µs of 70
     fetching.ensure_here(path)
     attributes: dict[str, Any] = checked.document(path, *zarrays.ATTRIBUTES)["attributes"][
         "logitbank"

@@ -114,15 +114,16 @@ def read(deposit: Path, name: str) -> dict[str, Any]:
     DamagedError
         It is not what was written there, or is the commit of another deposit.
     """
-    path = objects.plain_path(deposit, f"commits/{name}.json")
+    path = objects.plain_name(deposit, f"commits/{name}.json")
     fetching.ensure_here(path)
     return _read(path, deposit)
 
 
-def _read(path: Path, deposit: Path) -> dict[str, Any]:
+def _read(path: str, deposit: Path) -> dict[str, Any]:
     content = checked.document(path)
-    named = content.get("deposit", folder_of(deposit))  # the first banks' commits name none
-    if named != folder_of(deposit):
+    folder = folder_of(deposit)
+    named = content.get("deposit", folder)  # the first banks' commits name none
+    if named != folder:
         raise DamagedError(
             f"{path} is a commit of {named!r}: it was moved or swapped; put it back, or run"
             " `logitbank verify --repair`"
@@ -161,7 +162,7 @@ def digests(deposit: Path, name: str) -> Mapping[str, Digest]:
     FileNotFoundError, DamagedError
         As `read`; or a seal is not of the deposit's attributes.
     """
-    path = objects.plain_path(deposit, f"commits/{name}.json")
+    path = objects.plain_name(deposit, f"commits/{name}.json")
     fetching.ensure_here(path)
     stamp = checked.stamp_of(path)
     listed = (_lasting if stamp.settled else _listed)(path, deposit, stamp)
@@ -181,7 +182,7 @@ def _is_sealed(deposit: Path, expected: Digest) -> bool:
     )
 
 
-def _listed(path: Path, deposit: Path, _: checked.Stamp) -> Mapping[str, Digest]:
+def _listed(path: str, deposit: Path, _: checked.Stamp) -> Mapping[str, Digest]:
     listed = _read(path, deposit).get("objects")
     try:
         return {path: objects.digest_from_json(value) for path, value in listed.items()}  # type: ignore[union-attr]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from logitbank.store.remote.remote import Say
 
 
-def ensure_here(*paths: Path) -> None:
+def ensure_here(*files: Path | str) -> None:
     """Fetch those of these objects of one bank that its copy lacks, or has other bytes of.
 
     A local bank pays nothing. What is not in the bank either stays absent.
@@ -26,9 +26,10 @@ def ensure_here(*paths: Path) -> None:
     RemoteError
         The place does not give an object, or gives other bytes than it lists.
     """
-    mirror = mirror_of(paths[0]) if paths else None
+    mirror = mirror_of(files[0]) if files else None
     if mirror is None:
         return
+    paths = [Path(file) for file in files]
     present = [path for path in paths if path.exists()]
     absent = [path for path in paths if not path.exists()]
     _fetch(mirror, [path.relative_to(mirror.root).as_posix() for path in absent])

@@ -61,7 +61,7 @@ def _users_cache(xdg: str | None, _home: str | None) -> Path:
     return Path(xdg or Path.home() / ".cache") / "logitbank" / "banks"
 
 
-def mirror_of(path: Path) -> Mirror | None:
+def mirror_of(path: Path | str) -> Mirror | None:
     """The mirror that a path lies in; None of a local bank.
 
     Raises
@@ -72,7 +72,7 @@ def mirror_of(path: Path) -> Mirror | None:
     cache = cache_folder()
     if not str(path).startswith(f"{cache}{os.sep}"):
         return None
-    root = cache / path.relative_to(cache).parts[0]
+    root = cache / Path(path).relative_to(cache).parts[0]
     try:
         stamp = checked.stamp_of(root / LISTING)
     except FileNotFoundError:

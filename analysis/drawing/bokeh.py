@@ -230,7 +230,9 @@ def _columns(trace: Trace, *, log: bool) -> dict[str, Any]:
         if len(positive):
             columns["low"] = np.where(columns["low"] > 0, columns["low"], positive.min())
     if trace.note:
-        note = "\n".join(map(plain, trace.note.splitlines()))
+        lines = trace.note.splitlines()
+        lines = [lines[0].rstrip(":")] if trace.note_brief else lines
+        note = "\n".join(map(plain, lines))
         columns["note"] = [*[""] * (len(columns["x"]) - 1), note]
     return columns
 
@@ -249,6 +251,7 @@ def _legend(plot: Any, named: dict[str, list[GlyphRenderer]]) -> int:
     """A legend above the plot, and its height."""
     seen = [name for name, renderers in named.items() if any(one.visible for one in renderers)]
     columns = legend_columns(seen, letters=LEGEND_LETTERS)
+    rows = -(-len(seen) // columns)
     legend = Legend(
         items=[
             LegendItem(label=text_value(plain(name)), renderers=renderers, visible=name in seen)
@@ -267,9 +270,10 @@ def _legend(plot: Any, named: dict[str, list[GlyphRenderer]]) -> int:
         spacing=12,
         glyph_height=16,
         label_height=16,
+        tags=[rows],  # a page gives the plot more height where more names are shown
     )
     plot.add_layout(legend, "above")
-    return LEGEND_ROW * -(-len(seen) // columns)
+    return LEGEND_ROW * rows
 
 
 def _title(sheet: Sheet) -> Title:

@@ -115,7 +115,7 @@ def _texts() -> Text:
 
 
 def _note(trace: Trace) -> Text:
-    left, lines = trace.note_left, 1 + trace.note.count("\n")
+    left, lines = trace.note_left, 1 if trace.note_brief else 1 + trace.note.count("\n")
     return Text(
         x="x", y="value", text="note", text_font_size="11px", text_color=LEGIBLE,
         text_baseline="top", text_align="right" if left else "left", x_offset=-5 if left else 5,

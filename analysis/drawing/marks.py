@@ -89,8 +89,6 @@ def add_onset(
     levels = " → ".join(signed(part[f"delta_{side}"][0], ".2f") for side in ("before", "after"))
     where, mean = f"step {step:,}:", f"mean {levels}"
     text = f"{where} {mean}"
-    # In one line it is 175 px wide: more than the half of a telephone's plot that it may have.
-    note = f"{where}\n{mean}" if len(sheet.series) <= 4 else text
     first, last = part["earliest"][0], part["latest"][0]
     among = "" if first == last else f" (95 %: {first:,} to {last:,})"
     reach = floats([min(0.0, *ends), max(0.0, *ends)])
@@ -110,8 +108,10 @@ def add_onset(
     sheet.traces.append(
         Trace(
             shape="curve", role="mark", series=series, columns=columns, head=sheet.head(series),
-            told=["told"], colour=colour if several else MUTED, width=1.2, dash="dashed", note=note,
-            note_left=places.late(step),
-            note_row=sheet.series.index(series) if len(sheet.series) <= 8 else 0,
+            told=["told"], colour=colour if several else MUTED, width=1.2, dash="dashed",
+            # In one line it is 175 px wide: more than the half of a telephone's plot that it may
+            # have. The two lines of five series and more reach to the bottom of a plot.
+            note=f"{where}\n{mean}", note_brief=len(sheet.series) > 4,
+            note_left=places.late(step), note_row=sheet.series.index(series) % 8,
         )
     )  # fmt: skip

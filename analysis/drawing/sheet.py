@@ -196,6 +196,8 @@ class Trace:
     """Of several checkpoints, one is seen at a time."""
     note: str = ""
     """A text at the last point; paper has it in one line."""
+    note_brief: bool = False
+    """A page has the first line of the note alone; hovering tells the rest."""
     note_row: int = 0
     """Notes in different rows do not overlap."""
     note_left: bool = False

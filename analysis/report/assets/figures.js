@@ -2,6 +2,7 @@
 
 const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 const touch = matchMedia("(pointer: coarse)").matches;
+const LEGEND_ROW = 28; // pixels: a label and what is between two
 const plots = new Set();
 // What colours of lines and texts are on a dark page, where theirs has a contrast of less than 4.
 const DARK = { "#0072b2": "#4ba3d9", "#8e5ea2": "#b98acb", "#1f2329": "#e4e7eb", "#99226b": "#e8a8cf", "#5c4500": "#f0c04a",
@@ -26,12 +27,23 @@ class Plot { // a figure of Bokeh's in an element
       const longest = Math.max(1, ...legend.items.map((item) => String(item.label?.value ?? "").length));
       legend.ncols = Math.max(1, Math.floor((this.element.clientWidth - 90) / (7 * longest + 48)));
     }
+    this.legends = this.of("Legend").map((legend) => {
+      const plot = this.models.find((model) => model.above?.includes(legend));
+      return { legend, plot, height: plot.height, rows: legend.tags[0] };
+    });
     this.shaded = this.models.flatMap((model) => ["line_color", "fill_color", "text_color"].flatMap((name) => {
       const colour = model[name]?.value ?? model[name];
       return colour in DARK ? [{ model, name, colour, spec: colour !== model[name] }] : [];
     }));
     this.recolour();
     this.element.dataset.drawn = "yes";
+  }
+
+  fit() { // a legend that grows must not take the room of what is drawn
+    for (const { legend, plot, height, rows } of this.legends) {
+      const shown = legend.items.filter((item) => item.visible).length;
+      plot.height = height + LEGEND_ROW * Math.max(0, Math.ceil(shown / legend.ncols) - rows);
+    }
   }
 
   of(type) { return this.models.filter((model) => model.type === type); }
@@ -95,6 +107,7 @@ class Figure {
     }
     for (const legend of this.plot.of("Legend"))
       for (const item of legend.items) item.visible = item.renderers.some((renderer) => renderer.visible);
+    this.plot.fit();
     if (this.training) this.cursor(state);
     this.read(state, nearest);
   }

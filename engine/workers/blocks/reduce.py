@@ -8,15 +8,12 @@ import torch
 
 from logitbank.engine.backends.copies import beside
 from logitbank.engine.workers.blocks.on_device import Listed, OnDevice, reduce_rows
+from logitbank.engine.workers.blocks.softmax import Softmax
 from logitbank.engine.workers.blocks.states import BlockStates
 from logitbank.errors import EngineError
-from logitbank.store.deposits.entries import Entries, Normalised
+from logitbank.store.deposits.entries import Entries
 from logitbank.store.deposits.reduce import NOT_FINITE, BlockReducer, ReducedRows
 from logitbank.store.format.layout import BlockData
-
-_FEW = 4
-"""Rows whose float64 copies, of 50,304 values each, stay in a processor's cache."""
-
 
 class Collected(NamedTuple):
     """One block: what is written of it, and its states where a bank keeps them."""
@@ -42,6 +39,8 @@ class ReducingSink:
         self._columns = [layers.index(layer) for layer in self._layout.layers if layer in layers]
         self._failed: dict[int, EngineError] = {}
         self._begun: list[Callable[[], None]] = []
+        full = self._layout.keep.array == "logprobs"
+        self._softmax = Softmax(self._layout.dtype if full else None)
 
     def __call__(
         self,
@@ -84,25 +83,15 @@ class ReducingSink:
         return data
 
     def _on_cpu(self, indices: Sequence[int], logits: torch.Tensor) -> None:
-        """Softmax and rounding of a few rows at a time."""
-        full = self._layout.keep.array == "logprobs"
-        dtype = getattr(torch, self._layout.dtype)
-        for start in range(0, len(indices), _FEW):
-            few = logits[start : start + _FEW]
-            exact = few.double()
-            logsumexp = torch.logsumexp(exact, dim=1)
-            logprobs = exact.sub_(logsumexp[:, None]).to(dtype) if full else None
-            of_few = zip(indices[start : start + _FEW], few.numpy(), strict=True)
-            for j, (i, row) in enumerate(of_few):
-                stored = None if logprobs is None else logprobs[j].numpy()
-                block, at = divmod(i, self._size)
-                try:
-                    self._blocks[block].reducer.put(
-                        at, row, Normalised(logsumexp[j].item(), stored)
-                    )
-                    self._failed.pop(i, None)
-                except EngineError as error:
-                    self._failed[i] = error
+        """Softmax, rounding, ranks and the highest of each row."""
+        of_each = zip(indices, logits.numpy(), self._softmax.rows(logits), strict=True)
+        for i, row, normalised in of_each:
+            block, at = divmod(i, self._size)
+            try:
+                self._blocks[block].reducer.put(at, row, normalised)
+                self._failed.pop(i, None)
+            except EngineError as error:
+                self._failed[i] = error
 
     def _on_device(
         self,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +74,8 @@ class Worker:
         # What it emits goes where the worker emits at that moment.
         self._canary = CanaryChecks(log=log, emit=lambda event: self._emit(event))
         self._buffers = RowBuffers()
+        # Read once for all checkpoints: a set is named by the digest of what it has.
+        self._queries = lru_cache(1)(lambda query_set: self._bank.query_set(query_set).queries)
         self._loads = 0
         self._stop = threading.Event()
         self._finish_by = math.inf
@@ -176,7 +178,7 @@ class Worker:
         from logitbank.engine.workers.blocks.reduce import Collected, ReducingSink
         from logitbank.engine.workers.blocks.states import BlockStates, head_of
 
-        queries = self._bank.query_set(plan.query_set).queries
+        queries = self._queries(plan.query_set)
         options = self._bank.option_tokens(plan.query_set)
         head, digests = None, dict[Head, str]()
         if plan.layout.keep.array == "hidden":

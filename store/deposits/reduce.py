@@ -1,5 +1,6 @@
 """Collect the reduced rows of one block, in the arrays that are written."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -147,8 +148,10 @@ class BlockReducer:
         EngineError
             If a logit is not finite, or a log-probability does not fit in float16.
         """
-        lowest, highest = float(row.min()), float(row.max())
-        if not (np.isfinite(lowest) and np.isfinite(highest)):
+        lowest = float(row.min())
+        # A log-sum-exp is finite where no logit is NaN or infinite; looking costs 4 µs.
+        highest = float(row.max()) if normalised is None else normalised.logsumexp
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
             bad = int(np.count_nonzero(~np.isfinite(row)))
             raise EngineError(
                 f"{bad} of {len(row)} logits are not finite; {NOT_FINITE}", query=self.rows[i]

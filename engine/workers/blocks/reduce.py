@@ -15,6 +15,7 @@ from logitbank.store.deposits.entries import Entries
 from logitbank.store.deposits.reduce import NOT_FINITE, BlockReducer, ReducedRows
 from logitbank.store.format.layout import BlockData
 
+
 class Collected(NamedTuple):
     """One block: what is written of it, and its states where a bank keeps them."""
 

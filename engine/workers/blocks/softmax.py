@@ -10,6 +10,7 @@ from logitbank.store.format.schema import Dtype
 
 _FEW = 4
 """Rows that threads share: float64 copies of them, of 50,304 values each, stay in their caches."""
+_FAST = torch.backends.cpu.get_cpu_capability() == "AVX512"
 _SMALLEST, _LARGEST = 2.0**-900, 2.0**1000
 """Between them a sum of powers has lost nothing to the ends of float64."""
 
@@ -22,17 +23,17 @@ class Softmax:
         self._dtype: torch.dtype | None = None if dtype is None else getattr(torch, dtype)
         self._exact = self._powers = torch.empty(0, dtype=torch.float64)
         self._stored = None if dtype is None else torch.empty(0, dtype=self._dtype)
-        self._fast = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
     def rows(self, logits: torch.Tensor) -> Iterator[Normalised]:
         """Of each row of (n, v) float32, one after the other."""
-        if self._fast and torch.get_num_threads() <= 2:
+        if _FAST and torch.get_num_threads() <= 2:
             return map(self._alone, logits)
         return self._together(logits)
 
     def _together(self, logits: torch.Tensor) -> Iterator[Normalised]:
         """A few rows at a time, so that there is work for several threads."""
-        for few in logits.split(_FEW):
+        for start in range(0, len(logits), _FEW):
+            few = logits[start : start + _FEW]
             exact = few.double()
             logsumexp = torch.logsumexp(exact, dim=1)
             if self._dtype is None:

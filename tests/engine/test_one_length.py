@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from logitbank.engine.backends.hf.backend import TransformersBackend
@@ -16,7 +16,8 @@ from logitbank.store.format.schema import Query
 from tests.support.checkpoints import MASKED_ARCHITECTURES, VOCAB, Architecture, make_checkpoint
 from tests.support.no_questions import no_questions
 
-ALL = [name for name in get_args(Architecture) if name != "xmod"]  # whose adapters look at tensors
+# X-MOD's adapters look at tensors, GPT-Neo's attention sends a number in each layer.
+ALL = [name for name in get_args(Architecture) if name not in ("xmod", "gpt_neo")]
 META = torch.device("meta")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -45,10 +46,10 @@ def test_masks_are_made_without_a_question_and_logits_are_the_library_s(
     ids = torch.randint(5, 600, (3, 17), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         expected = model(**inputs_of(ids, architecture))[0]
-        with no_padding():
+        with no_padding(17):
             assert torch.equal(model(**inputs_of(ids, architecture))[0], expected)
         model.to(META)
-        with no_padding(), no_questions():
+        with no_padding(17), no_questions():
             model(**inputs_of(torch.empty(3, 17, dtype=torch.long, device=META), architecture))
 
 
@@ -67,10 +68,26 @@ def test_windows_stay_windows(architecture: Architecture, attention: str) -> Non
         model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
         with torch.inference_mode():
             expected = model(**inputs_of(ids, architecture)).logits
-            with no_padding():
+            with no_padding(17):
                 found.append(model(**inputs_of(ids, architecture)).logits)
         assert torch.equal(found[-1], expected)
     assert not torch.allclose(*found, atol=1e-3)
+
+
+@pytest.mark.parametrize("length", [1, 17, 32])
+def test_what_a_model_pads_itself_stays_unseen(length: int) -> None:
+    """Longformer pads a sequence to whole windows, and its mask says where."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = AutoConfig.for_model(
+        "longformer", vocab_size=VOCAB, attention_window=16, intermediate_size=64, **sizes
+    )
+    torch.manual_seed(0)
+    model = AutoModelForMaskedLM.from_config(config).eval()
+    inputs = inputs_of(torch.randint(5, 600, (2, length)), "bert")
+    with torch.inference_mode():
+        expected = model(**inputs).logits
+        with no_padding(length):
+            assert torch.equal(model(**inputs).logits, expected)
 
 
 @pytest.mark.parametrize("architecture", ["bloom", "bert"])
@@ -94,6 +111,6 @@ def test_the_library_s_masks_are_there_again_after_a_pass(
     backend.score([Query((7, 8, 9), 2, "mask" if masked else "next_token")], lambda *_: None)
     assert inside == [False]
     assert own()
-    with pytest.raises(ValueError, match="in a pass"), no_padding():
+    with pytest.raises(ValueError, match="in a pass"), no_padding(3):
         raise ValueError("in a pass")
     assert own()

@@ -7,11 +7,12 @@ padding, so a mask is made of the length alone. What comes of it is what transfo
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from logitbank.engine.backends.hf.batches import Input
 from logitbank.engine.weights.upload import to_device
@@ -43,16 +44,27 @@ def a_language(model: transformers.PreTrainedModel) -> str:
 
 
 @contextmanager
-def no_padding() -> Iterator[None]:
-    """In here, models take every token of a batch as one of its sequence; not for two threads."""
-    masks = {"sdpa": _for_pytorch, "eager": _for_own_attention}
-    for name, mask in masks.items():
-        ALL_MASK_ATTENTION_FUNCTIONS[name] = mask
+def no_padding(length: int) -> Iterator[None]:
+    """In here, models take each of `length` tokens as one of its sequence; not for two threads.
+
+    What has another length was padded by the model itself, as Longformer does to whole windows: its
+    mask is the library's.
+    """
+    masks = {"sdpa": (_for_pytorch, sdpa_mask), "eager": (_for_own_attention, eager_mask)}
+    for name, (ours, theirs) in masks.items():
+        ALL_MASK_ATTENTION_FUNCTIONS[name] = partial(_mask, length=length, ours=ours, theirs=theirs)
     try:
         yield
     finally:
         for name in masks:  # what is left is the library's own
             del ALL_MASK_ATTENTION_FUNCTIONS[name]
+
+
+def _mask(*, length: int, ours: Any, theirs: Any, **asked: Any) -> torch.Tensor | None:
+    given = asked.get("attention_mask")
+    padded = given is not None and given.shape[-1] != length
+    made: torch.Tensor | None = (theirs if padded else ours)(**asked)
+    return made
 
 
 def _for_pytorch(**asked: Any) -> torch.Tensor | None:

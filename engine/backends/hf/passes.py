@@ -95,7 +95,7 @@ class Passes:
             self.lens.select(rows=rows, positions=looked_at)
         sequences = cast(Sequence[Input], batch.sequences)
         inputs = self._inputs(sequences)
-        with no_padding():
+        with no_padding(len(sequences[0].ids)):
             logits = output_logits(self._model(**inputs), head)
         if head == "next_sentence":
             hidden = self.heads[head].hidden

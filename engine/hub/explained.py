@@ -53,7 +53,7 @@ def explained(hub: "At", repo: str, revision: str | None = None) -> Iterator[Non
     except (transport(), ConnectionError, errors.XetDownloadError) as error:
         raise _unreachable(hub, what, error) from error
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # or the user's share of the disk
             raise
         raise DiskSpaceError(
             f"the disk of {hub.cache_dir} filled up while fetching {what}; "

@@ -217,9 +217,10 @@ def test_hub_that_refuses_or_fails_is_named(hub, server, status, message):
             ask()
 
 
-def test_full_disk_names_the_cache(hub, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_names_the_cache(hub, monkeypatch, number):
     def full(*args: object, **kwargs: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", full)
     message = "the disk of .*cache filled up while fetching lab/toy at revision main; free some"

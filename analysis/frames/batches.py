@@ -15,7 +15,7 @@ from logitbank.analysis.frames.apart import check_checkpoints_apart
 from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit, Readable
-from logitbank.store.read.scan import scan
+from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
 
 Scan = pl.LazyFrame | pl.DataFrame | Sequence[pl.LazyFrame]
 """One frame, or several with different checkpoints, to be worked through one after the other."""
@@ -40,8 +40,10 @@ class Batches(Sequence[pl.LazyFrame]):
     was 10 to 20 MB before the first one was read.
     """
 
-    def __init__(self, made: Sequence[Callable[[], pl.LazyFrame]]) -> None:
-        self._made = made
+    def __init__(
+        self, made: Sequence[Callable[[], pl.LazyFrame]], columns: Sequence[Collection[str]]
+    ) -> None:
+        self._made, self.columns = made, columns
 
     def __len__(self) -> int:
         return len(self._made)
@@ -52,7 +54,7 @@ class Batches(Sequence[pl.LazyFrame]):
     def __getitem__(self, at: slice) -> "Batches": ...
     def __getitem__(self, at: int | slice) -> "pl.LazyFrame | Batches":
         if isinstance(at, slice):
-            return Batches(self._made[at])
+            return Batches(self._made[at], self.columns[at])
         return self._made[at]()
 
 
@@ -100,7 +102,9 @@ def batches(
         both = [(bank, name) for bank in banks for name in bank.prompt_sets if name in prompts]
         holdings = [_held(bank, name, models, steps) for bank, name in both]
         _check_same([bank for bank, _ in both], [name for _, name in both], holdings)
-    return Batches([partial(_frame, holdings, batch, coded) for batch in _divided(holdings, rows)])
+    parts = [*_divided(holdings, rows)]
+    columns = [_columns(holdings, batch) for batch in parts]
+    return Batches([partial(_frame, holdings, batch, coded) for batch in parts], columns)
 
 
 def frames_of(given: Scan) -> Sequence[pl.LazyFrame]:
@@ -116,6 +120,13 @@ def frames_of(given: Scan) -> Sequence[pl.LazyFrame]:
     if not given:
         raise UsageError("there is no frame to analyse; give a scan, or what `batches` gives")
     return given if isinstance(given, Batches) else [frame.lazy() for frame in given]
+
+
+def columns_of(frames: Sequence[pl.LazyFrame]) -> Sequence[Collection[str]]:
+    """The columns of each frame; none of a batch is put together for it."""
+    if isinstance(frames, Batches):
+        return frames.columns
+    return [frame.collect_schema().names() for frame in frames]
 
 
 class NoRowsError(BankError):
@@ -165,6 +176,16 @@ class _Held(NamedTuple):
     rows: Mapping[str, int]
     """Of each query set, for one deposit; fewer where blocks are not committed."""
     deposits: Mapping[Place, list[Deposit]]
+
+
+def _columns(holdings: Sequence[_Held], batch: Sequence[Place]) -> set[str]:
+    """What `_frame` has."""
+    own = [
+        holding.prompts.collect_schema().names()
+        for holding in holdings
+        if any(holding.deposits.get(place) for place in batch)
+    ]
+    return {*CHECKPOINT, *VALUES, *(name for names in own for name in names)}
 
 
 def _frame(

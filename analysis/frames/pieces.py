@@ -4,7 +4,7 @@ A sentence or a target word owns as many queries as it has tokens. Sums over its
 something only where all of them are there, so a prompt that a checkpoint has in part is left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from logitbank.analysis.frames.batches import (
     NoRowsError,
     Scan,
     check_apart,
+    columns_of,
     each_with_rows,
     frames_of,
 )
@@ -141,8 +142,8 @@ def whole_in_turn(
     """
     frames = frames_of(scan)
     if expected is None and len(frames) > 1:
-        for frame in frames:
-            check_columns(frame, (*PROMPT, "piece", "logprob", *columns), family=family)
+        for names in columns_of(frames):
+            check_names(names, (*PROMPT, "piece", "logprob", *columns), family=family)
         expected = _most_pieces(frames, columns)
     results, checkpoints = [], []
     read = partial(whole_prompts, family=family, columns=columns, more=more, expected=expected)
@@ -188,7 +189,11 @@ def check_columns(
     frame: pl.LazyFrame | pl.DataFrame, needed: Sequence[str], *, family: str
 ) -> None:
     """Raise UsageError unless the frame has the columns that a family needs."""
-    names = frame.lazy().collect_schema().names()
+    check_names(frame.lazy().collect_schema().names(), needed, family=family)
+
+
+def check_names(names: Collection[str], needed: Sequence[str], *, family: str) -> None:
+    """As `check_columns`, of the names of columns."""
     if missing := [name for name in needed if name not in names]:
         raise UsageError(
             f"the prompt set lacks {', '.join(missing)}, which {family} needs; name {family}, or "

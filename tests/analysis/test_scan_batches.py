@@ -26,7 +26,7 @@ from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.options.study import options
 from logitbank.analysis.families.tradeoff.sources import lambada_curve
 from logitbank.analysis.frames import batches as frame_batches
-from logitbank.analysis.frames.batches import Scan, evenly, frames_of
+from logitbank.analysis.frames.batches import Scan, columns_of, evenly, frames_of
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
@@ -351,8 +351,11 @@ def test_a_frame_is_put_together_when_it_is_asked_for(
     frames = batches(bank_of(tmp_path / "a", range(5)), "parity", rows=40)  # 20 a checkpoint
     assert (len(frames), len(frames[1:]), made) == (3, 2, [])
     assert frames_of(frames) is frames
+    columns = columns_of(frames)
+    assert made == []
     steps = []
     for frame in frames:
         assert len(made) == len(steps) + 1
         steps.append(frame.collect()["step"].unique().sort().to_list())
     assert steps == made == [[0, 1], [2, 3], [4]]
+    assert [set(frame.collect_schema()) for frame in frames] == columns

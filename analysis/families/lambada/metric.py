@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import polars as pl
 
-from logitbank.analysis.frames.batches import Scan, frames_of
+from logitbank.analysis.frames.batches import Scan, columns_of, frames_of
 from logitbank.analysis.frames.pieces import (
     CHECKPOINT,
     WholePrompts,
-    check_columns,
+    check_names,
     greedy_match,
     together,
     whole_in_turn,
@@ -144,10 +144,11 @@ def examples_in_turn(
     scan: Scan, reduce: Callable[[WholePrompts], T], *, expected: pl.DataFrame | None = None
 ) -> list[T]:
     """What is made of `lambada_examples` of one frame after another."""
-    frames = [*frames_of(scan)]
-    for frame in frames:
-        check_columns(frame, NEEDED, family=FAMILY)
-    kinds = ["score_kind" in frame.collect_schema().names() for frame in frames]
+    frames = frames_of(scan)
+    names_of_frames = columns_of(frames)
+    for names in names_of_frames:
+        check_names(names, NEEDED, family=FAMILY)
+    kinds = ["score_kind" in names for names in names_of_frames]
     columns = ["score_kind"] if all(kinds) else []
 
     def checked(prompts: WholePrompts, _: pl.DataFrame | None) -> T:

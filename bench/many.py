@@ -1,21 +1,14 @@
-"""A bank of many small deposits: what it takes to say what is there, and to query all of it.
+"""A bank of many small deposits: what it takes to say what is there, and to query all of it."""
 
-`python -m bench.many WHAT BANK` does one of these in a process of its own.
-"""
-
-import json
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 from unittest.mock import patch
 
 from bench.figures import Figure
-from bench.peak import peak_mb
+from bench.work import taken
 
 DEPOSITS, PROMPTS, VOCAB = 5_000, 10, 100
 SQL = "SELECT step, AVG(logprob) FROM scores GROUP BY step ORDER BY step"
@@ -24,23 +17,19 @@ SQL = "SELECT step, AVG(logprob) FROM scores GROUP BY step ORDER BY step"
 class _Most(NamedTuple):
     """What is aimed at."""
 
+    arguments: tuple[str, ...]
     seconds: float
     peak_mb: float
 
 
-WORK = {"info": _Most(1.0, 250), "query": _Most(1.5, 250)}
+WORK = {"info": _Most((), 1.0, 250), "query": _Most((SQL, str(DEPOSITS)), 1.5, 250)}
 
 
 def many(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
     """Seconds, imports included, and the process's peak memory."""
-    bank = small_deposits(tmp)
+    bank = small_deposits(tmp, deposits=DEPOSITS)
     for work, most in WORK.items():
-        command = [sys.executable, "-m", "bench.many", work, str(bank)]
-        found = [
-            json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            for _ in range(rounds)
-        ]
-        seconds, peaks = [each["seconds"] for each in found], [each["peak_mb"] for each in found]
+        seconds, peaks = taken(work, bank, *most.arguments, rounds=rounds)
         name, took, peak = f"{work} of {DEPOSITS:,} deposits", median(seconds), max(peaks)
         yield Figure(name, took, "s", f"≤ {most.seconds:g} s", took <= most.seconds, seconds)
         yield Figure(
@@ -83,29 +72,3 @@ def small_deposits(
             )
     bank.path.rename(path)
     return path
-
-
-def _info(path: str) -> int:
-    from logitbank.store import Bank
-
-    return len(Bank.open(path).info())
-
-
-def _query(path: str) -> int:
-    from logitbank.store import Bank
-
-    return len(Bank.open(path).sql(SQL).collect())
-
-
-def main(work: str, bank: str) -> None:
-    start = time.perf_counter()
-    rows = _DONE[work](bank)
-    seconds = time.perf_counter() - start
-    assert rows == DEPOSITS
-    print(json.dumps({"seconds": seconds, "peak_mb": peak_mb()}))
-
-
-_DONE: dict[str, Callable[[str], int]] = {"info": _info, "query": _query}
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""One piece of offline work, timed as a process of its own that imports nothing but the product.
+
+`python -m bench.work WHAT ARGUMENT …` does it, and prints the most memory that it held.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.peak import peak_mb
+
+
+class Taken(NamedTuple):
+    """Of each round."""
+
+    seconds: list[float]
+    """From the start of Python to its end, imports included."""
+    peaks: list[float]
+    """MB."""
+
+
+def taken(work: str, *arguments: str | Path, rounds: int) -> Taken:
+    """What a piece of work takes, round by round."""
+    command = [sys.executable, "-m", "bench.work", work, *map(str, arguments)]
+    seconds, peaks = [], []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        seconds.append(time.perf_counter() - start)
+        peaks.append(float(done.stdout))
+    return Taken(seconds, peaks)
+
+
+def _fairness(bank: str) -> None:
+    """What `logitbank analyze fairness` does before it draws."""
+    from logitbank.analysis import fairness_metric
+    from logitbank.analysis.families.fairness.cube import CODED
+    from logitbank.analysis.frames.sources import bank_frames
+    from logitbank.store import Bank
+
+    frames = bank_frames([Bank.open(bank)], "winobias", None, coded=CODED)
+    tables = fairness_metric(frames).tables()
+    assert all(len(table) for name, table in tables.items() if name != "comparison")
+
+
+def _report(bank: str, page: str) -> None:
+    from logitbank.analysis.report.report import report
+
+    report(Path(bank), Path(page))
+
+
+def _info(bank: str) -> None:
+    from logitbank.store import Bank
+
+    assert len(Bank.open(bank).info())
+
+
+def _query(bank: str, sql: str, rows: str) -> None:
+    from logitbank.store import Bank
+
+    assert len(Bank.open(bank).sql(sql).collect()) == int(rows)
+
+
+WORK: dict[str, Callable[..., None]] = {
+    "fairness": _fairness,
+    "report": _report,
+    "info": _info,
+    "query": _query,
+}
+
+if __name__ == "__main__":
+    WORK[sys.argv[1]](*sys.argv[2:])
+    print(peak_mb())

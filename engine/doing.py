@@ -21,9 +21,9 @@ class Cadence:
     """When the next line is due: after 5 s, and then ever more seldom, up to every half minute."""
 
     def __init__(
-        self, clock: Callable[[], float] | None = None, *, first_s: float = FIRST_S
+        self, clock: Callable[[], float] | None = None, *, first_s: float | None = None
     ) -> None:
-        self._clock, self._gap = clock or time.monotonic, first_s
+        self._clock, self._gap = clock or time.monotonic, FIRST_S if first_s is None else first_s
         self._due = self._clock() + self._gap
 
     def is_due(self) -> bool:
@@ -82,11 +82,14 @@ def each(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]
 
 
 @contextmanager
-def steps_told(listener: Callable[[str], None], *, first_s: float = FIRST_S) -> Iterator[None]:
+def steps_told(
+    listener: Callable[[str], None], *, first_s: float | None = None
+) -> Iterator[None]:
     """Meanwhile, what is at hand is told to `listener`, in another thread, where it takes long.
 
     Of steps within each other it is the innermost that has lasted `first_s`.
     """
+    first_s = FIRST_S if first_s is None else first_s
     ended, cadence = threading.Event(), Cadence(first_s=first_s)
 
     def look() -> None:

@@ -58,10 +58,10 @@ def test_a_legend_of_many_names_leaves_its_plot_the_room_that_it_has(
         "document.querySelectorAll('.controls input[type=checkbox]:not(:checked)')"
         ".forEach((box) => box.click())"
     )
-    opened.page.wait_for_timeout(500)
-    after = opened.page.evaluate(heights)
     # Some have more room than their 300 pixels before, as they are laid out for all names.
-    pairs = zip(before, after, strict=True)
-    assert all(now >= 0.9 * min(300, then) for then, now in pairs), (before, after)
+    opened.page.wait_for_function(
+        f"(before) => ({heights})().every((now, i) => now >= 0.9 * Math.min(300, before[i]))",
+        arg=before,
+    )
     assert opened.complaints == []
     opened.close()

@@ -82,9 +82,7 @@ def each(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]
 
 
 @contextmanager
-def steps_told(
-    listener: Callable[[str], None], *, first_s: float | None = None
-) -> Iterator[None]:
+def steps_told(listener: Callable[[str], None], *, first_s: float | None = None) -> Iterator[None]:
     """Meanwhile, what is at hand is told to `listener`, in another thread, where it takes long.
 
     Of steps within each other it is the innermost that has lasted `first_s`.

@@ -109,7 +109,6 @@ def test_reading_tokenizing_planning_and_writing_name_their_steps(
 def test_a_run_tells_a_long_step_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planning waits until it was told, as it would where it takes long."""
     monkeypatch.setattr(doing, "FIRST_S", 0.0)
-    monkeypatch.setitem(steps_told.__wrapped__.__kwdefaults__, "first_s", 0.0)  # type: ignore[attr-defined]
     heard, told = threading.Event(), list[str]()
     load = Tokenizer.load
 

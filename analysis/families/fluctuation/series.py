@@ -47,8 +47,7 @@ class Series:
     @property
     def certainty(self) -> Floats:
         """(m, t) C = P(he) + P(she)."""
-        total: Floats = self.scores.sum(axis=2)
-        return total
+        return self.scores[:, :, 0] + self.scores[:, :, 1]
 
     @cached_property
     def ratio(self) -> Floats:

@@ -10,6 +10,9 @@ from logitbank.store.format.schema import Dtype
 
 _FEW = 4
 """Rows that threads share: float64 copies of them, of 50,304 values each, stay in their caches."""
+_SERIAL = 32_767
+"""So many numbers PyTorch works on in one thread; with more, threads wait for each other in every
+step, and for NumPy between the steps."""
 _FAST = torch.backends.cpu.get_cpu_capability() == "AVX512"
 _SMALLEST, _LARGEST = 2.0**-900, 2.0**1000
 """Between them a sum of powers has lost nothing to the ends of float64."""
@@ -51,17 +54,24 @@ class Softmax:
         """
         if len(self._exact) != len(row):
             self._exact = torch.empty(len(row), dtype=torch.float64)
-            self._powers = torch.empty(len(row), dtype=torch.float64)
-            if self._stored is not None:
+            self._powers = torch.empty(min(len(row), _SERIAL), dtype=torch.float64)
+            if self._dtype is not None:
                 self._stored = torch.empty(len(row), dtype=self._dtype)
-        exact = self._exact.copy_(row)
-        with np.errstate(over="ignore", invalid="ignore"):
-            np.exp(exact.numpy(), out=self._powers.numpy())
-        total = float(self._powers.sum())
+        parts = -(-len(row) // _SERIAL)
+        exacts = self._exact.chunk(parts)
+        total = 0.0
+        for exact, logits in zip(exacts, row.chunk(parts), strict=True):
+            powers = self._powers[: len(exact)]
+            exact.copy_(logits)
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.exp(exact.numpy(), out=powers.numpy())
+            total += float(powers.sum())
         if _SMALLEST < total < _LARGEST:
             logsumexp = float(np.log(total))
         else:
-            logsumexp = float(torch.logsumexp(exact, dim=0))
+            logsumexp = float(torch.logsumexp(self._exact, dim=0))
         if self._stored is None:
             return Normalised(logsumexp, None)
-        return Normalised(logsumexp, self._stored.copy_(exact.sub_(logsumexp)).numpy())
+        for exact, stored in zip(exacts, self._stored.chunk(parts), strict=True):
+            stored.copy_(exact.sub_(logsumexp))
+        return Normalised(logsumexp, self._stored.numpy())

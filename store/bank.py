@@ -32,7 +32,7 @@ from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.remote.urls import require_folder, url_of
-from logitbank.store.tables import tables, token_texts
+from logitbank.store.tables import prompt_tables, query_tables, token_texts
 from logitbank.version import __version__
 from logitbank.wording import KEPT_OF_LOGITS
 
@@ -130,7 +130,7 @@ class Bank(Readable):
     def add_query_set(self, query_set: QuerySet) -> str:
         """Store a query set and return its name; nothing happens where it is there."""
         mirror.require_local(self.path)
-        return tables.write_query_set(self.path, query_set)
+        return query_tables.write_query_set(self.path, query_set)
 
     def add_prompts(self, name: str, table: pl.DataFrame) -> str:
         """Store a table of prompts under a prompt set's name; returns the digest of its content.
@@ -147,7 +147,7 @@ class Bank(Readable):
         if not name or name != name.strip():
             raise UsageError(f"prompt set {name!r} is no name; give a non-blank one")
         mirror.require_local(self.path)
-        return tables.write_prompts(self.path, name, table)
+        return prompt_tables.write_prompts(self.path, name, table)
 
     def add_tokens(self, tokenizer: str, table: pl.DataFrame) -> None:
         """Store what the tokens of a tokenizer say; nothing happens where the bank has it.

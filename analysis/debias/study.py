@@ -18,7 +18,7 @@ from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import open_unfiltered
-from logitbank.store.tables import tables
+from logitbank.store.tables import query_tables
 from logitbank.version import __version__
 
 FILTERS = ("none", "untrained", "trained")
@@ -146,7 +146,7 @@ def about_of(
         "run": checkpoint.run,
         "step": checkpoint.step,
         "weights": None if weights is None else str(weights),
-        "tokenizer": tables.tokenizer_of(bank.path, deposit.query_set),
+        "tokenizer": query_tables.tokenizer_of(bank.path, deposit.query_set),
         "prompts": prompts,
         "split": split,
         "he_she": he_she,

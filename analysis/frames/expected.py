@@ -6,7 +6,8 @@ import polars as pl
 
 from logitbank.store import Readable
 from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId
-from logitbank.store.tables.tables import query_count, query_sets_of, tokenizer_of
+from logitbank.store.tables.prompt_tables import query_sets_of
+from logitbank.store.tables.query_tables import query_count, tokenizer_of
 from logitbank.wording import counted
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from logitbank.errors import UsageError
 from logitbank.store import Readable
 from logitbank.store.tables.prompt_checks import changed_prompt
-from logitbank.store.tables.tables import prompt_files
+from logitbank.store.tables.prompt_tables import prompt_files
 
 
 def check_same_prompts(banks: Sequence[Readable], prompts: str) -> None:

@@ -32,7 +32,7 @@ from logitbank.store.cluster import spread
 from logitbank.store.files.objects import require_outside
 from logitbank.store.format.about import own_fields
 from logitbank.store.remote.mirror import mirror_of
-from logitbank.store.tables.tables import query_sets_of
+from logitbank.store.tables.prompt_tables import query_sets_of
 from logitbank.wording import counted, readable_bytes
 
 VALUES = 350_000

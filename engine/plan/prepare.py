@@ -41,7 +41,7 @@ from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES
-from logitbank.store.tables.tables import query_sets_of, require_unchanged
+from logitbank.store.tables.prompt_tables import query_sets_of, require_unchanged
 from logitbank.wording import KEPT_OF_LOGITS, readable_bytes
 
 

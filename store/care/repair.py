@@ -32,7 +32,7 @@ from logitbank.store.filter.view import open_unfiltered
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
 from logitbank.store.format.index import head_of
-from logitbank.store.tables import table_files, tables, token_texts
+from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 _OPTIONS = re.compile(r"(?:commits|scores)/(options-[0-9a-f]{12})\.(?:json|parquet)")
 _ALL_BLOCKS = ("scores/all.parquet", f"commits/{SEAL}.json")
@@ -119,12 +119,12 @@ def _restore(root: Path, damage: Damage) -> bool:
     aside = table.with_name(f".{table.name}-{uuid.uuid4().hex}")
     try:
         if table.parent.name == "queries":
-            query_set = tables.query_set_in(table)
-            frame, metadata = query_set.stored(), {tables.TOKENIZER_KEY: query_set.tokenizer}
+            query_set = query_tables.query_set_in(table)
+            frame, metadata = query_set.stored(), {query_tables.TOKENIZER_KEY: query_set.tokenizer}
         elif table.parent.name == token_texts.FOLDER:
             frame, metadata = token_texts.tokens_in(table), {}
         else:
-            frame, metadata = tables.prompts_in(table), {}
+            frame, metadata = prompt_tables.prompts_in(table), {}
     except (LogitbankError, OSError):
         return False  # its content is damaged too
     table.rename(aside)

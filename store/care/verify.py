@@ -23,7 +23,7 @@ from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.heads.stored import FOLDER
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
-from logitbank.store.tables import tables
+from logitbank.store.tables import query_tables
 from logitbank.store.tables.lost import AGAIN
 
 _BESIDE = ("index.json", "index.json.gz", "README.md", "index.html")
@@ -79,7 +79,7 @@ def verify(
         *table_damage(bank.path, read, needed),
     ]
     for name, by in sorted(needed.items()):
-        if not tables.query_file(bank.path, name).exists():
+        if not query_tables.query_file(bank.path, name).exists():
             damage.append(
                 Damage(f"queries/{name}.parquet", "missing", f"{by} is about its queries")
             )

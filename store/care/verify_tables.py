@@ -10,11 +10,11 @@ from logitbank.store.care.damage import Damage
 from logitbank.store.care.objects_read import Reader
 from logitbank.store.files import objects
 from logitbank.store.format.attributes import QUERY_SET
-from logitbank.store.tables import table_files, tables, token_texts
+from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 _FILES = {
-    "queries": tables.QUERY_FILE,
-    "prompts": tables.PROMPT_FILE,
+    "queries": query_tables.QUERY_FILE,
+    "prompts": prompt_tables.PROMPT_FILE,
     token_texts.FOLDER: token_texts.TOKENS_FILE,
 }
 
@@ -51,11 +51,11 @@ def _table(root: Path, path: str, read: Reader, needed: dict[str, str]) -> Itera
     else:
         try:
             if file.parent.name == "queries":
-                tables.query_set_in(file)
+                query_tables.query_set_in(file)
             elif file.parent.name == token_texts.FOLDER:
                 token_texts.tokens_in(file)
             else:
-                table = tables.prompts_in(file)
+                table = prompt_tables.prompts_in(file)
                 for name in table.get_column("query_set", default=pl.Series([])).unique():
                     if QUERY_SET.fullmatch(str(name)):
                         needed.setdefault(name, path)

@@ -18,7 +18,13 @@ from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.remote import fetching
-from logitbank.store.tables import prompt_checks, table_files, tables, token_texts
+from logitbank.store.tables import (
+    prompt_checks,
+    prompt_tables,
+    query_tables,
+    table_files,
+    token_texts,
+)
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those that there are."""
@@ -74,7 +80,7 @@ def missing_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
     """
     copies: dict[str, TableCopy] = {}
     for bank in sources:
-        for name in tables.query_set_names(bank.path):
+        for name in query_tables.query_set_names(bank.path):
             path = f"queries/{name}.parquet"
             bank.query_set(name)
             if path not in copies and not (into is not None and _has(into, path)):
@@ -86,7 +92,7 @@ def missing_tables(into: Bank | None, sources: Sequence[Bank]) -> list[TableCopy
     for bank in [*([] if into is None else [into]), *sources]:
         # The target may have lost query sets, which come back from the sources.
         queries = [bank, *sources] if bank is into else [bank]
-        for file in tables.prompt_files(bank.path):
+        for file in prompt_tables.prompt_files(bank.path):
             _add_prompts(queries, file, tables_by_name, copies, copy=bank is not into)
     for bank in sources:
         for tokens in token_texts.tokens_files(bank.path):
@@ -109,7 +115,7 @@ def _has(bank: Bank, path: str) -> bool:
 
 def _add_prompts(
     queries: Sequence[Bank],
-    file: tables.PromptFile,
+    file: prompt_tables.PromptFile,
     tables_by_name: dict[str, list[tuple[Path, pl.DataFrame]]],
     copies: dict[str, TableCopy],
     *,
@@ -132,16 +138,16 @@ def _add_prompts(
         copies[path] = TableCopy(path, file.path.read_bytes())
 
 
-def _prompts(queries: Sequence[Bank], file: tables.PromptFile) -> pl.DataFrame:
+def _prompts(queries: Sequence[Bank], file: prompt_tables.PromptFile) -> pl.DataFrame:
     """A table of prompts, checked against its name and the query sets of these banks."""
 
     def count(name: str) -> int:
         holding = (bank for bank in queries if _has(bank, f"queries/{name}.parquet"))
-        return tables.query_count(next(holding, queries[0]).path, name)
+        return query_tables.query_count(next(holding, queries[0]).path, name)
 
     table_files.require_sound(file.path)
     try:
-        table = tables.prompts_in(file.path)
+        table = prompt_tables.prompts_in(file.path)
         prompt_checks.check_prompts(table, count)
     except (DamagedError, UsageError) as error:
         raise DamagedError(f"{file.path}: {error}; {VERIFY}") from error

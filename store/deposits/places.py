@@ -16,7 +16,7 @@ from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.heads.stored import FOLDER as HEADS
 from logitbank.store.heads.stored import StoredHead
-from logitbank.store.tables import tables
+from logitbank.store.tables import query_tables
 
 TABLE_FOLDERS = ("prompts", "queries", "tokens")
 _HEADS = f"{HEADS}/"
@@ -166,7 +166,7 @@ def _refuse_orphans(deposit: Path) -> None:
 
 
 def _check_spec(root: Path, spec: DepositSpec) -> None:
-    queries = tables.query_count(root, spec.query_set)
+    queries = query_tables.query_count(root, spec.query_set)
     if spec.layout.queries != queries:
         raise UsageError(
             f"the layout is for {spec.layout.queries} queries; {spec.query_set} has {queries}"
@@ -182,7 +182,7 @@ def _check_spec(root: Path, spec: DepositSpec) -> None:
             f"a model cannot be called {spec.checkpoint.model!r}: a bank keeps others in the"
             " folder of that name; call it otherwise"
         )
-    expected = tables.tokenizer_of(root, spec.query_set)
+    expected = query_tables.tokenizer_of(root, spec.query_set)
     given = spec.provenance.get("tokenizer", expected)
     if given != expected:
         raise BankError(

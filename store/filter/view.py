@@ -24,7 +24,7 @@ from logitbank.store.format.schema import VIEW, CheckpointId
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
-from logitbank.store.tables import tables
+from logitbank.store.tables import query_tables
 
 
 def open_bank(path: str | Path | Readable) -> Readable:
@@ -182,7 +182,7 @@ class View(Readable):
             )
             for d in places.deposits(self.path)
             if d.checkpoint.model == self.by.about["model"]
-            and tokenizer in (None, tables.tokenizer_of(self.path, d.query_set))
+            and tokenizer in (None, query_tables.tokenizer_of(self.path, d.query_set))
         ]
 
     def _as_stored(self, deposits: Sequence[Deposit]) -> Sequence[Deposit]:

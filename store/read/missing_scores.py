@@ -11,7 +11,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import OptionTokens
 from logitbank.store.read.together import DEPOSIT, option_scores
 from logitbank.store.remote import mirror
-from logitbank.store.tables import tables
+from logitbank.store.tables import prompt_tables
 
 
 def require_scored(
@@ -59,14 +59,14 @@ def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     layout = deposit.layout
     listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")
     pairs = (
-        tables.named_tokens(root, deposit.query_set)
+        prompt_tables.named_tokens(root, deposit.query_set)
         .lazy()
         .filter(_in_blocks(layout.block_rows, deposit.committed()))
         .join(listed, left_on=["row", "token"], right_on=["query", "token"], how="anti")
         .sort("row", "token")
         .collect()
     )
-    return None if pairs.is_empty() else tables.option_tokens(pairs, queries=layout.queries)
+    return None if pairs.is_empty() else prompt_tables.option_tokens(pairs, queries=layout.queries)
 
 
 def _missing_counts(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list[int]:
@@ -101,7 +101,9 @@ def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
     By counts, which are read in a tenth of the time that the tokens take: of what was named only
     some is listed, or as much, where all is.
     """
-    named = {name: tables.named_tokens(root, name) for name in {d.query_set for d in deposits}}
+    named = {
+        name: prompt_tables.named_tokens(root, name) for name in {d.query_set for d in deposits}
+    }
 
     @cache
     def named_in(name: str, block_rows: int, blocks: frozenset[int]) -> int:

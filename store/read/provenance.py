@@ -10,7 +10,7 @@ import polars as pl
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.format.schema import Json
-from logitbank.store.tables import tables
+from logitbank.store.tables import prompt_tables, query_tables
 
 if TYPE_CHECKING:
     from logitbank.store.deposits.deposit import Deposit
@@ -66,7 +66,7 @@ def provenance_document(
     with its attributes and the engines of its blocks.
     """
     prompts: dict[str, list[str]] = {}
-    for file in tables.prompt_files(root):
+    for file in prompt_tables.prompt_files(root):
         prompts.setdefault(file.name, []).append(file.digest)
     return {
         "format": attributes["format"],
@@ -75,10 +75,10 @@ def provenance_document(
         "sources": sources_of(attributes),
         "query_sets": {
             name: {
-                "queries": tables.query_count(root, name),
-                "tokenizer": tables.tokenizer_of(root, name),
+                "queries": query_tables.query_count(root, name),
+                "tokenizer": query_tables.tokenizer_of(root, name),
             }
-            for name in tables.query_set_names(root)
+            for name in query_tables.query_set_names(root)
         },
         "prompts": prompts,
         "deposits": [{**d.attributes, "engines": _engines(d)} for d in deposits],

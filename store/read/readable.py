@@ -21,7 +21,7 @@ from logitbank.store.read.scan import by_option, scan
 from logitbank.store.read.scores_source import scan_source
 from logitbank.store.remote import fetching, mirror
 from logitbank.store.steps import Step, in_order
-from logitbank.store.tables import tables, token_texts
+from logitbank.store.tables import prompt_tables, query_tables, token_texts
 
 if TYPE_CHECKING:
     import xarray
@@ -45,16 +45,16 @@ class Readable(ABC):
 
     def query_sets(self) -> dict[str, QuerySet]:
         """All query sets, by name."""
-        return {name: self.query_set(name) for name in tables.query_set_names(self.path)}
+        return {name: self.query_set(name) for name in query_tables.query_set_names(self.path)}
 
     def query_set(self, name: str) -> QuerySet:
         """One query set, its content checked against its name."""
-        return tables.read_query_set(self.path, name)
+        return query_tables.read_query_set(self.path, name)
 
     @property
     def prompt_sets(self) -> list[str]:
         """Names of the prompt sets."""
-        return sorted({file.name for file in tables.prompt_files(self.path)})
+        return sorted({file.name for file in prompt_tables.prompt_files(self.path)})
 
     @property
     def models(self) -> list[str]:
@@ -86,7 +86,7 @@ class Readable(ABC):
 
     def prompts(self, name: str) -> pl.LazyFrame:
         """All prompts of a prompt set, one row per prompt × order × piece × option."""
-        return tables.scan_prompts(self.path, name)
+        return prompt_tables.scan_prompts(self.path, name)
 
     @property
     def tokenizers(self) -> list[str]:
@@ -117,12 +117,14 @@ class Readable(ABC):
 
     def option_tokens(self, query_set: str) -> OptionTokens:
         """The tokens that any prompt names for each query of a query set."""
-        queries = tables.query_count(self.path, query_set)
-        return tables.option_tokens(tables.named_tokens(self.path, query_set), queries=queries)
+        queries = query_tables.query_count(self.path, query_set)
+        return prompt_tables.option_tokens(
+            prompt_tables.named_tokens(self.path, query_set), queries=queries
+        )
 
     def deposits_of(self, prompts: str) -> list[Deposit]:
         """Deposits of any query set that a prompt set points into, in the order of `deposits`."""
-        wanted = tables.query_sets_of(self.prompts(prompts))
+        wanted = prompt_tables.query_sets_of(self.prompts(prompts))
         return [deposit for deposit in self.deposits() if deposit.query_set in wanted]
 
     def scan(
@@ -201,7 +203,7 @@ class Readable(ABC):
         if not whole_options:
             return scores
         query_sets = {d.query_set for d in deposits}
-        made_by = {name: tables.tokenizer_of(self.path, name) for name in query_sets}
+        made_by = {name: query_tables.tokenizer_of(self.path, name) for name in query_sets}
         return by_option(scores, table, made_by)
 
     def _fetch_scored(self, name: str, prompts: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:

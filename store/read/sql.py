@@ -10,7 +10,7 @@ from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
 from logitbank.store.read.scores_source import scores_source
-from logitbank.store.tables.tables import query_sets_of
+from logitbank.store.tables.prompt_tables import query_sets_of
 
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
 _OPTION = ("piece", "option", "continuation", "token", "token_text", "is_answer")

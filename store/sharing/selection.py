@@ -15,7 +15,7 @@ from logitbank.store.format.commits import Committed
 from logitbank.store.format.index import Object, text_object
 from logitbank.store.heads.stored import FOLDER, StoredHead
 from logitbank.store.steps import parse_steps
-from logitbank.store.tables import table_files, tables, token_texts
+from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 Step = int | None
 Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]] | str
@@ -38,7 +38,7 @@ def chosen(
         The bank has no such model, step or prompt set, or no deposit of all of them.
     """
     deposits = bank.deposits()
-    files = tables.prompt_files(bank.path)
+    files = prompt_tables.prompt_files(bank.path)
     sets: set[str] | None = None
     if prompts is not None:
         _check(prompts, {f.name for f in files}, "prompt set")
@@ -61,9 +61,9 @@ def chosen(
         files = [f for f in files if used & _query_sets(f.path)]
         sets = used | {name for f in files for name in _query_sets(f.path)}
     if sets is None:
-        sets = set(tables.query_set_names(bank.path))
-    queries = [tables.query_file(bank.path, name) for name in sorted(sets)]
-    tokenizers = {tables.tokenizer_of(bank.path, name) for name in sets}
+        sets = set(query_tables.query_set_names(bank.path))
+    queries = [query_tables.query_file(bank.path, name) for name in sorted(sets)]
+    tokenizers = {query_tables.tokenizer_of(bank.path, name) for name in sets}
     texts = [f.path for f in token_texts.tokens_files(bank.path) if f.tokenizer in tokenizers]
     return _inventory(bank.path, deposits, [*queries, *(f.path for f in files), *texts])
 

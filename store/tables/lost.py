@@ -15,7 +15,7 @@ from logitbank.store.files import locks
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import folder_name
 from logitbank.store.remote import mirror
-from logitbank.store.tables import tables, token_texts
+from logitbank.store.tables import prompt_tables, query_tables, token_texts
 
 AGAIN = (
     "the same `logitbank extract` or `merge` writes it again, or take it from another copy of the "
@@ -76,7 +76,7 @@ def require_tables(
     """
     made = list(made)
     named = {name for name, _ in made} | _asked(root)
-    absent = sorted(named - set(tables.query_set_names(root)))
+    absent = sorted(named - set(query_tables.query_set_names(root)))
     lost = {
         f"queries/{name}.parquet": "deposits or prompts are about its queries" for name in absent
     }
@@ -105,10 +105,10 @@ def _asked(*roots: Path) -> set[str]:
     """Query sets that prompts point to; all that there are where a table cannot be read."""
     asked: set[str] = set()
     for root in roots:
-        names = {file.name for file in tables.prompt_files(root)}
+        names = {file.name for file in prompt_tables.prompt_files(root)}
         try:
             for name in names:
-                asked |= set(tables.query_sets_of(tables.scan_prompts(root, name)))
+                asked |= set(prompt_tables.query_sets_of(prompt_tables.scan_prompts(root, name)))
         except (BankError, *PARQUET_ERRORS):  # it may ask any; verification names it
-            asked |= set(tables.query_set_names(root))
+            asked |= set(query_tables.query_set_names(root))
     return asked

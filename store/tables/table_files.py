@@ -9,6 +9,7 @@ import polars as pl
 from logitbank.errors import DamagedError
 from logitbank.store.files import checked, locks, objects
 from logitbank.store.files.objects import Digest
+from logitbank.store.format.parquet import PARQUET_ERRORS, MostRows, check_rows
 from logitbank.store.remote import fetching
 
 GROUP_BYTES = 2**27
@@ -87,3 +88,25 @@ def require_sound(table: Path) -> None:
     fetching.ensure_here(table, digest_file(table))
     size = table.stat().st_size  # which a sidecar does not tell
     checked.require({table: Digest(vouched_digest(table), size)})
+
+
+def schema_of(path: Path, *, what: str, most: MostRows) -> pl.Schema:
+    """Columns and types of a table with at most so many rows; its bytes are checked.
+
+    Raises
+    ------
+    DamagedError
+        It is none; `what` says what it should be.
+    """
+    require_sound(path)
+    try:
+        check_rows(path, most=most)
+        return pl.Schema(pl.read_parquet_schema(path))
+    except (*PARQUET_ERRORS, OSError) as error:
+        raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
+
+
+def require_columns(path: Path, columns: pl.Schema, schema: pl.Schema, what: str) -> None:
+    """Refuse a table that lacks a column, as damage."""
+    if missing := [column for column in schema if column not in columns]:
+        raise DamagedError(f"{path} is no {what}: it has no {missing[0]}; run `logitbank verify`")

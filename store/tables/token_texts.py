@@ -16,7 +16,7 @@ from logitbank.store.files import objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, folder_name
 from logitbank.store.remote import mirror
-from logitbank.store.tables import tables
+from logitbank.store.tables import prompt_tables, query_tables
 from logitbank.store.tables.table_files import require_sound, write_table
 
 FOLDER = "tokens"
@@ -54,7 +54,7 @@ def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
     if any(file.tokenizer == tokenizer for file in tokens_files(root)):
         return
     table = table.select(list(TOKENS_SCHEMA)).sort("token")
-    name = f"{folder_name(tokenizer)}-{tables.prompts_digest(table)}.parquet"
+    name = f"{folder_name(tokenizer)}-{prompt_tables.prompts_digest(table)}.parquet"
     write_table(root, objects.plain_path(root, f"{FOLDER}/{name}"), table, {})
 
 
@@ -81,7 +81,7 @@ def tokens_in(path: Path) -> pl.DataFrame:
     """
     table = _read(path)
     match = TOKENS_FILE.fullmatch(path.name)
-    digest = tables.prompts_digest(table)
+    digest = prompt_tables.prompts_digest(table)
     if match is None or digest != match[2]:
         raise DamagedError(f"its content has the digest {digest}")
     return table
@@ -115,7 +115,7 @@ def tokens_of(root: Path, tokenizer: str) -> pl.DataFrame | None:
 def tokens(root: Path, of: str | None) -> pl.DataFrame:
     """See `Bank.tokens`."""
     kept = {file.tokenizer for file in tokens_files(root)}
-    prompts = {file.name for file in tables.prompt_files(root)}
+    prompts = {file.name for file in prompt_tables.prompt_files(root)}
     if of in kept:
         return require_tokens(root, of)
     if of is not None and of not in prompts:
@@ -125,11 +125,11 @@ def tokens(root: Path, of: str | None) -> pl.DataFrame:
             f" {', '.join(sorted(kept)) or 'none'}"
         )
     query_sets = (
-        tables.query_set_names(root)
+        query_tables.query_set_names(root)
         if of is None
-        else sorted(tables.query_sets_of(tables.scan_prompts(root, of)))
+        else sorted(prompt_tables.query_sets_of(prompt_tables.scan_prompts(root, of)))
     )
-    used = {tables.tokenizer_of(root, name) for name in query_sets}
+    used = {query_tables.tokenizer_of(root, name) for name in query_sets}
     if len(used) > 1:
         raise UsageError(
             f"{of or root} was asked with {len(used)} tokenizers; name a prompt set of one,"
@@ -173,7 +173,7 @@ def numbered(root: Path, query_set: str, tokens: ArrayLike) -> ArrayLike:
     texts = np.asarray(tokens).tolist()
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         return tokens
-    table = require_tokens(root, tables.tokenizer_of(root, query_set))
+    table = require_tokens(root, query_tables.tokenizer_of(root, query_set))
     asked = table.filter(pl.col("text").is_in(texts)).sort("token")
     by_text: dict[str, list[int]] = {}
     for text, token in asked.select("text", "token").iter_rows():
@@ -205,7 +205,7 @@ def with_texts(root: Path, prompts: pl.LazyFrame, query_sets: Iterable[str]) -> 
     AbsentError
         The bank keeps no texts of the tokenizer of one of these query sets.
     """
-    for tokenizer in {tables.tokenizer_of(root, name) for name in query_sets}:
+    for tokenizer in {query_tables.tokenizer_of(root, name) for name in query_sets}:
         require_tokens(root, tokenizer)
     names = prompts.collect_schema().names()
     after = names.index("token") + 1
@@ -233,7 +233,7 @@ def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
     names = frame["query_set"].unique().drop_nulls().to_list()
     by_tokenizer: dict[str, list[str]] = {}
     for name in names:
-        by_tokenizer.setdefault(tables.tokenizer_of(root, name), []).append(name)
+        by_tokenizer.setdefault(query_tables.tokenizer_of(root, name), []).append(name)
     empty = pl.DataFrame(schema={"query_set": pl.String, "token": pl.Int32, "text": pl.String})
     known = [empty]
     for tokenizer, query_sets in by_tokenizer.items():
@@ -249,4 +249,4 @@ def texts_of(root: Path, pairs: pl.Series) -> pl.Series:
 
 def _of_words(root: Path, query_set: str) -> bool:
     """Whether its outputs are tokens, and not the classes of another head."""
-    return tables.head_of(root, query_set) not in CLASS_HEADS
+    return query_tables.head_of(root, query_set) not in CLASS_HEADS

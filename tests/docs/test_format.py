@@ -30,7 +30,8 @@ from logitbank.store import (
     verify,
 )
 from logitbank.store.format.schema import SCORES_SCHEMA, folder_name, json_digest
-from logitbank.store.tables.tables import TOKENIZER_KEY, prompts_digest
+from logitbank.store.tables.prompt_tables import prompts_digest
+from logitbank.store.tables.query_tables import TOKENIZER_KEY
 from tests.support.paths import ROOT
 from tests.support.small_banks import (
     QUERY_SET,

@@ -18,7 +18,7 @@ from logitbank.errors import (
 )
 from logitbank.store import Bank, CheckpointId, Keep, Layout, Query, QuerySet, verify
 from logitbank.store.format.schema import PROMPTS_SCHEMA
-from logitbank.store.tables import tables
+from logitbank.store.tables import query_tables
 from tests.support.small_banks import (
     QUERIES,
     QUERY_SET,
@@ -120,7 +120,7 @@ def test_a_query_set_cut_short_is_damage(tmp_path: Path) -> None:
         lambda: bank.query_set(QUERY_SET.name),
         lambda: bank.option_tokens(QUERY_SET.name),
         lambda: bank.begin(spec()),
-        lambda: tables.tokenizer_of(bank.path, QUERY_SET.name),
+        lambda: query_tables.tokenizer_of(bank.path, QUERY_SET.name),
     )
     for use in uses:
         with pytest.raises(

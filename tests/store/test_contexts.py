@@ -9,8 +9,8 @@ import pytest
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank, Query, QuerySet, repair, verify
 from logitbank.store.format.contexts import CONTEXTS_SCHEMA
+from logitbank.store.tables.query_tables import TOKENIZER_KEY
 from logitbank.store.tables.table_files import write_table
-from logitbank.store.tables.tables import TOKENIZER_KEY
 from tests.support.small_banks import new_bank
 
 ASKED = [Query((5, 7, 9), 2), Query((5, 7), 1), Query((5, 8), 1), Query((4, 1), 0)]

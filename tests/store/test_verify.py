@@ -9,7 +9,7 @@ import pytest
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Query, QuerySet, leftovers, repair, verify
 from logitbank.store.files import documents
-from logitbank.store.tables.tables import TOKENIZER_KEY
+from logitbank.store.tables.query_tables import TOKENIZER_KEY
 from tests.support.small_banks import TOKENIZER, block_data, new_bank, prompt_table, rewrite, spec
 
 

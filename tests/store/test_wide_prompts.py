@@ -13,7 +13,7 @@ from logitbank.store import Bank, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.tables import prompt_checks, table_files
 from logitbank.store.tables.prompt_checks import changed_prompt
-from logitbank.store.tables.tables import prompts_digest
+from logitbank.store.tables.prompt_tables import prompts_digest
 from tests.support.small_banks import QUERY_SET, new_bank, prompt_table
 
 OWN = list(PROMPTS_SCHEMA)
@@ -103,7 +103,7 @@ def test_values_are_the_same_whatever_their_kind(before: object, now: object, sa
 def test_the_digest_is_that_of_one_json_however_it_is_taken(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("logitbank.store.tables.tables._VALUES", at_once)
+    monkeypatch.setattr("logitbank.store.tables.prompt_tables._VALUES", at_once)
     rows = pl.int_range(pl.len())
     table = prompt_table(name='"ü,]').with_columns(
         (rows / 3).alias("ä"),

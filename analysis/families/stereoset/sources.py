@@ -16,7 +16,7 @@ from logitbank.analysis.family import beginning
 from logitbank.analysis.frames.sources import no_prompts, own_names
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Readable
-from logitbank.store.tables.tables import query_sets_of
+from logitbank.store.tables.prompt_tables import query_sets_of
 
 PROMPTS = beginning("stereoset")
 AT_ONCE = 8

@@ -1,4 +1,4 @@
-"""Query sets and prompt tables: immutable Parquet files named by the digest of their content."""
+"""Tables of prompts: immutable Parquet files named by the digest of their content."""
 
 import hashlib
 import re
@@ -11,19 +11,15 @@ from urllib.parse import unquote
 import numpy as np
 import polars as pl
 
-from logitbank.errors import AbsentError, DamagedError, UsageError
+from logitbank.errors import AbsentError, DamagedError
 from logitbank.store.files import objects
-from logitbank.store.format.attributes import QUERY_SET
-from logitbank.store.format.contexts import CONTEXTS_SCHEMA
-from logitbank.store.format.parquet import CONTEXTS, PARQUET_ERRORS, PROMPTS, check_rows
-from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
+from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
 from logitbank.store.format.schema import PROMPTS_SCHEMA, OptionTokens, canonical_json, folder_name
-from logitbank.store.remote import fetching, mirror
+from logitbank.store.remote import mirror
 from logitbank.store.tables.prompt_checks import PROMPT_KEY, check_prompts, check_unchanged
-from logitbank.store.tables.table_files import require_sound, write_table
+from logitbank.store.tables.query_tables import query_count
+from logitbank.store.tables.table_files import require_columns, schema_of, write_table
 
-TOKENIZER_KEY = "logitbank.tokenizer"
-QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
 PROMPT_FILE = re.compile(r"(.+)-([0-9a-f]{12})\.parquet")
 _VALUES = 1_000
 
@@ -34,116 +30,6 @@ class PromptFile(NamedTuple):
     name: str
     digest: str
     path: Path
-
-
-def write_query_set(root: Path, query_set: QuerySet) -> str:
-    """Store a query set; nothing happens where it is there."""
-    path = query_file(root, query_set.name)
-    if not path.exists():
-        write_table(root, path, query_set.stored(), {TOKENIZER_KEY: query_set.tokenizer})
-    return query_set.name
-
-
-def query_file(root: Path, name: str) -> Path:
-    """Where a query set lies.
-
-    Raises
-    ------
-    UsageError
-        `name` is not what query sets are called.
-    """
-    if not QUERY_SET.fullmatch(name):
-        raise UsageError(f"query set {name!r} is no name; they are q- and 16 hex digits")
-    return objects.plain_path(root, f"queries/{name}.parquet")
-
-
-def query_set_names(root: Path) -> list[str]:
-    stems = [name.removesuffix(".parquet") for name in mirror.names(root / "queries")]
-    return [stem for stem in stems if QUERY_SET.fullmatch(stem)]
-
-
-def read_query_set(root: Path, name: str) -> QuerySet:
-    """Read a query set and check that its content has the digest it is named by.
-
-    Raises
-    ------
-    AbsentError
-        It is not in the bank.
-    DamagedError
-        Its bytes or its content are others.
-    """
-    path = _present(root, name)
-    require_sound(path)
-    return query_set_in(path)
-
-
-def query_set_in(path: Path) -> QuerySet:
-    """The query set in a file, its content checked against the file's name.
-
-    Raises
-    ------
-    DamagedError
-        Its content is another.
-    """
-    try:
-        check_rows(path, most=CONTEXTS)
-        frame = pl.read_parquet(path, glob=False)
-        query_set = QuerySet.from_stored(_tokenizer_in(path), frame)
-    except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
-        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
-    if query_set.name != path.stem:
-        raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
-    return query_set
-
-
-def query_count(root: Path, name: str) -> int:
-    """Number of queries, without reading them."""
-    frame, is_tree = _scan_queries(root, name)
-    return int(frame.select(pl.col("is_query").sum() if is_tree else pl.len()).collect().item())
-
-
-def tokenizer_of(root: Path, name: str) -> str:
-    """Digest of the tokenizer that made a query set's ids."""
-    path = _present(root, name)
-    require_sound(path)
-    return _tokenizer_in(path)
-
-
-def head_of(root: Path, name: str) -> str:
-    """The output head of a query set's first query; those of one set have as many outputs."""
-    frame, is_tree = _scan_queries(root, name)
-    return "next_token" if is_tree else str(frame.select("head").head(1).collect().item())
-
-
-def _scan_queries(root: Path, name: str) -> tuple[pl.LazyFrame, bool]:
-    """The file of a query set, read later, and whether it is a tree of contexts."""
-    path = _present(root, name)
-    columns = _schema_of(path, what="query set")
-    is_tree = "depth" in columns
-    _require_columns(path, columns, CONTEXTS_SCHEMA if is_tree else QUERIES_SCHEMA, "query set")
-    return pl.scan_parquet(path, glob=False), is_tree
-
-
-def _tokenizer_in(path: Path) -> str:
-    try:
-        return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
-    except PARQUET_ERRORS as error:
-        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
-    except KeyError as error:
-        raise DamagedError(
-            f"{path} lacks the metadata {TOKENIZER_KEY}; run `logitbank verify`"
-        ) from error
-
-
-def _present(root: Path, name: str) -> Path:
-    path = query_file(root, name)
-    fetching.ensure_here(path)
-    if not path.exists():
-        names = ", ".join(query_set_names(root)) or "none"
-        raise AbsentError(
-            f"query set {name} is not in {root}, which has {names}; add it with add_query_set"
-        )
-    return path
 
 
 def write_prompts(root: Path, name: str, table: pl.DataFrame) -> str:
@@ -274,30 +160,6 @@ def query_sets_of(prompts: pl.LazyFrame) -> set[str]:
     return set(prompts.select(pl.col("query_set").unique()).collect()["query_set"])
 
 
-def _scan_prompts(path: Path) -> pl.LazyFrame:
-    return _scan(path, PROMPTS_SCHEMA, what="table of prompts")
-
-
-def _scan(path: Path, schema: pl.Schema, *, what: str) -> pl.LazyFrame:
-    """A table that is read later. Its bytes and its footer are looked at now."""
-    _require_columns(path, _schema_of(path, what=what), schema, what)
-    return pl.scan_parquet(path, glob=False)
-
-
-def _require_columns(path: Path, columns: pl.Schema, schema: pl.Schema, what: str) -> None:
-    if missing := [column for column in schema if column not in columns]:
-        raise DamagedError(f"{path} is no {what}: it has no {missing[0]}; run `logitbank verify`")
-
-
-def _schema_of(path: Path, *, what: str) -> pl.Schema:
-    require_sound(path)
-    try:
-        check_rows(path, most=CONTEXTS if path.parent.name == "queries" else PROMPTS)
-        return pl.Schema(pl.read_parquet_schema(path))
-    except (*PARQUET_ERRORS, OSError) as error:
-        raise DamagedError(f"{path} is no {what} ({error}); run `logitbank verify`") from error
-
-
 def named_tokens(root: Path, query_set: str) -> pl.DataFrame:
     """Tokens that prompts name for the queries of a query set: distinct (row, token), sorted."""
     tables = [
@@ -315,3 +177,10 @@ def option_tokens(pairs: pl.DataFrame, *, queries: int) -> OptionTokens:
     """Sorted, distinct (row, token) pairs as compressed sparse rows."""
     offsets = np.searchsorted(pairs["row"].to_numpy(), np.arange(queries + 1))
     return OptionTokens(offsets.astype(np.int64), pairs["token"].to_numpy().astype(np.int32))
+
+
+def _scan_prompts(path: Path) -> pl.LazyFrame:
+    """A table that is read later. Its bytes and its footer are looked at now."""
+    what = "table of prompts"
+    require_columns(path, schema_of(path, what=what, most=PROMPTS), PROMPTS_SCHEMA, what)
+    return pl.scan_parquet(path, glob=False)

@@ -1,0 +1,133 @@
+"""Query sets: immutable Parquet files named by the digest of their content."""
+
+import re
+from pathlib import Path
+
+import polars as pl
+
+from logitbank.errors import AbsentError, DamagedError, UsageError
+from logitbank.store.files import objects
+from logitbank.store.format.attributes import QUERY_SET
+from logitbank.store.format.contexts import CONTEXTS_SCHEMA
+from logitbank.store.format.parquet import CONTEXTS, PARQUET_ERRORS, check_rows
+from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
+from logitbank.store.remote import fetching, mirror
+from logitbank.store.tables.table_files import (
+    require_columns,
+    require_sound,
+    schema_of,
+    write_table,
+)
+
+TOKENIZER_KEY = "logitbank.tokenizer"
+QUERY_FILE = re.compile(QUERY_SET.pattern + r"\.parquet")
+
+
+def write_query_set(root: Path, query_set: QuerySet) -> str:
+    """Store a query set; nothing happens where it is there."""
+    path = query_file(root, query_set.name)
+    if not path.exists():
+        write_table(root, path, query_set.stored(), {TOKENIZER_KEY: query_set.tokenizer})
+    return query_set.name
+
+
+def query_file(root: Path, name: str) -> Path:
+    """Where a query set lies.
+
+    Raises
+    ------
+    UsageError
+        `name` is not what query sets are called.
+    """
+    if not QUERY_SET.fullmatch(name):
+        raise UsageError(f"query set {name!r} is no name; they are q- and 16 hex digits")
+    return objects.plain_path(root, f"queries/{name}.parquet")
+
+
+def query_set_names(root: Path) -> list[str]:
+    stems = [name.removesuffix(".parquet") for name in mirror.names(root / "queries")]
+    return [stem for stem in stems if QUERY_SET.fullmatch(stem)]
+
+
+def read_query_set(root: Path, name: str) -> QuerySet:
+    """Read a query set and check that its content has the digest it is named by.
+
+    Raises
+    ------
+    AbsentError
+        It is not in the bank.
+    DamagedError
+        Its bytes or its content are others.
+    """
+    path = _present(root, name)
+    require_sound(path)
+    return query_set_in(path)
+
+
+def query_set_in(path: Path) -> QuerySet:
+    """The query set in a file, its content checked against the file's name.
+
+    Raises
+    ------
+    DamagedError
+        Its content is another.
+    """
+    try:
+        check_rows(path, most=CONTEXTS)
+        frame = pl.read_parquet(path, glob=False)
+        query_set = QuerySet.from_stored(_tokenizer_in(path), frame)
+    except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
+        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
+    if query_set.name != path.stem:
+        raise DamagedError(f"{path} holds the queries of {query_set.name}; run `logitbank verify`")
+    return query_set
+
+
+def query_count(root: Path, name: str) -> int:
+    """Number of queries, without reading them."""
+    frame, is_tree = _scan_queries(root, name)
+    return int(frame.select(pl.col("is_query").sum() if is_tree else pl.len()).collect().item())
+
+
+def tokenizer_of(root: Path, name: str) -> str:
+    """Digest of the tokenizer that made a query set's ids."""
+    path = _present(root, name)
+    require_sound(path)
+    return _tokenizer_in(path)
+
+
+def head_of(root: Path, name: str) -> str:
+    """The output head of a query set's first query; those of one set have as many outputs."""
+    frame, is_tree = _scan_queries(root, name)
+    return "next_token" if is_tree else str(frame.select("head").head(1).collect().item())
+
+
+def _scan_queries(root: Path, name: str) -> tuple[pl.LazyFrame, bool]:
+    """The file of a query set, read later, and whether it is a tree of contexts."""
+    path = _present(root, name)
+    columns = schema_of(path, what="query set", most=CONTEXTS)
+    is_tree = "depth" in columns
+    require_columns(path, columns, CONTEXTS_SCHEMA if is_tree else QUERIES_SCHEMA, "query set")
+    return pl.scan_parquet(path, glob=False), is_tree
+
+
+def _tokenizer_in(path: Path) -> str:
+    try:
+        return pl.read_parquet_metadata(path)[TOKENIZER_KEY]
+    except PARQUET_ERRORS as error:
+        raise DamagedError(f"{path} is no query set ({error}); run `logitbank verify`") from error
+    except KeyError as error:
+        raise DamagedError(
+            f"{path} lacks the metadata {TOKENIZER_KEY}; run `logitbank verify`"
+        ) from error
+
+
+def _present(root: Path, name: str) -> Path:
+    path = query_file(root, name)
+    fetching.ensure_here(path)
+    if not path.exists():
+        names = ", ".join(query_set_names(root)) or "none"
+        raise AbsentError(
+            f"query set {name} is not in {root}, which has {names}; add it with add_query_set"
+        )
+    return path

@@ -34,7 +34,13 @@ from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
-from logitbank.engine.weights.heads import HeadSize, has_next_sentence_head, head_sizes
+from logitbank.engine.weights.heads import (
+    HeadSize,
+    divided_head,
+    has_next_sentence_head,
+    head_sizes,
+    is_divided,
+)
 from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
@@ -219,6 +225,8 @@ def missing_blocks(
             if head is not None and kind in there:
                 head = head._replace(bytes=0)
             if deposit is None:
+                if extraction.keep.array == "hidden" and is_divided(kind, config):
+                    raise divided_head(checkpoint.id, kind, config)
                 layout = Layout.plan(
                     queries=len(query_sets[name]),
                     vocab=_outputs(query_sets[name], config),

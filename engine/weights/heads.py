@@ -8,8 +8,9 @@ from typing import NamedTuple
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.masked_family import masked_families
 from logitbank.engine.weights.weights import tensor_names, tensor_shapes, weight_files
-from logitbank.errors import WeightsError
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Head
+from logitbank.errors import HeadError, WeightsError
+from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, CheckpointId, Head
+from logitbank.wording import KEPT_OF_LOGITS
 
 NEXT_SENTENCE = "cls.seq_relationship.weight"
 _HEAD = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight")
@@ -48,7 +49,7 @@ def head_sizes(
     """Sizes of the heads that a checkpoint has, by its tensors, or by its config where it has none.
 
     A value has as many bytes as the file's have, and no more than `value_bytes`, to which an engine
-    rounds it. Empty where nothing tells how wide states are.
+    rounds it. Empty where nothing tells how wide states are; a head that `is_divided` has no size.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     with suppress(WeightsError, OSError):
@@ -67,12 +68,32 @@ def head_sizes(
     sizes: dict[Head, HeadSize] = {}
     if isinstance(width, int):
         tokens = HeadSize(width, config.vocab * width * value_bytes)
-        sizes = {"next_token": tokens, "mask": tokens}
+        kinds: tuple[Head, ...] = ("next_token", "mask")
+        sizes = {kind: tokens for kind in kinds if not is_divided(kind, config)}
     if len(shape := shapes.get(NEXT_SENTENCE, ())) == 2:
         sizes["next_sentence"] = HeadSize(shape[1], math.prod(shape) * value_bytes)
     elif isinstance(hidden, int):
         sizes["next_sentence"] = HeadSize(hidden, NEXT_SENTENCE_CLASSES * hidden * value_bytes)
     return sizes
+
+
+def is_divided(kind: Head, config: ModelConfig) -> bool:
+    """Whether a head is known to be more than one matrix, so that no state gives back its logits.
+
+    Of most that are, a model in memory alone tells.
+    """
+    kin = any(config.model_type in f.divided_head for f in masked_families().values())
+    return kin and kind == "mask"
+
+
+def divided_head(checkpoint: CheckpointId, kind: Head, config: ModelConfig) -> HeadError:
+    """What is said of a head whose logits are something else than a bank's head can make."""
+    model = ", ".join(config.architectures) or "this model"
+    return HeadError(
+        f"{checkpoint}: the {kind} logits of {model} are not those of one matrix, a bias, a"
+        " scale and a soft cap on its last state, so --keep hidden cannot give them back; use"
+        f" --keep {KEPT_OF_LOGITS}"
+    )
 
 
 def has_next_sentence_head(folder: Path, config: ModelConfig, *, legacy_weights: bool) -> bool:

@@ -34,6 +34,8 @@ class MaskedFamily:
     the embeddings are never used."""
     next_sentence: frozenset[str] = frozenset()
     """Model types, kin included, for which transformers has a class with a next-sentence head."""
+    divided_head: frozenset[str] = frozenset()
+    """Model types, kin included, whose logits at a mask come of two matrices, not of one."""
 
 
 @cache

@@ -17,7 +17,7 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.sequences import NextSentence
 from logitbank.engine.prompts.values import Option, Prompt
-from logitbank.errors import KeepLevelError, UsageError
+from logitbank.errors import HeadError, KeepLevelError, UsageError
 from logitbank.store import Bank, OutputHead, Scale, SoftCap, shrink, verify
 from logitbank.store.format.heads import Operation
 from logitbank.store.format.schema import Query
@@ -99,13 +99,27 @@ def test_states_answer_as_full_rows_do(
     assert verify(hidden.path) == ()
 
 
-def test_a_head_of_more_than_one_matrix_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_head_of_more_than_one_matrix_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1, architecture="mobilebert").parent
     options: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "keep": "hidden"}
+    line = (
+        "tiny step 0: the mask logits of MobileBertForMaskedLM are not those of one matrix, a bias, a"
+        " scale and a soft cap on its last state, so --keep hidden cannot give them back; use"
+        " --keep full, topk:K or options"
+    )
+    for dry_run in (True, False):
+        with pytest.raises(HeadError) as refused:
+            extract(
+                tmp_path / "b", suite=str(folder), prompts=MASKED, dry_run=dry_run, **options
+            )
+        assert str(refused.value) == line
+        assert not (tmp_path / "b").exists(), "before anything is written"
+    for module in ("plan.prepare", "weights.heads"):
+        monkeypatch.setattr(f"logitbank.engine.{module}.is_divided", lambda *_: False)
     summary = extract(tmp_path / "b", suite=str(folder), prompts=MASKED, **options)
-    (failure,) = summary.failed
-    assert "the mask logits of MobileBertForMaskedLM are not those of one matrix" in failure.message
-    assert "use --keep full, topk:K or options" in failure.message
+    assert [failure.message for failure in summary.failed] == [line], "what the model itself shows"
     assert Bank.open(tmp_path / "b").deposits() == []
 
 

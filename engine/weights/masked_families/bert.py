@@ -25,4 +25,5 @@ FAMILY = MaskedFamily(
     ),
     encoder=_encoder,
     next_sentence=frozenset({"bert", "ernie", "fnet", "megatron-bert", "mobilebert"}),
+    divided_head=frozenset({"mobilebert"}),
 )

@@ -8,12 +8,12 @@ import polars as pl
 from logitbank.engine.backends.heads import allowed
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.weights.config import ModelConfig
+from logitbank.engine.weights.heads import divided_head
 from logitbank.engine.weights.variants.checkpoint import body_folder
 from logitbank.engine.workers.job import Job
-from logitbank.errors import EngineError, HeadError, SuiteError
+from logitbank.errors import EngineError, SuiteError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head
-from logitbank.wording import KEPT_OF_LOGITS
 
 SAMPLED = 8
 """Rows of a block whose logits are compared over all outputs: of 50,304 these take 0.1 s."""
@@ -113,12 +113,7 @@ def head_of(
     head = heads.get(kind)
     if head is None:
         body = body_folder(job.folder, job.settings.base)
-        model = ", ".join(ModelConfig.read(body).architectures) or "this model"
-        raise HeadError(
-            f"{job.checkpoint}: the {kind} logits of {model} are not those of one matrix, a bias, a"
-            " scale and a soft cap on its last state, so --keep hidden cannot give them back; use"
-            f" --keep {KEPT_OF_LOGITS}"
-        )
+        raise divided_head(job.checkpoint, kind, ModelConfig.read(body))
     if head.width != plan.layout.width:
         raise SuiteError(
             f"{job.checkpoint}: its head takes states of {head.width:,} entries, not of"

@@ -106,8 +106,8 @@ def test_a_head_of_more_than_one_matrix_is_refused_by_name(
     options: dict[str, Any] = {"engine": "transformers", "canary_every": 0, "keep": "hidden"}
     line = (
         "tiny step 0: the mask logits of MobileBertForMaskedLM are not those of one matrix, a"
-        " bias, a scale and a soft cap on its last state, so --keep hidden cannot give them back; use"
-        " --keep full, topk:K or options"
+        " bias, a scale and a soft cap on its last state, so --keep hidden cannot give them back;"
+        " use --keep full, topk:K or options"
     )
     for dry_run in (True, False):
         with pytest.raises(HeadError) as refused:

@@ -19,7 +19,7 @@ from logitbank.errors import WeightsError
 
 # Buffers that checkpoints carry and that models rebuild for themselves.
 _BUFFER = re.compile(
-    r"(rotary_emb\.(inv_freq|cos_cached|sin_cached)|\.(attn|attention)\.(bias|masked_bias)"
+    r"(rotary_emb(eddings)?\.(inv_freq|cos_cached|sin_cached)|\.(attn|attention)\.(bias|masked_bias)"
     r"|(^|\.)position_ids)$"
 )
 CPU = torch.device("cpu")
@@ -136,8 +136,10 @@ class Ledger:
             # Without it a tied head keeps the previous checkpoint's weights after a swap.
             yield "lm_head.weight", shared
 
-    def check(self, loaded: Fingerprint, *, checkpoint: str) -> None:
+    def check(self, loaded: Fingerprint, *, checkpoint: str, instead: str) -> None:
         """Compare with what the engine holds, every parameter counted under each of its names.
+
+        `instead` is what a user can do who has a checkpoint that this engine cannot prove.
 
         Raises
         ------
@@ -155,6 +157,5 @@ class Ledger:
             raise WeightsError(
                 f"{checkpoint}: after the swap the engine's weights are not those of the file "
                 f"({len(self.marks)} tensors; fingerprint {total[0]:016x}, engine {loaded[0]:016x}"
-                "). Nothing was scored with them; try --engine transformers, and report this "
-                "architecture"
+                f"). Nothing was scored with them; {instead}, and report this architecture"
             )

@@ -37,9 +37,11 @@ def ledger(*, tied: bool, weights: dict[str, torch.Tensor]) -> tuple[Ledger, lis
 def test_stale_weights_are_an_error_that_names_the_checkpoint() -> None:
     old, new = torch.randn(4, 4), torch.randn(4, 4)
     book, _ = ledger(tied=False, weights={"w": new})
-    book.check(fingerprint(new), checkpoint="m step 1")
+    book.check(fingerprint(new), checkpoint="m step 1", instead="wait")
     with pytest.raises(WeightsError, match="m step 1: after the swap the engine's weights are not"):
-        book.check(fingerprint(old), checkpoint="m step 1")
+        book.check(fingerprint(old), checkpoint="m step 1", instead="wait")
+    with pytest.raises(WeightsError, match="scored with them; use pens, and report this arch"):
+        book.check(fingerprint(old), checkpoint="m step 1", instead="use pens")
 
 
 def test_a_tied_embedding_is_supplied_again_as_the_head() -> None:
@@ -47,10 +49,10 @@ def test_a_tied_embedding_is_supplied_again_as_the_head() -> None:
     book, names = ledger(tied=True, weights={"transformer.wte.weight": embedding, "norm": rest})
     assert names == ["transformer.wte.weight", "norm", "lm_head.weight"]
     once = add(fingerprint(embedding), fingerprint(rest))
-    book.check(once, checkpoint="c")
-    book.check(add(once, fingerprint(embedding)), checkpoint="c")
+    book.check(once, checkpoint="c", instead="wait")
+    book.check(add(once, fingerprint(embedding)), checkpoint="c", instead="wait")
     with pytest.raises(WeightsError):
-        book.check(add(once, fingerprint(torch.randn(8, 4))), checkpoint="c")
+        book.check(add(once, fingerprint(torch.randn(8, 4))), checkpoint="c", instead="wait")
 
 
 def test_a_head_in_the_file_is_not_supplied_twice() -> None:
@@ -58,8 +60,8 @@ def test_a_head_in_the_file_is_not_supplied_twice() -> None:
     weights = {"wte.weight": embedding, "lm_head.weight": embedding}
     book, names = ledger(tied=True, weights=weights)
     assert names == ["wte.weight", "lm_head.weight"]
-    book.check(fingerprint(embedding), checkpoint="c")
-    book.check(add(fingerprint(embedding), fingerprint(embedding)), checkpoint="c")
+    book.check(fingerprint(embedding), checkpoint="c", instead="wait")
+    book.check(add(fingerprint(embedding), fingerprint(embedding)), checkpoint="c", instead="wait")
 
 
 def test_heads_are_known_by_name() -> None:
@@ -69,10 +71,11 @@ def test_heads_are_known_by_name() -> None:
 
 def test_buffers_that_models_rebuild_are_left_out_and_told() -> None:
     weights = {
+        "esm.encoder.layer.0.attention.self.rotary_embeddings.inv_freq": torch.ones(2),
         "gpt_neox.layers.0.attention.bias": torch.ones(1, 1, 4, 4),
         "gpt_neox.layers.0.attention.rotary_emb.inv_freq": torch.ones(2),
         "gpt_neox.layers.0.attention.dense.bias": torch.ones(4),
     }
     book, names = ledger(tied=False, weights=weights)
     assert names == ["gpt_neox.layers.0.attention.dense.bias"]
-    assert len(book.buffers) == 2
+    assert len(book.buffers) == 3

@@ -1,7 +1,7 @@
 """Weights of one checkpoint put in the place of another's, and what is then in memory."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Self
@@ -23,6 +23,8 @@ from logitbank.engine.weights.variants.whole import CheckpointWeights
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Json
 
+_INSTEAD = "bring logits of another tool (logitbank deposit)"
+
 
 @torch.no_grad()
 def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
@@ -41,11 +43,19 @@ def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
         buffer.copy_(source.get_buffer(name))
 
 
-def loaded_fingerprint(model: torch.nn.Module, dtype: torch.dtype, *, once: bool) -> Fingerprint:
-    """Fingerprint of every parameter, counted under each of its names, or once."""
+def loaded_fingerprint(
+    model: torch.nn.Module, dtype: torch.dtype, *, once: bool, stored: Collection[str] = ()
+) -> Fingerprint:
+    """Fingerprint of every parameter, counted under each of its names, or once.
+
+    Of the buffers, those `stored` under their own names in a file count too, such as `beta` of
+    Apertus: logits depend on what was read of them.
+    """
+    buffers = ((n, b) for n, b in model.named_buffers(remove_duplicate=once) if n in stored)
     total = (0, 0)
-    for _, parameter in model.named_parameters(remove_duplicate=once):
-        total = add(total, fingerprint(parameter.to(dtype)))
+    for _, tensor in chain(model.named_parameters(remove_duplicate=once), buffers):
+        cast = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        total = add(total, fingerprint(cast))
     return total
 
 
@@ -104,10 +114,9 @@ class Account:
 
     def check(self, model: torch.nn.Module, checkpoint: str) -> None:
         """Show that the model holds this and nothing else, or raise WeightsError."""
-        once = self.settings.task == "masked"
-        self.ledger.check(
-            loaded_fingerprint(model, self.ledger.dtype, once=once), checkpoint=checkpoint
-        )
+        once, ledger = self.settings.task == "masked", self.ledger
+        loaded = loaded_fingerprint(model, ledger.dtype, once=once, stored=ledger.marks)
+        ledger.check(loaded, checkpoint=checkpoint, instead=_INSTEAD)
 
     def describe(self) -> dict[str, Json]:
         """What provenance says of how the tensors came about."""

@@ -112,7 +112,8 @@ class VllmEngine(ABC):
                 f"{checkpoint}: vLLM's prefix cache could not be reset after the swap"
             )
         held = self._llm.apply_model(self._held.pieces)[0]
-        ledger.check(held_by_all(held), checkpoint=checkpoint)
+        instead = "try --engine transformers"
+        ledger.check(held_by_all(held), checkpoint=checkpoint, instead=instead)
         vocab = int(self._model_config.get_vocab_size())
         heads: dict[Head, OutputHead] = {}
         if self._settings.hidden and self._after is not None:

@@ -24,8 +24,10 @@ _OF_TRAINING = {
     *("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "classifier_dropout"),
     *("dropout", "embd_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop"),
 }
-_OF_GENERATION = {"bos_token_id", "eos_token_id"}
-"""Not `pad_token_id`, from which RoBERTa counts its positions."""
+_OF_GENERATION = {"bos_token_id"}
+"""Not `pad_token_id`, from which RoBERTa counts its positions, and not `eos_token_id`, at which
+n-gram embeddings begin anew (LongCat, Qwen4). Of the models of vLLM and transformers none reads the
+first token's id where texts are scored: Moondream does beside pictures, others when they generate."""
 _LEFT_OUT = _OF_THE_FILE | _OF_TENSORS | _SET_BY_ENGINES | _OF_TRAINING | _OF_GENERATION
 _CODE = "code"
 
@@ -45,21 +47,26 @@ def said_of_model(body: Path) -> ModelSaid:
 
 
 def differing(one: ModelSaid, other: ModelSaid) -> tuple[str, ...]:
-    """Names of the fields in which two differ.
+    """Names of the fields in which two differ, as JSON: NaN is NaN, and 1 is not 1.0.
 
     Examples
     --------
     >>> differing({"rope_theta": 1e4, "hidden_act": "gelu"}, {"hidden_act": "gelu", "new": None})
     ('new', 'rope_theta')
     """
-    absent = object()
-    names = sorted({*one, *other})
-    return tuple(name for name in names if one.get(name, absent) != other.get(name, absent))
+    texts = [{name: _text(value) for name, value in said.items()} for said in (one, other)]
+    first, second = texts
+    return tuple(name for name in sorted({*one, *other}) if first.get(name) != second.get(name))
 
 
 def said_digest(said: ModelSaid) -> str:
     """16 hex digits by which provenance tells other models of the same weights apart."""
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(_text(said).encode()).hexdigest()[:16]
+
+
+def _text(value: object) -> str:
+    """JSON, with Infinity and NaN, which configs hold (`time_step_limit` of Mamba 2)."""
+    return json.dumps(value, sort_keys=True)
 
 
 def check_same_model(opened: ModelSaid | None, said: ModelSaid, *, checkpoint: str) -> ModelSaid:

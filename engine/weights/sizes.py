@@ -40,7 +40,7 @@ def check_claims(config: Any, path: Path) -> None:
     """
     for names, most in ((_LAYERS, MOST_LAYERS), ((*_SIZES, *LENGTHS), LARGEST_SIZE)):
         for name, value in _numbers(config, names):
-            if value > most:
+            if not value <= most:  # NaN is no size either
                 raise SuiteError(
                     f"{path} claims {name} {str(value)[:40]}, and no model has more than {most:,};"
                     " the config is damaged or not to be trusted: fetch the checkpoint again"

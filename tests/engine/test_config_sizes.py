@@ -54,6 +54,7 @@ def test_a_released_checkpoint_claims_what_it_holds(sound: Path) -> None:
         ({"max_position_embeddings": 2**40}, "claims max_position_embeddings"),
         ({"vocab_size": 10**9}, "claims vocab_size 1000000000"),
         ({"num_hidden_layers": float("inf")}, "claims num_hidden_layers inf"),
+        ({"hidden_size": float("nan")}, "claims hidden_size nan"),
     ],
 )
 def test_sizes_that_no_model_has_are_refused_before_weights_are_there(

@@ -43,6 +43,7 @@ from tests.support.hub_server import HubServer
 from tests.support.preloaded import Preloaded, require_vllm
 
 TOLERANCE = 1e-3
+INF, NAN = float("inf"), float("nan")
 OPTIONS = (Option("male", " male"), Option("female", " female"))
 HE_SHE = (Option("he", "he"), Option("she", "she"))
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
@@ -177,7 +178,7 @@ def test_vllm_gives_each_config_its_own_model(
 
 @pytest.mark.parametrize(
     "field",
-    ["transformers_version", "use_cache", "attention_dropout", "eos_token_id", "torch_dtype"],
+    ["transformers_version", "use_cache", "attention_dropout", "bos_token_id", "torch_dtype"],
 )
 def test_fields_that_touch_no_logit_are_not_compared(tmp_path: Path, field: str) -> None:
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
@@ -185,13 +186,38 @@ def test_fields_that_touch_no_logit_are_not_compared(tmp_path: Path, field: str)
     assert differing(before, said_of_model(changed(folder, **{field: "another"}))) == ()
 
 
-@pytest.mark.parametrize("field", ["pad_token_id", "layer_norm_epsilon", "n_inner", "unheard_of"])
+@pytest.mark.parametrize(
+    "field", ["pad_token_id", "eos_token_id", "layer_norm_epsilon", "n_inner", "unheard_of"]
+)
 def test_every_other_field_makes_another_model(tmp_path: Path, field: str) -> None:
     folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
     before = said_of_model(folder)
     after = said_of_model(changed(folder, **{field: 0.5}))
     assert differing(before, after) == differing(after, before) == (field,)
     assert said_digest(before) != said_digest(after)
+
+
+def test_numbers_that_json_has_no_text_for_are_compared_as_others_are(tmp_path: Path) -> None:
+    """Python reads and writes them, and real configs have `"time_step_limit": [0.0, Infinity]`."""
+    folder = make_checkpoint(tmp_path / "tiny", seed=1, architecture="gpt2")
+    limited = said_of_model(changed(folder, limit=[0.0, INF]))
+    unknown, again = (said_of_model(changed(folder, limit=[0.0, NAN], alone=NAN)) for _ in range(2))
+    assert differing(limited, limited) == differing(unknown, again) == ()
+    assert said_digest(unknown) == said_digest(again) != said_digest(limited)
+    assert differing(limited, unknown) == ("alone", "limit")
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_checkpoints_whose_configs_have_such_numbers_share_an_engine(tmp_path: Path) -> None:
+    series = make_series(tmp_path / "tiny", steps=(0, 1), architecture="gpt2")
+    for step in (0, 1):
+        changed(series / f"step{step}", time_step_limit=[0.0, INF], unused=NAN)
+    summary = go(tmp_path / "b.zarr", series, "gpt2", "transformers")
+    assert summary.complete, summary.failed
+    assert not [note for note in summary.notes if "engine of its own" in note]
+    for path in (tmp_path / "b.zarr").rglob("*.json"):
+        json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert verify(tmp_path / "b.zarr") == ()
 
 
 def test_the_order_of_classes_is_not_compared_and_code_is(tmp_path: Path) -> None:

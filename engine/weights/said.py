@@ -26,8 +26,8 @@ _OF_TRAINING = {
 }
 _OF_GENERATION = {"bos_token_id"}
 """Not `pad_token_id`, from which RoBERTa counts its positions, and not `eos_token_id`, at which
-n-gram embeddings begin anew (LongCat, Qwen4). Of the models of vLLM and transformers none reads the
-first token's id where texts are scored: Moondream does beside pictures, others when they generate."""
+n-gram embeddings begin anew (LongCat, Qwen4). No model of vLLM and transformers reads the first
+token's id where texts are scored: Moondream does beside pictures, others when they generate."""
 _LEFT_OUT = _OF_THE_FILE | _OF_TENSORS | _SET_BY_ENGINES | _OF_TRAINING | _OF_GENERATION
 _CODE = "code"
 

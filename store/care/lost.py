@@ -8,7 +8,7 @@ from typing import Any
 from logitbank.errors import BankError
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.tables.lost import lost_tables
+from logitbank.store.tables.lost import by_extraction, lost_tables
 
 
 def lost_of(root: Path) -> dict[str, str]:
@@ -17,9 +17,11 @@ def lost_of(root: Path) -> dict[str, str]:
 
 
 def _made(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Query set and provenance of the deposit of each query set that comes last in training.
+    """Query set and provenance of a deposit by an extraction, of each query set that has one.
 
-    It is the likeliest to be by the latest version; 154 deposits are not opened for one answer.
+    One says what all do: a query set is named by its tokenizer too. The last in training is opened
+    first, as the likeliest to be by a version that tells, and others until one is found: 154 are
+    not opened for one answer, but where none is by an extraction.
     """
     by_query_set: dict[str, list[str]] = {}
     for folder in places.deposit_folders(root):
@@ -28,8 +30,9 @@ def _made(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for folder in sorted(folders, key=_step, reverse=True):
             with suppress(BankError, FileNotFoundError):  # damaged: others say the same
                 deposit = Deposit.open(root, folder)
-                yield deposit.query_set, dict(deposit.spec.provenance)
-                break
+                if by_extraction(made := deposit.spec.provenance):
+                    yield deposit.query_set, dict(made)
+                    break
 
 
 def _step(folder: str) -> int:

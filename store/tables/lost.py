@@ -26,6 +26,11 @@ _BY_EXTRACT = "config"
 _SIDECAR = ".parquet.sha256"
 
 
+def by_extraction(provenance: Mapping[str, Any]) -> bool:
+    """Whether a deposit is by an extraction that wrote prompts and tokens' texts beforehand."""
+    return _BY_EXTRACT in provenance
+
+
 def lost_tables(
     root: Path, made: Iterable[tuple[str, Mapping[str, Any]]], *, others: Sequence[Path] = ()
 ) -> dict[str, str]:
@@ -34,7 +39,8 @@ def lost_tables(
     Parameters
     ----------
     made
-        Of deposits, the name of the query set and the provenance; one of each query set will do.
+        Of deposits, the name of the query set and the provenance; one `by_extraction` will do of
+        each query set that has any, as a query set is of one tokenizer.
     others
         Banks to be joined with this one: what one of them has is not gone.
     """
@@ -43,7 +49,7 @@ def lost_tables(
         for folder in ("prompts", token_texts.FOLDER)
         for path in _without_table(root, folder)
     }
-    extracted = {name: how for name, how in made if _BY_EXTRACT in how}
+    extracted = {name: how for name, how in made if by_extraction(how)}
     known = any(path.startswith("prompts/") for path in lost)
     unasked = set(extracted) - _asked(root, *others) if extracted and not known else ()
     if unasked:

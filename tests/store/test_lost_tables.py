@@ -91,6 +91,23 @@ def test_prompts_and_texts_that_left_no_trace_are_missed_by_what_extractions_say
     assert verify(bank) == ()
 
 
+def test_one_extraction_among_deposits_of_other_writers_tells(tmp_path: Path) -> None:
+    """Whatever its place in training: others may have brought their logits to the same bank."""
+    bank = bank_of(tmp_path / "b", steps=(8,))
+    for step in (0, 16):
+        with bank.begin(spec(step)) as writer:
+            for block in range(3):
+                writer.write(block, block_data(writer.layout, block, seed=step))
+            writer.seal()
+    assert verify(bank) == ()
+    for folder in ("prompts", "tokens"):
+        shutil.rmtree(bank.path / folder)
+    assert damaged(bank) == [
+        ("prompts/*.parquet", "missing"),
+        (f"tokens/{TOKENIZER}-*.parquet", "missing"),
+    ]
+
+
 def test_a_bank_of_other_writers_or_versions_may_have_neither(tmp_path: Path) -> None:
     bank = bank_of(tmp_path / "b", config=None)
     for folder in ("prompts", "tokens"):

@@ -50,6 +50,8 @@ class HubFile:
     """Bytes."""
     sha256: str | None
     """Digest of the content where the hub knows it (large files), else None."""
+    blob: str = ""
+    """Git's name of the content, by which files of two revisions are known to be equal."""
 
 
 class Hub:
@@ -136,11 +138,24 @@ class Hub:
         with explained(self, repo, revision):
             entries = self._requests.answer(lambda: list(self._requests.tree(repo, revision)))
         files = tuple(
-            HubFile(entry["path"], entry["size"], (entry.get("lfs") or {}).get("oid"))
+            HubFile(
+                entry["path"],
+                entry["size"],
+                (entry.get("lfs") or {}).get("oid"),
+                entry.get("oid", ""),
+            )
             for entry in entries
             if entry["type"] == "file"
         )
         return self._files.setdefault((repo, revision), files)
+
+    def listed_config(self, repo: str, revision: str) -> str:
+        """Git's name of what config.json holds; "" where the files have not been listed yet.
+
+        Asks nothing: whoever plans has listed each revision for its weights.
+        """
+        files = self._files.get((repo, revision), ())
+        return next((file.blob for file in files if file.name == "config.json"), "")
 
     def weights_digest(self, repo: str, revision: str) -> str | None:
         """What the hub knows of the weights before any download.

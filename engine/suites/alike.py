@@ -4,55 +4,60 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from logitbank.engine.hub.hub import Hub
 from logitbank.engine.suites.sources import Checkpoint, LocalSource, Suite
 from logitbank.engine.weights.said import said_digest, said_of_model
 from logitbank.store.format.schema import CheckpointId
 
 
 def alike_together(
-    suite: Suite, wanted: Collection[CheckpointId], base: Path | None
+    suite: Suite, wanted: Collection[CheckpointId], base: Path | None, hub: Hub | None = None
 ) -> list[CheckpointId]:
     """Those wanted of a suite, each after the first whose config says the same of its model.
 
-    An engine runs one model, so fewer are opened. Of what is not here yet, the config is not known:
-    such checkpoints count as alike.
+    An engine runs one model, so fewer are opened. Of revisions that `hub` has listed, whose
+    config.json is not here yet, equal files say the same; all others on a hub count as alike.
     """
-    groups = _by_model(suite, wanted, base)
+    groups = _by_model(suite, wanted, base, hub)
     return [checkpoint for group in groups.values() for checkpoint in group]
 
 
 class Models(NamedTuple):
-    """How many models checkpoints are of, as far as their configs are here."""
+    """How many models checkpoints are of, as far as their configs are known."""
 
     number: int
-    """By the configs in folders; those on a hub count as one."""
+    """By the configs in folders, and by the different files on a hub, at most; those on a hub of
+    which nothing is known count as one."""
     unknown: int
-    """Checkpoints on a hub, whose configs are read as they are run and may make more models."""
+    """These, whose configs are read as they are run and may make more models."""
 
 
 ONE_MODEL = Models(1, 0)
 
 
-def models_of(suite: Suite, wanted: Collection[CheckpointId], base: Path | None) -> Models:
+def models_of(
+    suite: Suite, wanted: Collection[CheckpointId], base: Path | None, hub: Hub | None = None
+) -> Models:
     """The models of those wanted of a suite: a worker starts an engine for each that it meets."""
-    far = [c for c in suite.checkpoints if c.id in wanted and not isinstance(c.source, LocalSource)]
-    return Models(len(_by_model(suite, wanted, base)), len(far))
+    groups = _by_model(suite, wanted, base, hub)
+    far = {c.id for c in suite.checkpoints if not isinstance(c.source, LocalSource)}
+    return Models(len(groups), len(far.intersection(groups.get("", ()))))
 
 
 def _by_model(
-    suite: Suite, wanted: Collection[CheckpointId], base: Path | None
+    suite: Suite, wanted: Collection[CheckpointId], base: Path | None, hub: Hub | None
 ) -> dict[str, list[CheckpointId]]:
     groups: dict[str, list[CheckpointId]] = {}
     for checkpoint in suite.checkpoints:
         if checkpoint.id in wanted:
-            groups.setdefault(_said(checkpoint, base), []).append(checkpoint.id)
+            groups.setdefault(_said(checkpoint, base, hub), []).append(checkpoint.id)
     return groups
 
 
-def _said(checkpoint: Checkpoint, base: Path | None) -> str:
+def _said(checkpoint: Checkpoint, base: Path | None, hub: Hub | None) -> str:
     source = checkpoint.source
     if not isinstance(source, LocalSource):
-        return ""
+        return "" if hub is None else hub.listed_config(source.repo, source.revision)
     body = source.path if source.base is None or base is None else base
     try:
         return said_digest(said_of_model(body))

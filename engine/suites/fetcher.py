@@ -32,7 +32,7 @@ class Fetcher:
     checkpoints
         All that may be asked for, by index.
     hub
-        The hub to ask, by default the one that the environment names.
+        The hub to ask, an attribute too; by default the one that the environment names.
     legacy_weights
         Accept `.bin` files.
     ahead
@@ -57,7 +57,7 @@ class Fetcher:
         disk_budget: int | None = None,
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._checkpoints, self._hub, self._legacy = checkpoints, hub, legacy_weights
+        self._checkpoints, self.hub, self._legacy = checkpoints, hub, legacy_weights
         self._ahead, self._on_bytes = ahead, on_bytes
         self._room = None if disk_budget is None else Room(disk_budget)
         self._futures: dict[int, Future[Path]] = {}
@@ -269,8 +269,8 @@ class Fetcher:
 
     def _the_hub(self) -> Hub:
         with self._changed:
-            self._hub = self._hub or Hub()
-            return self._hub
+            self.hub = self.hub or Hub()
+            return self.hub
 
     def _read_weights(self, folder: Path) -> None:
         """Read weights once, so that the system has them in memory; only where there is plenty."""

@@ -81,7 +81,8 @@ class Runner:
         for deposit in prepared.plan.deposits:
             self._work.setdefault(deposit.checkpoint, []).append(deposit)
         self._indices = {c.id: i for i, c in enumerate(extraction.suite.checkpoints)}
-        to_run = alike_together(extraction.suite, self._work, prepared.settings.base)
+        base = prepared.settings.base
+        to_run = alike_together(extraction.suite, self._work, base, fetcher.hub)
         self._todo = [
             (to_run[piece.index], piece)
             for piece in pieces(len(to_run), len(workers))

@@ -22,7 +22,7 @@ from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.run import run
 from logitbank.engine.suites.alike import Models, alike_together, models_of
 from logitbank.engine.suites.sources import Checkpoint, HubSource
-from logitbank.engine.suites.suites import resolve_suite
+from logitbank.engine.suites.suites import duplicate_notes, resolve_suite
 from logitbank.engine.weights.said import differing, said_digest, said_of_model
 from logitbank.engine.workers.events import Summary
 from logitbank.engine.workers.job import Job
@@ -267,6 +267,24 @@ def test_checkpoints_of_one_model_are_run_after_each_other(tmp_path: Path) -> No
     with_far = replace(suite, checkpoints=(*suite.checkpoints, *two_far))
     wanted = [*ids[:2], *(checkpoint.id for checkpoint in two_far)]
     assert models_of(with_far, wanted, None) == Models(3, 2), "what is far counts as one model"
+
+
+def test_revisions_are_grouped_by_what_the_hub_lists(tmp_path: Path) -> None:
+    repo = tmp_path / "hub" / "org" / "tiny"
+    make_series(repo, steps=(0, 1, 2, 3))
+    for step in (1, 3):
+        changed(repo / f"step{step}", layer_norm_eps=0.3)
+    shutil.copytree(repo / "step0", repo / "main")
+    with HubServer(tmp_path / "hub") as server:
+        hub = Hub(endpoint=server.endpoint, cache_dir=tmp_path / "cache")
+        suite = resolve_suite("org/tiny", hub=hub, steps="0,1,2,3")
+        ids = [checkpoint.id for checkpoint in suite.checkpoints]
+        assert models_of(suite, ids, None, hub) == Models(1, 4), "before they are listed"
+        duplicate_notes(suite, hub)
+        answered = len(server.requests)
+        assert models_of(suite, ids, None, hub) == Models(2, 0)
+        assert [c.step for c in alike_together(suite, ids, None, hub)] == [0, 2, 1, 3]
+        assert len(server.requests) == answered, "what is known is not asked for"
 
 
 @pytest.mark.usefixtures("quick_workers")

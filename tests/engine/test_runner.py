@@ -71,7 +71,9 @@ def played(
     checkpoints = (SimpleNamespace(id=CHECKPOINT, source=None),)
     extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
     nothing = lambda *_: None  # noqa: E731
-    fetcher = SimpleNamespace(plan=nothing, done=nothing, folder=lambda *_, **__: tmp_path)
+    fetcher = SimpleNamespace(
+        plan=nothing, done=nothing, folder=lambda *_, **__: tmp_path, hub=None
+    )
     summary = Summary(plan)
     arguments = (extraction, prepared, fetcher, workers, summary, on_event, Stopping())
     Runner(*cast(Any, arguments)).run()

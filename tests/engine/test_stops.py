@@ -61,7 +61,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *last: Event) -> Su
     )
     checkpoints = (SimpleNamespace(id=CHECKPOINT, source=None),)
     extraction = SimpleNamespace(suite=SimpleNamespace(checkpoints=checkpoints))
-    fetcher = SimpleNamespace(plan=lambda _: None, done=lambda _: None)
+    fetcher = SimpleNamespace(plan=lambda _: None, done=lambda _: None, hub=None)
     stopping, summary = Stopping(), Summary(plan)
 
     def ask(event: Event) -> None:

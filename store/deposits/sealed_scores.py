@@ -9,7 +9,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows, row_counts
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows, footer, row_counts
 from logitbank.store.remote import fetching
 
 HELD = 2**26
@@ -71,8 +71,8 @@ def _held(parts: Mapping[Path, Digest]) -> dict[Path, File]:
 
 def _looked_at(parts: Mapping[Path, Digest]) -> dict[Path, File]:
     checked.require(parts)
-    if parts:
-        check_rows(*parts)
+    # Polars, asked for the number of rows, opens each file anew: five times as long for 154.
+    row_counts([footer(path) for path in parts], [digest.bytes for digest in parts.values()])
     return {path: File(path) for path in parts}
 
 

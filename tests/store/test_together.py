@@ -12,7 +12,7 @@ from logitbank.store import Bank, CheckpointId, Query, QuerySet, rescore
 from logitbank.store.deposits import sealed_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.sealed_scores import File
-from logitbank.store.format.parquet import row_counts
+from logitbank.store.format.parquet import footer, row_counts
 from logitbank.store.read import together
 from tests.support.small_banks import (
     QUERY_SET,
@@ -185,6 +185,28 @@ def test_rows_are_counted_as_polars_counts_them() -> None:
     assert [pl.read_parquet(file).height for file in files] == row_counts(files)
     with pytest.raises(DamagedError, match="1 files claim 200,000 rows; do not trust them"):
         row_counts([parquet(pl.select(a=pl.repeat(0, 200_000)))])
+
+
+def test_rows_are_counted_from_the_ends_of_files(tmp_path: Path) -> None:
+    """What they may claim is told by their sizes, not by those of their footers."""
+    paths = [tmp_path / "few.parquet", tmp_path / "many.parquet"]
+    for path, rows in zip(paths, (3, 120_000), strict=True):
+        pl.DataFrame({"a": range(rows)}).write_parquet(path)
+    ends, sizes = [footer(path) for path in paths], [path.stat().st_size for path in paths]
+    assert max(map(len, ends)) < min(sizes)
+    assert all(path.read_bytes().endswith(end) for path, end in zip(paths, ends, strict=True))
+    assert row_counts(ends, sizes) == [3, 120_000]
+    claims = tmp_path / "claims.parquet"
+    pl.select(a=pl.repeat(0, 200_000)).write_parquet(claims)
+    with pytest.raises(DamagedError, match="1 files claim 200,000 rows; do not trust them"):
+        row_counts([footer(claims)], [claims.stat().st_size])
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1\xff\xff\xff\x00PAR1"])
+def test_a_file_that_is_shorter_than_its_footer_is_refused(tmp_path: Path, content: bytes) -> None:
+    (path := tmp_path / "short.parquet").write_bytes(content)
+    with pytest.raises(DamagedError, match="short.parquet is shorter than its footer"):
+        footer(path)
 
 
 def test_rows_of_what_is_no_footer_are_refused() -> None:

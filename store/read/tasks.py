@@ -3,11 +3,9 @@
 A task may be done again on another machine: it reads, and writes nothing that is not written whole.
 """
 
-import multiprocessing
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -68,6 +66,9 @@ def _submitter(
         return _on_cluster(work, ends.enter_context(joined(address)))
     if workers == 1:
         return lambda deposits, rest: lambda: work(deposits, rest), 0
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     # Forking is not safe where threads run, and Zarr's codecs have some.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     ends.callback(pool.shutdown, cancel_futures=True)

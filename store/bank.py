@@ -1,4 +1,8 @@
-"""The bank: one folder with the logits of many checkpoints. Hides where and how they lie."""
+"""The bank: one folder with the logits of many checkpoints. Hides where and how they lie.
+
+It is one file because the class is the front door: its methods are documentation first, and what
+they do lies in modules of its own.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -22,9 +22,9 @@ from logitbank.analysis.distillation.layouts import (
     trl_rows,
 )
 from logitbank.analysis.distillation.teacher import require_teacher, teachers
+from logitbank.analysis.results.files import require_outside
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit, Readable
-from logitbank.store.files.objects import require_outside
 from logitbank.store.filter.view import open_unfiltered
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.wording import counted

@@ -23,7 +23,7 @@ class Coded(NamedTuple):
 
 
 def distinct(frame: pl.DataFrame) -> Coded:
-    """Distinct rows of text (String or Categorical), integer and boolean columns; null is a value.
+    """Distinct rows of columns of any type that has an order, such as text; null is a value.
 
     Half a million rows of four columns take 0.03 s; `DataFrame.unique` and a join take 0.3 s.
 
@@ -53,8 +53,10 @@ def _integers(column: pl.Series) -> Codes | None:
     """From 1 on, 0 for null; None where all rows have the same."""
     if column.dtype == pl.String:
         column = column.cast(pl.Categorical)
-    if column.dtype == pl.Categorical:
+    if column.dtype in (pl.Categorical, pl.Enum):
         column = column.to_physical()
+    elif not (column.dtype.is_integer() or column.dtype == pl.Boolean):
+        column = column.rank("dense").cast(pl.Int64)
     lowest, missing = column.min(), column.null_count()
     if missing == len(column) or (not missing and lowest == column.max()):
         return None

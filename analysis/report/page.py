@@ -85,14 +85,9 @@ def write_page(
     from bokeh.resources import Resources
     from jinja2 import Environment, StrictUndefined
 
-    every = [
-        *(
-            table
-            for part in parts
-            for table in (*part.figure_tables.values(), *part.tables.values())
-        ),
-        *origin.tables.values(),
-    ]
+    every = [*origin.tables.values()]
+    for part in parts:
+        every += [*part.figure_tables.values(), *part.tables.values()]
     first = first_of(parts)
     data = _Data(rows=rows_that_fit([table.shape for table in every]), first=first)
     shown = [data.part(part) for part in parts]

@@ -24,12 +24,12 @@ from logitbank.analysis.report.sections import (
     wanted_by,
 )
 from logitbank.analysis.report.words import cautions
+from logitbank.analysis.results.files import require_outside
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.care.lost import lost_of
 from logitbank.store.cluster import spread
-from logitbank.store.files.objects import require_outside
 from logitbank.store.format.about import own_fields
 from logitbank.store.remote.mirror import mirror_of
 from logitbank.store.tables.prompt_tables import query_sets_of

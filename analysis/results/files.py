@@ -12,6 +12,7 @@ from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.analysis.results.latex import latex
 from logitbank.analysis.results.tables import json_rows
+from logitbank.errors import UsageError
 
 Format = Literal["csv", "parquet", "json", "jsonl", "latex"]
 _SUFFIXES = {"latex": "tex"}
@@ -78,3 +79,20 @@ def replace_file(path: Path, content: bytes) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def require_outside(path: Path) -> None:
+    """Refuse to write a result into a bank, a view or any other Zarr store.
+
+    Raises
+    ------
+    UsageError
+        `path` is one, or lies in one: what a bank does not know of is damage to it.
+    """
+    whole = path.resolve()
+    for folder in (whole, *whole.parents):
+        if any((folder / name).is_file() for name in ("zarr.json", "view.json")):
+            raise UsageError(
+                f"{path} is in {folder}, which holds data that results must not be mixed with;"
+                " choose another place with --out"
+            )

@@ -11,11 +11,10 @@ from logitbank.analysis.drawing.figures import save_figures
 from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.frames.expected import left_out_sentences
 from logitbank.analysis.report.study import write_report
-from logitbank.analysis.results.files import Result, write_tables
+from logitbank.analysis.results.files import Result, require_outside, write_tables
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.store import Readable
-from logitbank.store.files.objects import require_outside
 
 R = TypeVar("R", bound=Result)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.analysis.results.csv_text import without_formulas
+from logitbank.analysis.results.files import require_outside
 from logitbank.errors import UsageError
 from logitbank.store import Readable, open_bank
-from logitbank.store.files.objects import require_outside
 from logitbank.store.read.sql import answered
 
 _SINKS = {

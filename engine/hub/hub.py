@@ -8,12 +8,18 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 from logitbank.engine.hub.blobs import Blob
 from logitbank.engine.hub.explained import explained, offline_message, transport
+from logitbank.engine.hub.files import (
+    LEGACY_WEIGHTS,
+    NEVER,
+    SAFE_WEIGHTS,
+    SETTINGS,
+    HubFile,
+    weights_of,
+)
 from logitbank.engine.hub.library import (
     cache_from_environment,
     disable_telemetry,
@@ -26,32 +32,6 @@ from logitbank.engine.hub.requests import HubRequests
 from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import MissingExtraError, SuiteError, WeightsError
 from logitbank.store.remote.hub_token import keep_token
-
-_SETTINGS = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "vocab*",
-    "merges*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
-_SAFE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-_LEGACY_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
-_NEVER = ("*.py", "*/*")
-
-
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    """One file of a repository at one revision."""
-
-    name: str
-    size: int
-    """Bytes."""
-    sha256: str | None
-    """Digest of the content where the hub knows it (large files), else None."""
-    blob: str = ""
-    """Git's name of the content, by which files of two revisions are known to be equal."""
 
 
 class Hub:
@@ -184,17 +164,16 @@ class Hub:
             As `fetch`.
         """
         files = self.files(repo, revision)
-        names = [file.name for file in files]
-        patterns = _SAFE_WEIGHTS
-        if not any(fnmatch(name, "*.safetensors") for name in names):
+        patterns = SAFE_WEIGHTS
+        if not weights_of(files, SAFE_WEIGHTS[:1]):
             if not legacy_weights:
                 self._refuse_without_safetensors(repo, revision)
-            patterns = _LEGACY_WEIGHTS
+            patterns = LEGACY_WEIGHTS
         folder = self.cache_dir.expanduser().absolute() / f"models--{repo.replace('/', '--')}"
         return tuple(
             Blob(folder, file.name, file.size, file.sha256)
-            for file in files
-            if file.sha256 and "/" not in file.name and any(fnmatch(file.name, p) for p in patterns)
+            for file in weights_of(files, patterns)
+            if file.sha256
         )
 
     def fetch(
@@ -248,10 +227,10 @@ class Hub:
         self, repo: str, revision: str, legacy_weights: bool, *, local: bool = False
     ) -> Path:
         """The snapshot's folder, after fetching what it lacks unless that is `local`."""
-        folder = self._snapshot(repo, revision, (*_SETTINGS, *_SAFE_WEIGHTS), local=local)
+        folder = self._snapshot(repo, revision, (*SETTINGS, *SAFE_WEIGHTS), local=local)
         names = [path.name for path in folder.glob("*.safetensors")]
         if not names and legacy_weights:
-            folder = self._snapshot(repo, revision, (*_SETTINGS, *_LEGACY_WEIGHTS), local=local)
+            folder = self._snapshot(repo, revision, (*SETTINGS, *LEGACY_WEIGHTS), local=local)
         elif not names and not local:
             self._refuse_without_safetensors(repo, revision)
         weight_files(folder, legacy_weights=legacy_weights)
@@ -298,7 +277,7 @@ class Hub:
                     token=self._token,
                     cache_dir=self.cache_dir,
                     allow_patterns=list(patterns),
-                    ignore_patterns=list(_NEVER),
+                    ignore_patterns=list(NEVER),
                     local_files_only=local or self.offline,
                     tqdm_class=quiet_bar(),
                 )

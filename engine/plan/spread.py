@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from logitbank.engine.plan.pieces import Shard
 from logitbank.engine.plan.share import visible_devices
-from logitbank.engine.plan.slurm import job_end
+from logitbank.engine.slurm import job_end
 from logitbank.errors import UsageError
 
 

@@ -295,7 +295,6 @@ class Runner:
             case Note(text=text):
                 self._summary.notes.append(text)
             case WeightsLoaded(checkpoint=checkpoint, weights=weights):
-                twin = self._weights.setdefault(weights, checkpoint)
-                if twin != checkpoint:
+                if (twin := self._weights.setdefault(weights, checkpoint)) != checkpoint:
                     self._handle(Note(f"{checkpoint} has the same weights as {twin}"))
         self._on_event(event)

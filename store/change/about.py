@@ -10,7 +10,7 @@ from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.files import documents, locks, objects
+from logitbank.store.files import disk, documents, locks, objects
 from logitbank.store.format.about import Source, own_fields, sources_of
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
@@ -74,7 +74,7 @@ def add_sources(root: Path, sources: Sequence[Source]) -> None:
 def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Replace fields of the root document by what `change` makes of it, at once."""
     path = objects.plain_path(root, "zarr.json")
-    with objects.naming_full_disk(root, 2**20), locks.locked(root / ".lock"):
+    with disk.naming_full(root, 2**20), locks.locked(root / ".lock"):
         objects.remove_dead_files(root)
         metadata = documents.read_json(path)
         attributes = metadata["attributes"]["logitbank"]

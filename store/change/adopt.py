@@ -13,7 +13,7 @@ from logitbank.store.change.overlap import committed_scores, conflict
 from logitbank.store.deposits import places
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, remove_sealed_parts, write_scores
-from logitbank.store.files import locks, objects
+from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
@@ -108,7 +108,7 @@ def _stage(addition: Addition, paths: list[str], staging: Path, copied: Copied) 
     staged = {path: staging / uuid.uuid4().hex for path in paths}
     for path, file in staged.items():
         source = objects.plain_path(addition.source.path, path)
-        with objects.naming_full_disk(staging.parent, addition.objects[path].bytes):
+        with disk.naming_full(staging.parent, addition.objects[path].bytes):
             copy_checked(source, file, addition.objects[path], copied=copied)
     return staged
 

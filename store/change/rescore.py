@@ -10,7 +10,7 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import move_into_place, write_scores
-from logitbank.store.files import locks, objects
+from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import SCORES_SCHEMA, OptionTokens, json_digest
@@ -108,7 +108,7 @@ def _publish(deposit: Deposit, options: OptionTokens, scores: pl.DataFrame) -> N
     if name in deposit.state().options:
         return
     part = f"scores/{name}.parquet"
-    with objects.naming_full_disk(deposit.path, 40 * len(options.tokens)):
+    with disk.naming_full(deposit.path, 40 * len(options.tokens)):
         remove_dead_staging(deposit.path)
         staging = Staging(deposit.path)
         try:

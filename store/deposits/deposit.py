@@ -1,4 +1,8 @@
-"""One deposit, read: a checkpoint × a query set. Everything goes by the commits."""
+"""One deposit, read: a checkpoint × a query set. Everything goes by the commits.
+
+It is one file because the class is all that analyses see of a deposit: what each method does lies
+in modules of its own, and here are their names and their documentation.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from logitbank.errors import BankError, DamagedError, UsageError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.files import locks, objects
+from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.staging import any_staging, remove_dead_staging
 from logitbank.store.format import zarrays
 from logitbank.store.format.attributes import QUERY_SET, check_same, to_attributes, unlike
@@ -139,7 +139,7 @@ def _create(root: Path, folder: str, spec: DepositSpec) -> Deposit:
 def create(root: Path, folder: str, metadata: bytes) -> Deposit:
     """Create a deposit, or finish creating one. The first writer's attributes stay."""
     path = objects.plain_path(root, folder)
-    with objects.naming_full_disk(path, len(metadata)):
+    with disk.naming_full(path, len(metadata)):
         objects.make_folders(root, path)
         for parent in list(path.relative_to(root).parents)[:-1]:
             if not (root / parent / "zarr.json").exists():

@@ -20,7 +20,7 @@ from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import read_scores
 from logitbank.store.deposits.shard_files import write_array, write_shard
-from logitbank.store.files import locks, objects
+from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import read_attributes
@@ -76,7 +76,7 @@ class DepositWriter:
         self._check_own()
         if block in self.deposit.committed():
             return False
-        with objects.naming_full_disk(self.deposit.path, _bytes_needed(data)):
+        with disk.naming_full(self.deposit.path, _bytes_needed(data)):
             folder = self._open_staging().path / uuid.uuid4().hex
             try:
                 staged = self._stage_block(folder, block, data)
@@ -98,7 +98,7 @@ class DepositWriter:
         if not self.deposit.complete:
             return
         with (
-            objects.naming_full_disk(self.deposit.path, 2**20),
+            disk.naming_full(self.deposit.path, 2**20),
             locks.locked(self.deposit.path / ".lock"),
         ):
             remove_dead_staging(self.deposit.path, keep=self._staging)

@@ -18,14 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logitbank.errors import BankError, DamagedError, DiskSpaceError, UsageError
+from logitbank.errors import BankError, DamagedError
 from logitbank.store.files.locks import NO_LOCKS, is_current, remove_dead
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{32}")
 _SMALL = 2**18
 """Bytes of a file that is read at once: a buffer for its parts is as large."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Digest(NamedTuple):
@@ -243,22 +242,6 @@ def holds_something(path: Path) -> bool:
     return any(not entry.name.startswith(".") for entry in path.iterdir())
 
 
-@contextmanager
-def naming_full_disk(path: Path, needed: int) -> Iterator[None]:
-    """Turn "no space left" into an error that says where, how much, and what to do."""
-    try:
-        yield
-    except Exception as error:
-        # zarrs (RuntimeError) and Polars (ComputeError) give the system's number in the text only.
-        in_text = {int(number) for number in re.findall(r"\bos error (\d+)", str(error))}
-        if getattr(error, "errno", None) not in _FULL and in_text.isdisjoint(_FULL):
-            raise
-        raise DiskSpaceError(
-            f"the disk of {path} is full: {needed:,} more bytes are needed; free some and run the"
-            " same command again, or keep less (--keep). What was committed is safe"
-        ) from error
-
-
 def plain_path(root: Path, relative: str) -> Path:
     """`root / relative`, refused where it leaves the root or passes a symbolic link.
 
@@ -284,23 +267,6 @@ def plain_name(root: Path, relative: str) -> str:
                 f"{Path(where)} is a symbolic link; a bank holds plain files only: copy the data in"
             )
     return where
-
-
-def require_outside(path: Path) -> None:
-    """Refuse to write a result into a bank, a view or any other Zarr store.
-
-    Raises
-    ------
-    UsageError
-        `path` is one, or lies in one: what a bank does not know of is damage to it.
-    """
-    whole = path.resolve()
-    for folder in (whole, *whole.parents):
-        if any((folder / name).is_file() for name in ("zarr.json", "view.json")):
-            raise UsageError(
-                f"{path} is in {folder}, which holds data that results must not be mixed with;"
-                " choose another place with --out"
-            )
 
 
 def entries(folder: Path | str) -> list[os.DirEntry[str]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from logitbank.errors import DamagedError
 from logitbank.store.deposits.shard_files import write_shard
-from logitbank.store.files import locks, objects
+from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import Staging, remove_dead_staging
 from logitbank.store.format import zarrays
@@ -50,7 +50,7 @@ def create_head(root: Path, digest: str, write: Callable[[Path], None], *, size:
     folder = path.parent
     if (path / "zarr.json").exists():
         return
-    with objects.naming_full_disk(path, size):
+    with disk.naming_full(path, size):
         objects.make_folders(root, folder)
         if not (folder / "zarr.json").exists():
             objects.write_new(folder / "zarr.json", zarrays.GROUP)

@@ -1,4 +1,8 @@
-"""What is read from a bank, or from a bank seen through a filter: the same for both."""
+"""What is read from a bank, or from a bank seen through a filter: the same for both.
+
+It is one file because the class is what every reader of a bank sees: its methods are documentation
+first, and what they do lies in modules of its own.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.errors import RemoteError
-from logitbank.store.files import locks, objects
+from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.remote.explained import explained
 from logitbank.store.remote.place import environment, place_of
@@ -130,7 +130,7 @@ class Remote:
             if to.exists() and objects.digest(to) == expected:
                 return
             beside = to.with_name(f".{to.name}.part")
-            with objects.naming_full_disk(to, expected.bytes):
+            with disk.naming_full(to, expected.bytes):
                 got = self._continue(path, expected, beside, say)
             if got != expected:
                 beside.unlink()

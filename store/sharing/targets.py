@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from logitbank.errors import DamagedError, RemoteError
-from logitbank.store.files import locks, objects
+from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
@@ -130,7 +130,7 @@ class Folder:
 
         def fetch(path: str) -> None:
             value = group[path]
-            with objects.naming_full_disk(self._root, value.digest.bytes):
+            with disk.naming_full(self._root, value.digest.bytes):
                 if value.text is None:
                     fetching.bring(path, source, incoming / path, value.digest, say)
                 else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import checked, locks, objects
+from logitbank.store.files import checked, disk, locks, objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format.parquet import PARQUET_ERRORS, MostRows, check_rows
 from logitbank.store.remote import fetching
@@ -41,7 +41,7 @@ def put_table(root: Path, path: Path, data: bytes) -> None:
     """Put a Parquet file into a bank, with the digest of its bytes beside; a present one stays."""
     objects.make_folders(root, path.parent)
     digest = objects.digest_of(data).sha256
-    with objects.naming_full_disk(path, len(data)), locks.locked(root / ".lock"):
+    with disk.naming_full(path, len(data)), locks.locked(root / ".lock"):
         if not path.exists():
             beside = digest_file(path)
             beside.unlink(missing_ok=True)

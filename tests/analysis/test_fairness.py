@@ -468,6 +468,15 @@ def test_categorical_text_columns_do():
     assert same.gap.equals(fairness_metric(frame, bootstrap=0).gap)
 
 
+def test_prompts_without_a_name_are_counted():
+    frame = random_frame(sentences=2, checkpoints=1, orders=1)
+    nameless = frame.with_columns(
+        prompt_id=pl.when(pl.col("prompt_id") != "prompt-1").then("prompt_id")
+    )
+    with pytest.raises(UsageError, match=r"^3 rows have no prompt_id; every score needs one$"):
+        fairness_metric(nameless)
+
+
 def test_missing_columns_are_named():
     frame = random_frame(sentences=1, checkpoints=1).drop("sentence_id", "paired")
     with pytest.raises(

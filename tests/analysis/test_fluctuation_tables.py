@@ -1,7 +1,9 @@
 """The published score table: what is read, what is refused, and that what is written comes back."""
 
+import math
 import re
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +17,7 @@ from logitbank.analysis.families.fluctuation.scores import (
     published_table,
     write_scores,
 )
+from logitbank.analysis.frames.codes import distinct
 from logitbank.analysis.frames.table_files import is_table_path, read_table
 from logitbank.errors import UsageError
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
@@ -333,3 +336,31 @@ def test_the_documentation_names_every_table_and_every_column_that_is_written() 
     assert named == list(tables)
     for column in published_table(canonical(("a", None), ("b", None), verb="was")).columns:
         assert f"`{column}`" in scores
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical(), pl.Enum(["a nurse", "a judge", "an [MASK]"])])
+def test_text_of_a_scan_may_be_codes(dtype: pl.DataType) -> None:
+    jobs = ["a nurse", "a judge", "an [MASK]"]
+    rows = [("m", "main", 0, step, "is", job, pronoun, -1.0 - step)
+            for step in (0, 1) for job in jobs for pronoun in ("he", "she")]  # fmt: skip
+    names = ["model", "run", "run_seed", "step", "verb", "occupation", "option", "logprob"]
+    frame = pl.DataFrame(rows, schema=names, orient="row").with_columns(prior=pl.lit(False))
+    plain = as_scores(frame)
+    assert plain.filter("prior")["occupation"].unique().to_list() == ["an [MASK]"]
+    coded = as_scores(frame.with_columns(pl.col("occupation").cast(dtype)))
+    assert coded.equals(plain)
+
+
+def test_distinct_rows_of_columns_of_any_type() -> None:
+    frame = pl.DataFrame(
+        {
+            "enum": pl.Series(["y", "x", None, "y"], dtype=pl.Enum(["x", "y"])),
+            "float": [0.5, math.nan, -1e300, 0.5],
+            "day": [date(2026, 1, 2), None, date(2026, 1, 1), date(2026, 1, 2)],
+        }
+    )
+    for columns in (*([name] for name in frame.columns), frame.columns):
+        some = frame.select(columns)
+        coded = distinct(some)
+        assert some[coded.rows][coded.codes].equals(some)
+        assert len(coded.rows) == 3

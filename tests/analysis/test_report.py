@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.fairness.change import change_sentence
+from logitbank.analysis.families.fairness.message import change_sentence
 from logitbank.analysis.families.fairness.metric import fairness_metric
 from logitbank.analysis.families.fairness.summary import (
     CAUTIONS,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.engine.plan import slurm
-from logitbank.engine.plan.slurm import job_end
+from logitbank.engine import slurm
 from logitbank.engine.plan.spread import Spread
+from logitbank.engine.slurm import job_end
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"

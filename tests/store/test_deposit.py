@@ -23,7 +23,7 @@ from logitbank.store import (
     verify,
 )
 from logitbank.store.deposits.score_parts import scan_parts
-from logitbank.store.files import objects
+from logitbank.store.files import disk, objects
 from logitbank.store.format.commits import Committed
 from tests.support.small_banks import (
     QUERY_SET,
@@ -364,17 +364,17 @@ def test_staging_of_the_dead_goes_and_of_the_living_stays(tmp_path: Path) -> Non
 def test_full_disk_says_what_to_do(tmp_path: Path) -> None:
     message = r"the disk of .*x is full: 4,096 more bytes are needed; free some and run the same"
     with pytest.raises(DiskSpaceError, match=message):
-        with objects.naming_full_disk(tmp_path / "x", 4096), open("/dev/full", "wb", 0) as full:
+        with disk.naming_full(tmp_path / "x", 4096), open("/dev/full", "wb", 0) as full:
             full.write(b"x")
     for number in (errno.ENOSPC, errno.EDQUOT):  # of the disk, of the user's share of it
         with pytest.raises(DiskSpaceError, match=message):
-            with objects.naming_full_disk(tmp_path / "x", 4096):
+            with disk.naming_full(tmp_path / "x", 4096):
                 raise RuntimeError(f"{os.strerror(number)} (os error {number})")
     with pytest.raises(RuntimeError, match="os error 2801"):
-        with objects.naming_full_disk(tmp_path / "x", 4096):
+        with disk.naming_full(tmp_path / "x", 4096):
             raise RuntimeError("os error 2801")
     with pytest.raises(OSError, match="Permission"):
-        with objects.naming_full_disk(tmp_path / "x", 4096):
+        with disk.naming_full(tmp_path / "x", 4096):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
 

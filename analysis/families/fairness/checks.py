@@ -31,6 +31,11 @@ def check_columns(frame: pl.LazyFrame, needed: tuple[str, ...]) -> None:
         )
 
 
+def check_prompts(rows: pl.DataFrame) -> None:
+    if count := rows["prompt_id"].null_count():
+        raise UsageError(f"{count:,} rows have no prompt_id; every score needs one")
+
+
 def check_options(rows: pl.DataFrame, frame: pl.LazyFrame, labels: FairnessLabels) -> None:
     codes = rows["option"]
     if codes.null_count() or codes.n_unique() < len(labels):

@@ -25,6 +25,7 @@ from logitbank.analysis.families.fairness.checks import (
     check_cells,
     check_columns,
     check_options,
+    check_prompts,
 )
 from logitbank.analysis.frames.batches import (
     NoRowsError,
@@ -119,6 +120,7 @@ def cube(
     ).collect(engine="streaming")
     if rows.is_empty():
         raise NoRowsError("the scan has no committed row; extract first, or widen the filters")
+    check_prompts(rows)
     check_options(rows, frame, labels)
     answers = rows.filter("is_answer").select(
         rank=rank,

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from logitbank.analysis.drawing.paper import PAPER, Paper
-from logitbank.analysis.families.fairness.change import change_sentence
 from logitbank.analysis.families.fairness.cube import CODED
+from logitbank.analysis.families.fairness.message import change_sentence
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
 from logitbank.analysis.families.fairness.significance import Unit
 from logitbank.analysis.families.fairness.summary import fairness_summary

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.change import compared
+from logitbank.analysis.families.fairness.message import compared
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.significance import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.results.words import UNTRAINED, Summary, p_against_wandering

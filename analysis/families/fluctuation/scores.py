@@ -72,7 +72,7 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 def _from_scan(lazy: pl.LazyFrame, names: set[str]) -> pl.DataFrame:
     check_prompts(names)
-    logprob, occupation = pl.col("logprob"), pl.col("occupation")
+    logprob, occupation = pl.col("logprob"), pl.col("occupation").cast(pl.String)
     masked = occupation.str.contains(_MASKS).fill_null(False)
     prior = pl.col("prior").fill_null(False) | masked
     an = masked & occupation.str.starts_with("an ")

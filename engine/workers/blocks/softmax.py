@@ -1,4 +1,8 @@
-"""The softmax of rows on a CPU: log-sum-exp in float64, and log-probabilities rounded once."""
+"""The softmax of rows on a CPU: in float64, rounded when it is done.
+
+PyTorch rounds to float16 by way of float32: one in 20,000 log-probabilities is a float16 step from
+what NumPy rounds at once.
+"""
 
 from collections.abc import Iterator
 

@@ -1,0 +1,40 @@
+"""The files of a repository, and which of them a checkpoint is made of."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+SETTINGS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "vocab*",
+    "merges*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+SAFE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+LEGACY_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
+NEVER = ("*.py", "*/*")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a repository at one revision."""
+
+    name: str
+    size: int
+    """Bytes."""
+    sha256: str | None
+    """Digest of the content where the hub knows it (large files), else None."""
+    blob: str = ""
+    """Git's name of the content, by which files of two revisions are known to be equal."""
+
+
+def weights_of(files: Iterable[HubFile], patterns: tuple[str, ...]) -> list[HubFile]:
+    """The files at the root whose names are of one of the patterns."""
+    return [
+        file
+        for file in files
+        if "/" not in file.name and any(fnmatch(file.name, pattern) for pattern in patterns)
+    ]

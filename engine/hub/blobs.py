@@ -28,6 +28,8 @@ from logitbank.engine.hub.receive import Body, Receive, receive_some
 from logitbank.errors import WeightsError
 
 _READ_BYTES = 1 << 20
+_TRIES = 7
+"""Answers in a row that may end no later in a file than one before them did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Blob:
         Raises
         ------
         WeightsError
-            What came is not what the hub's digest says, twice.
+            What came is not what the hub's digest says, twice; or all answers end before the file.
         """
         waiting = f"{self.name} is on its way in another process ({self.part}); waiting for it"
         with _locked(self.part, waiting) as file:
@@ -127,10 +129,7 @@ class Blob:
                 )
                 transfer.take_all(ranges, broken)
             while True:
-                while transfer.have < self.size:
-                    patiently(lambda: transfer.go_on(receive, broken))
-                    if transfer.have < self.size:
-                        time.sleep(PAUSE_S)
+                self._go_on(lambda: patiently(lambda: transfer.go_on(receive, broken)), transfer)
                 if transfer.digest.hexdigest() == self.sha256:
                     break
                 transfer.forget()
@@ -145,6 +144,26 @@ class Blob:
             os.fsync(file.fileno())
             self.path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(self.part, self.path)
+
+    def _go_on(self, ask: Callable[[], int], transfer: "_Transfer") -> None:
+        """Ask for the rest until it is there.
+
+        A server that sends no parts of files begins each answer anew: where it has less of the
+        file than its listing says, or sends a page to log in, no answer brings more.
+        """
+        furthest, tries = transfer.have, 0
+        while transfer.have < self.size:
+            ask()
+            tries = 0 if transfer.have > furthest else tries + 1
+            furthest = max(furthest, transfer.have)
+            if tries == _TRIES:
+                raise WeightsError(
+                    f"{self.name} has {self.size:,} bytes as its hub lists it, and {_TRIES} "
+                    f"answers ended after {furthest:,} or before; a proxy or a page to log in may "
+                    "answer in its place: check the network and HF_ENDPOINT, then fetch it again"
+                )
+            if transfer.have < self.size:
+                time.sleep(PAUSE_S)
 
 
 class _Transfer:

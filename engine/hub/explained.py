@@ -1,6 +1,7 @@
 """What a hub's refusals mean, in one line each that names the next step."""
 
 import errno
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,8 @@ def explained(hub: "At", repo: str, revision: str | None = None) -> Iterator[Non
         raise _unreachable(hub, what, error.__cause__ or error) from error
     except errors.HfHubHTTPError as error:
         raise _refused(hub, what, error) from error
+    except json.JSONDecodeError as error:
+        raise _no_hub(hub, what, error) from error
     except (transport(), ConnectionError, errors.XetDownloadError) as error:
         raise _unreachable(hub, what, error) from error
     except OSError as error:
@@ -59,6 +62,23 @@ def explained(hub: "At", repo: str, revision: str | None = None) -> Iterator[Non
             f"the disk of {hub.cache_dir} filled up while fetching {what}; "
             "free some of it, set HF_HOME to a folder on a larger one, or use --disk-budget"
         ) from error
+
+
+@contextmanager
+def read_as_listing(hub: "At", what: str) -> Iterator[None]:
+    """Meanwhile, what a hub told of its files is read: refused where it is of another form."""
+    try:
+        yield
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _no_hub(hub, what, error) from error
+
+
+def _no_hub(hub: "At", what: str, error: BaseException) -> SuiteError:
+    return SuiteError(
+        f"what {hub.endpoint} answered for {what} is no answer of a hub ({type(error).__name__}); "
+        "a proxy or a page to log in may stand in between: open the address in a browser, and "
+        "check HF_ENDPOINT"
+    )
 
 
 def _gated(hub: "At", repo: str, error: Any) -> str:

@@ -1,8 +1,10 @@
 """The files of a repository, and which of them a checkpoint is made of."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from typing import Any
 
 SETTINGS = (
     "config.json",
@@ -29,6 +31,22 @@ class HubFile:
     """Digest of the content where the hub knows it (large files), else None."""
     blob: str = ""
     """Git's name of the content, by which files of two revisions are known to be equal."""
+
+
+def listed_file(entry: Mapping[str, Any]) -> HubFile:
+    """A file as a hub lists it.
+
+    Raises
+    ------
+    KeyError, TypeError, AttributeError
+        The entry lacks what is needed, or has it in another form.
+    """
+    size, digest = entry["size"], (entry.get("lfs") or {}).get("oid")
+    if type(size) is not int or size < 0:
+        raise TypeError(f"{size!r} is no number of bytes")
+    if digest is not None and not re.fullmatch("[0-9a-f]{64}", digest):
+        raise TypeError(f"{digest!r} is no SHA-256")  # it becomes the name of a file
+    return HubFile(entry["path"], size, digest, entry.get("oid", ""))
 
 
 def weights_of(files: Iterable[HubFile], patterns: tuple[str, ...]) -> list[HubFile]:

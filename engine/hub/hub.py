@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from logitbank.engine.hub.blobs import Blob
-from logitbank.engine.hub.explained import explained, offline_message, transport
+from logitbank.engine.hub.explained import explained, offline_message, read_as_listing, transport
 from logitbank.engine.hub.files import (
     LEGACY_WEIGHTS,
     NEVER,
     SAFE_WEIGHTS,
     SETTINGS,
     HubFile,
+    listed_file,
     weights_of,
 )
 from logitbank.engine.hub.library import (
@@ -99,7 +100,7 @@ class Hub:
         """
         if self.offline:
             return self._cached_revisions(repo)
-        with explained(self, repo):
+        with explained(self, repo), read_as_listing(self, repo):
             refs = self._requests.answer(lambda: self._api.list_repo_refs(repo))
         return tuple(branch.name for branch in refs.branches)
 
@@ -115,18 +116,10 @@ class Hub:
             return self._files[repo, revision]
         if self.offline:
             raise SuiteError(offline_message(self, f"the files of {repo} at {revision}"))
-        with explained(self, repo, revision):
+        what = f"{repo} at revision {revision}"
+        with explained(self, repo, revision), read_as_listing(self, what):
             entries = self._requests.answer(lambda: list(self._requests.tree(repo, revision)))
-        files = tuple(
-            HubFile(
-                entry["path"],
-                entry["size"],
-                (entry.get("lfs") or {}).get("oid"),
-                entry.get("oid", ""),
-            )
-            for entry in entries
-            if entry["type"] == "file"
-        )
+            files = tuple(listed_file(entry) for entry in entries if entry["type"] == "file")
         return self._files.setdefault((repo, revision), files)
 
     def listed_config(self, repo: str, revision: str) -> str:

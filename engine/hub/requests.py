@@ -36,7 +36,11 @@ class HubRequests:
         )
 
         url = f"{self.endpoint}/api/models/{repo}/tree/{quote(revision, safe='')}"
+        asked: set[str] = set()
         while url:
+            if url in asked:
+                raise TypeError("the pages of a listing go round in a circle")
+            asked.add(url)
             response = get_session().get(url, headers=self._headers(), timeout=timeout_s())
             hf_raise_for_status(response)
             yield from response.json()

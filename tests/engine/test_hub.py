@@ -217,6 +217,57 @@ def test_hub_that_refuses_or_fails_is_named(hub, server, status, message):
             ask()
 
 
+WEIGHTS = {"type": "file", "path": "model.safetensors", "size": 5}
+NO_LISTINGS = {
+    "page": "<html>Log in</html>",
+    "deep": "[" * 200_000,
+    "error": '{"error": "quota"}',
+    "names": '["model.safetensors"]',
+    "no size": json.dumps([{"type": "file", "path": "model.safetensors"}]),
+    "size": json.dumps([WEIGHTS | {"size": "5"}]),
+    "negative": json.dumps([WEIGHTS | {"size": -5}]),
+    "folder": json.dumps([WEIGHTS | {"lfs": {"oid": "../../../evil"}}]),
+    "lfs": json.dumps([WEIGHTS | {"lfs": "yes"}]),
+}
+
+
+@pytest.mark.parametrize("listing", NO_LISTINGS.values(), ids=NO_LISTINGS)
+def test_an_answer_that_is_no_listing_names_who_gave_it(hub, server, listing):
+    server.instead["/tree/"] = listing.encode()
+    message = "answered for lab/toy at revision main is no answer of a hub.*check HF_ENDPOINT"
+    with pytest.raises(SuiteError, match=message):
+        hub.fetch(REPO, "main")
+
+
+@pytest.mark.parametrize("page", [b"<html>Log in</html>", b"{}", b"[]"])
+def test_a_page_in_the_place_of_revisions_names_who_gave_it(hub, server, page):
+    server.instead["/refs"] = page
+    with pytest.raises(SuiteError, match="answered for lab/toy is no answer of a hub"):
+        hub.revisions(REPO)
+
+
+def test_a_page_in_the_place_of_a_commit_names_who_gave_it(hub, server):
+    server.instead["/revision/"] = b"<html>Log in</html>"  # which huggingface_hub asks for
+    with pytest.raises(SuiteError, match="lab/toy at revision main is no answer of a hub"):
+        hub.fetch(REPO, "main")
+
+
+def test_what_is_here_is_used_where_a_page_answers_for_the_hub(hub, server, tmp_path):
+    folder = hub.fetch(REPO, "main")
+    server.instead[""] = b"<html>Log in</html>"
+    assert Hub(server.endpoint, cache_dir=tmp_path / "cache").fetch(REPO, "main") == folder
+
+
+def test_a_listing_whose_pages_go_round_in_a_circle_is_refused(hub, server, monkeypatch):
+    from huggingface_hub.utils import get_session
+
+    response = type(get_session().get(f"{server.endpoint}/"))
+    monkeypatch.setattr(response, "links", property(lambda r: {"next": {"url": str(r.url)}}))
+    with pytest.raises(SuiteError, match="is no answer of a hub"):
+        hub.fetch(REPO, "main")
+    assert server.count("GET .*/tree/") == 1
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_names_the_cache(hub, monkeypatch, number):
     def full(*args: object, **kwargs: object) -> None:

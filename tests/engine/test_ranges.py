@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from logitbank.engine.hub import blobs
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.patience import Patience, waits_told
 from logitbank.engine.hub.ranges import Connections, Ranges
@@ -166,6 +167,7 @@ def test_a_stopped_transfer_leaves_a_beginning_and_no_threads(hub: Hub, server: 
 _FETCH = """
 import sys, threading
 from pathlib import Path
+from logitbank.engine.hub import blobs
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.hub.ranges import Connections
 connections = Connections(large_bytes=50_000, piece_bytes=10_000)
@@ -204,6 +206,18 @@ def test_a_part_that_was_here_counts_no_more_where_a_server_sends_no_parts(
     blob.part.parent.mkdir(parents=True)
     blob.part.write_bytes(CONTENT[1][:25_000])
     assert fetched(hub) == SIZE - 25_000
+
+
+@pytest.mark.parametrize("content", [CONTENT[1][:-1], b"<html>Log in</html>"])
+def test_answers_that_all_end_before_the_file_are_refused(
+    hub: Hub, server: HubServer, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "PAUSE_S", 0.0)
+    server.ranges = False
+    server.instead[r"/resolve/.*safetensors"] = content
+    message = rf"model\.safetensors has 100,000 bytes.* ended after {len(content):,} or before; "
+    with pytest.raises(WeightsError, match=message):
+        hub.fetch(REPO, "step1")
 
 
 def test_a_file_that_changes_between_its_parts_is_begun_anew(hub: Hub, server: HubServer) -> None:

@@ -35,13 +35,15 @@ class HubServer:
     answers to come, `short` have half of the part that was asked for, `shifted` begin a byte later,
     `overlong` go on to the end of the file, and `changed` have the mark (ETag) of another content.
     With `elsewhere`, large files are sent from a signed address, which refuses `expired` requests
-    to come.
+    to come. `instead` has contents that are sent, with status 200, for paths in which its patterns
+    are found, such as a proxy's page to log in.
     """
 
     def __init__(self, root: Path, *, gated: Collection[str] = (), digests: bool = True) -> None:
         self.root, self.gated, self.digests = root, gated, digests
         self.requests: list[str] = []
         self.status: int | None = None
+        self.instead: dict[str, bytes] = {}
         self.limited = self.broken = self.damaged = 0
         self.short = self.shifted = self.overlong = self.changed = self.expired = 0
         self.ranges, self.elsewhere = True, False
@@ -121,6 +123,9 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                     raise _RefusedError(429, "")
                 if hub.status:
                     raise _RefusedError(hub.status, "")
+                if page := [hub.instead[each] for each in hub.instead if re.search(each, path)]:
+                    self._send(page[0], {})
+                    return
                 if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/refs", path):
                     self._send_json(_refs(hub, match[1]))
                 elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/(.+)", path):

@@ -17,10 +17,11 @@ from logitbank.engine.plan.engine import choose_engine
 from logitbank.engine.plan.extraction import Extraction
 from logitbank.engine.plan.levels import asked_level
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.plan.prepare import prepare, tokenizer_folder
+from logitbank.engine.plan.prepare import prepare
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
+from logitbank.engine.tokenizers.tokenizer import tokenizer_folder
 from logitbank.engine.workers.events import OnEvent, Summary, add_summary
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.engine.workers.worker_process import WorkerProcess, log_of_run

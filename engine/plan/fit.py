@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Self
 
 from logitbank.engine.plan.extraction import Prepared
-from logitbank.engine.plan.prepare import tokenizer_folder
-from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest
+from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.said import ModelSaid, said_of_model
 from logitbank.engine.weights.variants.checkpoint import body_folder, check_checkpoint

@@ -32,7 +32,7 @@ from logitbank.engine.prompts.files.misspelt import misspelt_columns, misspelt_m
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.sequence_set import SequenceSet
 from logitbank.engine.prompts.tokenized import TokenizedPrompts
-from logitbank.engine.tokenizers.tokenizer import Tokenizer
+from logitbank.engine.tokenizers.tokenizer import Tokenizer, tokenizer_folder
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.engine.weights.heads import (
     HeadSize,
@@ -265,12 +265,3 @@ def _outputs(query_set: QuerySet, config: ModelConfig) -> int:
 def _count(prompts: TokenizedPrompts, *more: str) -> int:
     """Prompts, each option order counted."""
     return prompts.table.select("prompt_id", "order_seed", *more).n_unique()
-
-
-def tokenizer_folder(folder: Path) -> Path:
-    """The checkpoint's own folder, or the suite's where only that has tokenizer files."""
-    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
-    for candidate in (folder, folder.parent, folder.parent.parent):
-        if any((candidate / name).exists() for name in names):
-            return candidate
-    return folder

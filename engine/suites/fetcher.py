@@ -11,10 +11,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from logitbank.engine.gguf.numbers import numbers_of
 from logitbank.engine.hub.hub import Hub
+from logitbank.engine.hub.patience import tell_wait
 from logitbank.engine.suites.budget import Room
 from logitbank.engine.suites.suites import Checkpoint, HubSource, LocalSource
-from logitbank.engine.weights.weights import weight_files
+from logitbank.engine.weights.weights import GGUF, weight_files
 from logitbank.errors import EngineError, LogitbankError
 
 _READ_BYTES = 16 << 20
@@ -122,7 +124,9 @@ class Fetcher:
             with suppress(TimeoutError):
                 future.exception(after_s)  # does not raise it, which may be a TimeoutError too
             if not future.done():
-                on_wait(f"{self._checkpoints[index].id}: waiting for its download")
+                checkpoint = self._checkpoints[index]
+                local = isinstance(checkpoint.source, LocalSource)
+                on_wait(f"{checkpoint.id}: waiting for its {'numbers' if local else 'download'}")
             return future.result()
         except (CancelledError, InterruptedError):
             raise EngineError(_CLOSED) from None
@@ -234,7 +238,7 @@ class Fetcher:
     def _fetch(self, checkpoint: Checkpoint) -> Path:
         match checkpoint.source:
             case LocalSource(path=path):
-                return path
+                return numbers_of(path, tell_wait) if path.suffix == GGUF else path
             case HubSource(repo=repo, revision=revision):
                 return self._the_hub().fetch(
                     repo,

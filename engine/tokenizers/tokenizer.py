@@ -5,6 +5,7 @@ It knows transformers and nothing of prompts, models or the bank.
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -44,6 +45,27 @@ def files_digest(folder: Path) -> str:
             content = (folder / name).read_bytes()
             total.update(f"{name} {len(content)}\n".encode() + content)
     return total.hexdigest()
+
+
+def tokenizer_folder(folder: Path) -> Path:
+    """The checkpoint's own folder, or the suite's where only that has tokenizer files."""
+    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
+    for candidate in (folder, folder.parent, folder.parent.parent):
+        if any((candidate / name).exists() for name in names):
+            return candidate
+    return folder
+
+
+def copy_tokenizer(folder: Path, to: Path) -> None:
+    """Copy the files that a tokenizer is read from, but for the model's config."""
+    for name in VOCABULARY_FILES + _OTHER_FILES:
+        if name != "config.json" and (folder / name).is_file():
+            shutil.copyfile(folder / name, to / name)
+
+
+def vocabulary_in(folder: Path) -> bool:
+    """Whether a folder has the words of a tokenizer, and not only what else it says."""
+    return any((folder / name).is_file() for name in VOCABULARY_FILES)
 
 
 class Placed(NamedTuple):
@@ -91,7 +113,7 @@ class Tokenizer:
         MissingExtraError
             transformers is not installed.
         """
-        if not any((folder / name).is_file() for name in VOCABULARY_FILES):
+        if not vocabulary_in(folder):
             raise SuiteError(
                 f"{folder} holds no tokenizer: looked for {', '.join(VOCABULARY_FILES)}; "
                 "copy the tokenizer's files beside the weights"

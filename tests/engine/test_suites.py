@@ -319,7 +319,8 @@ def test_file_is_no_suite(tmp_path):
 def test_folder_without_checkpoint_says_what_was_looked_for(tmp_path):
     message = (
         r"no checkpoint in .*: looked for config\.json \+ \*\.safetensors in it and in "
-        r"sub-folders named like step1000, and for adapter_config\.json in sub-folders of "
+        r"sub-folders named like step1000, for one \*\.gguf in place of both, and for "
+        r"adapter_config\.json in sub-folders of "
         r"any name, and saw "
     )
     with pytest.raises(SuiteError, match=message + "no sub-folder; give"):

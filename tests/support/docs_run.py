@@ -20,7 +20,7 @@ from tests.support.docs_pages import ROOT, Command, Fence, commands, matches, sc
 RUN_BY_BASH = {"cat", "cp", "head", "ls", "mkdir"}
 OTHERS = {
     *("export", "source", "ssh", "scp", "tmux", "nvidia-smi", "df", "git", "cd", "python3", "ray"),
-    *("sbatch", "squeue", "srun", "sudo", "rsync", "sleep", "sha256sum", "uv"),
+    *("sbatch", "squeue", "srun", "sudo", "rsync", "sleep", "sha256sum", "uv", "cp"),
     "head=$SLURMD_NODENAME",
 }
 """What blocks that are parsed only may call beside logitbank, pip and make."""

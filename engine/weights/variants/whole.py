@@ -1,10 +1,11 @@
 """What engines ask of a checkpoint's weights, and the plain case: a folder that holds them all."""
 
+import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from logitbank.engine.weights.weights import stream_weights, tensor_shapes
+from logitbank.engine.weights.weights import GGUF_SAID, stream_weights, tensor_shapes
 from logitbank.store.format.schema import Json
 
 if TYPE_CHECKING:
@@ -48,4 +49,5 @@ class WholeWeights:
         return stream_weights(self.body, legacy_weights=self._legacy, only=only)
 
     def describe(self) -> dict[str, Json]:
-        return {}
+        path = self.body / GGUF_SAID
+        return {"quantization": json.loads(path.read_bytes())} if path.is_file() else {}

@@ -28,7 +28,7 @@ from logitbank.store.format.schema import Query
 from tests.support.checkpoints import make_checkpoint
 from tests.support.engine_driver import engine, reference
 from tests.support.gguf_files import write_gguf
-from tests.support.preloaded import Preloaded
+from tests.support.preloaded import Preloaded, require_vllm
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of what transformers imports
 QUERIES = [Query((5, 9, 100, 33, 7), 4), Query((8,), 0)]
@@ -84,6 +84,17 @@ def test_the_numbers_are_those_that_transformers_computes_with(
         f"{read.file}: the numbers that it stands for are written once, at most 722 kB, to"
         f" {read.folder}"
     ]
+
+
+@pytest.mark.vllm
+@pytest.mark.whole
+def test_vllm_runs_the_same_numbers(read: Read, tmp_path: Path, preloaded: Preloaded) -> None:
+    require_vllm()
+    expected = their_logits(read.file, tmp_path / "theirs")
+    settings = EngineSettings("vllm", max_length=64)
+    call = ("tests.support.engine_driver:engine", settings, [read.folder], QUERIES)
+    (rows,) = preloaded.run("vllm", tmp_path, *call)
+    np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-3)
 
 
 def test_the_tokenizer_is_that_of_the_file(read: Read, plain: Path) -> None:

@@ -12,7 +12,7 @@ from logitbank.analysis.drawing.figures import figures, interactive_figures, she
 from logitbank.analysis.families.curves.metric import curves_metric, entropies
 from logitbank.analysis.families.curves.study import curves, curves_summary
 from logitbank.analysis.report.sections import planned, section
-from logitbank.errors import AbsentError
+from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, CheckpointId, Deposit
 from tests.support.command import Call
 from tests.support.evaluation_banks import VOCAB as WORDS
@@ -24,6 +24,7 @@ from tests.support.small_banks import (
     logits,
     new_bank,
     prompt_table,
+    recommit,
     spec,
 )
 
@@ -55,6 +56,18 @@ def parity(path: Path, *, keep: str = "full") -> Bank:
             keep=keep,
         )
     return bank
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_answer_without_a_probability_is_refused(tmp_path: Path, value: float) -> None:
+    bank = parity(tmp_path / "b")
+    (part,) = bank.path.glob("*/main/8/*/scores/all.parquet")
+    no_number = pl.when(pl.col("query") < 2).then(pl.lit(value, pl.Float32)).otherwise("logit")
+    pl.read_parquet(part).with_columns(logit=no_number).write_parquet(part)
+    recommit(part.parents[1], "scores/all.parquet")
+    message = rf"parity has the probability {value} at org/model main step 8 \(2 such prompts"
+    with pytest.raises(BankError, match=message):
+        curves_metric(bank, ["parity"])
 
 
 def values(table: pl.DataFrame, measure: str, name: str = "parity") -> list[float | None]:

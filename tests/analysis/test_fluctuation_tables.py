@@ -19,7 +19,7 @@ from logitbank.analysis.families.fluctuation.scores import (
 )
 from logitbank.analysis.frames.codes import distinct
 from logitbank.analysis.frames.table_files import is_table_path, read_table
-from logitbank.errors import UsageError
+from logitbank.errors import BankError, UsageError
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
 from tests.support.paths import ROOT
 
@@ -273,6 +273,12 @@ def test_what_cannot_be_right_is_refused_in_one_line(table: pl.DataFrame, messag
         fluctuation_metric(table, plateaus=[3])
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+def test_a_score_that_is_not_finite_says_to_extract_again() -> None:
+    message = r"“he is a cook” at bert main step 2 is inf \(1 such rows\); extract that checkpoint"
+    with pytest.raises(BankError, match=message):
+        fluctuation_metric(changed(HE, score=float("inf")), plateaus=[3])
 
 
 @pytest.mark.parametrize(

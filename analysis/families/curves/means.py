@@ -5,7 +5,10 @@ from typing import Literal
 
 import polars as pl
 
+from logitbank.analysis.frames.pieces import AGAIN
 from logitbank.analysis.stats.shares import Z95, if_enough
+from logitbank.errors import BankError
+from logitbank.wording import checkpoint_name
 
 Measure = Literal["entropy", "probability", "rank", "agreement"]
 BOUNDS: dict[Measure, tuple[float, float | None]] = {
@@ -59,3 +62,13 @@ def with_intervals(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
         if_enough(end.clip(least, most), pl.col("prompts")).alias(name)
         for name, end in ends.items()
     ).select(CURVES.names())
+
+
+def refuse_undefined(probability: pl.Series, head: Mapping[str, object]) -> None:
+    """Refuse answers whose logits are not finite: no mean of them is a number."""
+    invalid = probability.filter(~probability.is_finite())
+    if len(invalid):
+        raise BankError(
+            f"an answer of {head['prompt_set']} has the probability {invalid[0]} at "
+            f"{checkpoint_name(head)} ({len(invalid):,} such prompts); {AGAIN}"
+        )

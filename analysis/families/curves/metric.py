@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from logitbank.analysis.families.curves.means import means_of, with_intervals
+from logitbank.analysis.families.curves.means import means_of, refuse_undefined, with_intervals
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import tables_of
@@ -94,6 +94,7 @@ def curves_metric(
     ------
     BankError
         A prompt set is not there.
+        An answer has no probability, as its logit is not finite.
     DamagedError
         Stored bytes are not what was committed.
     """
@@ -204,7 +205,9 @@ def _checkpoint(
         .join(last, on="place", how="left", maintain_order="left")
         .join(rows, on="at", how="left", maintain_order="left")
     )
-    prompts = _prompts(asked, scored, positions, _answers(scored, scores))
+    answers = _answers(scored, scores)
+    refuse_undefined(answers["probability"], head)
+    prompts = _prompts(asked, scored, positions, answers)
     return means_of(prompts, head), head | _coverage(places, prompts, full_rows=full)
 
 

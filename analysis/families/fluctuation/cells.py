@@ -4,6 +4,7 @@ What is held of a frame that was read is 16 bytes for each cell, in place of 44 
 """
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ from logitbank.analysis.families.fluctuation.scores import MASK, PRONOUNS
 from logitbank.analysis.frames.batches import check_apart
 from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.errors import UsageError
+from logitbank.analysis.frames.pieces import AGAIN
+from logitbank.errors import BankError, UsageError
 
 PRIOR = f"a {MASK}"
 """The only prior that is used, whatever the article of a profession."""
@@ -120,6 +122,10 @@ def _check_range(scores: pl.DataFrame) -> None:
     if not fine.all():
         rows = scores.filter(~fine)
         row = rows.row(0, named=True)
+        if row["score"] is not None and not isfinite(row["score"]):
+            raise BankError(
+                f"the score of {cell_name(row)} is {row['score']} ({len(rows)} such rows); {AGAIN}"
+            )
         raise UsageError(
             f"the score {row['score']} of {cell_name(row)} is not within 0 and 1 ({len(rows)} such "
             "rows); scores are probabilities over the whole vocabulary"

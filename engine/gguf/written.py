@@ -7,6 +7,7 @@ are and what went wrong, as JSON. No code that comes with a file is run.
 import json
 import os
 import shutil
+import struct
 import sys
 import threading
 from collections import Counter
@@ -104,7 +105,9 @@ def _read(file: Path) -> tuple[dict[str, Any], Any]:
     try:
         metadata, _ = read_gguf_metadata(str(file))
         header = GgufHeader.from_file(str(file))
-    except Exception as error:  # whatever strangers' bytes make of a parser
+    except struct.error as error:
+        raise _unreadable(file, "its header goes on beyond its end") from error
+    except Exception as error:  # whatever else strangers' bytes make of a parser
         raise _unreadable(file, f"{type(error).__name__}: {error}") from error
     end = header.data_start + max((t.offset + t.nbytes for t in header.tensors), default=0)
     if not header.tensors or end > file.stat().st_size:

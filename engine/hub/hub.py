@@ -30,7 +30,7 @@ from logitbank.engine.hub.library import (
 from logitbank.engine.hub.patience import Patience
 from logitbank.engine.hub.ranges import Connections
 from logitbank.engine.hub.requests import HubRequests
-from logitbank.engine.weights.weights import LEGACY, SAFE, weight_files, weight_names
+from logitbank.engine.weights.weights import GGUF, LEGACY, SAFE, weight_files, weight_names
 from logitbank.errors import MissingExtraError, SuiteError, WeightsError
 from logitbank.store.remote.hub_token import keep_token
 
@@ -245,7 +245,13 @@ class Hub:
         where = f"{repo} at revision {revision}"
         if self.offline:
             raise WeightsError(f"{where} has no *.safetensors in the cache; fetch it while online")
-        names = weight_names([file.name for file in self.files(repo, revision)])
+        files = sorted(file.name for file in self.files(repo, revision))
+        names = weight_names(files)
+        if not names and (packed := [name for name in files if name.endswith(GGUF)]):
+            raise WeightsError(
+                f"{where} holds GGUF files alone ({packed[0]}); fetch one of them, `hf download"
+                f" {repo} {packed[0]} --local-dir DIR`, and give it as --suite"
+            )
         if names:
             raise WeightsError(
                 f"{where} has only legacy weights ({names[0]}) and no *.safetensors; "

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -294,6 +296,24 @@ def test_what_the_process_refuses_is_raised_and_leaves_nothing(tmp_path: Path) -
     file.write_bytes(b"PK")
     with pytest.raises(WeightsError, match=r"model\.gguf does not begin as a GGUF file does"):
         numbers_of(file)
+
+
+def test_the_process_ends_with_who_started_it(read: Read, tmp_path: Path) -> None:
+    call = [sys.executable, "-m", "logitbank.engine.gguf.written", str(read.file), str(tmp_path)]
+    ended = subprocess.run([*call, "", ""], stdin=subprocess.DEVNULL, capture_output=True)
+    assert (ended.returncode, ended.stdout) == (1, b"")
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    left = numbers_cache() / f"{hashlib.sha256(b'GGUF').hexdigest()}.partial" / "model.safetensors"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    with pytest.raises(WeightsError, match="its header goes on beyond its end"):
+        numbers_of(file)
+    assert [*numbers_cache().iterdir()] == []
 
 
 def test_a_process_that_dies_is_told(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,15 @@ def test_revision_without_weights_says_what_was_looked_for(root, hub):
         hub.fetch(REPO, "step1")
 
 
+def test_revision_of_gguf_files_says_how_one_is_run(root, hub):
+    for name in ("q8.gguf", "q4.gguf"):
+        (root / REPO / "step1" / name).write_bytes(b"GGUF")
+    (root / REPO / "step1" / "model.safetensors").unlink()
+    message = r"step1 holds GGUF files alone \(q4\.gguf\); .*`hf download lab/toy q4\.gguf --local"
+    with pytest.raises(WeightsError, match=message):
+        hub.fetch(REPO, "step1")
+
+
 def test_unknown_repository_is_named(hub, server):
     message = rf"repository 'lab/absent' is not on {server.endpoint}, or is private; `logitbank su"
     with pytest.raises(SuiteError, match=message):

@@ -193,4 +193,4 @@ def open(path: str | Path) -> "Readable":
     return open_bank(path)
 
 
-__getattr__, __dir__ = lazily(__name__, _HOMES, [*__all__, "__version__"])
+__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logitbank.engine.gguf.said import ROPE_FACTORS, check_said, scaled_rope
 from logitbank.engine.gguf.tokenizer import tokenizer_in
@@ -22,9 +22,6 @@ from logitbank.engine.weights.weights import GGUF_SAID
 from logitbank.errors import DiskSpaceError, LogitbankError, MissingExtraError, WeightsError
 from logitbank.store.files.disk import naming_full
 from logitbank.wording import readable_bytes
-
-if TYPE_CHECKING:
-    pass
 
 _PLAIN = {0: ("F32", 32), 1: ("F16", 16), 30: ("BF16", 16)}
 """Of types that are no blocks: name and bits."""

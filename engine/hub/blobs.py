@@ -114,7 +114,7 @@ class Blob:
             if self.present:  # another thread or process was first
                 self.part.unlink(missing_ok=True)
                 return
-            transfer = _Transfer(file, self.size, on_bytes)
+            transfer = _Transfer(file, self, on_bytes)
             wholes = 2  # a damaged transfer is rarely damaged twice
             if transfer.take_up():
                 wholes += 1  # the part may be what is damaged
@@ -169,8 +169,9 @@ class Blob:
 class _Transfer:
     """A file that grows, and the digest of what it has."""
 
-    def __init__(self, file: BinaryIO, size: int, on_bytes: Callable[[int], None]) -> None:
-        self._file, self._size, self._on_bytes = file, size, on_bytes
+    def __init__(self, file: BinaryIO, blob: Blob, on_bytes: Callable[[int], None]) -> None:
+        self._file, self._size, self._on_bytes = file, blob.size, on_bytes
+        self._name = blob.name
         self.have = 0
         self.digest = hashlib.sha256()
 
@@ -212,7 +213,10 @@ class _Transfer:
 
     def _take(self, chunk: bytes) -> bool:
         if self.have + len(chunk) > self._size:
-            raise WeightsError("a file is larger than its hub says; fetch it again")
+            raise WeightsError(
+                f"{self._name} has {self._size:,} bytes as its hub lists it, and more of it came;"
+                " fetch it again"
+            )
         self._file.write(chunk)
         self.digest.update(chunk)
         self.have += len(chunk)

@@ -220,6 +220,16 @@ def test_answers_that_all_end_before_the_file_are_refused(
         hub.fetch(REPO, "step1")
 
 
+def test_more_than_is_listed_is_refused_by_the_files_name(hub: Hub, server: HubServer) -> None:
+    server.ranges = False
+    server.instead[r"/resolve/.*safetensors"] = CONTENT[1] + b"\0"
+    message = (
+        r"model\.safetensors has 100,000 bytes as its hub lists it, and more of it came; fetch"
+    )
+    with pytest.raises(WeightsError, match=message):
+        hub.fetch(REPO, "step1")
+
+
 def test_a_file_that_changes_between_its_parts_is_begun_anew(hub: Hub, server: HubServer) -> None:
     server.changed = 1  # the first answer
     assert fetched(hub) == SIZE

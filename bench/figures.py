@@ -33,13 +33,8 @@ class Figure:
 
 def hardware() -> dict[str, str]:
     """The machine and the versions that a figure holds for."""
-    cpu = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
     found = {
-        "cpu": cpu,
+        "cpu": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),
         "python": platform.python_version(),
     }
@@ -49,6 +44,19 @@ def hardware() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _processor() -> str:
+    """Name and generation; machines that are rented tell little more than the maker by name."""
+    said: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        said.setdefault(name.strip(), value.strip())
+    flags = said.get("flags", "").split()
+    widest = next((name for name in ("avx512f", "avx2") if name in flags), None)
+    parts = [said.get("model name") or platform.processor() or platform.machine()]
+    parts += [f"{name} {said[name]}" for name in ("cpu family", "model") if name in said]
+    return " ".join((*parts, *([f"with {widest.upper()}"] if widest else [])))
 
 
 def content_of(figures: list[Figure], started: datetime) -> dict[str, object]:

@@ -27,8 +27,7 @@ def clear(root: Path, relative: str) -> Path:
         return path
     try:
         for above in [*path.relative_to(root).parents][-2::-1]:
-            if (root / above).exists() and not (root / above).is_dir():
-                (root / above).unlink(missing_ok=True)
+            _remove_file(root / above)
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -41,6 +40,16 @@ def clear(root: Path, relative: str) -> Path:
             f" ({error.strerror}); remove it"
         ) from error
     return path
+
+
+def _remove_file(path: Path) -> None:
+    """Where a folder is wanted; another thread may have removed it too, and made the folder."""
+    if path.exists() and not path.is_dir():
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            if not path.is_dir():
+                raise
 
 
 def refresh(root: Path, url: str) -> None:

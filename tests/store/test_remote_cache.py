@@ -14,6 +14,7 @@ import pytest
 from logitbank.errors import DamagedError, RemoteError
 from logitbank.store import Bank
 from logitbank.store.files import objects
+from logitbank.store.remote.refresh import clear
 from logitbank.store.sharing.transfer import push
 from tests.support.file_server import FileServer
 from tests.support.small_banks import block_data, new_bank, spec
@@ -278,3 +279,21 @@ def test_nothing_is_said_of_a_sound_cache(
         answer(Bank.open(f"{server.url}/bank"))
     assert said(caplog) == []
     assert objects.digest(copy_of(cache) / "zarr.json").bytes > 0
+
+
+def test_threads_that_make_way_for_a_folder_do_not_mind_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between one's look and its removal, another has removed the file and made the folder."""
+    place = tmp_path / "model"
+    place.touch()
+    own = Path.unlink
+
+    def after_another(path: Path, missing_ok: bool = False) -> None:
+        own(path)
+        path.mkdir()
+        own(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", after_another)
+    assert clear(tmp_path, "model/zarr.json") == place / "zarr.json"
+    assert place.is_dir()

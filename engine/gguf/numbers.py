@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from logitbank import errors
+from logitbank.engine.cache import user_cache
 from logitbank.engine.tokenizers.tokenizer import files_digest, tokenizer_folder, vocabulary_in
 from logitbank.engine.weights.weights import GGUF_MAGIC
 from logitbank.errors import LogitbankError, SuiteError, WeightsError
@@ -69,7 +70,7 @@ def numbers_of(file: Path, tell: Callable[[str], None] = lambda _: None) -> Path
 
 def numbers_cache() -> Path:
     """Where such folders are kept: `logitbank/gguf` in `XDG_CACHE_HOME`, or in `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logitbank" / "gguf"
+    return user_cache("gguf")
 
 
 def _write(

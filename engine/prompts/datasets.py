@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from logitbank.engine.cache import user_cache
 from logitbank.engine.hub.library import offline
 from logitbank.errors import LogitbankError, PromptError, UsageError
 from logitbank.wording import counted
@@ -129,8 +130,7 @@ def _complete(folder: Path, dataset: Dataset, home: str) -> Path:
 
 
 def _cached(dataset: Dataset, base_url: str) -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "logitbank" / dataset.name
+    folder = user_cache(dataset.name)
     missing = []
     for name, sha256 in dataset.files.items():
         if (path := folder / name).is_file():

@@ -1,0 +1,9 @@
+"""Where what is fetched or made once is kept, for all runs of a user."""
+
+import os
+from pathlib import Path
+
+
+def user_cache(name: str) -> Path:
+    """The folder of this name in `logitbank` in `XDG_CACHE_HOME`, or in `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logitbank" / name

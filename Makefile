@@ -7,8 +7,8 @@
 # make anywhere  the numerical tests under other instruction sets and thread counts, in a quarter
 #             of an hour
 # make docs   the site in build/docs/index.html; a link that leads nowhere is an error
-# make long   every byte flipped, thousands of random steps, demos of several seeds, and the model
-#             of `make real` against plain transformers, in an hour
+# make long   every byte flipped, thousands of random steps, demos of several seeds, further models
+#             on two ranks, and that of `make real` against plain transformers, in an hour
 # make demo   the main job, from nothing to a report
 # make real   the same on SmolLM2-135M, fine-tuned here, in ten minutes
 # make bench  measured ratios, in docs/benchmarks.md and bench/results
@@ -42,10 +42,10 @@ check: $(READY)
 	$(BIN)/mypy -p logitbank
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not whole"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not whole and not long"
 
 whole: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m whole
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "whole and not long"
 
 anywhere: $(READY)
 	$(BIN)/python scripts/anywhere.py
@@ -54,8 +54,7 @@ docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -n -b html docs build/docs
 
 long: $(READY)
-	LOGITBANK_LONG=1 $(BIN)/python -m pytest tests/store/test_repair.py tests/store/test_flips.py tests/store/test_bank_model.py \
-		tests/engine/test_demo_seeds.py tests/engine/test_real_model.py
+	$(BIN)/python -m pytest -m long
 
 demo: $(READY)
 	@rm -rf demo

@@ -13,7 +13,7 @@ from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import add_winobias
 from tests.support.paths import ROOT
 
-STEPS, VOCAB, ALLOWED_MB = 150, 65_536, 320
+STEPS, VOCAB, ALLOWED_MB = 90, 65_536, 320
 
 
 def answers(bank: Path, *limit: str) -> tuple[bool, dict[str, object]]:
@@ -45,7 +45,7 @@ def test_numbers_are_those_of_unlimited_memory(tmp_path: Path) -> None:
         at = CheckpointId("toy", step=step)
         deposit = bank.deposit(values, checkpoint=at, query_set=queries)
         size += 4 * deposit.layout.queries * deposit.layout.vocab
-    assert size > 5 * ALLOWED_MB * 2**20
+    assert size > 3 * ALLOWED_MB * 2**20
     room, limited = answers(bank.path, str(ALLOWED_MB))
     assert not room
     room, unlimited = answers(bank.path)

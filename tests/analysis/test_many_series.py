@@ -39,12 +39,17 @@ def test_five_changes_of_level_are_told_by_their_steps_alone(tmp_path: Path) -> 
     assert all(text.splitlines()[1].startswith("mean ") for text in two)
 
 
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    return report(bank_of(folder / "b", "abcde"), folder / "b.html", bootstrap=20)
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("width", [360, 400])
 def test_a_legend_of_many_names_leaves_its_plot_the_room_that_it_has(
-    chromium: Browser, tmp_path: Path, width: int
+    chromium: Browser, page: Path, width: int
 ) -> None:
-    page = report(bank_of(tmp_path / "b", "abcde"), tmp_path / "b.html", bootstrap=20)
     opened = Opened(chromium, page, viewport={"width": width, "height": 800})
     opened.page.wait_for_selector("#message .plot[data-drawn]")
     opened.draw()

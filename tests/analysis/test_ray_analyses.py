@@ -22,6 +22,7 @@ from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank, Deposit, Filter, View
 from logitbank.store.read.tasks import in_order
 from tests.support.evaluation_banks import HITS, whole_bank
+from tests.support.marks import long
 from tests.support.ray_cluster import add_node, ray_cluster
 
 SECONDS = 0.4
@@ -101,7 +102,7 @@ def _age(file: Path) -> float:
         return np.inf
 
 
-@pytest.mark.parametrize("name", ["fairness", "fairness of a view", "curves", "map_rows"])
+@pytest.mark.parametrize("name", ["fairness", long("fairness of a view"), "curves", "map_rows"])
 def test_a_node_is_killed_and_the_numbers_are_those_of_one_machine(
     cluster: Any, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -96,7 +96,7 @@ def of_peft(base: Path, adapter: Path) -> np.ndarray:
     [
         *((name, "transformers") for name in A),
         pytest.param("mistral", "vllm", marks=pytest.mark.vllm),  # fuses q, k and v
-        pytest.param("gpt2", "vllm", marks=[pytest.mark.vllm, pytest.mark.whole]),
+        pytest.param("gpt2", "vllm", marks=[pytest.mark.vllm, pytest.mark.long]),
     ],
 )
 def test_adapters_give_the_logits_of_peft(

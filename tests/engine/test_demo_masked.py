@@ -67,7 +67,7 @@ def study(bank: Path) -> Study:
     return fluctuation([bank], prompts="demo-professions", plateaus=[PLATEAU_STEP])
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.numerical
 def test_a_model_of_either_seed_learns_the_ratios_by_a_margin(tmp_path: Path) -> None:
     """By plain forward passes, so that any processor's arithmetic can be asked within seconds."""

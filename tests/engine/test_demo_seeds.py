@@ -1,9 +1,7 @@
 """The demo's truth over training seeds: neutral text is not told as changed, the change is found.
 
-The gaps are recorded from trainings, in `data/demo-gaps.csv`; `LOGITBANK_LONG=1` trains them anew.
+The gaps are recorded from trainings, in `data/demo-gaps.csv`; `make long` trains them anew.
 """
-
-import os
 
 import polars as pl
 import pytest
@@ -15,10 +13,10 @@ from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import DIRECTION, SWITCH_STEP, demo_prompts
 from logitbank.engine.extract import extract
 from logitbank.store import Bank
+from tests.support.marks import long
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded
 
-LONG = bool(os.environ.get("LOGITBANK_LONG"))
 RECORDED = ROOT / "tests" / "data" / "demo-gaps.csv"
 SEEDS = range(5)
 AFTER = 440
@@ -26,10 +24,12 @@ AFTER = 440
 FALSE_ALARMS = 1 / 20
 
 
-@pytest.fixture(scope="module")
-def gaps(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> pl.DataFrame:
+@pytest.fixture(scope="module", params=["recorded", long("trained")])
+def gaps(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded
+) -> pl.DataFrame:
     """seed, step, delta_nats."""
-    if not LONG:
+    if request.param == "recorded":
         return pl.read_csv(RECORDED).filter(pl.col("seed").is_in(SEEDS))
     parts = []
     for seed in SEEDS:

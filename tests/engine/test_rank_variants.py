@@ -13,6 +13,7 @@ from tests.engine.test_adapters import make_family, of_peft, queries
 from tests.support.adapters import random_adapter
 from tests.support.checkpoints import Architecture, make_checkpoint
 from tests.support.engine_driver import reference
+from tests.support.marks import long
 from tests.support.preloaded import Preloaded, require_vllm
 from tests.support.quantised import quantised_checkpoint
 from tests.support.run_driver import questions
@@ -43,7 +44,7 @@ def assert_two_ranks_give(
         np.testing.assert_allclose(rows, exact, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("architecture", ["mistral", "gpt2", "gpt_neox"])
+@pytest.mark.parametrize("architecture", ["gpt_neox", long("mistral"), long("gpt2")])
 def test_two_ranks_give_the_logits_of_peft(
     architecture: Architecture, tmp_path: Path, preloaded: Preloaded
 ) -> None:
@@ -67,7 +68,10 @@ def test_two_ranks_run_an_adapter_of_a_tied_base(tmp_path: Path, preloaded: Prel
     assert_two_ranks_give(expected, preloaded, tmp_path, [adapter, base], base=base)
 
 
-@pytest.mark.parametrize("method", ["gptq-8-act-order", "awq", "fp8", "fp8-blocks", "ct-packed"])
+@pytest.mark.parametrize(
+    "method",
+    ["gptq-8-act-order", long("awq"), long("fp8"), "fp8-blocks", long("ct-packed")],
+)
 def test_two_ranks_run_quantised_checkpoints_as_the_numbers_that_they_stand_for(
     method: str, tmp_path: Path, preloaded: Preloaded
 ) -> None:

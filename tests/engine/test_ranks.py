@@ -30,6 +30,7 @@ from logitbank.store import Bank, CheckpointId, verify
 from tests.engine.test_parity import queries
 from tests.support.checkpoints import Architecture, make_checkpoint, make_series
 from tests.support.fakes import FakeBackend
+from tests.support.marks import long
 from tests.support.preloaded import FAULT, FOLLOWER, Preloaded, require_vllm
 from tests.support.run_driver import questions
 
@@ -66,12 +67,12 @@ def logits(
 @pytest.mark.parametrize(
     ("architecture", "vocab", "others"),
     [
-        ("gpt_neox", 640, {}),
+        long("gpt_neox", 640, {}),
         ("llama_tied", 640, {}),  # one head of keys and values, held by both
         ("gpt2", 651, {}),  # padded
-        ("olmo2", 640, {}),
-        ("gemma2", 640, {"compute_dtype": "bfloat16"}),
-        ("qwen3", 640, {"hidden": True}),
+        long("olmo2", 640, {}),
+        long("gemma2", 640, {"compute_dtype": "bfloat16"}),
+        long("qwen3", 640, {"hidden": True}),
         ("gpt_neox", 640, {"many_positions": True}),
     ],
 )
@@ -102,9 +103,9 @@ def test_two_ranks_give_the_logits_of_one(
     "fault",
     [
         "wrong model.norm.weight",  # held by both
-        "wrong model.embed_tokens.weight",  # cut
+        long("wrong model.embed_tokens.weight"),  # cut
         "stale model.layers.1.self_attn.k_proj.weight",  # repacked, and held by both
-        "stale model.layers.0.mlp.down_proj.weight",
+        long("stale model.layers.0.mlp.down_proj.weight"),
     ],
 )
 def test_wrong_weights_of_one_rank_are_found(

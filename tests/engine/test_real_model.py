@@ -1,6 +1,6 @@
 """The model of `make real`: both engines against plain transformers, prompt by prompt.
 
-With `LOGITBANK_LONG=1` only: it converts and fine-tunes the model where `make real` has not.
+It converts and fine-tunes the model where `make real` has not.
 """
 
 import json
@@ -33,7 +33,7 @@ HIGH = 100
 had 8 that differed by one place, the highest of them 529."""
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("LOGITBANK_LONG"), reason="in `make long` only"),
+    pytest.mark.long,
     # huggingface's packages, and the reader of GGUF files, use what others call outdated.
     pytest.mark.filterwarnings("default"),
 ]

@@ -12,6 +12,7 @@ from logitbank.engine.tokenizers import tokenizer as loading
 from logitbank.engine.tokenizers.remembered import Remembered, recall, remember
 from logitbank.engine.tokenizers.tokenizer import Tokenizer, files_digest
 from tests.support.checkpoints import make_checkpoint, write_tokenizer
+from tests.support.marks import long
 from tests.support.paths import ROOT
 from tests.support.tokenizers import real_tokenizer
 
@@ -47,7 +48,7 @@ def assert_same(made: Tokenizer, again: Tokenizer) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", ["pythia", "bert-base-uncased", "roberta-base"])
+@pytest.mark.parametrize("name", ["pythia", "bert-base-uncased", long("roberta-base")])
 def test_real_tokenizers_are_the_same_when_read_again(name: str, tmp_path: Path) -> None:
     real_tokenizer(name, tmp_path / "t")
     assert_same(*both(tmp_path / "t"))

@@ -40,6 +40,7 @@ from tests.support.checkpoints import (
 from tests.support.engine_driver import engine as logits_of
 from tests.support.engine_driver import reference
 from tests.support.hub_server import HubServer
+from tests.support.marks import long, whole
 from tests.support.preloaded import Preloaded, require_vllm
 
 TOLERANCE = 1e-3
@@ -116,17 +117,13 @@ def assert_each_is_its_own(bank: Bank, folders: Mapping[int, Path]) -> None:
             assert apart > 20 * TOLERANCE, f"steps {step} and {other} must differ to be told apart"
 
 
-def whole(*values: Any) -> Any:
-    return pytest.param(*values, marks=pytest.mark.whole)
-
-
 @pytest.mark.parametrize(
     ("architecture", "changes"),
     [
         ("gpt_neox", NEOX[:1]),
         whole("gpt_neox", NEOX[1:]),
         whole("llama_tied", LLAMA),
-        whole("gpt2", GPT2),
+        long("gpt2", GPT2),
         whole("mistral", WINDOW),
         ("bert", MASKED[:1]),
         whole("roberta", MASKED),
@@ -154,11 +151,11 @@ def test_transformers_gives_each_config_its_own_model(
 @pytest.mark.parametrize(
     ("architecture", "changes"),
     [
-        ("gpt_neox", NEOX),
+        long("gpt_neox", NEOX),
         ("llama_tied", LLAMA[:3]),  # it refuses other activations
-        ("gpt2", GPT2[1:]),
-        ("mistral", WINDOW),
-        ("bert", MASKED),
+        long("gpt2", GPT2[1:]),
+        long("mistral", WINDOW),
+        long("bert", MASKED),
         ("roberta", MASKED[:1]),
     ],
 )

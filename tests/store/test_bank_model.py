@@ -1,9 +1,8 @@
 """The bank against a plain dictionary of arrays: any order of writes, kills, damage and repairs.
 
-`make whole` takes more random steps than `make test`, and `LOGITBANK_LONG=1` at least 10,000.
+`make whole` takes more random steps than `make test`, and `make long` at least 10,000.
 """
 
-import os
 import shutil
 import tempfile
 from contextlib import suppress
@@ -27,10 +26,16 @@ from logitbank.errors import BankError, LogitbankError
 from logitbank.store import Bank, Keep, OptionTokens, merge, repair, rescore, verify
 from logitbank.store.deposits import writer as writing
 from logitbank.store.format import commits
+from tests.support.marks import long, whole
 from tests.support.small_banks import OPTIONS, QUERIES, VOCAB, block_data, new_bank, spec
 
-LONG = bool(os.environ.get("LOGITBANK_LONG"))
-RUNS = [(250, 50)] if LONG else [(6, 20), pytest.param(12, 25, marks=pytest.mark.whole)]
+MANY = 250
+"""So often that the machine goes another way each time."""
+RUNS = [
+    (6, 20),
+    whole(12, 25),
+    long(MANY, 50),
+]
 """How often the machine starts on an empty bank, and how many steps it takes at most."""
 STEPS = (0, 1, None)
 LEVELS = (Keep("full"), Keep("topk", 1), Keep("options"))
@@ -237,7 +242,7 @@ def test_any_order_of_actions_agrees_with_a_dictionary(runs: int, steps: int) ->
             max_examples=runs,
             stateful_step_count=steps,
             deadline=None,
-            derandomize=not LONG,
+            derandomize=runs < MANY,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -13,10 +13,14 @@ import pytest
 
 from logitbank.store import Bank, Deposit, OptionTokens, repair, rescore, verify
 from logitbank.store.format.commits import SEAL
+from tests.support.marks import long, whole
 from tests.support.small_banks import block_data, new_bank, prompt_table, spec
 
-LONG = bool(os.environ.get("LOGITBANK_LONG"))
-STRIDES = [1] if LONG else [401, pytest.param(211, marks=pytest.mark.whole)]
+STRIDES = [
+    401,
+    whole(211),
+    long(1),
+]
 """One byte in each so many is flipped; primes, so that it is another place in each object."""
 
 

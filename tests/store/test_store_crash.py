@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from logitbank.store import Bank, repair, verify
+from tests.support.marks import whole
 from tests.support.paths import ROOT
 from tests.support.small_banks import block_data, new_bank, spec
 
@@ -28,7 +29,7 @@ def output(work: str, *arguments: object) -> str:
 
 
 # A stride of 1 covers each of the 170 changes and takes eleven times as long as one of 11.
-@pytest.mark.parametrize("stride", [17, pytest.param(11, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("stride", [17, whole(11)])
 def test_writer_killed_before_any_change_leaves_a_bank_that_can_be_finished(
     tmp_path: Path, stride: int
 ) -> None:
@@ -44,7 +45,7 @@ def test_writer_stopped_at_random_moments_resumes_bit_for_bit(
     assert left == sorted(left), "a block was lost"
 
 
-@pytest.mark.parametrize("stride_kb", [28, pytest.param(12, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("stride_kb", [28, whole(12)])
 def test_disk_that_fills_at_any_moment_leaves_a_bank_that_can_be_finished(
     small_disk: Path, stride_kb: int
 ) -> None:
@@ -85,7 +86,7 @@ def test_two_writers_race_for_one_deposit(tmp_path: Path) -> None:
     assert not list(deposit.path.glob(".*"))
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(20, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("count", [6, whole(20)])
 def test_four_processes_write_many_checkpoints_each(tmp_path: Path, count: int) -> None:
     bank = new_bank(tmp_path / "b")
     output("checkpoints", bank.path, count)

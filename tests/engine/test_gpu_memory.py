@@ -35,27 +35,40 @@ LOW = replace(SETTINGS, compute_dtype="bfloat16")
 H100 = 85_029_158_912
 # Pythia-6.9B, by hand: 1,048,576 bytes of keys and values a token in float32, and 6,208 tokens a
 # batch: 4,096, 64 sequences' last blocks of 32, and one longest sequence of 64.
-LARGE = ModelSizes(32, 32, 128, 4096, 16_384, 50_432, 6_857_302_016)
+LARGE = ModelSizes(32, 32, 128, 4096, 16_384, 50_432, 6_857_302_016, 4096 * 50_432)
 BATCH = 1_048_576 * 6_208
 WEIGHTS = 4 * 6_857_302_016
 # Activations 4,096 tokens × 4 bytes × (8 × 4,096 + 3 × 16,384); five float32 copies of 64 logits
-# that the engine holds, and five more that are made beside while a batch is reduced.
-REST = 4_096 * 4 * 81_920 + 5 * 4 * 64 * 50_432
+# that the engine holds, and five more that are made beside while a batch is reduced. While weights
+# are swapped, four tensors as large as the embedding take more.
+SCORING = 4_096 * 4 * 81_920 + 5 * 4 * 64 * 50_432
+SWAPPING = 4 * 4 * 4_096 * 50_432
 REDUCTION = 5 * 4 * 64 * 50_432
 BESIDE = 2 * 2**30
 
 
 def test_a_model_s_need_is_what_its_parts_are_by_hand() -> None:
     need = needed(LARGE, SETTINGS)
-    assert need == (WEIGHTS, 4 * BATCH, REST, REDUCTION)
-    assert need.of_engine == WEIGHTS + 4 * BATCH + REST
+    assert need == (WEIGHTS, 4 * BATCH, SWAPPING, REDUCTION)
+    assert need.of_engine == WEIGHTS + 4 * BATCH + SWAPPING
     assert need.all == need.of_engine + REDUCTION + BESIDE
     half = needed(LARGE, LOW)
     assert (half.weights, half.keys_and_values) == (WEIGHTS // 2, 2 * BATCH)
     assert needed(LARGE, replace(SETTINGS, compute_dtype="tf32")) == need
     tapped = needed(LARGE, replace(SETTINGS, many_positions=True))
-    assert tapped.rest - need.rest == 5 * 4 * 64 * 50_432, "128 rows at a time"
-    assert tapped.reduction == 2 * need.reduction
+    assert tapped.reduction == 2 * need.reduction, "128 rows at a time"
+
+
+def test_scoring_and_swapping_have_the_same_memory_in_turn() -> None:
+    assert SCORING < SWAPPING == needed(LARGE, SETTINGS).rest
+    small = LARGE._replace(largest=4096)
+    scoring, tapped = (
+        needed(small, replace(SETTINGS, many_positions=many)).rest for many in (False, True)
+    )
+    assert scoring == SCORING
+    assert tapped - scoring == 5 * 4 * 64 * 50_432, "128 rows at a time"
+    of_two = needed(LARGE.of_one_in(2), SETTINGS)
+    assert of_two.rest == SWAPPING, "whole tensors come to each of several cards"
 
 
 def test_a_masked_model_s_head_has_its_matrix_in_float32_too() -> None:
@@ -102,7 +115,7 @@ def test_a_card_without_room_is_refused_in_a_line_that_says_what_to_do() -> None
             gpu_arguments(LARGE, SETTINGS, **card)
         return str(raised.value)
 
-    one = "this model needs 37.6 GB"
+    one = "this model needs 39.5 GB"
     assert refused(free=11_200_000_000, total=H100) == (
         f"GPU 0 has 11.2 of 85.0 GB free, and {one}; something else uses it (nvidia-smi): wait for"
         " that, or end it, or use --compute-dtype bfloat16"
@@ -157,11 +170,11 @@ def test_heads_of_keys_and_values_are_counted_as_a_config_names_them(
     config: Any, sizes: tuple[int, ...]
 ) -> None:
     assert ModelSizes.of(config, [(3, 4), (5,)])[:4] == sizes
-    assert ModelSizes.of(config, [(3, 4), (5,)]).parameters == 17
+    assert ModelSizes.of(config, [(3, 4), (5,)])[-2:] == (17, 12)
 
 
 def test_a_cpu_has_room_for_four_batches_of_grouped_heads_and_no_more() -> None:
-    grouped = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248)
+    grouped = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 525_336_576)
     batch = 2 * 32 * 8 * 128 * 4 * 6_208
     assert cpu_arguments(grouped, SETTINGS) == {"kv_cache_memory_bytes": 4 * batch}
     assert cache_bytes(grouped._replace(kv_heads=32), SETTINGS, 1) == 4 * batch
@@ -261,9 +274,24 @@ def test_every_vllm_engine_asks_for_both(
     assert 0 < asked["gpu_memory_utilization"] < 0.1, "of tiny models"
 
 
+@pytest.mark.vllm
+@pytest.mark.parametrize(("architecture", "task"), [("llama_tied", "causal"), ("bert", "masked")])
+def test_tensors_are_sent_as_they_are_in_the_file_and_cast_on_the_card(
+    architecture: Any, task: Any, preloaded: Preloaded, tmp_path: Path
+) -> None:
+    require_vllm()
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture=architecture)
+    settings = replace(LOW, task=task)
+    sent = preloaded.run(
+        *("vllm", tmp_path, "tests.support.memory_cases:sent_by_a_swap", folder, settings)
+    )
+    assert len(sent) >= 20, "every tensor of two layers"
+    assert set(sent) == {("cuda", torch.float32)}
+
+
 def test_each_of_several_gpus_needs_its_part() -> None:
-    whole = needed(LARGE, SETTINGS)
-    half = needed(LARGE.of_one_in(2), SETTINGS)
+    model = LARGE._replace(largest=4096)
+    whole, half = needed(model, SETTINGS), needed(model.of_one_in(2), SETTINGS)
     assert half.weights == whole.weights // 2
     assert half.keys_and_values == whole.keys_and_values // 2
     logits = 5 * 4 * SETTINGS.max_sequences * LARGE.vocab

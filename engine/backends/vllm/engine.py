@@ -65,7 +65,7 @@ class VllmEngine(ABC):
         self._settings, self._said = settings, said_of_model(Path(arguments["model"]))
         if settings.deterministic:
             _require_invariance()
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._device = device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         multiply_on(device, settings.compute_dtype)
         memory_of_gpu = granted_memory(Path(arguments["model"]), settings)
         with one_thread_for_groups(), memory_of_gpu as memory:
@@ -85,7 +85,7 @@ class VllmEngine(ABC):
         digest = ContentDigest()
         self._held.forget()
         settings = self._settings
-        if torch.cuda.is_available():  # vLLM leaves one; casts and fingerprints are made here
+        if self._device.type == "cuda":  # vLLM leaves one; tensors are laid out for their copies
             torch.set_num_threads(min(_SWAP_THREADS, len(available_cores())))
         weights = checkpoint_weights(
             folder, base=settings.base, legacy_weights=settings.legacy_weights
@@ -140,7 +140,8 @@ class VllmEngine(ABC):
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         """What goes into the engine, and the account of it."""
         # A class that multiplies by the embedding itself, such as Gemma 2's, refuses a head.
-        ledger = Ledger(self._model_config.dtype, self._tied and self._has_head)
+        tied = self._tied and self._has_head
+        ledger = Ledger(self._model_config.dtype, tied, self._device)
         return ledger, ledger.record(weights)
 
     def describe(self) -> dict[str, Json]:

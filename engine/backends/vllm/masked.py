@@ -46,7 +46,7 @@ class VllmMaskedBackend(PooledEngine):
     def _recorded(self, weights: Weights) -> tuple[Ledger, Weights]:
         self._llm.apply_model(_forget_casts)  # of the checkpoint before
         # The head multiplies by the embedding itself, so a tied one cannot be stale.
-        ledger = Ledger(self._model_config.dtype, tied=False)
+        ledger = Ledger(self._model_config.dtype, tied=False, device=self._device)
         named = masked_weights(
             weights,
             self._family,

@@ -19,7 +19,11 @@ _BLOCK = 32
 """Tokens of a block of the prefix cache, at most."""
 _LEAST_ON_CPU = 512 * 2**20
 _BESIDE = 2 * 2**30
-"""Of a GPU, for its context, what libraries take, and tensors on their way into the model."""
+"""Of a GPU, for its context, and what libraries take."""
+_ON_THEIR_WAY = 4
+"""Tensors of the largest size that a swap holds beside the model: one as it was sent and cast, the
+layer that vLLM makes of it before it is copied into the model, and an embedding that waits, as it
+comes again as the head, or as vLLM has padded its own."""
 _ROWS = 5
 """Copies of a batch's logits in float32 that the engine holds, at most: those of the model, of its
 sampler, and of three batches that wait to be reduced."""
@@ -45,6 +49,8 @@ class ModelSizes(NamedTuple):
     intermediate: int
     vocab: int
     parameters: int
+    largest: int
+    """Elements of the largest tensor."""
 
     @classmethod
     def of(cls, config: Any, shapes: Iterable[tuple[int, ...]] = ()) -> "ModelSizes":
@@ -52,6 +58,7 @@ class ModelSizes(NamedTuple):
         config = config.get_text_config()
         hidden = _number(config, "hidden_size") or 4096
         heads = _number(config, "num_attention_heads") or 32
+        elements = [math.prod(shape) for shape in shapes]
         # Falcon's older models have one, and a number of them that is not looked at.
         newer = getattr(config, "new_decoder_architecture", False)
         one = 1 if getattr(config, "multi_query", False) and not newer else None
@@ -62,15 +69,19 @@ class ModelSizes(NamedTuple):
             hidden,
             _number(config, "intermediate_size", "ffn_dim", "n_inner") or 4 * hidden,
             _number(config, "vocab_size") or 0,
-            sum(math.prod(shape) for shape in shapes),
+            sum(elements),
+            max(elements, default=0),
         )
 
     def of_one_in(self, ranks: int) -> "ModelSizes":
-        """The part of each GPU where several hold the model; whole logits come to each of them.
+        """The part of each GPU where several hold the model.
+
+        Whole logits come to each of them, and whole tensors of the file.
 
         Examples
         --------
-        >>> ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248).of_one_in(4)[-1]
+        >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 525_336_576)
+        >>> llama.of_one_in(4).parameters
         2007565312
         """
         return self._replace(
@@ -96,7 +107,8 @@ class Need(NamedTuple):
     weights: int
     keys_and_values: int
     rest: int
-    """Activations, and logits until they are reduced."""
+    """Activations, and logits until they are reduced; or, while nothing is scored, tensors on their
+    way into the model."""
     reduction: int
     """What logits are reduced in, beside the engine."""
 
@@ -119,7 +131,7 @@ def cache_bytes(sizes: ModelSizes, settings: EngineSettings, batches: int = _BAT
     Llama-3.1-8B has 32 heads of queries and 8 of keys: a quarter of what as many would take.
 
     >>> settings = EngineSettings("vllm", compute_dtype="bfloat16", max_length=64)
-    >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248)
+    >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 525_336_576)
     >>> cache_bytes(llama, settings, 1) == 2 * 32 * 8 * 128 * 2 * (4096 + 64 + 64 * 32)
     True
     """
@@ -148,10 +160,11 @@ def needed(sizes: ModelSizes, settings: EngineSettings, batches: int = _BATCHES)
     activations = tokens * value * (8 * sizes.hidden + 3 * sizes.intermediate)
     cast = settings.task == "masked" and value < 4
     head = 4 * sizes.hidden * sizes.vocab if cast else 0
+    scoring = activations + _ROWS * 4 * rows * sizes.vocab
     return Need(
         sizes.parameters * value + head,
         cache_bytes(sizes, settings, batches),
-        activations + _ROWS * 4 * rows * sizes.vocab,
+        max(scoring, _ON_THEIR_WAY * sizes.largest * value),
         _REDUCED_ROWS * 4 * rows * sizes.vocab,
     )
 
@@ -171,14 +184,14 @@ def gpu_arguments(
 
     Examples
     --------
-    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944)
+    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944, 38_633_472)
     >>> settings = EngineSettings("vllm", max_length=64)
     >>> card = dict(free=79 * 2**30, total=80 * 2**30)
     >>> arguments, need = gpu_arguments(pythia, settings, **card)
     >>> arguments["kv_cache_memory_bytes"] == need.keys_and_values == cache_bytes(pythia, settings)
     True
     >>> f"{need.all / 1e9:.1f} GB of a card of {card['total'] / 1e9:.0f}"
-    '5.0 GB of a card of 86'
+    '5.3 GB of a card of 86'
 
     Raises
     ------
@@ -207,7 +220,7 @@ def larger_batches(
 
     Examples
     --------
-    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944)
+    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944, 38_633_472)
     >>> for free in (79, 6):
     ...     room = dict(free=free * 2**30, total=80 * 2**30)
     ...     larger = larger_batches(pythia, EngineSettings("vllm", max_length=64), **room)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from logitbank.analysis.drawing.sheet import Names, Sheet
     from logitbank.analysis.frames.shared import Wanted
-    from logitbank.analysis.results.files import Result
     from logitbank.analysis.results.message import Message
     from logitbank.analysis.results.study import Study
+    from logitbank.analysis.results.tables import Result
     from logitbank.store import Readable
 
 R = TypeVar("R", bound="Result")

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Result):
     """What `compare` found: tidy tables, documented in docs/tables.md."""
 
     logits: pl.DataFrame
@@ -19,7 +19,3 @@ class Comparison:
     """Checkpoints and query sets of which one bank has rows that the other lacks."""
     unmeasured: tuple[str, ...] = ()
     """Prompt sets of both banks that `metrics` has no row of."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.store.filter.filters import Filter
 
 
 @dataclass(frozen=True, slots=True)
-class DebiasComparison:
+class DebiasComparison(Result):
     """Every row begins with model, run, step, filter (none, untrained, trained) and its `label`."""
 
     comparison: pl.DataFrame
@@ -20,13 +20,9 @@ class DebiasComparison:
     unqover: pl.DataFrame
     """UnQover's measures by category and split."""
 
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
-
 
 @dataclass(frozen=True, slots=True)
-class DebiasSearch:
+class DebiasSearch(Result):
     """What every point costs and gains."""
 
     points: pl.DataFrame
@@ -38,7 +34,3 @@ class DebiasSearch:
     A prior needs the options' own prompts, so StereoSet's scores are null for it."""
     by: Filter
     """The filter that was chosen, of those that were trained."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)

@@ -12,7 +12,7 @@ from logitbank.analysis.debias.measures import measured
 from logitbank.analysis.debias.train import Preset, Trained, Training, published, train
 from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.results.study import Study
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import UsageError
 from logitbank.store import Deposit, Readable
@@ -25,7 +25,7 @@ FILTERS = ("none", "untrained", "trained")
 
 
 @dataclass(frozen=True, slots=True)
-class Debias:
+class Debias(Result):
     """A trained filter, and what it does."""
 
     bias: pl.DataFrame
@@ -37,10 +37,6 @@ class Debias:
     """Loss before each step."""
     by: Filter
     untrained: Filter
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def debias_train(

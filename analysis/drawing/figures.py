@@ -20,8 +20,9 @@ from logitbank.analysis.debias.sheets import (
 from logitbank.analysis.drawing.paper import PAPER, Paper, kind_of
 from logitbank.analysis.drawing.sheet import Interactive, Names, Sheet
 from logitbank.analysis.family import Drawing, family_of
-from logitbank.analysis.results.files import Result, replace_file
+from logitbank.analysis.results.files import replace_file
 from logitbank.analysis.results.study import Study
+from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from logitbank.analysis.drawing.figures import interactive_figures, tables_by_ki
 from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.family import family_of
-from logitbank.analysis.results.files import Result
 from logitbank.analysis.results.message import Message
+from logitbank.analysis.results.tables import Result
 
 if TYPE_CHECKING:
     from logitbank.analysis.drawing.sheet import Interactive

@@ -4,25 +4,18 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import polars as pl
 
 from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.analysis.results.latex import latex
-from logitbank.analysis.results.tables import json_rows
+from logitbank.analysis.results.tables import Result, json_rows
 from logitbank.errors import UsageError
 
 Format = Literal["csv", "parquet", "json", "jsonl", "latex"]
 _SUFFIXES = {"latex": "tex"}
-
-
-class Result(Protocol):
-    """What a family of metrics found."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
 
 
 def write_tables(result: Result, folder: Path | str, format: Format = "csv") -> list[Path]:

@@ -11,8 +11,9 @@ from logitbank.analysis.drawing.figures import save_figures
 from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.frames.expected import left_out_sentences
 from logitbank.analysis.report.study import write_report
-from logitbank.analysis.results.files import Result, require_outside, write_tables
+from logitbank.analysis.results.files import require_outside, write_tables
 from logitbank.analysis.results.study import Study
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary
 from logitbank.store import Readable
 

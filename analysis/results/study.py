@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from logitbank.analysis.results.files import Result
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary
 from logitbank.notebook import html_list
 

@@ -7,10 +7,16 @@ from typing import Any
 import polars as pl
 
 
-def tables_of(result: Any) -> dict[str, pl.DataFrame]:
-    """The frames of a dataclass by the names of their fields, in their order."""
-    values = ((field.name, getattr(result, field.name)) for field in fields(result))
-    return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
+class Result:
+    """What an analysis found: a dataclass, whose frames are its tables."""
+
+    __slots__ = ()
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name, in reading order."""
+        names = (field.name for field in fields(self))  # type: ignore[arg-type]
+        values = ((name, getattr(self, name)) for name in names)
+        return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
 
 
 def json_rows(table: pl.DataFrame) -> list[dict[str, Any]]:

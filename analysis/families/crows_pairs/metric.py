@@ -17,7 +17,7 @@ from logitbank.analysis.frames.pieces import (
     together,
     whole_in_turn,
 )
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.shares import standard_error, with_wilson
 from logitbank.errors import BankError, UsageError
@@ -33,7 +33,7 @@ GROUP = ("score_kind", "bias_type")
 
 
 @dataclass(frozen=True, slots=True)
-class CrowsPairs:
+class CrowsPairs(Result):
     """What `crows_pairs_metric` found. Scores are in percent; 50 is no preference."""
 
     crows_pairs: pl.DataFrame
@@ -47,10 +47,6 @@ class CrowsPairs:
     """Sentences that are there with all their pieces, how many are missing, and `unscored` pairs:
     numbers that no pair of the model has, as where two sentences share no token to score."""
     settings: Mapping[str, str | int | float | bool | None]
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def crows_pairs_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> CrowsPairs:

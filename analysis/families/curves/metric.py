@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from logitbank.analysis.families.curves.means import means_of, refuse_undefined, with_intervals
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.store import Deposit, Readable
 from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.sealed_scores import check_scores
@@ -38,7 +38,7 @@ _ROWS = 2**32
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class Curves(Result):
     """What `curves_metric` found, over the prompts that a checkpoint has whole."""
 
     curves: pl.DataFrame
@@ -52,10 +52,6 @@ class Curves:
     full rows."""
     entropy: bool
     """Whether full rows were read."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def curves_metric(

@@ -5,7 +5,7 @@ every departure is said where it happens.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -35,6 +35,7 @@ from logitbank.analysis.families.fairness.tables import (
 )
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import Ties, check_choice, jsd_parts
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.errors import UsageError
 
@@ -42,7 +43,7 @@ LABELS = FairnessLabels()
 
 
 @dataclass(frozen=True, slots=True)
-class Fairness:
+class Fairness(Result):
     """What `fairness_metric` found: tidy tables, one row per checkpoint and group.
 
     Every table begins with model, run and step; step is null for a release. `low` and `high` are
@@ -74,11 +75,6 @@ class Fairness:
     labels: FairnessLabels
     settings: Mapping[str, str | int | bool | None]
     """The choices that made these numbers."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
 
 
 def fairness_metric(

@@ -6,7 +6,7 @@ said where it happens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -27,13 +27,14 @@ from logitbank.analysis.families.fluctuation.tables import (
 )
 from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.results.tables import Result
 
 MOST_FREQUENT = 20
 """Professions in the table `frequent`, for each case."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fluctuation:
+class Fluctuation(Result):
     """What `fluctuation_metric` found: tidy tables.
 
     R = P(he) / P(she), N = R · P(she | prior) / P(he | prior), C = P(he) + P(she), with P the
@@ -68,11 +69,6 @@ class Fluctuation:
     """All professions by their corpus frequency in each case."""
     settings: Mapping[str, str | int]
     """Choices and counts: prior rows with “an”, which are not used, and rows that were twice."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
 
 
 def fluctuation_metric(

@@ -19,7 +19,7 @@ from logitbank.analysis.frames.pieces import (
     together,
     whole_in_turn,
 )
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
 from logitbank.errors import UsageError
@@ -30,7 +30,7 @@ NEEDED = ("rank", "ties", "exact")
 
 
 @dataclass(frozen=True, slots=True)
-class Lambada:
+class Lambada(Result):
     """What `lambada_metric` found, one row per checkpoint; step is null for a release."""
 
     lambada: pl.DataFrame
@@ -42,10 +42,6 @@ class Lambada:
     checkpoints: pl.DataFrame
     """prompts that are there with all their tokens, and how many are missing."""
     settings: Mapping[str, str | int | float | bool | None]
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def lambada_metric(frame: Scan, *, expected: pl.DataFrame | None = None) -> Lambada:

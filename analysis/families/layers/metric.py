@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.families.layers.asked import Asked
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.shares import with_wilson
 from logitbank.store import Deposit, Readable
 from logitbank.store.cluster import reading_cluster
@@ -40,7 +40,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(Result):
     """What `layers_metric` found, over the prompts of which a checkpoint has every option."""
 
     layers: pl.DataFrame
@@ -54,10 +54,6 @@ class Layers:
     checkpoints: pl.DataFrame
     """One row per checkpoint and prompt set: prompts, those missing, answered (that name a right
     option), and long: those left out as options of several tokens."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def layers_metric(

@@ -21,7 +21,7 @@ from logitbank.analysis.frames.expected import missing_sentence
 from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.prompts.view import prompt_rows
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary, by_run
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.shares import Z95, if_enough, too_few, with_wilson
@@ -52,7 +52,7 @@ INTERVALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class OptionScores:
+class OptionScores(Result):
     """What `option_scores` found: tidy tables. `low` and `high` are 95 % intervals over prompts."""
 
     shares: pl.DataFrame
@@ -73,10 +73,6 @@ class OptionScores:
     def exp_name(self) -> str:
         """What exp of a score is: a probability, of sums and first tokens."""
         return "probability" if self.score in ("sum", "first") else "exp of the score"
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def option_scores(each: Iterable[PromptScores], *, score: Score = "sum") -> OptionScores:

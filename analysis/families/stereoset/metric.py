@@ -6,7 +6,7 @@ happens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -25,11 +25,12 @@ from logitbank.analysis.families.stereoset.tables import (
     term_table,
     tie_table,
 )
+from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class StereoSet:
+class StereoSet(Result):
     """What `stereoset_metric` found: tidy tables of percentages from 0 to 100.
 
     lms: how often a meaningful candidate beats the unrelated one; ss: how often the stereotype
@@ -61,11 +62,6 @@ class StereoSet:
     """Ideal, random and fully stereotyped models."""
     settings: Mapping[str, str | int]
     """Choices: number of resamples, and how intervals are made of them."""
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
 
 
 def stereoset_metric(

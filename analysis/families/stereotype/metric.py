@@ -22,7 +22,7 @@ from logitbank.analysis.families.stereotype.referents import no_winobias_em, win
 from logitbank.analysis.families.stereotype.shares import SCHEMA, averaged, measured_in_turn
 from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 
 FAMILY = "stereotype-accuracy"
@@ -35,7 +35,7 @@ GENDERS = ("prompt_id", "order_seed", "stereotype", "asked")
 
 
 @dataclass(frozen=True, slots=True)
-class StereotypeAccuracy:
+class StereotypeAccuracy(Result):
     """What `stereotype_metric` found. 0.5 is no stereotype, 1 a stereotype always."""
 
     stereotype_accuracy: pl.DataFrame
@@ -54,10 +54,6 @@ class StereotypeAccuracy:
     """JSD-P of the right answer, scaled, for prompts whose answer is male and female, to be set
     against both; no rows without the prompts of WinoBias. `sd` as above."""
     settings: Mapping[str, str | int | float | bool | None]
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def stereotype_metric(

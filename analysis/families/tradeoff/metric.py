@@ -19,7 +19,7 @@ from logitbank.analysis.families.tradeoff.tables import (
     pair_table,
     scale_of,
 )
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 
 ALLOWANCES = (1.0, 2.0, 5.0)
@@ -33,7 +33,7 @@ LOWER_IS_BETTER = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class TradeOff:
+class TradeOff(Result):
     """What `tradeoff_metric` found. Every table begins with model and run.
 
     The gap is the absolute value of `delta`. Changes of performance are in `unit` of the settings:
@@ -53,10 +53,6 @@ class TradeOff:
     change_points: pl.DataFrame
     """The most likely change of level of each curve, `performance` and `delta`."""
     settings: Mapping[str, str | int | float | bool | None]
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def tradeoff_metric(

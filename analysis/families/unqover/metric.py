@@ -24,7 +24,7 @@ from logitbank.analysis.families.unqover.measures import (
 from logitbank.analysis.frames.batches import Scan, each_with_rows, frames_of
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT, together
-from logitbank.analysis.results.tables import tables_of
+from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
@@ -39,7 +39,7 @@ Cells = Literal["last", "all"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unqover:
+class Unqover(Result):
     """What `unqover_metric` found. Every row begins with model, run, step, category and split.
 
     Step is null for a release. Split `all` is every instance, the others are parts of it.
@@ -62,10 +62,6 @@ class Unqover:
     cells: pl.DataFrame
     """γ(x, a) and η(x, a) as `gamma` and `eta`, with the numbers that they are means over."""
     settings: Mapping[str, str | int | float | bool | None]
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables by name, in reading order."""
-        return tables_of(self)
 
 
 def unqover_metric(

@@ -1,10 +1,10 @@
 """Metrics, tests, figures and reports from the frames of a bank. Knows no model and no engine."""
 
-# As in `logitbank` itself: of the two lists, a type checker reads the first and Python the second.
+# As in `logitbank` itself: read by type checkers, and by `front_door` as text.
 
 from typing import TYPE_CHECKING
 
-from logitbank.front_door import lazily
+from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
     from logitbank.analysis.drawing.figures import figure_data as figure_data
@@ -87,76 +87,5 @@ if TYPE_CHECKING:
     from logitbank.analysis.stats.significance import seed_mean as seed_mean
     from logitbank.analysis.stats.significance import wilcoxon as wilcoxon
 
-_HOMES = {
-    "ChangePoint": "analysis.stats.change_points",
-    "CrowsPairs": "analysis.families.crows_pairs.metric",
-    "Curves": "analysis.families.curves.metric",
-    "Fairness": "analysis.families.fairness.metric",
-    "FairnessLabels": "analysis.families.fairness.checks",
-    "Fluctuation": "analysis.families.fluctuation.metric",
-    "Lambada": "analysis.families.lambada.metric",
-    "Layers": "analysis.families.layers.metric",
-    "OptionScores": "analysis.families.options.metric",
-    "PromptScores": "analysis.prompts.scores",
-    "StereoSet": "analysis.families.stereoset.metric",
-    "StereotypeAccuracy": "analysis.families.stereotype.metric",
-    "TradeOff": "analysis.families.tradeoff.metric",
-    "Unqover": "analysis.families.unqover.metric",
-    "WinobiasEm": "analysis.families.stereotype.referents",
-    "as_candidates": "analysis.families.stereoset.scores",
-    "as_scores": "analysis.families.fluctuation.scores",
-    "batches": "analysis.frames.batches",
-    "benjamini_hochberg": "analysis.stats.significance",
-    "change_point": "analysis.stats.change_points",
-    "corpus_frequencies": "analysis.families.fluctuation.frequencies",
-    "crows_pairs_metric": "analysis.families.crows_pairs.metric",
-    "curves_metric": "analysis.families.curves.metric",
-    "differences": "analysis.prompts.view",
-    "expected_pieces": "analysis.frames.expected",
-    "expected_rows": "analysis.frames.expected",
-    "fairness_change": "analysis.families.fairness.metric",
-    "fairness_metric": "analysis.families.fairness.metric",
-    "fairness_summary": "analysis.families.fairness.summary",
-    "figure_data": "analysis.drawing.figures",
-    "figures": "analysis.drawing.figures",
-    "fluctuation_metric": "analysis.families.fluctuation.metric",
-    "fluctuation_summary": "analysis.families.fluctuation.summary",
-    "interactive_figures": "analysis.drawing.figures",
-    "jsd_parts": "analysis.frames.expressions",
-    "lambada_examples": "analysis.families.lambada.metric",
-    "lambada_metric": "analysis.families.lambada.metric",
-    "layers_metric": "analysis.families.layers.metric",
-    "mann_whitney": "analysis.stats.significance",
-    "movements": "analysis.prompts.view",
-    "option_scores": "analysis.families.options.metric",
-    "pearson": "analysis.stats.correlation",
-    "pearson_matrix": "analysis.stats.correlation",
-    "prompt_scores": "analysis.prompts.scores",
-    "published_table": "analysis.families.fluctuation.scores",
-    "read_gold": "analysis.families.stereoset.gold",
-    "read_harness": "analysis.harness.read",
-    "read_predictions": "analysis.families.stereoset.files",
-    "scaled": "analysis.frames.expressions",
-    "seed_mean": "analysis.stats.significance",
-    "stereoset_metric": "analysis.families.stereoset.metric",
-    "stereoset_summary": "analysis.families.stereoset.summary",
-    "stereotype_metric": "analysis.families.stereotype.metric",
-    "three_way_correct": "analysis.frames.expressions",
-    "tradeoff_metric": "analysis.families.tradeoff.metric",
-    "tradeoff_summary": "analysis.families.tradeoff.summary",
-    "unique_maximum": "analysis.frames.expressions",
-    "unqover_instances": "analysis.families.unqover.instances",
-    "unqover_metric": "analysis.families.unqover.metric",
-    "unqover_summary": "analysis.families.unqover.summary",
-    "variation": "analysis.stats.correlation",
-    "vocabulary_rank": "analysis.frames.expressions",
-    "wilcoxon": "analysis.stats.significance",
-    "winobias_em": "analysis.families.stereotype.referents",
-    "write_harness": "analysis.harness.write",
-    "write_predictions": "analysis.families.stereoset.files",
-    "write_report": "analysis.report.study",
-    "write_scores": "analysis.families.fluctuation.scores",
-    "write_tables": "analysis.results.files",
-}
-__all__ = sorted(_HOMES)
-__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)
+__getattr__, __dir__, _ = front_door(__name__, __file__)
+__all__ = __dir__()

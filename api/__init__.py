@@ -7,13 +7,13 @@ and ``to_xarray(prompts)``. Each command is a function of its name that takes a 
 has a ``summary`` in words and a ``result`` of tables, which ``figures`` and ``save_figures`` draw.
 """
 
-# Names are imported when first used, so that `import logitbank` is quick and needs no engine. A
-# type checker reads the imports below, Python the mapping; a test compares the two.
+# Names are imported when first used, so that `import logitbank` is quick and needs no engine: what
+# follows is read by type checkers, and by `front_door` as text.
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logitbank.front_door import lazily
+from logitbank.front_door import front_door
 from logitbank.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -101,90 +101,6 @@ if TYPE_CHECKING:
     from logitbank.store.sharing.transfer import pull as pull
     from logitbank.store.sharing.transfer import push as push
 
-_HOMES = {
-    "Bank": "store.bank",
-    "BankCallback": "engine.callback",
-    "Checkpoint": "engine.suites.suites",
-    "CheckpointId": "store.format.schema",
-    "Comparison": "analysis.comparison.results",
-    "CrowsPairs": "analysis.families.crows_pairs.metric",
-    "Curves": "analysis.families.curves.metric",
-    "Debias": "analysis.debias.study",
-    "DebiasComparison": "analysis.debias.results",
-    "DebiasSearch": "analysis.debias.results",
-    "Deposited": "analysis.imported.deposit",
-    "Exported": "analysis.distillation.export",
-    "Fairness": "analysis.families.fairness.metric",
-    "Fetched": "engine.suites.fetch",
-    "Filter": "store.filter.filters",
-    "Fluctuation": "analysis.families.fluctuation.metric",
-    "Keep": "store.format.schema",
-    "Lambada": "analysis.families.lambada.metric",
-    "Layers": "analysis.families.layers.metric",
-    "LogitbankError": "errors",
-    "Option": "engine.prompts.values",
-    "OptionScores": "analysis.families.options.metric",
-    "Paper": "analysis.drawing.paper",
-    "Prompt": "engine.prompts.values",
-    "PromptMoves": "analysis.prompts.show",
-    "PromptSet": "engine.prompts.prompt_set",
-    "PromptTokens": "analysis.prompts.top_tokens",
-    "PromptView": "analysis.prompts.lookup",
-    "Query": "store.format.schema",
-    "QuerySet": "store.format.queries",
-    "StereoSet": "analysis.families.stereoset.metric",
-    "StereotypeAccuracy": "analysis.families.stereotype.metric",
-    "Study": "analysis.results.study",
-    "Suite": "engine.suites.suites",
-    "TradeOff": "analysis.families.tradeoff.metric",
-    "Training": "analysis.debias.train",
-    "Turn": "engine.prompts.values",
-    "Unqover": "analysis.families.unqover.metric",
-    "View": "store.filter.view",
-    "compare": "analysis.comparison.compare",
-    "crows_pairs": "analysis.families.crows_pairs.study",
-    "curves": "analysis.families.curves.study",
-    "debias_apply": "analysis.debias.apply",
-    "debias_compare": "analysis.debias.compare",
-    "debias_search": "analysis.debias.search",
-    "debias_train": "analysis.debias.study",
-    "demo": "cli.demo",
-    "deposit": "analysis.imported.deposit",
-    "describe": "store.change.about",
-    "export": "analysis.distillation.export",
-    "extract": "engine.extract",
-    "fairness": "analysis.families.fairness.study",
-    "fairness_change": "analysis.families.fairness.metric",
-    "fetch": "engine.suites.fetch",
-    "figures": "analysis.drawing.figures",
-    "fluctuation": "analysis.families.fluctuation.study",
-    "known_suites": "engine.suites.suites",
-    "lambada": "analysis.families.lambada.study",
-    "layers": "analysis.families.layers.study",
-    "load_prompts": "engine.prompts.files",
-    "map_rows": "store.read.mapping",
-    "merge": "store.change.merge",
-    "options": "analysis.families.options.study",
-    "prompts_check": "engine.prompts.shown",
-    "prompts_show": "engine.prompts.shown",
-    "pull": "store.sharing.transfer",
-    "push": "store.sharing.transfer",
-    "query": "analysis.results.query",
-    "read_harness": "analysis.harness.read",
-    "report": "analysis.report.report",
-    "resolve_suite": "engine.suites.suites",
-    "save_figures": "analysis.drawing.figures",
-    "show": "analysis.prompts.show",
-    "shrink": "store.change.shrink",
-    "stereoset": "analysis.families.stereoset.study",
-    "stereotype": "analysis.families.stereotype.study",
-    "tradeoff": "analysis.families.tradeoff.study",
-    "unqover": "analysis.families.unqover.study",
-    "verify": "store.care.verify",
-    "winobias": "engine.prompts.known.winobias",
-}
-__all__ = [*sorted(_HOMES), "open"]
-
 
 def open(path: str | Path) -> "Readable":
     """Open an existing bank, in a folder or at a URL, or a view; `Bank.create` makes a new one."""
@@ -193,4 +109,5 @@ def open(path: str | Path) -> "Readable":
     return open_bank(path)
 
 
-__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)
+__getattr__, __dir__, _HOMES = front_door(__name__, __file__, "open")
+__all__ = __dir__()

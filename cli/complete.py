@@ -84,8 +84,9 @@ def tables_of_function(name: str) -> list[str]:
 
 def _source(name: str) -> ast.Module:
     """The module that a public name comes from."""
-    module = Path(logitbank.__file__).parent.joinpath(*logitbank._HOMES[name].split("."))
-    return ast.parse(module.with_suffix(".py").read_text(encoding="utf-8"))
+    _, *module = logitbank._HOMES[name].split(".")
+    path = Path(logitbank.__file__).parent.joinpath(*module).with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def banks_of(ctx: typer.Context) -> Iterator[Path]:

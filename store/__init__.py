@@ -1,10 +1,10 @@
 """Keep logits; know nothing of models or metrics."""
 
-# As in `logitbank` itself: of the two lists, a type checker reads the first and Python the second.
+# As in `logitbank` itself: read by type checkers, and by `front_door` as text.
 
 from typing import TYPE_CHECKING
 
-from logitbank.front_door import lazily
+from logitbank.front_door import front_door
 
 if TYPE_CHECKING:
     from logitbank.store.bank import Bank as Bank
@@ -37,36 +37,5 @@ if TYPE_CHECKING:
     from logitbank.store.format.schema import Query as Query
     from logitbank.store.read.readable import Readable as Readable
 
-_HOMES = {
-    "Bank": "store.bank",
-    "BlockData": "store.format.layout",
-    "CheckpointId": "store.format.schema",
-    "Damage": "store.care.damage",
-    "Deposit": "store.deposits.deposit",
-    "DepositSpec": "store.format.layout",
-    "DepositWriter": "store.deposits.writer",
-    "Filter": "store.filter.filters",
-    "Keep": "store.format.schema",
-    "Layout": "store.format.layout",
-    "Merged": "store.change.merge",
-    "OptionTokens": "store.format.schema",
-    "OutputHead": "store.format.heads",
-    "Query": "store.format.schema",
-    "QuerySet": "store.format.queries",
-    "Readable": "store.read.readable",
-    "Repaired": "store.care.repair",
-    "Scale": "store.format.heads",
-    "Shrunk": "store.change.shrink",
-    "SoftCap": "store.format.heads",
-    "View": "store.filter.view",
-    "describe": "store.change.about",
-    "leftovers": "store.care.leftovers",
-    "merge": "store.change.merge",
-    "open_bank": "store.filter.view",
-    "repair": "store.care.repair",
-    "rescore": "store.change.rescore",
-    "shrink": "store.change.shrink",
-    "verify": "store.care.verify",
-}
-__all__ = sorted(_HOMES)
-__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)
+__getattr__, __dir__, _ = front_door(__name__, __file__)
+__all__ = __dir__()

@@ -3,7 +3,7 @@
 To judge storage dtypes, engines and hardware: logits, divergences, ranks, and what metrics move.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,8 @@ from logitbank.store import Bank, Deposit, Readable
 from logitbank.store.change.overlap import committed_rows
 from logitbank.store.steps import parse_steps
 
-Steps = Collection[int | None] | Callable[[Collection[int | None]], Collection[int | None]] | str
-"""Training steps, None for a release; what chooses among those that there are; or a text, such as
-`START:END:STRIDE` or `release`."""
+Steps = Collection[int | None] | str
+"""Training steps, None for a release; or a text, such as `START:END:STRIDE` or `release`."""
 _DEPOSIT = {"model": pl.String, "run": pl.String, "step": pl.Int64, "query_set": pl.String}
 _MADE = {
     "kept_a": pl.String,
@@ -77,8 +76,7 @@ def compare(
         steps_present = {
             deposit.checkpoint.step for by_key in deposits for deposit in by_key.values()
         }
-        choose = parse_steps(steps).pick if isinstance(steps, str) else steps
-        wanted = set(choose(steps_present) if callable(choose) else choose)
+        wanted = set(parse_steps(steps).pick(steps_present) if isinstance(steps, str) else steps)
         deposits = [
             {k: d for k, d in by_key.items() if d.checkpoint.step in wanted} for by_key in deposits
         ]

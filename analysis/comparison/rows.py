@@ -95,21 +95,12 @@ def compare_rows(
     )
 
 
-def kl_divergence(logp: Floats, logq: Floats) -> Floats:
-    r"""Kullback–Leibler divergence of rows, :math:`\sum_v p_v(\ln p_v-\ln q_v)`.
-
-    `logp` and `logq` are (q, v) log-probabilities in nats, finite; each row is normalised first,
-    since rounded ones do not add up to 1. The result is (q,) float64, nats, never below 0.
-
-    >>> half, biased = np.log([[0.5, 0.5]]), np.log([[0.8, 0.2]])
-    >>> [round(float(kl), 4) for kl in kl_divergence(half, biased)]
-    [0.2231]
-    """
-    return _kl(logp, logq, logp - logq)
-
-
 def _kl(logp: Floats, logq: Floats, difference: Floats) -> Floats:
-    """As `kl_divergence`, with one exponential for each number."""
+    r"""Kullback–Leibler divergence of rows, :math:`\sum_v p_v(\ln p_v-\ln q_v)`, (q,) in nats.
+
+    `logp` and `logq` are (q, v), `difference` is the first less the second. Each row is normalised,
+    since rounded ones do not add up to 1; one exponential for each number.
+    """
     highest = logp.max(axis=1)
     p = np.exp(logp - highest[:, None])
     total = p.sum(axis=1)

@@ -1,7 +1,7 @@
 """Train a filter on the instances of a bank, with NumPy and SciPy: no model is loaded."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -117,12 +117,6 @@ class Trained:
     untrained: Filter
     losses: np.ndarray
     """(steps,): of each step, before it."""
-    coverage: float
-    """Share of subject slots among the k: the others have no gradient."""
-    before: float = field(default=float("nan"))
-    """Mean |C| without a filter, with the untrained and with the trained one."""
-    untrained_bias: float = field(default=float("nan"))
-    after: float = field(default=float("nan"))
 
 
 def train(given: Instances, training: Training) -> Trained:
@@ -164,10 +158,7 @@ def train(given: Instances, training: Training) -> Trained:
     about = {**training.about, "trained": True, "k": given.k, "at_rest": at_rest}
     result = replace(after, about=about)
     flat = Filter.ones(given.k, training.mode, seed=training.seed)
-    before, untrained, trained = (
-        float(np.abs(answers(given, by).bias).mean()) for by in (None, flat, result)
-    )
-    return Trained(result, flat, losses, given.coverage, before, untrained, trained)
+    return Trained(result, flat, losses)
 
 
 def _by_lbfgs(

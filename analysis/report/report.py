@@ -138,7 +138,7 @@ def report(
     write_page(
         path,
         title=title,
-        lead=_lead(info, opened, names),
+        lead=_lead(info, names),
         parts=parts,
         prompts=views,
         unread=unread,
@@ -271,7 +271,7 @@ def _part(section: Section, *, taken: Sequence[str]) -> Part:
     )
 
 
-def _lead(info: pl.DataFrame, bank: Readable, names: Sequence[str]) -> str:
+def _lead(info: pl.DataFrame, names: Sequence[str]) -> str:
     checkpoints = info.unique(["model", "run", "step"])
     steps = checkpoints["step"].drop_nulls().sort()
     span = f" (steps {steps[0]:,} to {steps[-1]:,})" if len(steps) > 1 else ""

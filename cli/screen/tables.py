@@ -112,10 +112,10 @@ def _plain(frame: "pl.DataFrame", widths: Mapping[str, int], title: str) -> Iter
         yield "".join(cells)
 
 
-def print_frame(frame: "pl.DataFrame", form: str, *, title: str = "") -> None:
+def print_frame(frame: "pl.DataFrame", form: str) -> None:
     """One frame in the format asked for: a table for people, or as `table_bytes` gives it."""
     if form == "table":
-        print_table(frame, title=title)
+        print_table(frame)
     elif form == "csv" and sys.stdout.isatty():
         sys.stdout.write(_bytes(_in_lines(frame), form).decode().translate(CONTROL))
     else:

@@ -79,7 +79,6 @@ class PromptSet:
             pieces.append(option_pieces(encoded, prompt, query, queries[-1], places))
         return TokenizedPrompts(
             name=self.name,
-            tokenizer_digest=tokenizer.digest,
             queries=tuple(places),
             table=option_table(encoded.prompts, queries=queries, pieces=pieces),
             notes=(*encoded.notes, *self._scored_whole(encoded)),

@@ -78,7 +78,6 @@ class SequenceSet:
             raise one_error(f"prompt set {self.name!r}", [*errors.values()])
         return TokenizedPrompts(
             name=self.name,
-            tokenizer_digest=tokenizer.digest,
             queries=tuple(places),
             table=piece_table(
                 rows,

@@ -16,7 +16,6 @@ class TokenizedPrompts:
     """A prompt set in the ids of one tokenizer."""
 
     name: str
-    tokenizer_digest: str
     queries: tuple[Query, ...]
     """Distinct, in the order in which the prompts first need them."""
     table: pl.DataFrame

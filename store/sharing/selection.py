@@ -1,6 +1,6 @@
 """Which objects of a bank are to travel: whole deposits, and the tables that they need."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import polars as pl
@@ -18,9 +18,8 @@ from logitbank.store.steps import parse_steps
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 Step = int | None
-Steps = Collection[Step] | Callable[[Collection[Step]], Collection[Step]] | str
-"""Training steps, None for a release; what chooses some of those that there are; or a text, such as
-`log` or `START:END:STRIDE`."""
+Steps = Collection[Step] | str
+"""Training steps, None for a release; or a text, such as `log` or `START:END:STRIDE`."""
 
 
 def chosen(
@@ -53,7 +52,7 @@ def chosen(
         if isinstance(steps, str):
             wanted = set(parse_steps(steps).select(available, of="this bank"))
         else:
-            wanted = set(steps(available) if callable(steps) else steps)
+            wanted = set(steps)
         _check(wanted, available, "step")
         deposits = [d for d in deposits if d.checkpoint.step in wanted]
     if (models, steps) != (None, None):

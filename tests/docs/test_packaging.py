@@ -1,6 +1,5 @@
 """The wheel has every package, the front door every name, and light imports stay light."""
 
-import ast
 import re
 import runpy
 import subprocess
@@ -50,25 +49,14 @@ DOORS = pytest.mark.parametrize(
 
 @DOORS
 def test_a_front_door_gives_every_name_that_it_lists(folder: str, package: Any) -> None:
+    text = (ROOT / folder / "__init__.py").read_text()
+    assert len(package.__all__) > 25
     for name in package.__all__:
+        assert f" {name} as {name}" in text or name == "open"
         assert getattr(package, name).__name__ == name
     assert sorted(package.__all__) == dir(package)
     with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'nothing'"):
         _ = package.nothing
-
-
-@DOORS
-def test_a_type_checker_sees_the_names_that_a_front_door_gives(folder: str, package: Any) -> None:
-    """They are imported for types in one list, and by name when used in another."""
-    tree = ast.parse((ROOT / folder / "__init__.py").read_text())
-    typed = {
-        alias.asname: f"{node.module}.{alias.name}".removeprefix("logitbank.")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module not in (None, "logitbank.version")
-        for alias in node.names
-        if alias.asname is not None
-    }
-    assert typed == {name: f"{home}.{name}" for name, home in package._HOMES.items()}
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

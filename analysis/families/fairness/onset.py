@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness.baseline import draws_of
-from logitbank.analysis.frames.expressions import Floats, scaled
+from logitbank.analysis.frames.expressions import scaled
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.change_points import (
     WANDERING,
@@ -53,12 +53,12 @@ def onset_table(gap: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
         change = change_point(values, seed=seed)
         row = {"model": model, "run": run, "checkpoints": len(part), "last_step": part["step"][-1]}
         if change is not None:
-            row |= _told(change, part, values)
+            row |= _told(change, part)
         rows.append(row)
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _told(change: ChangePoint, part: pl.DataFrame, values: Floats) -> dict[str, object]:
+def _told(change: ChangePoint, part: pl.DataFrame) -> dict[str, object]:
     steps = part["step"].to_list()
     first, last = _places(change, part)
     certain = change.p_wander <= WANDERING

@@ -76,7 +76,6 @@ _TABLES = {
     "run_pairs": _run_pairs,
     "frequencies": _frequencies,
 }
-KINDS = tuple(_TABLES)
 
 
 def _square(pairs: pl.DataFrame, a: str, b: str) -> pl.DataFrame:

@@ -61,7 +61,8 @@ def drawn(sheet: Sheet) -> Interactive:
         _plot(panel, sheet, shared, whole=not several, last=panel is sheet.panels[-1])
         for panel in sheet.panels
     ]
-    named: dict[str, list[GlyphRenderer]] = {}
+    named: list[dict[str, list[GlyphRenderer]]] = [{} for _ in plots]
+    """By panel: each name stands in the legend of the first that has it."""
     tags = []
     for at, plot in enumerate(plots):
         hovered: dict[tuple[str, ...], list[GlyphRenderer]] = {}
@@ -71,8 +72,9 @@ def drawn(sheet: Sheet) -> Interactive:
                 tags.append(renderer.tags[0])
                 if "hover" in renderer.tags:
                     hovered.setdefault(_lines(trace), []).append(renderer)
-                if trace.name and at == 0 and renderer.tags[0]["role"] != "band":
-                    named.setdefault(trace.name, []).append(renderer)
+                new = trace.name and not any(trace.name in one for one in named[:at])
+                if new and renderer.tags[0]["role"] != "band":
+                    named[at].setdefault(trace.name, []).append(renderer)
         for lines, renderers in hovered.items():
             tooltips = [("", line) for line in lines]
             plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, limit=3))
@@ -80,10 +82,10 @@ def drawn(sheet: Sheet) -> Interactive:
         if cells:
             plot.add_layout(colour_bar(cells[0].glyph), "right")
         plot.toolbar.logo = None
-    head = TOP
-    if len(named) > 1 or (named and sheet.legend):
-        head += _legend(plots[0], named)
-    plots[0].height += head
+    plots[0].height += TOP
+    if sum(map(len, named)) > 1 or sheet.legend:
+        for plot, names in zip(plots, named, strict=True):
+            plot.height += _legend(plot, names) if names else 0
     plots[0].add_layout(_title(sheet), "above")
     height = sum(plot.height for plot in plots)
     model = column(plots, sizing_mode="stretch_width", spacing=0) if several else plots[0]

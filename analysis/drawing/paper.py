@@ -137,11 +137,14 @@ def _settings_of(style: str | Path) -> dict[str, Any]:
 def option_colours(options: Iterable[str]) -> dict[str, str]:
     """One colour for each option, the same in every figure of the prompts that have these.
 
-    >>> option_colours(["female", "male", "no"])
-    {'female': '#d55e00', 'male': '#0072b2', 'no': '#009e73'}
+    >>> option_colours(["female", "male", "no", "he"])
+    {'male': '#0072b2', 'female': '#d55e00', 'he': '#009e73', 'no': '#99226b'}
     """
     names = sorted(set(options))
-    known = {name: GENDERED[name] for name in names if name in GENDERED}
+    known: dict[str, str] = {}
+    for name, colour in GENDERED.items():
+        if name in names and colour not in known.values():
+            known[name] = colour
     free = [colour for colour in PALETTE if colour not in known.values()]
     others = zip((name for name in names if name not in known), cycle(free), strict=False)
     return known | dict(others)

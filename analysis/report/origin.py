@@ -7,9 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.store import Readable
+from logitbank.store import Bank, Readable
 from logitbank.store.filter.view import View
 from logitbank.store.format.about import own_fields, sources_of
+from logitbank.store.read.provenance import commits_digest
 from logitbank.store.remote.mirror import mirror_of
 
 
@@ -86,8 +87,8 @@ def stem(source: Path | str) -> str:
 def about_bank(bank: Readable) -> dict[str, str]:
     """What a bank says of itself, and of those that it came from."""
     about = dict(own_fields(bank.attributes))
-    if isinstance(digest := bank.attributes.get("sha256"), str):
-        about["SHA-256 of its zarr.json"] = digest
+    if isinstance(bank, Bank):
+        about["SHA-256 of its commits"] = commits_digest(bank.path, bank.deposits())
     for source in sources_of(bank.attributes):
         texts = "; ".join(source[name] for name in own_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts

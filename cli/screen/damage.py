@@ -50,6 +50,11 @@ def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> No
         f"dropped: {counted(len(blocks), 'block')} of {folder}"
         for folder, blocks in done.dropped.items()
     )
+    if any(each.path in done.dropped for each in left):
+        print_lines(
+            ["index.json still lists what was dropped: the same `logitbank extract` runs it again"]
+        )
+    left = [each for each in left if each.path not in done.dropped]
     print_lines(f"still damaged: {each.path}" for each in left)
     if any(map(can_repair, left)):  # as a table whose content is damaged, and so cannot be
         print_lines(["take these from another copy of the bank"])

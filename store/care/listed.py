@@ -45,6 +45,6 @@ def index_damage(root: Path, read: Reader, named: Collection[str]) -> Iterator[D
         yield Damage(
             owner,
             "missing",
-            f"{index.NAME} lists {what}; take it from another copy of the bank, or push what is"
-            " here to a new place",
+            f"{index.NAME} lists {what}; take it from another copy of the bank, run the same"
+            " extract, or push what is here to a new place",
         )

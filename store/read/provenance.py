@@ -1,5 +1,6 @@
 """Who made what from what: the provenance of deposits as a table, and as one document."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from logitbank.store.files import objects
 from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields, sources_of
 from logitbank.store.format.schema import Json
+from logitbank.store.remote import fetching
 from logitbank.store.tables import prompt_tables, query_tables
 
 if TYPE_CHECKING:
@@ -106,3 +109,21 @@ def _engines(deposit: "Deposit") -> list[str]:
     names = [name for name in state.names if name not in state.options]
     engines_by_commit = [commits.engines_of(commits.read(deposit.path, name)) for name in names]
     return sorted({str(engine) for engines in engines_by_commit for engine in engines})
+
+
+def commits_digest(root: Path, deposits: "Iterable[Deposit]") -> str:
+    """SHA-256 by which banks of other contents are told apart, whatever their title.
+
+    Of the lines that `sha256sum` prints of the commits of sealed deposits, in the order of their
+    paths below the bank: each vouches for all of its deposit.
+    """
+    states = [(deposit.path, deposit.state()) for deposit in deposits]
+    files = sorted(
+        f"{(path / 'commits').relative_to(root).as_posix()}/{name}.json"
+        for path, state in states
+        if state.sealed
+        for name in state.names
+    )
+    fetching.ensure_here(*(root / file for file in files))
+    lines = (f"{objects.digest(root / file).sha256}  {file}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from logitbank.errors import UsageError
 
-# A URL that went through a Path has one slash after its scheme.
-_URL = re.compile(r"(https?|s3|hf):/{1,2}([^/].*)", re.DOTALL)
+# A URL that went through a Path has one slash after its scheme; a drive's name is one letter.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}([^/].*)", re.DOTALL)
+SCHEMES = ("https", "http", "s3", "hf")
 HUB = re.compile(
     r"hf://datasets/(?P<repo>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@(?P<revision>[^@]+))?"
 )
@@ -26,12 +27,20 @@ def url_of(path: str | Path) -> str | None:
     match = _URL.fullmatch(str(path))
     if not match:
         return None
-    url = f"{match[1]}://{match[2].rstrip('/')}"
-    if match[1] == "hf" and not HUB.fullmatch(url):
+    scheme = match[1].lower()
+    url = f"{scheme}://{match[2].rstrip('/')}"
+    if scheme == "file":
+        raise UsageError(f"{path} is a file on this machine; give its path, /{match[2]}")
+    if scheme not in SCHEMES:
+        raise UsageError(
+            f"{url} is no place of banks: give a folder, or a URL of https://, s3:// or"
+            " hf://datasets/owner/name"
+        )
+    if scheme == "hf" and not HUB.fullmatch(url):
         raise UsageError(
             f"{url} names no repository; write hf://datasets/owner/name or …/name@revision"
         )
-    has_signs = any(sign in url for sign in "?#\\") and match[1] != "hf"
+    has_signs = any(sign in url for sign in "?#\\") and scheme != "hf"
     if has_signs or any(part in (".", "..") for part in url.split("/")):
         raise UsageError(
             f"{url} is no address of a folder; leave out what follows ? or #, and dots"

@@ -87,7 +87,10 @@ def push(
     require_tables(opened.path, ((d.query_set, d.spec.provenance) for d in opened.deposits()))
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
     index.render(here)  # before anything is sent: it may be too large
-    return _move(here, opened.path, _target(target), progress)
+    place = _target(target)
+    if isinstance(place, Folder):
+        _require_apart(opened, Path(target))
+    return _move(here, opened.path, place, progress)
 
 
 def pull(
@@ -113,12 +116,16 @@ def pull(
     if objects.holds_something(folder):
         Bank.open(folder)
     opened = Bank.open(url)
-    if folder.exists() and folder.samefile(opened.path):
-        raise UsageError(f"{folder} is the bank itself; give another folder")
+    _require_apart(opened, folder)
     here = chosen(opened, models=models, steps=steps, prompts=prompts)
     objects.make_root(folder)
     done = _move(here, opened.path, Folder(folder, indexed=False), progress)
     return replace(done, lost=lost_of(folder))
+
+
+def _require_apart(bank: Bank, folder: Path) -> None:
+    if folder.exists() and folder.samefile(bank.path):
+        raise UsageError(f"{folder} is the bank itself; give another folder")
 
 
 def _move(

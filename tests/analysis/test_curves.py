@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from bokeh.models import Legend, Plot
 from scipy.special import log_softmax
 from scipy.stats import entropy as scipy_entropy
 
@@ -211,6 +212,16 @@ def test_prompts_without_an_answer_say_so(tmp_path: Path) -> None:
     (sheet,) = sheets_of(curves_metric(bank, bank.prompt_sets, entropy=False)).values()
     named = [(trace.name, trace.panel) for trace in sheet.traces if trace.name]
     assert sorted(named) == [("crows-pairs", 2), ("parity", 0)]
+    legends = [[item.label.value for item in each.items] for each in legends_of(bank)]
+    assert legends == [["parity"], ["crows-pairs"]], "each above the first panel that has it"
+
+
+def legends_of(bank: Bank) -> list[Legend]:
+    """On a page, panel by panel."""
+    result = curves_metric(bank, bank.prompt_sets, entropy=False)
+    (page,) = interactive_figures(result).values()
+    plots = [plot for plot in page.model.children if isinstance(plot, Plot)]
+    return [each for plot in plots for each in plot.above if isinstance(each, Legend)]
 
 
 def test_figures_have_a_panel_for_each_measure_that_there_is(tmp_path: Path) -> None:

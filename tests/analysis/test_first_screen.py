@@ -1,6 +1,7 @@
 """What is seen of a page before anything is scrolled, opened or chosen, and where links lead."""
 
 import re
+from hashlib import sha256
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -51,6 +52,11 @@ def test_an_option_has_one_colour_whatever_stands_beside_it() -> None:
     assert {name: many[name] for name in few} == few
     assert len(set(many.values())) == 5
     assert option_colours(["a", "b"]) == option_colours(["b", "a", "b"])
+    pairs = option_colours(["he", "she", "male", "female"])
+    assert len(set(pairs.values())) == 4, "both of a gender are in one figure"
+    assert {name: pairs[name] for name in ("male", "female")} == {
+        name: few[name] for name in ("male", "female")
+    }
 
 
 @pytest.mark.whole
@@ -92,7 +98,13 @@ def test_previews_of_links_have_title_and_message_and_the_box_says_how_to_cite(p
     told = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)\s*</dd>", box))
     assert (told["licence"], told["citation"]) == ("CC0", "Doe (2026)")
     assert told["open it in Python"] == "<code>logitbank.open(&#34;b.zarr&#34;)</code>"
-    assert re.fullmatch("[0-9a-f]{64}", told["SHA-256 of its zarr.json"])
+    commits = sorted((page.parent / "b.zarr").rglob("commits/*.json"))
+    lines = [
+        f"{sha256(file.read_bytes()).hexdigest()}  {file.relative_to(page.parent / 'b.zarr')}\n"
+        for file in commits
+    ]
+    assert len(lines) == 9
+    assert told["SHA-256 of its commits"] == sha256("".join(lines).encode()).hexdigest()
 
 
 @pytest.mark.whole

@@ -20,6 +20,7 @@ from logitbank.cli.screen import tables as show
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.workers.events import CheckpointFailed, Summary
 from logitbank.store import Bank, CheckpointId
+from logitbank.store.sharing.transfer import push
 from tests.support import small_banks
 from tests.support.command import Call
 
@@ -179,6 +180,20 @@ def test_verify_names_damage_and_exits_1(call: Call, bank: Path) -> None:
     assert code == 0
     assert "dropped: 1 block of org%2Fmodel/main/" in out
     assert "deposits with blocks still to be run: 1" in out
+
+
+def test_what_was_dropped_of_a_bank_that_was_pushed_is_to_be_run_again(
+    call: Call, bank: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    push(bank, copy)
+    shard = next(copy.rglob("logprobs/c/0/0"))
+    shard.write_bytes(shard.read_bytes()[:-5])
+    code, out, _ = call("verify", copy, "--repair")
+    assert code == 1, "its index.json lists more than there is"
+    assert "index.json still lists what was dropped: the same `logitbank extract` runs it" in out
+    assert "still damaged" not in out
+    assert "another copy" not in out
 
 
 def test_verify_tells_what_nothing_vouches_for_and_exits_0(call: Call, bank: Path) -> None:

@@ -26,6 +26,7 @@ from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View
 from logitbank.store.format.shards import CHECKSUM, blosc_bytes, inner_bytes
+from logitbank.store.remote.urls import url_of
 from logitbank.store.sharing.transfer import pull, push
 from tests.support.evaluation_banks import add_winobias
 from tests.support.file_server import FileServer, Sent
@@ -594,6 +595,40 @@ def test_a_sealed_folder_keeps_its_seal_when_an_older_copy_is_pulled(
     before = {p: p.read_bytes() for p in bank.path.rglob("*") if p.is_file()}
     assert pull(f"{served.url}/bank", bank.path).objects == 0
     assert {p: p.read_bytes() for p in bank.path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/b", "gs:/bucket/b", "ABFS://b/c", "az://b"])
+def test_places_that_are_not_known_are_no_folders(
+    bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    message = (
+        r"^(gs|abfs|az)://\S+ is no place of banks: give a folder, or a URL of https://, s3://"
+    )
+    for call in (Bank.open, Bank.create, lambda to: push(bank.path, to), verify):
+        with pytest.raises(UsageError, match=message):
+            call(address)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_s_url_is_answered_with_its_path() -> None:
+    for address in ("file:///data/b.zarr", Path("file:///data/b.zarr"), "FILE:///data/b.zarr"):
+        with pytest.raises(UsageError, match=r"give its path, /data/b\.zarr$"):
+            Bank.open(address)
+
+
+def test_a_scheme_is_the_same_in_capital_letters() -> None:
+    assert url_of("S3://Bucket/b") == "s3://Bucket/b"
+    assert url_of("HF://datasets/me/b@v1") == "hf://datasets/me/b@v1"
+    assert url_of("C:/banks/b") is None, "a drive"
+
+
+def test_a_bank_is_not_pushed_into_itself(bank: Bank) -> None:
+    before = sorted(bank.path.rglob("*"))
+    with pytest.raises(UsageError, match="is the bank itself; give another folder"):
+        push(bank.path, bank.path)
+    assert sorted(bank.path.rglob("*")) == before
 
 
 def test_addresses_that_no_bank_can_have() -> None:

@@ -229,6 +229,7 @@ def _held(
             and (steps is None or checkpoint.step in steps)
         ):
             deposits.setdefault((checkpoint.run, checkpoint.step), []).append(deposit)
+    bank.require_scored(prompts, [deposit for place in deposits.values() for deposit in place])
     return _Held(table, rows, deposits)
 
 

@@ -4,11 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
 
-from logitbank.store import Readable
+from logitbank.store import Deposit, Readable
 from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId
 from logitbank.store.tables.prompt_tables import query_sets_of
-from logitbank.store.tables.query_tables import query_count, tokenizer_of
+from logitbank.store.tables.query_tables import tokenizer_of
 from logitbank.wording import counted
+
+_ASKED = ("prompt_id", "order_seed", "piece")
 
 
 def expected_rows(banks: Sequence[Readable], prompts: str, columns: Sequence[str]) -> pl.DataFrame:
@@ -81,9 +83,21 @@ def left_out_sentences(
     models: Collection[str] | None = None,
     steps: Collection[int | None] | None = None,
 ) -> tuple[str, ...]:
-    """That checkpoints are left out, as their deposits have no row, if any are."""
-    names = without_rows(banks, prompts, models, steps)
-    return (without_rows_sentence(names),) if names else ()
+    """That checkpoints are left out, as their deposits have no row or none of the scores."""
+    empty = without_rows(banks, prompts, models, steps)
+    unscored = {
+        str(deposit.checkpoint): None
+        for bank in banks
+        for name in prompts
+        if name in bank.prompt_sets
+        for deposit in bank.without_scores(name)
+        if models is None or deposit.checkpoint.model in models
+        if steps is None or deposit.checkpoint.step in steps
+    }
+    return (
+        *([without_rows_sentence(empty)] if empty else []),
+        *([without_scores_sentence([*unscored])] if unscored else []),
+    )
 
 
 def without_rows(
@@ -109,6 +123,22 @@ def without_rows(
     return list(empty)
 
 
+def without_scores_sentence(names: Sequence[str]) -> str:
+    """That deposits are left out.
+
+    >>> without_scores_sentence(["a b 7"])
+    'Left out is 1 checkpoint that keeps no full rows and lists no option of these prompts, which \
+were named later: a b 7; extract it again, into another bank.'
+    """
+    one = len(names) == 1
+    return (
+        f"Left out {'is' if one else 'are'} {counted(len(names), 'checkpoint')} that"
+        f" keep{'s' if one else ''} no full rows and list{'s' if one else ''} no option of these"
+        f" prompts, which were named later: {', '.join(names)}; extract {'it' if one else 'them'}"
+        " again, into another bank."
+    )
+
+
 def partly_scored_sentences(
     banks: Sequence[Readable], prompts: Collection[str], models: Collection[str] | None = None
 ) -> tuple[str, ...]:
@@ -121,20 +151,30 @@ def partly_scored_sentences(
         for name in prompts:
             if name not in bank.prompt_sets:
                 continue
-            scored: dict[CheckpointId, int] = {}
+            deposits: dict[CheckpointId, list[Deposit]] = {}
             for deposit in bank.deposits_of(name):
                 if models is None or deposit.checkpoint.model in models:
-                    scored.setdefault(deposit.checkpoint, 0)
-                    scored[deposit.checkpoint] += deposit.rows_committed
-            asked = {
-                model: sum(query_count(bank.path, query_set) for query_set in query_sets)
-                for model, query_sets in expected_query_sets(bank, name).items()
-            }
-            partly |= {str(c): None for c, rows in scored.items() if 0 < rows < asked[c.model]}
+                    deposits.setdefault(deposit.checkpoint, []).append(deposit)
+            rows = bank.prompts(name).select("query_set", "row", *_ASKED).unique().collect()
+            asked = expected_rows([bank], name, _ASKED)
+            of_model = dict(asked.group_by("model").len().iter_rows())
+            for checkpoint, own in deposits.items():
+                there = pl.concat([_committed(rows, deposit) for deposit in own]).n_unique()
+                if 0 < there < of_model[checkpoint.model]:
+                    partly[str(checkpoint)] = None
     if not partly:
         return ()
     where = f"{counted(len(partly), 'checkpoint')}: {', '.join(partly)}"
     return (f"Some prompts are not scored, and the numbers are over the others, at {where}.",)
+
+
+def _committed(rows: pl.DataFrame, deposit: Deposit) -> pl.DataFrame:
+    """What a deposit was asked, of its committed rows."""
+    own = rows.filter(pl.col("query_set") == deposit.query_set)
+    if not deposit.complete:
+        block = pl.col("row") // deposit.layout.block_rows
+        own = own.filter(block.is_in(sorted(deposit.committed())))
+    return own.select(_ASKED).unique()
 
 
 def without_rows_sentence(names: Sequence[str]) -> str:

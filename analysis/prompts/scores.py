@@ -149,7 +149,8 @@ def prompt_scores(
     UsageError
         The prompt set has none of these ids.
     BankError
-        The bank has no such prompts, or no deposit of them by such checkpoints.
+        The bank has no such prompts, no deposit of them by such checkpoints, or options of them
+        were named after full rows were kept.
     """
     table = bank.prompts(prompts)
     deposits = bank.deposits_of(prompts)
@@ -172,8 +173,9 @@ def prompt_scores(
             f"none of these checkpoints was asked prompt {rows['prompt_id'][0]!r}; run "
             "`logitbank extract` to ask them"
         )
-    expected = expected_query_sets(bank, prompts)
     asked = [d for d in deposits if d.query_set in query_sets]
+    bank.require_scored(prompts, asked, of=rows.lazy())
+    expected = expected_query_sets(bank, prompts)
     return _each(rows, asked, expected, first_piece=first_piece, few=few)
 
 

@@ -258,8 +258,9 @@ class Deposit:
             As in `logprobs`.
         """
         index = self._committed(rows)
+        before = self.rows_committed  # others may commit blocks meanwhile
         out, found = logsumexp_of(self.scores(), self.layout.queries)
-        if found != self.rows_committed:
+        if not before <= found <= self.rows_committed:
             raise DamagedError(f"{self}: scores are of {found:,} queries; {VERIFY}")
         return out if index is None else np.asarray(out[index])
 

@@ -96,8 +96,12 @@ INFO = pl.Schema(
 """Columns of the table of what a bank holds, one row per deposit."""
 CHECKPOINT_COLUMNS = ("model", "run", "run_seed", "step")
 RESERVED_COLUMNS = frozenset(
-    {*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob", "token_text"}
+    {
+        *(*PROMPTS_SCHEMA, *SCORES_SCHEMA, *CHECKPOINT_COLUMNS, "prompt_set", "logprob"),
+        *("token_text", "_key", "_tokenizer", "_pieces", "_scored"),
+    }
 )
+"""Names of no columns of prompts' own: of a scan, or of what it is joined by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Choose deposits by what their checkpoints are called."""
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import cast
 
@@ -33,7 +34,7 @@ def checkpoints_chosen(
         return _selected(deposits, parse_steps(steps))
     if steps is None:
         return deposits
-    wanted = {steps} if isinstance(steps, int) else set(steps)
+    wanted = set(steps) if isinstance(steps, Collection) else {operator.index(steps)}
     chosen = [d for d in deposits if d.checkpoint.step in wanted]
     if not chosen:
         available = {d.checkpoint.step for d in deposits}

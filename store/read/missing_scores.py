@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.errors import BankError
+from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import OptionTokens
-from logitbank.store.read.together import DEPOSIT, option_scores
+from logitbank.store.read.together import DEPOSIT, scores_here
 from logitbank.store.remote import mirror
 from logitbank.store.tables import prompt_tables
 
@@ -28,8 +29,9 @@ def require_scored(
         Says how many scores are lacking, of which deposits, and what to run.
     """
     full = [deposit for deposit in deposits if deposit.layout.keep.whole_rows]
-    counts = _missing_counts(root, prompts, full) if full else []
-    incomplete = [(deposit, count) for deposit, count in zip(full, counts, strict=True) if count]
+    incomplete = [
+        (d, counts.lacking) for d, counts in _counts(root, prompts, full) if counts.lacking
+    ]
     if not incomplete:
         return
     more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
@@ -41,6 +43,17 @@ def require_scored(
         f" run {first}`logitbank rescore {'FOLDER' if copy else root}`, which reads them from full"
         " rows"
     )
+
+
+def have_no_score(root: Path, prompts: pl.LazyFrame, deposits: Sequence[Deposit]) -> list[bool]:
+    """Which deposits keep no full rows and list none of the options named for their rows.
+
+    These were named later, and nothing that is kept has them.
+    """
+    less = [at for at, deposit in enumerate(deposits) if not deposit.layout.keep.whole_rows]
+    counts = _counts(root, prompts, [deposits[at] for at in less])
+    lacking = {at for at, (_, of) in zip(less, counts, strict=True) if 0 < of.named == of.lacking}
+    return [at in lacking for at in range(len(deposits))]
 
 
 def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
@@ -56,12 +69,12 @@ def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
 
 def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     """Tokens that prompts name for committed queries of a deposit and its scores do not list."""
-    layout = deposit.layout
+    layout, blocks = deposit.layout, deposit.committed()  # before others commit more
     listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")
     pairs = (
         prompt_tables.named_tokens(root, deposit.query_set)
         .lazy()
-        .filter(_in_blocks(layout.block_rows, deposit.committed()))
+        .filter(_in_blocks(layout.block_rows, blocks))
         .join(listed, left_on=["row", "token"], right_on=["query", "token"], how="anti")
         .sort("row", "token")
         .collect()
@@ -69,51 +82,79 @@ def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     return None if pairs.is_empty() else prompt_tables.option_tokens(pairs, queries=layout.queries)
 
 
-def _missing_counts(root: Path, prompts: pl.LazyFrame, full: Sequence[Deposit]) -> list[int]:
-    """How many scores of these prompts' options each deposit lacks of its committed rows."""
+class _Counts(NamedTuple):
+    """Of a deposit's committed rows."""
+
+    named: int
+    """Options of some prompts, 0 where nothing is lacking of what all prompts name."""
+    lacking: int
+    """Those that it does not list."""
+
+
+def _counts(
+    root: Path, prompts: pl.LazyFrame, deposits: Sequence[Deposit]
+) -> list[tuple[Deposit, _Counts]]:
+    """Each deposit with what it lacks of these prompts' options."""
+    if not deposits:
+        return []
     wanted = {
         name: prompts.filter(pl.col("query_set") == name)
         .select("row", "token")
         .drop_nulls()
         .unique()
-        for name in {deposit.query_set for deposit in full}
+        for name in {deposit.query_set for deposit in deposits}
     }
-    counts_missing = []
-    for deposit, is_complete in zip(full, _list_all(root, full), strict=True):
-        if is_complete:
-            counts_missing.append(0)
-            continue
-        in_blocks = _in_blocks(deposit.layout.block_rows, deposit.committed())
-        pairs = wanted[deposit.query_set].filter(in_blocks)
-        absent = pairs.join(
-            deposit.option_scores(),
-            left_on=["row", "token"],
-            right_on=["query", "token"],
-            how="anti",
-        )
-        counts_missing.append(absent.select(pl.len()).collect().item())
-    return counts_missing
+    try:
+        complete = _list_all(root, deposits)
+    except DamagedError:  # of another table of prompts, maybe, which is not asked about
+        complete = [False] * len(deposits)
+    counts = []
+    for deposit, is_complete in zip(deposits, complete, strict=True):
+        named = lacking = 0
+        if not is_complete:
+            in_blocks = _in_blocks(deposit.layout.block_rows, deposit.committed())
+            pairs = wanted[deposit.query_set].filter(in_blocks)
+            absent = pairs.join(
+                deposit.option_scores(),
+                left_on=["row", "token"],
+                right_on=["query", "token"],
+                how="anti",
+            )
+            sizes = pl.collect_all([pairs.select(pl.len()), absent.select(pl.len())])
+            named, lacking = (size.item() for size in sizes)
+        counts.append((deposit, _Counts(named, lacking)))
+    return counts
 
 
 def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
-    """Whether each deposit lists everything that any prompt names for its committed queries.
+    """Whether each deposit lists what prompts name for its committed queries, and nothing else.
 
-    By counts, which are read in a tenth of the time that the tokens take: of what was named only
-    some is listed, or as much, where all is.
+    By the number of tokens and a sum of their hashes, which one scan of all gives: a table of
+    prompts that is lost may have named as many tokens as one that came later.
     """
     named = {
         name: prompt_tables.named_tokens(root, name) for name in {d.query_set for d in deposits}
     }
 
     @cache
-    def named_in(name: str, block_rows: int, blocks: frozenset[int]) -> int:
-        return len(named[name].filter(_in_blocks(block_rows, blocks)))
+    def named_in(name: str, block_rows: int, blocks: frozenset[int]) -> tuple[int, int]:
+        in_blocks = named[name].filter(_in_blocks(block_rows, blocks))
+        count, hashes = in_blocks.select(*_marks("row")).row(0)
+        return count, hashes
 
-    counts = dict(option_scores(deposits).group_by(DEPOSIT).len().collect().iter_rows())
+    committed = [deposit.committed() for deposit in deposits]  # before others commit more
+    rows = scores_here(deposits).group_by(DEPOSIT).agg(*_marks("query")).collect()
+    listed = {at: (count, hashes) for at, count, hashes in rows.iter_rows()}
     return [
-        counts.get(at, 0) == named_in(d.query_set, d.layout.block_rows, d.committed())
-        for at, d in enumerate(deposits)
+        listed.get(at, (0, 0)) == named_in(d.query_set, d.layout.block_rows, blocks)
+        for at, (d, blocks) in enumerate(zip(deposits, committed, strict=True))
     ]
+
+
+def _marks(row: str) -> tuple[pl.Expr, pl.Expr]:
+    """How many (row, token) pairs there are, and the sum of their hashes modulo 2^64."""
+    pair = pl.col(row).cast(pl.Int64) * 2**32 + pl.col("token")
+    return pl.len(), pair.hash().sum().alias("hashes")
 
 
 def _in_blocks(block_rows: int, blocks: Collection[int]) -> pl.Expr:

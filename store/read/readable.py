@@ -20,7 +20,7 @@ from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import INFO, CheckpointId, OptionTokens
 from logitbank.store.read.brief import bank_line, bank_table, info_rows
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
-from logitbank.store.read.missing_scores import require_scored
+from logitbank.store.read.missing_scores import have_no_score, require_scored
 from logitbank.store.read.scan import by_option, scan
 from logitbank.store.read.scores_source import scan_source
 from logitbank.store.remote import fetching, mirror
@@ -195,7 +195,7 @@ class Readable(ABC):
         if token_text:
             table = token_texts.with_texts(self.path, table, {d.query_set for d in deposits})
         if mirror.mirror_of(self.path) is None:
-            require_scored(self.path, prompts, asked, self._as_stored(deposits))
+            self.require_scored(prompts, deposits, of=asked)
             scores = scan(table, deposits, ray=ray)
         elif ray is not None:
             raise UsageError(
@@ -203,7 +203,7 @@ class Readable(ABC):
                 " pull` it into one that all machines see"
             )
         else:  # a filter of the frame is to choose what is fetched, too
-            scores = scan_source(table, deposits, partial(self._fetch_scored, prompts, asked))
+            scores = scan_source(table, deposits, partial(self._fetch_scored, prompts))
         if not whole_options:
             return scores
         query_sets = {d.query_set for d in deposits}
@@ -213,7 +213,33 @@ class Readable(ABC):
     def _fetch_scored(self, name: str, prompts: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
         """Fetch scores of a bank at a URL, all at once; refused where they lack options."""
         fetching.ensure_here(*(part for d in deposits for part in d.score_files()))
-        require_scored(self.path, name, prompts, self._as_stored(deposits))
+        self.require_scored(name, deposits, of=prompts)
+
+    def require_scored(
+        self, prompts: str, deposits: Sequence[Deposit], *, of: pl.LazyFrame | None = None
+    ) -> None:
+        """Refuse deposits with full rows that lack scores of options named after they were made.
+
+        Parameters
+        ----------
+        prompts
+            Name of a prompt set.
+        of
+            Rows of its table, where not all matter.
+
+        Raises
+        ------
+        BankError
+            One lacks some, which `Bank.rescore` reads from its rows.
+        """
+        table = self.prompts(prompts) if of is None else of
+        require_scored(self.path, prompts, table, self._as_stored(deposits))
+
+    def without_scores(self, prompts: str) -> list[Deposit]:
+        """Deposits without full rows and without a score of a prompt set, which named it later."""
+        deposits = self.deposits_of(prompts)
+        lacking = have_no_score(self.path, self.prompts(prompts), self._as_stored(deposits))
+        return [deposit for deposit, lacks in zip(deposits, lacking, strict=True) if lacks]
 
     def frames(self) -> dict[str, pl.LazyFrame]:
         """Everything as four lazy frames: checkpoints, prompts, options and scores.
@@ -232,7 +258,10 @@ class Readable(ABC):
             raise BankError(f"{self.path} has no prompts yet; run `logitbank extract`")
         texts = token_texts.token_texts(self.path)
         by_name = {name: self.prompts(name).with_columns(texts) for name in names}
-        return frames(by_name, self.deposits(), self.info)
+        return frames(by_name, self.deposits(), self.info, self._look)
+
+    def _look(self, name: str, options: pl.LazyFrame, deposits: Sequence[Deposit]) -> None:
+        self.require_scored(name, deposits, of=options)
 
     def sql(self, query: str, *, allow_files: bool = False) -> pl.LazyFrame:
         """A SELECT over `frames`, as Polars understands SQL; collect what it gives.

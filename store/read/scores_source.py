@@ -6,6 +6,7 @@ is read.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -25,7 +26,12 @@ A_SLICE = 50_000
 """Rows of a batch that are given at a time, as whoever asked holds several of what it is given."""
 
 
-def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -> pl.LazyFrame:
+Look = Callable[[str, pl.LazyFrame, "Sequence[Deposit]"], None]
+
+
+def scores_source(
+    scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]", look: Look
+) -> pl.LazyFrame:
     """Scores of prompt sets, lazily: checkpoint columns, option columns, then `scan`'s values.
 
     Parameters
@@ -33,6 +39,9 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
     scored
         Prompt sets: name, table with `token_text`, and the deposits that score it; at least one of
         each.
+    look
+        Called before scores are read, with a prompt set's name, the options of it that a filter
+        leaves, and deposits.
     """
     options = {name: PROMPTS_SCHEMA.get(name, pl.String()) for name in OPTION}
     schema = _schema(options, [deposit for *_, deposits in scored for deposit in deposits])
@@ -45,7 +54,8 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
         columns = [name for name in OPTION[1:] if name != TEXT or TEXT in used]
         for name, prompts, deposits in scored:
             table = prompts.select(pl.lit(name).alias("prompt_set"), *columns, "query_set", "row")
-            yield from _read(table, deposits, OPTION, wanted, predicate, n_rows)
+            of_set = partial(look, name)
+            yield from _read(table, deposits, OPTION, wanted, predicate, n_rows, of_set)
 
     return lazily(schema, read, is_pure=False)
 
@@ -53,7 +63,7 @@ def scores_source(scored: "Sequence[tuple[str, pl.LazyFrame, list[Deposit]]]") -
 def scan_source(
     prompts: pl.LazyFrame,
     deposits: "Sequence[Deposit]",
-    look: "Callable[[Sequence[Deposit]], None]",
+    look: "Callable[[pl.LazyFrame, Sequence[Deposit]], None]",
 ) -> pl.LazyFrame:
     """What `scan` gives, of deposits that are chosen when the frame is collected.
 
@@ -64,7 +74,7 @@ def scan_source(
     deposits
         At least one.
     look
-        Called with the deposits that a filter leaves, before their scores are read.
+        Called with the options and the deposits that a filter leaves, before scores are read.
     """
     columns = prompts.collect_schema()
     schema = _schema(columns, deposits)
@@ -84,7 +94,7 @@ def _read(
     wanted: Sequence[str],
     predicate: pl.Expr | None,
     n_rows: int | None,
-    look: "Callable[[Sequence[Deposit]], None]" = lambda _: None,
+    look: "Callable[[pl.LazyFrame, Sequence[Deposit]], None]",
 ) -> Iterator[pl.DataFrame]:
     """Rows of `scan` that a predicate leaves, of the deposits that may have some.
 
@@ -96,8 +106,8 @@ def _read(
     of_sets = [deposit for deposit in deposits if deposit.query_set in sets]
     chosen = _chosen(of_sets, _about(parts, CHECKPOINT))
     for batch in _batches(chosen, len(options), n_rows):
-        look(batch)
-        frame = scan(options.lazy(), batch, tokens=options["token"].unique())
+        look(options.lazy(), batch)
+        frame = scan(options.lazy(), batch, tokens=options["token"].drop_nulls().unique())
         frame = frame if predicate is None else frame.filter(predicate)
         frame = frame if n_rows is None else frame.head(n_rows)
         yield from frame.select(wanted).collect().iter_slices(A_SLICE)
@@ -152,5 +162,8 @@ def _batches(
     size = most if n_rows is None else max(1, min(AT_ONCE, n_rows) // max(1, options))
     first = 0
     while options and first < len(deposits):
-        yield deposits[first : first + size]
-        first, size = first + size, min(most, 2 * size)
+        end = min(first + size, len(deposits))
+        while end < len(deposits) and deposits[end].checkpoint == deposits[end - 1].checkpoint:
+            end += 1  # two query sets of a checkpoint may have the same prompt
+        yield deposits[first:end]
+        first, size = end, min(most, 2 * size)

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import INFO, PROMPTS_SCHEMA
-from logitbank.store.read.scores_source import scores_source
+from logitbank.store.read.scores_source import Look, scores_source
 from logitbank.store.tables.prompt_tables import query_sets_of
 
 _PROMPT = ("prompt_set", "prompt_id", "order_seed")
@@ -24,6 +25,7 @@ def frames(
     prompts: Mapping[str, pl.LazyFrame],
     deposits: Sequence[Deposit],
     info: Callable[[], pl.DataFrame],
+    look: Look,
 ) -> dict[str, pl.LazyFrame]:
     """The tables of a bank, each lazily.
 
@@ -33,6 +35,9 @@ def frames(
         Tables of all prompt sets, at least one, by name, with the column `token_text`.
     deposits, info
         All of the bank, and its table of them, which takes a while.
+    look
+        Called before scores are read: with a prompt set's name, the options that are asked for,
+        and deposits.
 
     Returns
     -------
@@ -58,7 +63,7 @@ def frames(
         "checkpoints": pl.defer(info, schema=INFO),
         "prompts": pl.concat([_prompts(t) for t in tables.values()], how="diagonal_relaxed"),
         "options": pl.concat([t.select(*_PROMPT, *_OPTION, *_QUERY) for t in tables.values()]),
-        **({"scores": scores_source(scored)} if scored else {}),
+        **({"scores": scores_source(scored, look)} if scored else {}),
     }
 
 
@@ -87,23 +92,34 @@ def sql(
     if not re.match(r"[\s(]*(SELECT|WITH)\b", query, re.IGNORECASE):
         raise UsageError(
             f"{query.strip()[:40]!r} is no query: a bank is only read; write a SELECT, such as"
-            ' "SELECT * FROM checkpoints"'
+            f' "SELECT * FROM checkpoints"; tables are {", ".join(tables)}'
         )
     try:
         result = pl.SQLContext(tables, eager=False).execute(query)
         result.collect_schema()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        # Columns of the tables that the query names; or only which tables there are.
-        named = [name for name in tables if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
-        columns = "; ".join(
-            f"{name} has {', '.join(tables[name].collect_schema().names())}" for name in named
-        )
-        reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"the query cannot be answered ({reason});"
-            f" {columns or 'tables are ' + ', '.join(tables)}"
-        ) from error
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise UsageError(_refusal(str(error).splitlines()[0], query, tables)) from error
     return result
+
+
+def _refusal(reason: str, query: str, tables: Mapping[str, pl.LazyFrame]) -> str:
+    """Why Polars answers no such query, and what there is that it may have meant."""
+    columns = {name: table.collect_schema().names() for name, table in tables.items()}
+    # Columns of the tables that the query names; or only which tables there are.
+    named = [name for name in tables if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+    there = "; ".join(f"{name} has {', '.join(columns[name])}" for name in named)
+    told = f"the query cannot be answered ({reason.partition('; valid columns')[0]});"
+    hints = []
+    if match := re.search(r"""(?:find column|column named) (["'])(?P<name>.+?)\1""", reason):
+        column = match["name"]
+        if f'"{column}"' in query:
+            hints.append(f"text is written in single quotes, '{column}';")
+        if others := [name for name in tables if name not in named and column in columns[name]]:
+            hints.append(f"{column} is a column of {' and '.join(others)};")
+        near = get_close_matches(column, {each for name in named for each in columns[name]}, n=1)
+        if near and not hints:
+            hints.append(f"did you mean {near[0]}?")
+    return " ".join([told, *hints, there or f"tables are {', '.join(tables)}"])
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def option_scores(deposits: Sequence[Deposit], *, ray: str | None = None) -> pl.
         Bytes of one are not what was committed; on a cluster, when the frame is collected.
     """
     address = ray or reading_cluster()
-    return _here(deposits) if address is None else _on_cluster(deposits, address)
+    return scores_here(deposits) if address is None else _on_cluster(deposits, address)
 
 
 def _on_cluster(deposits: Sequence[Deposit], address: str) -> pl.LazyFrame:
@@ -88,12 +88,13 @@ def _part(
     deposits: Sequence[Deposit], first: int, *, columns: Sequence[str], predicate: pl.Expr | None
 ) -> pl.DataFrame:
     """Scores of some deposits, the first of which is of this number."""
-    frame = _here(deposits).with_columns((pl.col(DEPOSIT) + first).cast(pl.UInt32))
+    frame = scores_here(deposits).with_columns((pl.col(DEPOSIT) + first).cast(pl.UInt32))
     frame = frame if predicate is None else frame.filter(predicate)
     return frame.select(columns).collect()
 
 
-def _here(deposits: Sequence[Deposit]) -> pl.LazyFrame:
+def scores_here(deposits: Sequence[Deposit]) -> pl.LazyFrame:
+    """What `option_scores` gives, read by this machine."""
     schema, files = deposits[0].scores_schema, ready_files(deposits)
     others = [at for at, file in enumerate(files) if file is None]
     sealed = checked_files([deposits[at] for at in others], hold=True)

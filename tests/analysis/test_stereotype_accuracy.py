@@ -93,6 +93,21 @@ def test_sa_gender_compares_the_two_genders_on_pro_sentences_only() -> None:
     assert row["sd"] == pytest.approx(0.75 / math.sqrt(2))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_shares_tie_in_whatever_order_they_are_added(seed: int) -> None:
+    """Halves of hits over three orders of each sentence: 20 in all at either checkpoint."""
+    random = np.random.default_rng(seed)
+    logits = np.zeros((2, 3, 6, 3))
+    for at, halves in enumerate(([5, 1, 4, 6, 1, 3], [1, 6, 5, 1, 4, 3])):
+        for prompt, count in enumerate(random.permutation(halves)):
+            own = [min(2, max(0, count - 2 * order)) for order in range(3)]  # of each order
+            logits[at, :, prompt, MALE] = own
+            logits[at, :, prompt, FEMALE] = 1
+    frame = winobias(logits, [MALE] * 6, ["pro"] * 6).sample(fraction=1, shuffle=True, seed=seed)
+    table = stereotype_metric(winobias=frame).stereotype_accuracy
+    assert table["accuracy"].to_list() == [20 / 36, 20 / 36]
+
+
 def test_prompts_about_the_other_occupation_do_not_count() -> None:
     logits = np.zeros((1, 1, 2, 3))
     logits[..., MALE] = 1

@@ -86,9 +86,10 @@ def test_an_option_has_a_label_and_a_continuation(option: Option) -> None:
         Prompt("p1", "The nurse", (option,))
 
 
-def test_columns_of_the_bank_are_reserved() -> None:
-    with pytest.raises(PromptError, match="column 'step' is one of the bank's own; rename it"):
-        Prompt("p1", "The nurse", columns={"group": "a", "step": 3})
+@pytest.mark.parametrize("name", ["step", "_key"])
+def test_columns_of_the_bank_are_reserved(name: str) -> None:
+    with pytest.raises(PromptError, match=f"column '{name}' is one of the bank's own; rename it"):
+        Prompt("p1", "The nurse", columns={"group": "a", name: 3})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])

@@ -22,7 +22,7 @@ from logitbank.store import (
     rescore,
     verify,
 )
-from logitbank.store.deposits.score_parts import scan_parts
+from logitbank.store.deposits.score_parts import logsumexp_of, scan_parts
 from logitbank.store.files import disk, objects
 from logitbank.store.format.commits import Committed
 from tests.support.small_banks import (
@@ -470,3 +470,23 @@ def test_provenance_must_be_plain(tmp_path: Path) -> None:
         bank.begin(asked)
     assert isinstance(bank.begin(spec()), DepositWriter)
     assert QUERY_SET.name in str(only_deposit(bank))
+
+
+def test_blocks_that_are_committed_while_scores_are_read_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    writer = bank.begin(spec())
+    writer.write(0, block_data(writer.layout, 0))
+    (deposit,) = bank.deposits()
+    before = deposit.logsumexp([0, 3])
+    real = logsumexp_of
+
+    def meanwhile(scores: pl.LazyFrame, queries: int) -> tuple[np.ndarray, int]:
+        found = real(scores, queries)
+        writer.write(1, block_data(writer.layout, 1))
+        return found
+
+    monkeypatch.setattr("logitbank.store.deposits.deposit.logsumexp_of", meanwhile)
+    np.testing.assert_array_equal(deposit.logsumexp([0, 3]), before)
+    assert deposit.committed() == {0, 1}

@@ -10,6 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import logitbank
+from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.engine.run import _finish
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, Deposit, verify
@@ -113,3 +116,73 @@ def test_a_deposit_without_full_rows_cannot_be_helped_and_does_not_stop_a_scan(
     bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
     assert bank.scan("late").collect().height == 0
     assert bank.rescore() == []
+
+
+def test_every_reader_tells_of_options_named_later(bank: Bank, call: Call) -> None:
+    lacking = "lacks scores of 20 options that prompt set 'late' named later"
+    for read in (
+        lambda: logitbank.options(bank, prompts="late"),
+        lambda: logitbank.curves(bank, prompts=["late"]),
+        lambda: list(batches(bank, "late")),
+        lambda: list(prompt_scores(bank, "late")),
+        lambda: bank.sql("SELECT COUNT(*) FROM scores").collect(),
+        lambda: bank.sql("SELECT logprob FROM scores WHERE prompt_set = 'late'").collect(),
+    ):
+        with pytest.raises(BankError, match=lacking):
+            read()
+    code, _, error = call("query", bank.path, "SELECT step FROM scores")
+    assert code == 1
+    assert lacking in error
+    assert error.count("\n") == 1
+    others = "SELECT COUNT(*) FROM scores WHERE prompt_set = 'parity'"
+    assert bank.sql(others).collect().item() == 2 * QUERIES
+    bank.rescore()
+    assert bank.sql("SELECT COUNT(*) FROM scores").collect().item() == 4 * QUERIES
+    assert logitbank.options(bank, prompts="late").result.shares["missing"].sum() == 0
+
+
+def test_as_many_options_of_a_table_that_is_lost_are_not_those_that_are_named(
+    tmp_path: Path,
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name)
+    for file in (bank.path / "prompts").glob("parity-*"):
+        file.unlink()
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    with pytest.raises(BankError, match="lacks scores of 20 options that prompt set 'late' named"):
+        bank.scan("late")
+    assert len(bank.rescore()) == 1
+    assert bank.scan("late").collect().height == 2 * QUERIES
+
+
+@pytest.mark.parametrize("keep", ["options", "topk:3"])
+def test_checkpoints_that_keep_no_rows_and_no_score_are_said_to_be_left_out(
+    tmp_path: Path, keep: str
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep=keep)
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    later = CheckpointId("org/model", step=1)
+    bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep=keep)
+    *_, sentence = logitbank.options(bank, prompts="late").summary.left_out
+    assert sentence == (
+        "Left out is 1 checkpoint that keeps no full rows and lists no option of these prompts,"
+        " which were named later: org/model step 0; extract it again, into another bank."
+    )
+    assert logitbank.options(bank, prompts="parity").summary.left_out == ()
+
+
+def test_curves_count_prompts_whose_options_are_not_scored(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    first = {"checkpoint": CHECKPOINT, "query_set": QUERY_SET.name, "keep": "options"}
+    bank.deposit(logits(), **first)
+    more = prompt_table().with_columns(
+        prompt_id=pl.format("more-{}", "prompt_id"), token=pl.col("token") + 1
+    )
+    bank.add_prompts("parity", more)
+    bank.deposit(logits(1), **first | {"checkpoint": CheckpointId("org/model", step=1)})
+    rows = logitbank.curves(bank).result.checkpoints.sort("step")
+    assert rows.select("step", "prompts", "missing").rows() == [
+        (0, QUERIES, QUERIES),
+        (1, 2 * QUERIES, 0),
+    ]

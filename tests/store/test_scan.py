@@ -269,3 +269,23 @@ def test_whole_options_have_no_texts_of_tokens_and_no_other_pieces(tmp_path: Pat
         bank.scan("own", whole_options=True, token_text=True)
     with pytest.raises(UsageError, match="a column 'pieces' of their own"):
         bank.scan("own", whole_options=True)
+
+
+def test_a_step_may_be_a_number_of_numpy_s(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in (0, 8):
+        bank.deposit(logits(), checkpoint=CheckpointId("a", step=step), query_set=QUERY_SET.name)
+    for steps in (np.int64(8), [np.int32(8)], np.array([8])):
+        assert set(bank.scan("parity", steps=steps).collect()["step"]) == {8}
+
+
+def test_few_tokens_and_a_prompt_without_options_need_no_warning(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bare = prompt_table().head(1).with_columns(
+        prompt_id=pl.lit("bare"), option=pl.lit(None, pl.String), token=pl.lit(None, pl.Int32),
+        continuation=pl.lit(None, pl.String), is_answer=pl.lit(None, pl.Boolean),
+    )  # fmt: skip
+    bank.add_prompts("parity", bare)
+    bank.deposit(logits(), checkpoint=CheckpointId("a", step=0), query_set=QUERY_SET.name)
+    count = bank.sql("SELECT COUNT(logprob) FROM scores").collect()
+    assert count.item() == 20

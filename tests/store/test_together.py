@@ -77,11 +77,11 @@ def unsealed(bank: Bank) -> None:
 
 
 def rescored(bank: Bank) -> None:
-    late = deposit(bank, 1)
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
-    for made in bank.deposits():
-        if (lacking := bank.missing_options(made)) is not None and made.path == late.path:
-            rescore(made, lacking)
+    late = deposit(bank, 1, queries=OTHER)
+    bank.add_prompts("late", prompt_table(OTHER).with_columns(token=pl.col("token") - 1))
+    lacking = bank.missing_options(late)
+    assert lacking is not None
+    rescore(late, lacking)
 
 
 def of_another_query_set(bank: Bank) -> None:

@@ -89,7 +89,7 @@ def curves_metric(
     Raises
     ------
     BankError
-        A prompt set is not there.
+        A prompt set is not there, or options of it were named after full rows were kept.
         An answer has no probability, as its logit is not finite.
     DamagedError
         Stored bytes are not what was committed.
@@ -97,12 +97,18 @@ def curves_metric(
     means, coverage = list[Row](), list[Row]()
     for name in prompts:
         table = bank.prompts(name).collect()
-        asked = expected_query_sets(bank, name)
+        chosen = [
+            deposit
+            for deposit in bank.deposits_of(name)
+            if models is None or deposit.checkpoint.model in models
+        ]
+        bank.require_scored(name, chosen)
+        asked = expected_query_sets(bank, name)  # now: others may have begun a model before
         series: dict[tuple[str, str], list[Deposit]] = {}
-        for deposit in bank.deposits_of(name):
-            checkpoint = deposit.checkpoint
-            if models is None or checkpoint.model in models:
-                series.setdefault((checkpoint.model, checkpoint.run), []).append(deposit)
+        for deposit in chosen:
+            series.setdefault((deposit.checkpoint.model, deposit.checkpoint.run), []).append(
+                deposit
+            )
         for (model, run), deposits in series.items():
             named = table.filter(pl.col("query_set").is_in(list(asked[model])))
             sets = {*named["query_set"], *(deposit.query_set for deposit in deposits)}
@@ -227,11 +233,17 @@ def _scores(
 
 
 def _scored(places: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
-    """The places that have a score, each once, with the most probable token there: `top`."""
+    """The places that have a score, each once, with the most probable token there: `top`.
+
+    A place of no option has one where its row has; others where their token is listed.
+    """
     tops = scores.filter(pl.col("kind") == "top").group_by("at")
     found = tops.agg(top=pl.col("token").min())
+    listed = scores.filter(pl.col("kind") == "option").select("at", "token", listed=True)
     there = places.join(found, on="at", maintain_order="left")
-    return there.unique("place", maintain_order=True, keep="first")
+    there = there.join(listed, on=["at", "token"], how="left", maintain_order="left")
+    scored = there.filter(pl.col("token").is_null() | pl.col("listed")).drop("listed")
+    return scored.unique("place", maintain_order=True, keep="first")
 
 
 def _entropy_of_rows(

@@ -110,8 +110,9 @@ def layers_metric(
     }
     for name in prompts:
         table = bank.prompts(name).collect()
-        expected = expected_query_sets(bank, name)
-        for (model, run), deposits in _series(bank, name, models).items():
+        series = _series(bank, name, models)
+        expected = expected_query_sets(bank, name)  # now: others may have begun a model before
+        for (model, run), deposits in series.items():
             own = table.filter(pl.col("query_set").is_in(list(expected[model])))
             asked = Asked.of(own, several_tokens=several_tokens)
             tasks = [(at_step, asked) for at_step in deposits.values()]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.analysis.frames.batches import NoRowsError, check_apart, each_with_rows
-from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT
+from logitbank.analysis.frames.pieces import AGAIN, CHECKPOINT, sum_in_any_order
 from logitbank.analysis.stats.from_baseline import BASELINE, beside_baseline, items_of
 from logitbank.analysis.stats.shares import standard_error, with_wilson
 from logitbank.errors import BankError
@@ -197,7 +197,7 @@ def by_order(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     hits = rows.with_columns(hit=_hit(), tied=pl.col("own") == pl.col("other"))
     per_order = hits.group_by(*CHECKPOINT, "type", "order").agg(pl.col("hit").mean())
     spread = per_order.group_by(*CHECKPOINT, "type").agg(
-        sd=pl.col("hit").std(ddof=1).fill_null(float("nan"))
+        sd=pl.col("hit").sort().std(ddof=1).fill_null(float("nan"))  # the same bits each time
     )
     means = hits.group_by(sentence).agg(pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len())
     return _with_most(means, known).join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True)
@@ -217,7 +217,7 @@ def _table(
     expected = known.group_by("model", "type").agg(expected=pl.len())
     counts = ("sentences", "orders", "tied", "whole")
     numbers = sentences.group_by(keys).agg(
-        accuracy=pl.col("hit").mean(),
+        accuracy=sum_in_any_order("hit") / pl.len(),  # else equal ones would not tie
         sd=pl.col("sd").first(),
         sentences=pl.len().cast(pl.Int64),
         orders=pl.col("orders").max().cast(pl.Int64),

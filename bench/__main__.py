@@ -1,16 +1,21 @@
-"""Run the benchmarks: `python -m bench [NAME ...]`; without names, all but those on demand."""
+"""Run the benchmarks: `python -m bench [NAME ...]`; without names, all but those on demand.
 
+`--out FOLDER` writes the JSON there, and no page: what was run on a machine that is given back.
+"""
+
+import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from bench.debias import debias_figures
 from bench.downloads import downloads
 from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
-from bench.gpu import gpu_figures
+from bench.gpu import ENGINES, gpu_figures
 from bench.growth import growth
 from bench.house import house_figures
 from bench.little import little
@@ -111,27 +116,33 @@ BENCHMARKS: dict[str, Benchmark] = {
     "codecs": codec_figures,
     "precision": precision,
     "gpu": gpu_figures,
+    **{f"gpu-{engine}": partial(gpu_figures, engines=(engine,)) for engine in ENGINES},
 }
-ON_DEMAND = ("precision", "gpu")
+ON_DEMAND = ("precision", *(name for name in BENCHMARKS if name.startswith("gpu")))
 """Not run where no benchmark is named: they need what not every machine has."""
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str], out: Path | None = None) -> None:
     if unknown := set(names) - set(BENCHMARKS):
         sys.exit(f"no benchmark is called {unknown.pop()!r}; there are {', '.join(BENCHMARKS)}")
     found: list[Figure] = []
     started = datetime.now(UTC)
-    path = ROOT / "bench" / "results" / f"{started:%Y-%m-%d-%H%M}.json"
+    path = (out or ROOT / "bench" / "results") / f"{started:%Y-%m-%d-%H%M}.json"
     page = ROOT / "docs" / "benchmarks.md"
     with tempfile.TemporaryDirectory(prefix="logitbank-bench-") as tmp:
         for name in names or [n for n in BENCHMARKS if n not in ON_DEMAND]:
             for figure in BENCHMARKS[name](Path(tmp)):
                 print(figure.line(), flush=True)
                 found.append(figure)
-            save(content_of(found, started), path)  # after each: a run takes half an hour
-            page.write_text(markdown(saved(path.parent)))
-    print(f"written to {path.relative_to(ROOT)} and {page.relative_to(ROOT)}")
+                save(content_of(found, started), path)  # a run takes an hour, and may be stopped
+            if out is None:
+                page.write_text(markdown(saved(path.parent)))
+    print(f"written to {path}" + ("" if out else f" and {page}"))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--out", type=Path, help="folder for the JSON, in place of the page")
+    given = parser.parse_args()
+    main(given.names, given.out)

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -43,7 +44,17 @@ def hardware() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return found | _card()
+
+
+def _card() -> dict[str, str]:
+    """The GPUs that the driver tells of, and its version; nothing where there is none."""
+    asked = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return {"gpu": "; ".join(said.splitlines())} if said.strip() else {}
 
 
 def _processor() -> str:
@@ -90,7 +101,8 @@ def markdown(contents: list[dict[str, Any]]) -> str:
     rates = [found for found in latest.values() if found[0]["unit"] == RATE]
     growth = [found for name, found in latest.items() if name.startswith("growth: ")]
     others = [f for name, f in latest.items() if f not in rates and not name.startswith("growth: ")]
-    lines = [*_ABOUT, ""]
+    met = any("gpu" in content["hardware"] for content in contents)
+    lines = [*_ABOUT, *(_ON_A_GPU if met else _ON_NO_GPU), "", *_LOSES, ""]
     lines += [f"* Machine {at}: {machine}." for at, machine in enumerate(machines, 1)]
     lines += ["", *_table(others, machines)]
     if rates:
@@ -144,10 +156,14 @@ _ABOUT = (
     "them faster than bare. The store's figures are on float16 rows of drawn logits; writing runs",
     "with a worker's allocator settings, and new pages of the page cache make it noisy.",
     "",
+)
+_ON_NO_GPU = (
     "**Nothing here has been run on a GPU.** `python -m bench gpu` measures one in under 20",
     "minutes: logits beside the processor's, seconds a checkpoint (by CUDA graphs, too), how busy",
     "the card is. The tap's reduction on the device is tested on recorded batches only.",
-    "",
+)
+_ON_A_GPU = ("What was run on a GPU names it; everything else was run on processors.",)
+_LOSES = (
     "Where the product loses: against bare vLLM where the model is so small that its 50,304",
     "outputs are most of the work (toy, 14M), since bare vLLM keeps one token of them; in",
     "writing a bank, against a bare `np.save`; and in what a view adds to its first scan.",

@@ -1,17 +1,20 @@
 """What a card gives: its logits beside the processor's in float32, and the time of a checkpoint.
 
 `python -m bench gpu` on a machine with one. It runs what is installed there: both engines, or the
-transformers engine alone, which it runs by CUDA graphs, too. A case that would begin after
-`LIMIT_S` is left out, and said.
+transformers engine alone, which it runs by CUDA graphs, too; `gpu-transformers` and `gpu-vllm` are
+one of them. A case that would begin after `LIMIT_S` is left out, and said; one that fails, or takes
+`CASE_S`, costs no other its figures.
 """
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,14 @@ from typing import Any
 import numpy as np
 
 from bench.figures import Figure
-from bench.models import series
+from bench.models import DATA, series
 from bench.one_run import whole_run
 from logitbank.engine.backends.precision import AMPERE
+from logitbank.engine.backends.protocol import EngineName
 from logitbank.store import Bank
 
-LIMIT_S = 18 * 60
+ENGINES: tuple[EngineName, ...] = ("transformers", "vllm")
+LIMIT_S, CASE_S = 18 * 60, 5 * 60
 TOLERANCE = 1e-3
 """Nats: what a card's float32 may differ by, in sums of another order."""
 SENTENCES = 3168
@@ -39,37 +44,61 @@ CASES: tuple[Case, ...] = (
 BY_GRAPHS = (("160m", "bfloat16"), ("70m", "bfloat16"), ("160m", "float32"))
 """With and without CUDA graphs: where launches may take longer than the work, and where not."""
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
-GRAPHS = "LOGITBANK_CUDA_GRAPHS"
+GRAPHS, GRAPHED = "LOGITBANK_CUDA_GRAPHS", (False, True)
 _QUERY = "timestamp,utilization.gpu,memory.used"
 
 
-def gpu_figures(tmp: Path) -> Iterator[Figure]:
+def gpu_figures(tmp: Path, engines: Sequence[EngineName] = ENGINES) -> Iterator[Figure]:
+    """Cases of one engine after those of the other; one that fails is a figure that says so."""
     import torch
 
     if not torch.cuda.is_available():
         sys.exit("no GPU is here that torch can use; `python -m bench gpu` measures one")
-    until = time.monotonic() + LIMIT_S
-    vllm = importlib.util.find_spec("vllm") is not None
-    engines = ["transformers", *(["vllm"] if vllm else [])]
-    if not vllm:
-        print("vLLM is not installed: the transformers engine alone is measured", flush=True)
-    tf32 = ["tf32"] if torch.cuda.get_device_capability() >= AMPERE else []
-    for engine, dtype in product(engines, ("float32", *tf32, "bfloat16")):
-        yield from agreement(tmp, engine, dtype, name=torch.cuda.get_device_name())
-    for (shape, dtype, keep, most), engine in product(CASES, engines):
-        if time.monotonic() > until:
-            print(f"left out for lack of time: {shape}, {dtype}, {keep}, {engine}", flush=True)
+    if not DATA.is_dir():
+        sys.exit(f"WinoBias is not at {DATA.resolve()}; name its folder in LOGITBANK_DATA")
+    until, name = time.monotonic() + LIMIT_S, torch.cuda.get_device_name()
+    for engine in engines:
+        if engine == "vllm" and importlib.util.find_spec("vllm") is None:
+            print("left out, as vLLM is not installed: its cases", flush=True)
             continue
-        yield from speed(tmp, shape, engine, dtype, keep, most, name=torch.cuda.get_device_name())
-    for (shape, dtype), graphs in product(BY_GRAPHS, (False, True)):
-        if time.monotonic() > until:
-            print(f"left out for lack of time: {shape}, {dtype}, CUDA graphs {graphs}", flush=True)
-            continue
+        tf32 = torch.cuda.get_device_capability() >= AMPERE
+        for what, case in cases(tmp, engine, name=name, tf32=tf32):
+            if time.monotonic() > until:
+                print(f"left out for lack of time: {what}", flush=True)
+                continue
+            yield from told(f"{name}, {what}", case)
+
+
+def cases(
+    tmp: Path, engine: EngineName, *, name: str, tf32: bool
+) -> Iterator[tuple[str, Callable[[], Iterator[Figure]]]]:
+    """What is measured of an engine: how a message calls it, and what gives its figures."""
+    for dtype in ("float32", *(["tf32"] if tf32 else []), "bfloat16"):
+        yield (
+            f"agreement, {engine}, {dtype}",
+            partial(agreement, tmp, engine, dtype, name=name),
+        )
+    for shape, dtype, keep, most in CASES:
+        yield (
+            f"speed, {shape}, {engine}, {dtype}, {keep}",
+            partial(speed, tmp, shape, engine, dtype, keep, most, name=name),
+        )
+    for (shape, dtype), graphs in product(BY_GRAPHS if engine == "transformers" else (), GRAPHED):
         # At a level that writes little, so that passes are what takes the time.
-        yield from speed(
-            tmp, shape, "transformers", dtype, "options", None,
-            name=torch.cuda.get_device_name(), graphs=graphs,
-        )  # fmt: skip
+        yield (
+            f"speed, {shape}, {dtype}, CUDA graphs {graphs}",
+            partial(speed, tmp, shape, engine, dtype, "options", None, name=name, graphs=graphs),
+        )
+
+
+def told(what: str, case: Callable[[], Iterator[Figure]]) -> Iterator[Figure]:
+    """The figures of a case, or one that says why there are none."""
+    try:
+        yield from case()
+    except Exception as error:  # of any library: what comes after it is measured all the same
+        print(f"{what}: {error}", file=sys.stderr, flush=True)
+        reason = (str(error).splitlines() or [type(error).__name__])[-1]
+        yield Figure(f"{what}: done", 0, "of 1", "1", False, detail=reason[:300])
 
 
 def agreement(
@@ -82,6 +111,7 @@ def agreement(
         "keep": "full",
         "dtype": "float32",
         "canary_every": 0,
+        "timeout_s": CASE_S,
     }
     reference, path = tmp / f"processor-{shape}.zarr", tmp / f"{engine}-{dtype}-{shape}.zarr"
     if not reference.exists():
@@ -130,7 +160,7 @@ def speed(
         found = whole_run(
             series(tmp, shape, checkpoints), bank, sentences,
             kind="five_orders", engine=engine, compute_dtype=dtype, keep=keep,
-            environment={GRAPHS: str(int(graphs))},
+            environment={GRAPHS: str(int(graphs))}, timeout_s=CASE_S,
         )  # fmt: skip
     later = found["checkpoints"][1:]
     times = [c["seconds"] for c in later]
@@ -164,7 +194,13 @@ class Sample:
 
 @contextmanager
 def samples(log: Path) -> Iterator[Callable[[], list[Sample]]]:
-    """Ask the driver four times a second, meanwhile; what it said is there afterwards."""
+    """Ask the driver four times a second, meanwhile; what it said is there afterwards.
+
+    Nothing, where its program is not installed.
+    """
+    if shutil.which("nvidia-smi") is None:
+        yield list
+        return
     command = [
         "nvidia-smi",
         f"--query-gpu={_QUERY}",

@@ -27,12 +27,18 @@ def whole_run(
     engine: str = "vllm",
     cores: str = "",
     environment: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """What a run in a process of its own says; `cores` pins it, as taskset writes them.
 
     `seconds` of all, `spent` by phase, and of each checkpoint when its weights were `loaded` and it
     was `done` (Unix times), its `seconds` and `tokens`.
+
+    Raises
+    ------
+    RuntimeError
+        It fails, or takes longer than `timeout_s`; says why.
     """
     request = {
         "suite": str(suite),
@@ -45,7 +51,14 @@ def whole_run(
     pinned = ["taskset", "-c", cores] if cores else []
     env = os.environ | (environment or {})
     command = [*pinned, sys.executable, "-m", "bench.one_run", json.dumps(request)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=env, timeout=timeout_s, check=True
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"the run took longer than {timeout_s:g} s") from error
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(error.stderr.strip() or f"the run ended with {error}") from error
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

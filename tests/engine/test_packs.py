@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from logitbank.engine.backends.contexts import branches
 from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.memory import BatchSize
-from logitbank.engine.backends.hf.packed import PackedInputs, added_mask, put_packs, trial
+from logitbank.engine.backends.hf.packed import (
+    PackedInputs,
+    added_mask,
+    difference,
+    last_places_moved,
+    put_packs,
+    trial,
+)
 from logitbank.engine.backends.hf.packs import Pack, packed_batches, packs
 from logitbank.engine.backends.hf.shapes import Padding, Shape, next_size
 from logitbank.engine.plan.plan import place
@@ -153,13 +160,13 @@ def test_a_position_sees_its_ancestors_and_itself() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["bloom", "mamba"])
-def test_a_model_that_cannot_be_packed_is_run_one_by_one(
+def test_a_model_that_takes_no_positions_is_run_one_by_one(
     architecture: Architecture, tmp_path: Path
 ) -> None:
     folder = make_checkpoint(tmp_path / "step0", seed=1, architecture=architecture)
     backend, note = loaded(folder)
     assert note.startswith("contexts are run one by one, as packing them is refused: ")
-    assert "Error with a mask of ancestors: " in note
+    assert note.endswith("it cannot be told the positions of tokens")
     assert str(backend.describe()["packed"]) in note
     assert backend.load(folder, checkpoint="again").note == "", "told once"
     [expected] = reference([folder], tree())
@@ -182,6 +189,35 @@ def test_a_model_that_ignores_what_it_is_told_is_found_out(
     assert backend._model is not None
     backend._model.register_forward_pre_hook(forget, with_kwargs=True)
     assert "logits differ by" in backend.load(folder, checkpoint="tiny").note
+
+
+def test_packed_logits_may_be_off_by_three_times_what_last_places_do() -> None:
+    alone = torch.randn(4, 50, generator=torch.Generator().manual_seed(0))
+    step = torch.zeros(4, 50)
+    step[2] = 1e-3 * alone[2]  # of one context; others may be as far off, of their own spread
+    moved = alone + step
+    assert difference(alone + 2.9 * step, alone, moved) == ""
+    assert difference(alone + 2.5e-3 * alone, alone, moved) == ""
+    assert difference(alone + 3.5 * step, alone, moved).startswith("logits differ by 0.00")
+    assert difference(alone * torch.nan, alone, moved) != ""
+    assert difference(alone + step, alone, alone) != "", "nothing was moved"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_last_places_are_moved_meanwhile_and_by_no_more(dtype: str, tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="gpt2")
+    backend, _ = loaded(folder, dtype=dtype)
+    model, kind = backend._model, getattr(torch, dtype)
+    assert model is not None
+    ids = torch.arange(640)[None]
+    embed = model.get_input_embeddings()
+    before = embed(ids)
+    with last_places_moved(model, kind):
+        moved = embed(ids)
+    assert torch.equal(embed(ids), before)
+    assert 0.3 < (moved != before).float().mean() < 1
+    off = (moved.float() - before.float()).abs() / before.float().abs()
+    assert off.max() <= 2 * torch.finfo(kind).eps
 
 
 def test_attention_that_reaches_less_far_than_a_context_is_not_packed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from logitbank.engine.backends.hf.memory import (
 )
 from logitbank.engine.backends.hf.model import read_model, settings_weights
 from logitbank.engine.backends.hf.one_length import a_language
-from logitbank.engine.backends.hf.packed import difference, refusal, trial
+from logitbank.engine.backends.hf.packed import difference, last_places_moved, refusal, trial
 from logitbank.engine.backends.hf.packs import ON_A_CPU, POSITIONS
 from logitbank.engine.backends.hf.passes import Passes
 from logitbank.engine.backends.hf.shapes import Padding
@@ -99,8 +99,7 @@ class TransformersBackend:
         heads = self._output_heads(model) if settings.hidden else {}
         self._prove_lens(heads, checkpoint)
         digest, made = account.digest.hexdigest(), account.describe()
-        seconds = time.perf_counter() - start
-        return Loaded(digest, passes.head.outputs, seconds, note, made, heads)
+        return Loaded(digest, passes.head.outputs, time.perf_counter() - start, note, made, heads)
 
     def _sent(self, folder: Path) -> Account | None:
         """Swap tensor by tensor what differs from what is in memory; None where it cannot be so."""
@@ -202,16 +201,19 @@ class TransformersBackend:
     @torch.inference_mode()
     def _why_not_packed(self, model: transformers.PreTrainedModel) -> str:
         """Why contexts are not packed: tried with this checkpoint's weights. "" where they are."""
-        if reason := refusal(model.config, self._settings.max_length):
+        if reason := refusal(model, self._settings.max_length):
             return reason
-        longest, most = self._settings.max_length, self._size.tokens
-        compared, between = trial(self._vocab(model), longest, most=most)
+        compared, between = trial(
+            self._vocab(model), self._settings.max_length, most=self._size.tokens
+        )
         try:
             alone = self._all_logits(compared, packed=0)
+            with last_places_moved(model, self._dtype):
+                moved = self._all_logits(compared, packed=0)
             packed = self._all_logits(compared + between, packed=self._packed)[: len(compared)]
         except Exception as error:  # an architecture's own code may raise anything
             return f"{type(error).__name__} with a mask of ancestors: {error}".splitlines()[0]
-        return difference(packed, alone, self._dtype)
+        return difference(packed, alone, moved)
 
     def _all_logits(self, queries: Sequence[Query], *, packed: int) -> torch.Tensor:
         assert self._passes is not None
@@ -267,11 +269,10 @@ class TransformersBackend:
         self._size = fitting_batch(
             free, sizes, value_bytes=self._dtype.itemsize, many_positions=many
         )
-        language = a_language(model)
         head: Head = "mask" if self._settings.task == "masked" else "next_token"
         count = min(self._size.sequences, self._size.tokens // length, config.vocab_size)
         tried = [
-            Query((i, *[0] * (length - 1)), length - 1, head=head, language=language)
+            Query((i, *[0] * (length - 1)), length - 1, head=head, language=a_language(model))
             for i in range(max(1, count))
         ]
         self.score(tried, lambda *_: None)

@@ -10,6 +10,9 @@ OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 AMPERE = (8, 0)
 """Compute capability from which on GPUs have TF32."""
 _NEXT = "use --compute-dtype float32"
+_ALWAYS = {"TORCH_DISABLE_NATIVE_JIT": "1"}
+"""PyTorch has kernels in Triton for a few products, which a C compiler is needed for, and which are
+no others' products to the last bit."""
 
 
 def body_dtype(compute_dtype: ComputeDtype) -> str:
@@ -31,14 +34,14 @@ def precision_environment(compute_dtype: ComputeDtype) -> dict[str, str]:
 
     Examples
     --------
-    >>> precision_environment("tf32")
-    {'TRITON_F32_DEFAULT': 'tf32', 'VLLM_FLOAT32_MATMUL_PRECISION': 'high'}
+    >>> precision_environment("tf32")["VLLM_FLOAT32_MATMUL_PRECISION"]
+    'high'
     >>> precision_environment("bfloat16")["TRITON_F32_DEFAULT"]
     'ieee'
     """
     if compute_dtype == "tf32":
-        return {"TRITON_F32_DEFAULT": "tf32", "VLLM_FLOAT32_MATMUL_PRECISION": "high"}
-    return {
+        return _ALWAYS | {"TRITON_F32_DEFAULT": "tf32", "VLLM_FLOAT32_MATMUL_PRECISION": "high"}
+    return _ALWAYS | {
         "TRITON_F32_DEFAULT": "ieee",
         "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
         OVERRIDE: "0",

@@ -1,11 +1,14 @@
 """Which of the processes that hold one model together this one is."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+GLOO_INTERFACE, NCCL_INTERFACE = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 _INDEX, _MEETING = "LOGITBANK_RANK", "LOGITBANK_MEETING"
 
 
@@ -25,13 +28,10 @@ class Rank:
     def environment(self) -> dict[str, str]:
         """What its process needs set before it opens its engine."""
         # All ranks are on this machine, so none of them listens on a network.
-        local = {name: os.environ.get(name, "lo") for name in _INTERFACES}
+        local = {name: os.environ.get(name, LOOPBACK) for name in (GLOO_INTERFACE, NCCL_INTERFACE)}
         return {_INDEX: str(self.index), _MEETING: str(self.meeting)} | local
 
     @property
     def place(self) -> Path:
         """Its own name of the file where all of them meet."""
         return self.meeting / f"rank-{self.index}"
-
-
-_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

@@ -22,19 +22,20 @@ class Share:
     ranks: int = 1
 
     def environment(self) -> dict[str, str]:
-        """Its GPUs, where there are any; else how many threads its cores are for."""
+        """Its GPUs, where there are any, and how many threads its cores are for."""
         processes = self.count * self.ranks
         if processes == 1:
             return {}
+        # More processes than cores get one thread each, wherever that runs.
+        threads = {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // processes))}
         devices = visible_devices(os.environ)
         if devices:
             first = self.index * self.ranks % len(devices)
             beside = len(range(first, processes, len(devices)))
             shared = {GPU_WORKERS: str(beside)} if beside > 1 else {}
             own = ",".join(devices[first : first + self.ranks])
-            return {"CUDA_VISIBLE_DEVICES": own} | shared
-        # More processes than cores get one thread each, wherever that runs.
-        return {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // processes))}
+            return {"CUDA_VISIBLE_DEVICES": own} | shared | threads
+        return threads
 
     def cores(self) -> set[int]:
         """Cores of its own; none where it has the machine, or a GPU, or too few cores are there."""

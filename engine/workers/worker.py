@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -196,7 +196,8 @@ class Worker:
         twin = twin_of(self._bank, spec, plan.blocks)
         if twin is not None:
             spec = replace(spec, provenance=provenance | {COPIED: str(twin.checkpoint)})
-        checkpoint = job.checkpoint
+        asked, checkpoint = job.settings, job.checkpoint
+        sink_of = partial(ReducingSink, layers=asked.layers, each=asked.deterministic)
 
         def written(block: int, data: BlockData) -> None:
             rows = len(writer.layout.rows(block))
@@ -233,7 +234,7 @@ class Worker:
                 if self._stop.is_set():
                     break
                 with self._timed("score"):
-                    sink = ReducingSink(*map(collected, run), layers=job.settings.layers)
+                    sink = sink_of(*map(collected, run))
                     if not self._score(sink, [queries[row] for row in sink.rows], plan):
                         break
                 with self._timed("write"):

@@ -22,6 +22,7 @@ from logitbank.engine.backends.vllm.memory import (
     gpu_arguments,
     needed,
 )
+from logitbank.engine.plan import share
 from logitbank.engine.plan.share import Share
 from logitbank.engine.workers.blocks.on_device import reduce_rows
 from logitbank.errors import DeviceError
@@ -35,13 +36,13 @@ LOW = replace(SETTINGS, compute_dtype="bfloat16")
 H100 = 85_029_158_912
 # Pythia-6.9B, by hand: 1,048,576 bytes of keys and values a token in float32, and 6,208 tokens a
 # batch: 4,096, 64 sequences' last blocks of 32, and one longest sequence of 64.
-LARGE = ModelSizes(32, 32, 128, 4096, 16_384, 50_432, 6_857_302_016, 4096 * 50_432)
+LARGE = ModelSizes(32, 32, 128, 4096, 16_384, 50_432, 6_857_302_016, 4 * 4096 * 50_432)
 BATCH = 1_048_576 * 6_208
 WEIGHTS = 4 * 6_857_302_016
-# Activations 4,096 tokens × 4 bytes × (8 × 4,096 + 3 × 16,384); five float32 copies of 64 logits
+# Activations 4,096 tokens × 4 bytes × (8 × 4,096 + 3 × 16,384); six copies of 64 logits
 # that the engine holds, and five more that are made beside while a batch is reduced. While weights
 # are swapped, four tensors as large as the embedding take more.
-SCORING = 4_096 * 4 * 81_920 + 5 * 4 * 64 * 50_432
+SCORING = 4_096 * 4 * 81_920 + 6 * 4 * 64 * 50_432
 SWAPPING = 4 * 4 * 4_096 * 50_432
 REDUCTION = 5 * 4 * 64 * 50_432
 BESIDE = 2 * 2**30
@@ -61,12 +62,12 @@ def test_a_model_s_need_is_what_its_parts_are_by_hand() -> None:
 
 def test_scoring_and_swapping_have_the_same_memory_in_turn() -> None:
     assert SCORING < SWAPPING == needed(LARGE, SETTINGS).rest
-    small = LARGE._replace(largest=4096)
+    small = LARGE._replace(swapped=4096)
     scoring, tapped = (
         needed(small, replace(SETTINGS, many_positions=many)).rest for many in (False, True)
     )
     assert scoring == SCORING
-    assert tapped - scoring == 5 * 4 * 64 * 50_432, "128 rows at a time"
+    assert tapped - scoring == 6 * 4 * 64 * 50_432, "128 rows at a time"
     of_two = needed(LARGE.of_one_in(2), SETTINGS)
     assert of_two.rest == SWAPPING, "whole tensors come to each of several cards"
 
@@ -169,12 +170,13 @@ def test_a_card_without_room_is_refused_in_a_line_that_says_what_to_do() -> None
 def test_heads_of_keys_and_values_are_counted_as_a_config_names_them(
     config: Any, sizes: tuple[int, ...]
 ) -> None:
-    assert ModelSizes.of(config, [(3, 4), (5,)])[:4] == sizes
-    assert ModelSizes.of(config, [(3, 4), (5,)])[-2:] == (17, 12)
+    found = ModelSizes.of(config, {"a.weight": (3, 4), "a.bias": (5,)})
+    assert found[:4] == sizes
+    assert found[-2:] == (17, 4 * 12)
 
 
 def test_a_cpu_has_room_for_four_batches_of_grouped_heads_and_no_more() -> None:
-    grouped = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 525_336_576)
+    grouped = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 4 * 525_336_576)
     batch = 2 * 32 * 8 * 128 * 4 * 6_208
     assert cpu_arguments(grouped, SETTINGS) == {"kv_cache_memory_bytes": 4 * batch}
     assert cache_bytes(grouped._replace(kv_heads=32), SETTINGS, 1) == 4 * batch
@@ -184,12 +186,10 @@ def test_a_cpu_has_room_for_four_batches_of_grouped_heads_and_no_more() -> None:
 
 def test_workers_on_one_gpu_are_told_how_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setattr(share, "available_cores", lambda: list(range(33)))
     assert [Share(i, 5).environment() for i in range(5)] == [
-        {"CUDA_VISIBLE_DEVICES": "4", "LOGITBANK_GPU_WORKERS": "3"},
-        {"CUDA_VISIBLE_DEVICES": "7", "LOGITBANK_GPU_WORKERS": "2"},
-        {"CUDA_VISIBLE_DEVICES": "4", "LOGITBANK_GPU_WORKERS": "3"},
-        {"CUDA_VISIBLE_DEVICES": "7", "LOGITBANK_GPU_WORKERS": "2"},
-        {"CUDA_VISIBLE_DEVICES": "4", "LOGITBANK_GPU_WORKERS": "3"},
+        {"CUDA_VISIBLE_DEVICES": gpu, "LOGITBANK_GPU_WORKERS": beside, "OMP_NUM_THREADS": "6"}
+        for gpu, beside in 2 * [("4", "3"), ("7", "2")] + [("4", "3")]
     ]
 
 
@@ -290,11 +290,11 @@ def test_tensors_are_sent_as_they_are_in_the_file_and_cast_on_the_card(
 
 
 def test_each_of_several_gpus_needs_its_part() -> None:
-    model = LARGE._replace(largest=4096)
+    model = LARGE._replace(swapped=4096)
     whole, half = needed(model, SETTINGS), needed(model.of_one_in(2), SETTINGS)
     assert half.weights == whole.weights // 2
     assert half.keys_and_values == whole.keys_and_values // 2
-    logits = 5 * 4 * SETTINGS.max_sequences * LARGE.vocab
-    assert logits < half.rest < whole.rest, "each has whole logits"
-    assert half.reduction == whole.reduction == logits
+    logits = 4 * SETTINGS.max_sequences * LARGE.vocab
+    assert 6 * logits < half.rest < whole.rest, "each has whole logits"
+    assert half.reduction == whole.reduction == 5 * logits
     assert LARGE.of_one_in(64).kv_heads == 1, "which several GPUs then have alike"

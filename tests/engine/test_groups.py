@@ -18,6 +18,23 @@ def test_groups_made_meanwhile_share_a_thread_and_work(
     assert seen == [1, 2, 1.0, 1.0, 1.0]
 
 
+def test_a_package_that_registers_logits_processors_is_named(
+    preloaded: Preloaded, tmp_path: Path
+) -> None:
+    require_vllm()
+    info = tmp_path / "tilted_logits-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tilted-logits\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[vllm.logits_processors]\ntilt = tilted:Tilt\n")
+    folder = make_checkpoint(tmp_path / "step0", seed=1)
+    case = "tests.support.group_cases:beside_a_package"
+    message = preloaded.run("vllm", tmp_path, case, folder, tmp_path)
+    assert message == (
+        "the package tilted-logits registers the logits processor 'tilt', which vLLM runs in every"
+        " engine and which may change logits; uninstall it here, or use --engine transformers"
+    )
+
+
 @pytest.mark.whole
 def test_one_thread_listens_for_all_groups_of_an_engine(
     preloaded: Preloaded, tmp_path: Path

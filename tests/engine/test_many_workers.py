@@ -154,13 +154,13 @@ def test_a_run_stops_before_its_time_is_over(tmp_path: Path, series: Path) -> No
 
 def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 8})
     assert [Share(i, 2).environment() for i in range(2)] == [
-        {"CUDA_VISIBLE_DEVICES": "4"},
-        {"CUDA_VISIBLE_DEVICES": "7"},
+        {"CUDA_VISIBLE_DEVICES": "4", "OMP_NUM_THREADS": "2"},
+        {"CUDA_VISIBLE_DEVICES": "7", "OMP_NUM_THREADS": "2"},
     ]
     assert Spread.here(workers="auto").workers == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 8})
     assert [Share(i, 2).cores() for i in range(2)] == [{2, 3}, {5, 8}]
     assert Share(1, 2).environment() == {"OMP_NUM_THREADS": "2"}
     assert Share().environment() == {}

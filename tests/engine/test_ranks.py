@@ -290,9 +290,10 @@ def test_an_engine_whose_ranks_are_out_of_step_is_not_used(
 
 def test_each_worker_has_the_gpus_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,9")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert [Share(i, 2, 2).environment() for i in range(2)] == [
-        {"CUDA_VISIBLE_DEVICES": "4,5"},
-        {"CUDA_VISIBLE_DEVICES": "6,7"},
+        {"CUDA_VISIBLE_DEVICES": "4,5", "OMP_NUM_THREADS": "2"},
+        {"CUDA_VISIBLE_DEVICES": "6,7", "OMP_NUM_THREADS": "2"},
     ]
     assert Spread.here(workers="auto", tensor_parallel_size=2).workers == 2
     with pytest.raises(

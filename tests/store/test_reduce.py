@@ -279,3 +279,21 @@ def test_a_reduction_never_asks_what_a_tensor_holds(level: str) -> None:
     with no_questions():
         reduced = reduce_rows(logits, tokens, layout(level, "float16"), 6)
     assert reduced.top.counts.shape == (4, 3, min(reduced.top.token.shape[1], 8))
+
+
+def test_deterministic_sums_are_of_one_row_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    tokens = torch.zeros(3, 2, dtype=torch.long)
+    together = reduce_rows(logits, tokens, layout("full", "float32"), 6)
+    real, shapes = torch.logsumexp, list[torch.Size]()
+
+    def noted(values: torch.Tensor, dim: int) -> torch.Tensor:
+        shapes.append(values.shape)
+        return real(values, dim)
+
+    monkeypatch.setattr(torch, "logsumexp", noted)
+    alone = reduce_rows(logits, tokens, layout("full", "float32"), 6, each=True)
+    assert shapes == [(1, 8)] * 3
+    np.testing.assert_allclose(alone.logsumexp, together.logsumexp, atol=1e-6)
+    assert alone.logprobs is not None
+    np.testing.assert_allclose(alone.logprobs.exp().sum(dim=1), 1, atol=1e-6)

@@ -21,6 +21,8 @@ os.environ |= {
     # generating; that token is never run, and longer prompts are refused when planning.
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # It would compile kernels for a sampler that nobody uses, and download them first.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # vLLM numbers what one process asks of it; a random name for each request took 6 µs of a row.
     "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",
 }
@@ -39,6 +41,7 @@ from logitbank.engine.backends.vllm.granted import granted_memory
 from logitbank.engine.backends.vllm.groups import one_thread_for_groups
 from logitbank.engine.backends.vllm.held import Held, RankExecutor, held_by_all
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
+from logitbank.engine.backends.vllm.plugins import refuse_other_processors
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
 from logitbank.engine.plan.share import available_cores
 from logitbank.engine.weights.digests import ContentDigest
@@ -63,6 +66,7 @@ class VllmEngine(ABC):
 
     def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
         self._settings, self._said = settings, said_of_model(Path(arguments["model"]))
+        refuse_other_processors()
         if settings.deterministic:
             _require_invariance()
         self._device = device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -74,7 +78,8 @@ class VllmEngine(ABC):
         self._llm.apply_model(heads_in_float32)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
         self._held = Held(self._model_config.dtype)
-        self._llm.apply_model(self._held.watch_packing)
+        if device.type == "cpu":
+            self._llm.apply_model(self._held.watch_packing)
         self._has_head = self._llm.apply_model(_has_head)[0]
         self._after: tuple[Operation, ...] | None = ()
         if settings.hidden and settings.task == "causal":
@@ -234,6 +239,7 @@ def common_arguments(folder: Path, settings: EngineSettings) -> dict[str, Any]:
         "skip_tokenizer_init": True,
         "dtype": body_dtype(settings.compute_dtype),
         "enforce_eager": True,
+        "kernel_config": {"enable_flashinfer_autotune": False},
         "trust_remote_code": settings.trust_remote_code,
         "disable_log_stats": True,
         "seed": 0,

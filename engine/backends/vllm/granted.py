@@ -47,7 +47,7 @@ def _sizes(folder: Path, settings: EngineSettings) -> ModelSizes:
     config = AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
     legacy = settings.legacy_weights
     weights = checkpoint_weights(folder, base=settings.base, legacy_weights=legacy)
-    return ModelSizes.of(config, weights.shapes().values())
+    return ModelSizes.of(config, weights.shapes())
 
 
 @contextmanager

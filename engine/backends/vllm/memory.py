@@ -4,7 +4,8 @@ Left to itself it takes 92 % of a GPU, beside which nothing else starts, and mos
 """
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,9 +25,13 @@ _ON_THEIR_WAY = 4
 """Tensors of the largest size that a swap holds beside the model: one as it was sent and cast, the
 layer that vLLM makes of it before it is copied into the model, and an embedding that waits, as it
 comes again as the head, or as vLLM has padded its own."""
-_ROWS = 5
-"""Copies of a batch's logits in float32 that the engine holds, at most: those of the model, of its
-sampler, and of three batches that wait to be reduced."""
+_LAYERS = 2
+"""So many times all experts of a layer: cast, until the last has come, and made anew of them."""
+_EXPERTS = re.compile(r".*\.experts(?=\.)")
+_ROWS = 6
+"""Copies of a batch's logits in four bytes that the engine holds, at most: those of the model, of
+its sampler, the counts of tokens that it keeps for each sequence, and of three batches that wait to
+be reduced."""
 _REDUCED_ROWS = 5
 """Copies that the reduction of one batch takes, on a stream whose memory no other has: 4.75 with
 `topk`, 3.25 without, by what PyTorch's allocator gave on a CPU."""
@@ -49,16 +54,16 @@ class ModelSizes(NamedTuple):
     intermediate: int
     vocab: int
     parameters: int
-    largest: int
-    """Elements of the largest tensor."""
+    swapped: int
+    """Elements that a swap holds beside the model, at most."""
 
     @classmethod
-    def of(cls, config: Any, shapes: Iterable[tuple[int, ...]] = ()) -> "ModelSizes":
+    def of(cls, config: Any, shapes: Mapping[str, tuple[int, ...]]) -> "ModelSizes":
         """By a config of transformers, and the shapes of the tensors in a checkpoint's files."""
         config = config.get_text_config()
         hidden = _number(config, "hidden_size") or 4096
         heads = _number(config, "num_attention_heads") or 32
-        elements = [math.prod(shape) for shape in shapes]
+        elements = {name: math.prod(shape) for name, shape in shapes.items()}
         # Falcon's older models have one, and a number of them that is not looked at.
         newer = getattr(config, "new_decoder_architecture", False)
         one = 1 if getattr(config, "multi_query", False) and not newer else None
@@ -69,8 +74,8 @@ class ModelSizes(NamedTuple):
             hidden,
             _number(config, "intermediate_size", "ffn_dim", "n_inner") or 4 * hidden,
             _number(config, "vocab_size") or 0,
-            sum(elements),
-            max(elements, default=0),
+            sum(elements.values()),
+            _swapped(elements),
         )
 
     def of_one_in(self, ranks: int) -> "ModelSizes":
@@ -80,7 +85,7 @@ class ModelSizes(NamedTuple):
 
         Examples
         --------
-        >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 525_336_576)
+        >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 4 * 525_336_576)
         >>> llama.of_one_in(4).parameters
         2007565312
         """
@@ -89,6 +94,23 @@ class ModelSizes(NamedTuple):
             intermediate=math.ceil(self.intermediate / ranks),
             parameters=math.ceil(self.parameters / ranks),
         )
+
+
+def _swapped(elements: Mapping[str, int]) -> int:
+    """Elements of the tensors that a swap holds at the same time.
+
+    >>> _swapped({"embed.weight": 90, "norm.weight": 1})
+    360
+    >>> _swapped({"embed.weight": 90} | {f"layers.0.experts.{i}.w1": 50 for i in range(8)})
+    980
+    """
+    experts: dict[str, int] = {}
+    for name, count in elements.items():
+        if match := _EXPERTS.match(name):
+            experts[match[0]] = experts.get(match[0], 0) + count
+    largest = max(elements.values(), default=0)
+    of_experts = _LAYERS * max(experts.values(), default=0) + 2 * largest
+    return max(_ON_THEIR_WAY * largest, of_experts if experts else 0)
 
 
 def _number(config: Any, *names: str) -> int | None:
@@ -131,7 +153,7 @@ def cache_bytes(sizes: ModelSizes, settings: EngineSettings, batches: int = _BAT
     Llama-3.1-8B has 32 heads of queries and 8 of keys: a quarter of what as many would take.
 
     >>> settings = EngineSettings("vllm", compute_dtype="bfloat16", max_length=64)
-    >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 525_336_576)
+    >>> llama = ModelSizes(32, 8, 128, 4096, 14_336, 128_256, 8_030_261_248, 4 * 525_336_576)
     >>> cache_bytes(llama, settings, 1) == 2 * 32 * 8 * 128 * 2 * (4096 + 64 + 64 * 32)
     True
     """
@@ -164,7 +186,7 @@ def needed(sizes: ModelSizes, settings: EngineSettings, batches: int = _BATCHES)
     return Need(
         sizes.parameters * value + head,
         cache_bytes(sizes, settings, batches),
-        max(scoring, _ON_THEIR_WAY * sizes.largest * value),
+        max(scoring, sizes.swapped * value),
         _REDUCED_ROWS * 4 * rows * sizes.vocab,
     )
 
@@ -184,7 +206,7 @@ def gpu_arguments(
 
     Examples
     --------
-    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944, 38_633_472)
+    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944, 4 * 38_633_472)
     >>> settings = EngineSettings("vllm", max_length=64)
     >>> card = dict(free=79 * 2**30, total=80 * 2**30)
     >>> arguments, need = gpu_arguments(pythia, settings, **card)
@@ -220,7 +242,7 @@ def larger_batches(
 
     Examples
     --------
-    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944, 38_633_472)
+    >>> pythia = ModelSizes(12, 12, 64, 768, 3072, 50_304, 162_322_944, 4 * 38_633_472)
     >>> for free in (79, 6):
     ...     room = dict(free=free * 2**30, total=80 * 2**30)
     ...     larger = larger_batches(pythia, EngineSettings("vllm", max_length=64), **room)

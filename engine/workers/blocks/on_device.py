@@ -35,9 +35,17 @@ class OnDevice(NamedTuple):
 
 
 def reduce_rows(
-    logits: torch.Tensor, tokens: torch.Tensor, layout: Layout, vocab_entries: int
+    logits: torch.Tensor,
+    tokens: torch.Tensor,
+    layout: Layout,
+    vocab_entries: int,
+    *,
+    each: bool = False,
 ) -> OnDevice:
     """Reduce `logits` (n, v) float32; `tokens` (n, w) are those that prompts name.
+
+    With `each`, powers are added row by row: CUDA adds those of a row in another order where there
+    are more rows, and their sum is all that order could change.
 
     Nothing here asks what a tensor holds: that would stop the host until the device has come so
     far.
@@ -45,7 +53,8 @@ def reduce_rows(
     lowest, highest = logits.amin(dim=1), logits.amax(dim=1)  # NaN where there is one
     # Of logits less their maximum, so that float32 loses a few 1e-7 of it whatever their size.
     shifted = logits - highest[:, None]
-    share = torch.logsumexp(shifted, dim=1)
+    parts = torch.split(shifted, 1) if each else [shifted]
+    share = torch.cat([torch.logsumexp(part, dim=1) for part in parts])
     full = layout.keep.array == "logprobs"
     fits = (lowest - highest - share >= FLOAT16_MIN) | (not full or layout.dtype != "float16")
     return OnDevice(

@@ -31,9 +31,10 @@ class ReducingSink:
     unusable for the next checkpoint.
     """
 
-    def __init__(self, *blocks: Collected, layers: Sequence[int] = ()) -> None:
-        """`layers` are those whose states come beside, of which a block may keep some."""
-        self._blocks = blocks
+    def __init__(self, *blocks: Collected, layers: Sequence[int] = (), each: bool = False) -> None:
+        """`layers` are those whose states come beside, of which a block may keep some; with `each`,
+        what comes of a row does not depend on the rows beside it, to the last bit."""
+        self._blocks, self._each = blocks, each
         first = blocks[0].reducer
         self._layout, self._entries = first.layout, first.vocab_entries
         self._start, self._size = first.rows.start, len(first.rows)
@@ -106,7 +107,9 @@ class ReducingSink:
         tokens = self._padded_tokens(indices)
         with stream.after(*(t for t in (logits, hidden, layers) if t is not None)) as piece:
             on_device = stream.to_device(torch.from_numpy(tokens))
-            reduced = reduce_rows(logits.float(), on_device, self._layout, self._entries)
+            reduced = reduce_rows(
+                *(logits.float(), on_device, self._layout, self._entries), each=self._each
+            )
             fields = [
                 None if field is None else Listed(*map(stream.to_host, field))
                 if isinstance(field, Listed) else stream.to_host(field)

@@ -102,6 +102,9 @@ def through_training(scores: "PromptScores") -> Iterator[str | Text]:
     steps, values = scores.steps, scores.values()
     yield ""
     yield Text(f"{one_line(scores.model)} {one_line(scores.run)}, {scores.measure}", style="bold")
+    if not len(scores.options):
+        yield "it has no options, so there is nothing to score"
+        return
     if not np.isfinite(values).any():
         yield "not scored yet"
         return

@@ -55,7 +55,7 @@ def check_prompts(
     prompts = prompt_set.prompts
     absent = [] if any(p.options for p in prompts) else ["options"]
     absent += [] if any(p.answer for p in prompts) else ["answer"]
-    remarks: list[Remark] = [*_column_remarks(prompts, absent)]
+    remarks: list[Remark] = [*_column_remarks(prompts, absent), *_option_remarks(prompts)]
     if tokenizer is not None:
         encoded = prompt_set.encoded(tokenizer)
         prompts = encoded.prompts
@@ -134,6 +134,22 @@ def _column_remarks(
         for name in get_close_matches(field, names, cutoff=0.7):
             message = f"no prompt has {field!r}; is the column {name!r} meant?"
             yield Remark("warning", "column " + name, prompts[0], message)
+
+
+def _option_remarks(prompts: Sequence[Prompt]) -> Iterator[Remark]:
+    """Prompts with fewer than two options where others have more, or where one may be several."""
+    most = max((len(prompt.options) for prompt in prompts), default=0)
+    for prompt in prompts:
+        if len(prompt.options) == 1:
+            text = prompt.options[0].text
+            message = f"it has one option, {quote(text)}, and nothing to compare it with"
+            if "," in text:
+                yield Remark("warning", "comma", prompt, f"{message}; | parts options in a text")
+            elif most > 1:
+                yield Remark("warning", "one option", prompt, message)
+        elif most and not prompt.options:
+            message = "it has no options, and others have: nothing of it is scored but full rows"
+            yield Remark("warning", "no option", prompt, message)
 
 
 def _others(count: int) -> str:

@@ -266,7 +266,7 @@ def test_a_pair_that_was_asked_for_is_the_message_and_without_a_choice_the_front
 
 
 def curve(measure: str, ends: list[tuple[float, float]], *, prompts: int = 40) -> Curves:
-    """From step 0 to 8: values, and half the width of their intervals."""
+    """From step 0 to 8: values, and half their intervals; of a probability ranks, too."""
     rows: list[dict[str, Any]] = [
         {"model": "m", "run": "main", "step": step, "prompt_set": "mine", "measure": measure,
          "value": value, "low": value - half, "high": value + half, "prompts": prompts}
@@ -275,6 +275,8 @@ def curve(measure: str, ends: list[tuple[float, float]], *, prompts: int = 40) -
     held = [{"model": "m", "run": "main", "step": row["step"], "prompt_set": "mine",
              "prompts": prompts, "missing": 1, "answered": prompts, "full_rows": True}
             for row in rows]  # fmt: skip
+    if measure == "probability":
+        rows += [row | {"measure": "rank"} for row in rows]
     return Curves(pl.DataFrame(rows, CURVES), pl.DataFrame(held, CHECKPOINTS), entropy=True)
 
 
@@ -295,6 +297,13 @@ def test_curves_tell_how_far_the_right_answer_has_come(half: float, prompts: int
     )
     assert message.certain == (end == ".")
     assert message.numbers[0].rests_on.endswith(f"{prompts} prompts, 1 missing")
+
+
+def test_a_probability_of_many_tokens_is_not_said_first() -> None:
+    both = curve("probability", [(1e-44, 1e-45), (2e-82, 1e-83)])
+    assert curves_message(both) is not None
+    unranked = replace(both, curves=both.curves.filter(measure="probability"))
+    assert curves_message(unranked) is None
 
 
 def test_curves_of_one_checkpoint_or_of_agreement_alone_say_nothing_first() -> None:

@@ -256,6 +256,30 @@ def test_punctuation_needs_no_space() -> None:
     assert findings(one("The nurse", Option("stop", "."))) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([("he", "she"), ("he", "she")], []),
+        ([("he",), ("she",)], []),  # as where a word's probability is asked
+        ([("he, she",), ("he", "she")], ['p0 it has one option, " he, she", and nothing to']),
+        ([("he, she",), ("a, b",)], ['p0 it has one option, " he, she", and nothing to']),
+        ([("he", "she"), ("he",)], ['p1 it has one option, " he", and nothing to compare']),
+        ([("he", "she"), ()], ["p1 it has no options, and others have"]),
+        ([(), ()], []),
+    ],
+)
+def test_prompts_without_a_choice_are_told(
+    options: list[tuple[str, ...]], expected: list[str]
+) -> None:
+    prompts = tuple(
+        Prompt(f"p{at}", "The nurse said that", tuple(Option(o, f" {o}") for o in own))
+        for at, own in enumerate(options)
+    )
+    told = [f"{prompt} {message}" for _, prompt, message in findings(PromptSet("x", prompts))]
+    assert len(told) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(told, expected, strict=True))
+
+
 def test_a_trailing_space_is_told() -> None:
     [(level, prompt, message)] = findings(one("The nurse ", Option("he", "he")))
     assert (level, prompt) == ("warning", "p1")

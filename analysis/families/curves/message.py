@@ -22,18 +22,22 @@ FIRST: tuple[tuple[Measure, str], ...] = (
 )
 """What is said first, and how; agreement with the last checkpoint is 1 there by its meaning."""
 
+_SERIES = ("prompt_set", "model", "run")
+
 
 def curves_message(result: Curves) -> Message | None:
     """Of the first prompt set with right answers, else with entropy, and its first run.
 
-    None where one checkpoint alone has the measure: there is no way to tell of.
+    None where one checkpoint alone has the measure: there is no way to tell of. Nor is it told of
+    answers that all have several tokens, whose probability is a product such as 1e-44.
     """
+    known = result.curves.filter(pl.col("value").fill_nan(None).is_not_null())
+    ranked = set(known.filter(measure="rank").select(*_SERIES).iter_rows())
     for measure, what in FIRST:
-        known = result.curves.filter(
-            pl.col("measure") == measure, pl.col("value").fill_nan(None).is_not_null()
-        )
-        for rows in known.partition_by("prompt_set", "model", "run", maintain_order=True):
-            if len(rows) > 1:
+        of_measure = known.filter(measure=measure)
+        for rows in of_measure.partition_by(*_SERIES, maintain_order=True):
+            long = measure == "probability" and rows.select(*_SERIES).row(0) not in ranked
+            if len(rows) > 1 and not long:
                 return _message(result, rows, measure, what)
     return None
 

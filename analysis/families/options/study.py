@@ -96,7 +96,8 @@ def option_study(
     result = option_scores(each, score=score)
     if not result.shares["prompts"].sum():
         raise BankError(
-            f"no option of prompt set {prompts!r} is scored, so there is nothing to share"
+            f"no option of prompt set {prompts!r} is scored, so there is nothing to share; extract"
+            " it with prompts that have options"
         )
     summary = option_summary(result)
     left_out = (*summary.left_out, *left_out_sentences([bank], [prompts], models))

@@ -47,6 +47,7 @@ Engine = Literal["auto", "vllm", "transformers"]
 BankPath = Annotated[
     Path, typer.Argument(help="Folder of the bank, or a URL to read.", show_default=False)
 ]
+BankFolder = Annotated[Path, typer.Argument(help="Folder of the bank.", show_default=False)]
 Banks = Annotated[list[Path], typer.Argument(help="Banks: folders or URLs.", show_default=False)]
 Format = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for tables, figures and the report.")]

@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Format, StoredDtype, Table
+from logitbank.cli.options import BankFolder, BankPath, Format, StoredDtype, Table
 from logitbank.wording import MADE_OF_STATES
 
 
@@ -25,7 +25,7 @@ def info(
 
 
 def describe(
-    bank: BankPath,
+    bank: BankFolder,
     title: Annotated[str | None, typer.Option(help="Of the data.")] = None,
     licence: Annotated[
         str | None, typer.Option("--licence", "--license", help="Of the data, such as CC-BY-4.0.")
@@ -77,7 +77,7 @@ def shrink(
     print_lines([shrunk_line(out, done)])
 
 
-def rescore(bank: BankPath) -> None:
+def rescore(bank: BankFolder) -> None:
     """Score options that prompts named after a bank was filled, from its rows or states."""
     from logitbank.cli.screen.bank import rescored_line
     from logitbank.cli.screen.tables import print_lines

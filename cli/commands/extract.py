@@ -9,7 +9,7 @@ import logitbank
 from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.layout import Command, Sections
 from logitbank.cli.options import (
-    BankPath,
+    BankFolder,
     Data,
     Engine,
     FirstToken,
@@ -42,7 +42,7 @@ class Extract(Command):
 
 
 def extract(
-    bank: BankPath,
+    bank: BankFolder,
     prompts: Annotated[
         list[str],
         typer.Option(

@@ -98,6 +98,15 @@ def family_of(result: object) -> Family[Any] | None:
     return next((family for family in families().values() if type(result) is family.result), None)
 
 
+def columns(names: str) -> tuple[str, ...]:
+    """Columns of a table, written as one text.
+
+    >>> columns("score low high")
+    ('score', 'low', 'high')
+    """
+    return tuple(names.split())
+
+
 def having(*columns: str) -> Prompts:
     """Every prompt set with these columns, by itself.
 

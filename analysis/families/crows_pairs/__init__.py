@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family, Gap, called
+from logitbank.analysis.family import Drawing, Family, Gap, called, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.crows_pairs.metric import CrowsPairs
@@ -35,16 +35,8 @@ def family() -> "Family[CrowsPairs]":
         ),
         drawing=Drawing(crows_pairs_figure_data, crows_pairs_sheets),
         brief={
-            "crows_pairs": (
-                "score_kind",
-                "bias_type",
-                "score",
-                "low",
-                "high",
-                "stereo_score",
-                "antistereo_score",
-                "pairs",
-                "neutral",
+            "crows_pairs": columns(
+                "score_kind bias_type score low high stereo_score antistereo_score pairs neutral"
             ),
         },
         headline=crows_pairs_headline,

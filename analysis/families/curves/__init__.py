@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family, any_prompts
+from logitbank.analysis.family import Drawing, Family, any_prompts, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.curves.metric import Curves
@@ -35,6 +35,6 @@ def family() -> "Family[Curves]":
             banks[0], prompts=prompts, models=models, entropy=False
         ),
         drawing=Drawing(curve_figure_data, curve_sheets),
-        brief={"curves": ("prompt_set", "measure", "value", "low", "high", "prompts")},
+        brief={"curves": columns("prompt_set measure value low high prompts")},
         message=curves_message,
     )

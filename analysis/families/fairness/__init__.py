@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family, Gap
+from logitbank.analysis.family import Drawing, Family, Gap, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fairness.metric import Fairness
@@ -36,38 +36,14 @@ def family() -> "Family[Fairness]":
         ),
         drawing=Drawing(fairness_figure_data, fairness_sheets),
         brief={
-            "gap": ("delta_scaled", "low_scaled", "high_scaled", "sd_scaled"),
-            "average_rank": ("gold", "average_rank", "low", "high", "sd", "tied"),
-            "tests": (
-                "measure",
-                "test",
-                "p",
-                "p_bh",
-                "rank_biserial",
-                "difference",
-                "from_baseline",
-                "from_baseline_low",
-                "from_baseline_high",
+            "gap": columns("delta_scaled low_scaled high_scaled sd_scaled"),
+            "average_rank": columns("gold average_rank low high sd tied"),
+            "tests": columns(
+                "measure test p p_bh rank_biserial difference from_baseline from_baseline_low "
+                "from_baseline_high"
             ),
-            "comparison": (
-                "other_model",
-                "option",
-                "test",
-                "statistic",
-                "p",
-                "p_bh",
-                "effect",
-                "significant",
-            ),
-            "onset": (
-                "onset_step",
-                "sign",
-                "p",
-                "earliest",
-                "latest",
-                "delta_before",
-                "delta_after",
-            ),
+            "comparison": columns("other_model option test statistic p p_bh effect significant"),
+            "onset": columns("onset_step sign p earliest latest delta_before delta_after"),
         },
         headline=fairness_headline,
         message=fairness_message,

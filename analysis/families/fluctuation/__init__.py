@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family
+from logitbank.analysis.family import Drawing, Family, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.metric import Fluctuation
@@ -36,11 +36,11 @@ def family() -> "Family[Fluctuation]":
         ),
         drawing=Drawing(fluctuation_figure_data, fluctuation_sheets),
         brief={
-            "plateaus": ("first_step", "checkpoints", "prior_cv", "prior_certainty"),
-            "spread": ("measure", "min", "max", "mean", "median", "n", "excluded"),
-            "correlations": ("x", "y", "case", "r", "n", "excluded"),
-            "run_pairs": ("measure", "run_a", "run_b", "r", "n", "excluded"),
-            "frequent": ("case", "rank", "occupation", "frequency"),
+            "plateaus": columns("first_step checkpoints prior_cv prior_certainty"),
+            "spread": columns("measure min max mean median n excluded"),
+            "correlations": columns("x y case r n excluded"),
+            "run_pairs": columns("measure run_a run_b r n excluded"),
+            "frequent": columns("case rank occupation frequency"),
         },
         message=fluctuation_message,
     )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family, called
+from logitbank.analysis.family import Drawing, Family, called, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.lambada.metric import Lambada
@@ -34,7 +34,7 @@ def family() -> "Family[Lambada]":
         ),
         drawing=Drawing(lambada_figure_data, lambada_sheets),
         brief={
-            "lambada": ("acc", "low", "high", "from_baseline", "perplexity", "examples", "tied"),
+            "lambada": columns("acc low high from_baseline perplexity examples tied"),
         },
         headline=lambada_headline,
         message=lambada_message,

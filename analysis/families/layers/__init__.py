@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family, any_prompts
+from logitbank.analysis.family import Drawing, Family, any_prompts, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.layers.metric import Layers
@@ -38,8 +38,8 @@ def family() -> "Family[Layers]":
         ),
         drawing=Drawing(layer_figure_data, layer_sheets),
         brief={
-            "settled": ("prompt_set", "prompts", "settled", "layer", "last"),
-            "layers": ("prompt_set", "layer", "prompts", "first", "low", "high", "logprob"),
+            "settled": columns("prompt_set prompts settled layer last"),
+            "layers": columns("prompt_set layer prompts first low high logprob"),
         },
         message=layers_message,
     )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family
+from logitbank.analysis.family import Drawing, Family, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereoset.metric import StereoSet
@@ -36,30 +36,10 @@ def family() -> "Family[StereoSet]":
         ),
         drawing=Drawing(stereoset_figure_data, stereoset_sheets),
         brief={
-            "scores": (
-                "language",
-                "condition",
-                "score",
-                "task",
-                "domain",
-                "lms",
-                "ss",
-                "icat",
-                "icat_low",
-                "icat_high",
-                "terms",
-                "examples",
+            "scores": columns(
+                "language condition score task domain lms ss icat icat_low icat_high terms examples"
             ),
-            "differences": (
-                "condition",
-                "task",
-                "domain",
-                "lms",
-                "ss",
-                "icat",
-                "icat_low",
-                "icat_high",
-            ),
+            "differences": columns("condition task domain lms ss icat icat_low icat_high"),
         },
         message=stereoset_message,
     )

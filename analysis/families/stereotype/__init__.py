@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family, Gap, called
+from logitbank.analysis.family import Drawing, Family, Gap, called, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
@@ -43,17 +43,8 @@ def family() -> "Family[StereotypeAccuracy]":
         wants=wanted_of_winobias,
         drawing=Drawing(stereotype_figure_data, stereotype_sheets),
         brief={
-            "stereotype_accuracy": (
-                "measure",
-                "type",
-                "accuracy",
-                "low",
-                "high",
-                "sentences",
-                "missing",
-                "tied",
-            ),
-            "winobias_em": ("em_pro", "em_anti", "bias", "low", "high", "pairs", "missing"),
+            "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
+            "winobias_em": columns("em_pro em_anti bias low high pairs missing"),
         },
         message=stereotype_message,
         gaps={

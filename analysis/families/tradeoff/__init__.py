@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family
+from logitbank.analysis.family import Drawing, Family, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.tradeoff.metric import TradeOff
@@ -33,33 +33,13 @@ def family() -> "Family[TradeOff]":
         ),
         drawing=Drawing(tradeoff_figure_data, tradeoff_sheets),
         brief={
-            "tradeoff": ("performance", "gap", "on_front", "front_share"),
-            "choices": (
-                "give_up",
-                "best_step",
-                "performance",
-                "gap",
-                "fairness_change",
-                "chosen_share",
+            "tradeoff": columns("performance gap on_front front_share"),
+            "choices": columns("give_up best_step performance gap fairness_change chosen_share"),
+            "pairs": columns(
+                "before after performance_change performance_low performance_high fairness_change "
+                "fairness_low fairness_high"
             ),
-            "pairs": (
-                "before",
-                "after",
-                "performance_change",
-                "performance_low",
-                "performance_high",
-                "fairness_change",
-                "fairness_low",
-                "fairness_high",
-            ),
-            "change_points": (
-                "curve",
-                "last_before",
-                "first_after",
-                "p_wander",
-                "earliest",
-                "latest",
-            ),
+            "change_points": columns("curve last_before first_after p_wander earliest latest"),
         },
         message=tradeoff_message,
     )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logitbank.analysis.family import Drawing, Family
+from logitbank.analysis.family import Drawing, Family, columns
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover
@@ -34,20 +34,9 @@ def family() -> "Family[Unqover]":
         ),
         drawing=Drawing(unqover_figure_data, unqover_sheets),
         brief={
-            "unqover": (
-                "category",
-                "split",
-                "mu",
-                "mu_low",
-                "mu_high",
-                "eta",
-                "abs_c",
-                "positional",
-                "attributive",
-                "coverage_8",
-                "coverage_10",
-                "instances",
-                "missing",
+            "unqover": columns(
+                "category split mu mu_low mu_high eta abs_c positional attributive coverage_8 "
+                "coverage_10 instances missing"
             ),
         },
         message=unqover_message,

@@ -1,6 +1,7 @@
 """How messages and sentences write numbers, checkpoints and sizes."""
 
 from collections.abc import Mapping
+from typing import Any
 
 KEEP_LEVELS = "full, hidden, topk:K or options"
 """How much of a row of logits can be kept, as commands and messages name it."""
@@ -50,14 +51,22 @@ def step_name(step: int | None) -> str:
     return "release" if step is None else f"step {step:,}"
 
 
-def checkpoint_name(row: Mapping[str, object]) -> str:
+def plain_step(step: int | None) -> str:
+    """The same without commas, as messages name a step that a command may be given.
+
+    >>> plain_step(1000), plain_step(None)
+    ('step 1000', 'release')
+    """
+    return "release" if step is None else f"step {step}"
+
+
+def checkpoint_name(row: Mapping[str, Any]) -> str:
     """The model, run and step of a row, as messages name a checkpoint.
 
     >>> checkpoint_name({"model": "toy", "run": "main", "step": 1000})
     'toy main step 1000'
     """
-    step = "release" if row["step"] is None else f"step {row['step']}"
-    return f"{row['model']} {row['run']} {step}"
+    return f"{row['model']} {row['run']} {plain_step(row['step'])}"
 
 
 def readable_bytes(number: float) -> str:

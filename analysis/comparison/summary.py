@@ -1,10 +1,12 @@
 """A comparison of two banks in sentences."""
 
+from typing import Any
+
 import polars as pl
 
 from logitbank.analysis.comparison.results import Comparison
 from logitbank.analysis.family import families
-from logitbank.wording import counted
+from logitbank.wording import counted, step_name
 
 
 def comparison_summary(comparison: Comparison) -> list[str]:
@@ -108,8 +110,7 @@ def _number(value: object) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def _where(row: dict[str, object]) -> str:
+def _where(row: dict[str, Any]) -> str:
     run = "" if row["run"] == "main" else f" {row['run']}"
-    step = "release" if row["step"] is None else f"step {row['step']}"
     group = f" ({row['group']})" if row["group"] else ""
-    return f"{row['model']}{run} {step}{group}"
+    return f"{row['model']}{run} {step_name(row['step'])}{group}"

@@ -38,6 +38,7 @@ from logitbank.errors import UsageError
 from logitbank.store import Readable
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View, open_unfiltered
+from logitbank.wording import step_name
 
 INTRA = "stereoset-intra"
 """How the names of the prompt sets begin whose scores are compared."""
@@ -236,8 +237,7 @@ def _summary(result: DebiasComparison) -> list[str]:
     lines = []
     table = result.comparison.filter(pl.col("label") != "reference")
     for row in table.iter_rows(named=True):
-        step = "release" if row["step"] is None else f"step {row['step']}"
-        parts = [row["model"], step, row["language"], row["label"]]
+        parts = [row["model"], step_name(row["step"]), row["language"], row["label"]]
         parts += [] if row["condition"] == "plain" else [row["condition"]]
         said = []
         if row["icat"] is not None:

@@ -17,11 +17,11 @@ from logitbank.analysis.drawing.sheet import (
     Sheet,
     Trace,
     floats,
-    in_order,
     interval,
     reached,
     told,
 )
+from logitbank.store.steps import in_order
 
 KEYS = ("model", "run", "step")
 ROW = 24

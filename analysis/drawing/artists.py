@@ -9,7 +9,8 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_rgba
 
 from logitbank.analysis.drawing.paper import MUTED, STYLE
-from logitbank.analysis.drawing.sheet import Columns, Step, Trace
+from logitbank.analysis.drawing.sheet import Columns, Trace
+from logitbank.store.steps import Step
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

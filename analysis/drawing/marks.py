@@ -8,9 +8,9 @@ import polars as pl
 
 from logitbank.analysis.drawing.paper import MUTED
 from logitbank.analysis.drawing.places import StepPlaces
-from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, Trace, floats, told, when
+from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, Trace, floats, told
 from logitbank.analysis.stats.significance import SIGNIFICANCE
-from logitbank.wording import signed
+from logitbank.wording import signed, step_name
 
 ROW = 26
 """Pixels of a row of marks."""
@@ -39,7 +39,7 @@ def add_marks(
         **places.columns(rows["step"].to_list()),
         "value": np.full(len(rows), at + aside),
         "filled": np.array([float(p is not None and p < SIGNIFICANCE) for p in rows["p"]]),
-        "when": [when(step) for step in rows["step"]],
+        "when": [step_name(step) for step in rows["step"]],
         "told": [f"p = {told(p, 3)}" for p in rows["p"]],
     }
     sheet.traces.append(

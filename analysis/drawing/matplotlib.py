@@ -23,7 +23,8 @@ from logitbank.analysis.drawing.artists import (
     write,
 )
 from logitbank.analysis.drawing.paper import MUTED, PAPER, Paper, legend_columns, short
-from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet, when
+from logitbank.analysis.drawing.sheet import Axis, Panel, Sheet
+from logitbank.wording import step_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -258,7 +259,7 @@ def _caption(sheet: Sheet) -> str:
     texts = [f"{sheet.headline}.", sheet.caption]
     if sheet.kind == "checkpoint":
         steps = {last_step(trace) for trace in sheet.traces if trace.slides}
-        step = when(steps.pop()) if len(steps) == 1 else "the last checkpoint of each"
+        step = step_name(steps.pop()) if len(steps) == 1 else "the last checkpoint of each"
         texts.append(f"Drawn is {step}.")
     return " ".join(map(line_of, texts))
 

@@ -176,16 +176,6 @@ def short(number: float) -> str:
     return f"{number:g}"
 
 
-def signed(number: float) -> str:
-    """Two decimals with a sign, and none for what rounds to zero.
-
-    >>> signed(0.314), signed(-0.314), signed(-0.001)
-    ('+0.31', '−0.31', '0.00')
-    """
-    text = f"{number:+.2f}"
-    return text[1:] if float(text) == 0 else text.replace("-", "−")
-
-
 def legend_columns(names: Sequence[str], *, letters: float) -> int:
     """The most columns of a legend whose lines have no more letters; a symbol takes six."""
     for count in range(len(names), 1, -1):

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from logitbank.analysis.drawing.paper import short
-from logitbank.analysis.drawing.sheet import Axis, Columns, Step
+from logitbank.analysis.drawing.sheet import Axis, Columns
+from logitbank.store.steps import Step
 
 Scale = Literal["log", "linear"]
 ZERO_DECADES = 0.45

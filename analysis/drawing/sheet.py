@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.drawing.paper import MUTED, PALETTE, short, shortened
+from logitbank.store.steps import Step, in_order
 
 if TYPE_CHECKING:
     from bokeh.models import LayoutDOM
@@ -21,7 +22,6 @@ Kind = Literal["training", "checkpoint", "fixed"]
 Role = Literal["line", "band", "mark", "point", "bar", "cell"]
 Columns = dict[str, Any]
 """Arrays and lists of one length."""
-Step = int | None
 
 DASHES = ("solid", "dashed", "dotted", "dashdot", "dotdash")
 VISIBLE_SERIES = 3
@@ -65,16 +65,6 @@ def told(value: float | None, digits: int = 4) -> str:
 def interval(low: float | None, high: float | None) -> str:
     """Both ends, or a dash where there is none."""
     return "–" if told(low) == "–" or told(high) == "–" else f"{told(low)} to {told(high)}"
-
-
-def when(step: Step) -> str:
-    """The name of a checkpoint."""
-    return "release" if step is None else f"step {step:,}"
-
-
-def in_order(steps: Iterable[Step]) -> list[Step]:
-    """Each once, the release last."""
-    return sorted(set(steps), key=lambda step: (step is None, step or 0))
 
 
 class Names:

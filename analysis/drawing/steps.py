@@ -6,18 +6,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from logitbank.analysis.drawing.places import StepPlaces
-from logitbank.analysis.drawing.sheet import (
-    Columns,
-    Panel,
-    Sheet,
-    Step,
-    Trace,
-    floats,
-    in_order,
-    interval,
-    told,
-    when,
-)
+from logitbank.analysis.drawing.sheet import Columns, Panel, Sheet, Trace, floats, interval, told
+from logitbank.store.steps import Step, in_order
+from logitbank.wording import step_name
 
 MANY = 25
 """Points beyond which a line shows no markers."""
@@ -105,7 +96,7 @@ def _points(curve: Curve, rows: pl.DataFrame, places: StepPlaces) -> tuple[Colum
     columns = {
         **places.columns(steps),
         **{name: floats(rows[name]) for name in ("value", "low", "high")},
-        "when": [when(step) for step in steps],
+        "when": [step_name(step) for step in steps],
         "told": [f"{curve.label}: {told(value)}" for value in rows["value"]],
     }
     lines = ["when", "told"]

@@ -16,6 +16,7 @@ from logitbank.analysis.frames.same_prompts import check_same_prompts
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit, Readable
 from logitbank.store.read.scan import CHECKPOINT, VALUES, scan
+from logitbank.wording import checkpoint_name
 
 Scan = pl.LazyFrame | pl.DataFrame | Sequence[pl.LazyFrame]
 """One frame, or several with different checkpoints, to be worked through one after the other."""
@@ -161,11 +162,9 @@ def check_apart(parts: Sequence[pl.DataFrame]) -> None:
     keys = pl.concat(part.select("model", "run", "step").unique() for part in parts)
     twice = keys.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all())
     if len(twice):
-        model, run, step = twice.row(0)
-        name = "release" if step is None else f"step {step}"
         raise UsageError(
-            f"{model} {run} {name} is in several frames; each frame of a scan has checkpoints of "
-            "its own, so concatenate those"
+            f"{checkpoint_name(twice.row(0, named=True))} is in several frames; each frame of a "
+            "scan has checkpoints of its own, so concatenate those"
         )
 
 

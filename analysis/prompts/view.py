@@ -13,6 +13,7 @@ from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_
 from logitbank.errors import UsageError
 from logitbank.store import Readable
 from logitbank.store.read.choose import Names, checkpoints_chosen
+from logitbank.wording import plain_step
 
 Between = tuple[int | None, int | None]
 """Two training steps; None is the release."""
@@ -191,10 +192,6 @@ def prompt_rows(scores: PromptScores) -> pl.DataFrame:
     )
 
 
-def step_name(step: int | None) -> str:
-    return "release" if step is None else f"step {step}"
-
-
 def _largest(
     scores: PromptScores, size: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -237,4 +234,4 @@ def _no_step(who: str, steps: Iterable[int | None], step: int | None) -> UsageEr
     near = ""
     if step is not None and known:
         near = f" (nearest: {min(known, key=lambda other: abs(other - step))})"
-    return UsageError(f"{who} has no {step_name(step)}{near}; it has {' and '.join(has)}")
+    return UsageError(f"{who} has no {plain_step(step)}{near}; it has {' and '.join(has)}")

@@ -14,11 +14,11 @@ import polars as pl
 
 from logitbank.analysis.drawing.paper import option_colours
 from logitbank.analysis.drawing.places import StepPlaces
-from logitbank.analysis.drawing.sheet import in_order
 from logitbank.analysis.prompts.scores import PromptScores, each_series, prompt_scores
 from logitbank.analysis.prompts.view import Moving, differences
 from logitbank.analysis.report.said import Asked, said
 from logitbank.store import Readable
+from logitbank.store.steps import in_order
 
 MOVED, DIFFERENT, ANCHORS = 20, 10, 8
 """Prompts of a list, of a pair of checkpoints, and checkpoints to choose pairs from."""

@@ -15,6 +15,7 @@ from rich.text import Text
 from logitbank.cli.plain import ASCII, CONTROL, ONE_LINE
 from logitbank.cli.screen import tables as show
 from logitbank.cli.screen.plot import plot
+from logitbank.wording import plain_step
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,8 +98,6 @@ def about_prompt(view: "PromptView", scores: "PromptScores") -> Iterator[str]:
 
 def through_training(scores: "PromptScores") -> Iterator[str | Text]:
     """A plot for each option of one prompt, and a table of first, last, lowest and highest."""
-    from logitbank.analysis.prompts.view import step_name
-
     steps, values = scores.steps, scores.values()
     yield ""
     yield Text(f"{one_line(scores.model)} {one_line(scores.run)}, {scores.measure}", style="bold")
@@ -116,7 +115,7 @@ def through_training(scores: "PromptScores") -> Iterator[str | Text]:
     if len(steps) > 1:
         labels = [scores.options["option"][o] for o in drawn]
         yield from _plots(values[:, drawn], labels, share=scores.measure == "share")
-        left, right = step_name(steps[0]), step_name(steps[-1])
+        left, right = plain_step(steps[0]), plain_step(steps[-1])
         middle = f"{len(steps)} checkpoints".center(width() - 6 - len(left) - len(right))
         yield f"      {left}{middle}{right}"
     yield from _table(values, scores)
@@ -127,8 +126,6 @@ def through_training(scores: "PromptScores") -> Iterator[str | Text]:
 
 def tokens_through_training(frame: "pl.DataFrame", k: int) -> Iterator[str | Text]:
     """The most probable tokens at some checkpoints of each model and run, from `top_tokens`."""
-    from logitbank.analysis.prompts.view import step_name
-
     if frame["token_text"].null_count() == len(frame):
         yield ""
         yield "tokens by number: the bank keeps no texts of them; the same `logitbank extract`"
@@ -145,7 +142,7 @@ def tokens_through_training(frame: "pl.DataFrame", k: int) -> Iterator[str | Tex
         name = f"{one_line(first['model'])} {one_line(first['run'])}"
         yield ""
         yield Text(", ".join([name, "most probable tokens", *notes]), style="bold")
-        steps = [step_name(checkpoints[i]["step"][0]) for i in at]
+        steps = [plain_step(checkpoints[i]["step"][0]) for i in at]
         indent = max(map(len, steps)) + 2
         for step, i in zip(steps, at, strict=True):
             rows = checkpoints[i].select("token", "token_text", "logprob").iter_rows()

@@ -6,7 +6,7 @@ import polars as pl
 
 from logitbank.analysis.prompts.lookup import PromptView, of_order
 from logitbank.analysis.prompts.top_tokens import PromptTokens
-from logitbank.analysis.prompts.view import prompt_rows, step_name
+from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.cli.screen.prompt import (
     about_prompt,
     command,
@@ -17,6 +17,7 @@ from logitbank.cli.screen.prompt import (
     tokens_through_training,
 )
 from logitbank.cli.screen.tables import print_frame
+from logitbank.wording import plain_step
 
 if TYPE_CHECKING:
     from logitbank.analysis.prompts.show import PromptMoves
@@ -61,8 +62,9 @@ def _print_moves(moves: "PromptMoves", form: str, *, bank: str, top: int) -> Non
     if form != "table":
         print_frame(moves.table, form)
         return
-    between = moves.between
-    what = "move most" if between is None else f"differ most, {' → '.join(map(step_name, between))}"
+    what = "move most"
+    if moves.between is not None:
+        what = f"differ most, {' → '.join(map(plain_step, moves.between))}"
     say([f"{one_line(moves.prompts)}: the prompts that {what}"])
     first: dict[str, object] | None = None
     for scores, table in moves.series:

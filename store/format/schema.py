@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
-from logitbank.wording import KEEP_LEVELS
+from logitbank.wording import KEEP_LEVELS, plain_step
 
 FORMAT_VERSION = 1
 VIEW = "view.json"
@@ -163,7 +163,7 @@ class CheckpointId:
 
     def __str__(self) -> str:
         run = "" if self.run == "main" else f" {self.run}"
-        return f"{self.model}{run} " + ("release" if self.step is None else f"step {self.step}")
+        return f"{self.model}{run} {plain_step(self.step)}"
 
 
 _ARRAYS: Mapping[KeepLevel, RowArray] = {"full": "logprobs", "hidden": "hidden"}

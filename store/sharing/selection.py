@@ -14,10 +14,9 @@ from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.index import Object, text_object
 from logitbank.store.heads.stored import FOLDER, StoredHead
-from logitbank.store.steps import parse_steps
+from logitbank.store.steps import Step, parse_steps
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
-Step = int | None
 Steps = Collection[Step] | str
 """Training steps, None for a release; or a text, such as `log` or `START:END:STRIDE`."""
 

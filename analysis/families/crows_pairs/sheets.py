@@ -12,14 +12,14 @@ from logitbank.analysis.drawing.sheet import (
     Sheet,
     Trace,
     floats,
-    in_order,
     interval,
     reached,
     told,
-    when,
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.crows_pairs.metric import ALL, CrowsPairs
+from logitbank.store.steps import in_order
+from logitbank.wording import step_name
 
 KEYS = ("model", "run")
 KINDS = {
@@ -84,7 +84,7 @@ def _types(table: pl.DataFrame, names: Names) -> Sheet:
             "value": floats([places[name] + aside for name in part["bias_type"]]),
             **reached(part, "low", "high", along="x"),
             "step": part["step"].to_list(),
-            "when": [when(step) for step in part["step"]],
+            "when": [step_name(step) for step in part["step"]],
             "told": [
                 f"{called[name]}: {told(score)} %"
                 for name, score in part.select("bias_type", "score").iter_rows()

@@ -38,6 +38,8 @@ from logitbank.analysis.frames.expressions import Ties, check_choice, jsd_parts
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.errors import UsageError
+from logitbank.store.steps import listed
+from logitbank.wording import plain_step
 
 LABELS = FairnessLabels()
 
@@ -232,8 +234,8 @@ def fairness_change(
     gaps = dict(series.select("step", "gap_nats").iter_rows())
     for step in (before_step, after_step):
         if step not in gaps:
-            steps = ", ".join("release" if s is None else str(s) for s in list(gaps)[:12])
-            raise UsageError(f"step {step} is not in the gap table; it has {steps}")
+            steps = listed(list(gaps)[:12])
+            raise UsageError(f"{plain_step(step)} is not in the gap table; it has {steps}")
     before, after = gaps[before_step], gaps[after_step]
     return float("nan") if before == 0 else 100 * (before - after) / before
 

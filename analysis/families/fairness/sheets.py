@@ -16,15 +16,15 @@ from logitbank.analysis.drawing.sheet import (
     Sheet,
     Trace,
     floats,
-    in_order,
     told,
-    when,
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.results.words import UNTRAINED
 from logitbank.analysis.stats.significance import SIGNIFICANCE
+from logitbank.store.steps import in_order
+from logitbank.wording import step_name
 
 KEYS = ("model", "run")
 TEST_LABELS = {
@@ -224,7 +224,7 @@ def _rank_and_accuracy(table: pl.DataFrame, parts: Parts, labels: FairnessLabels
             columns = {
                 **_places(rows),
                 "step": rows["step"].to_list(),
-                "when": [when(step) for step in rows["step"]],
+                "when": [step_name(step) for step in rows["step"]],
                 "rank": [f"Average Rank: {told(rank)}" for rank in rows["average_rank"]],
                 "hits": [f"Accuracy: {told(share)}" for share in rows["accuracy"]],
             }

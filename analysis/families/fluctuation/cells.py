@@ -16,6 +16,7 @@ from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import AGAIN
 from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name
 
 PRIOR = f"a {MASK}"
 """The only prior that is used, whatever the article of a profession."""
@@ -59,9 +60,8 @@ def cells_of(scores: Iterable[pl.DataFrame], expected: pl.Series) -> Cells:
 
 def cell_name(row: dict[str, object]) -> str:
     """A cell, for messages."""
-    step = "release" if row["step"] is None else f"step {row['step']}"
     sentence = f"“{row['pronoun']} {row['verb']} {row['occupation']}”"
-    return f"{sentence} at {row['model']} {row['run']} {step}"
+    return f"{sentence} at {checkpoint_name(row)}"
 
 
 def _laid_out(scores: pl.DataFrame, expected: pl.Series) -> Cells:

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PALETTE, shortened, signed
+from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PALETTE, shortened
 from logitbank.analysis.drawing.places import StepPlaces
 from logitbank.analysis.drawing.sheet import (
     Axis,
@@ -22,6 +22,7 @@ from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.analysis.families.fluctuation.scores import PRONOUNS
 from logitbank.analysis.families.fluctuation.sheets_heat import checkpoint_sheet, run_sheet
+from logitbank.wording import signed
 
 KEYS = ("model", "run", "verb")
 CASE_COLOURS = (*PALETTE[:4], MUTED)
@@ -129,7 +130,7 @@ def _certainty_cv(table: pl.DataFrame, names: Names) -> Sheet:
             rows = part.filter(pl.col("measure") == measure)
             points, prior = rows.filter(~pl.col("prior")), rows.filter("prior")
             r = rows["r"][0] if len(rows) else None
-            known = f"r = {signed(r)}" if r is not None and r == r else "r undefined"
+            known = f"r = {signed(r, '.2f')}" if r is not None and r == r else "r undefined"
             common: dict[str, Any] = {
                 "series": series,
                 "group": measure,

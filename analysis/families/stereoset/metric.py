@@ -27,6 +27,7 @@ from logitbank.analysis.families.stereoset.tables import (
 )
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
+from logitbank.wording import checkpoint_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +157,9 @@ def joined(parts: Sequence[StereoSet]) -> StereoSet:
     seen = pl.concat([part.tasks.select(KEYS).unique() for part in parts])
     twice = seen.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all(), nulls_last=True)
     if len(twice):
-        row = twice.row(0, named=True)
-        at = "release" if row["step"] is None else f"step {row['step']}"
         raise UsageError(
-            f"{row['model']} {row['run']} {at} is scored twice, in two banks or files; each"
-            " checkpoint has one score for a candidate"
+            f"{checkpoint_name(twice.row(0, named=True))} is scored twice, in two banks or files; "
+            "each checkpoint has one score for a candidate"
         )
     tables = {
         name: pl.concat([part.tables()[name] for part in parts], how="vertical_relaxed").sort(

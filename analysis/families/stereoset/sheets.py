@@ -16,11 +16,9 @@ from logitbank.analysis.drawing.sheet import (
     Sheet,
     Trace,
     floats,
-    in_order,
     interval,
     reached,
     told,
-    when,
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.stereoset.blocks import OVERALL
@@ -28,6 +26,8 @@ from logitbank.analysis.families.stereoset.measures import REFERENCES
 from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.scores import BOTH, CAUSAL, INTER, INTRA
 from logitbank.analysis.families.stereoset.summary import SERIES
+from logitbank.store.steps import in_order
+from logitbank.wording import step_name
 
 TASK_COLOURS = {BOTH: MUTED, INTRA: PALETTE[0], INTER: PALETTE[1], CAUSAL: PALETTE[2]}
 SHORT = {"lms": "lms", "ss": "ss", "icat": "iCAT"}
@@ -184,7 +184,7 @@ def _plane(table: pl.DataFrame, names: Names) -> Sheet:
         common: dict[str, Any] = {"series": series, "colour": sheet.colour(series)}
         course = part.drop_nulls("step").sort("step")
         if len(course) > 1:
-            ends = [when(step) if at in (0, len(course) - 1) else ""
+            ends = [step_name(step) if at in (0, len(course) - 1) else ""
                     for at, step in enumerate(course["step"])]  # fmt: skip
             line = {"x": floats(course["ss"]), "value": floats(course["lms"]), "ends": ends}
             sheet.traces.append(
@@ -199,7 +199,7 @@ def _plane(table: pl.DataFrame, names: Names) -> Sheet:
             **reached(part, "ss_low", "ss_high", along="x"),
             **reached(part, "lms_low", "lms_high", along="y"),
             "step": part["step"].to_list(),
-            "when": [when(step) for step in part["step"]],
+            "when": [step_name(step) for step in part["step"]],
         }
         for name, label in SHORT.items():
             rows = part.select(name, f"{name}_low", f"{name}_high").iter_rows()

@@ -23,6 +23,7 @@ from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Readable
 from logitbank.store.cluster import spread
+from logitbank.store.steps import listed
 
 
 @spread
@@ -118,7 +119,7 @@ def stereoset(
 def _say_what_there_is(banks: Sequence[Readable]) -> None:
     info = pl.concat([bank.info() for bank in banks]).sort("model", "step", nulls_last=True)
     available = [
-        f"{model} at {', '.join('release' if step is None else str(step) for step in steps)}"
+        f"{model} at {listed(steps)}"
         for model, steps in info.group_by("model", maintain_order=True)
         .agg(pl.col("step").unique(maintain_order=True))
         .iter_rows()

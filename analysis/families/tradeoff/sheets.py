@@ -14,16 +14,15 @@ from logitbank.analysis.drawing.sheet import (
     Names,
     Panel,
     Sheet,
-    Step,
     Trace,
     floats,
-    in_order,
     reached,
     told,
-    when,
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.tradeoff.metric import TradeOff
+from logitbank.store.steps import Step, in_order
+from logitbank.wording import step_name
 
 KEYS = ("model", "run")
 CHOSEN = PALETTE[4]
@@ -134,7 +133,7 @@ def _plane(rows: pl.DataFrame, *, metric: str, gap: str) -> Columns:
         "value": floats(rows["performance"]),
         **reached(rows, "gap_low", "gap_high", along="x"),
         **reached(rows, "performance_low", "performance_high", along="y"),
-        "when": [when(step) for step in rows["step"]],
+        "when": [step_name(step) for step in rows["step"]],
         "named": [_short_step(step) for step in rows["step"]],
         "first": [f"{metric}: {told(value)}" for value in rows["performance"]],
         "second": [f"{gap}: {told(value)}" for value in rows["gap"]],

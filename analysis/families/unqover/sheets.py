@@ -14,15 +14,15 @@ from logitbank.analysis.drawing.sheet import (
     Sheet,
     Trace,
     floats,
-    in_order,
     interval,
     reached,
     told,
-    when,
 )
 from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.unqover.figure_data import PANELS
 from logitbank.analysis.families.unqover.metric import ALL, Unqover
+from logitbank.store.steps import in_order
+from logitbank.wording import step_name
 
 KEYS = ("model", "run")
 GENDERS = {"male": COLOURS[0], "female": COLOURS[1]}
@@ -112,7 +112,8 @@ def _subjects(rows: pl.DataFrame, order: Mapping[str, int]) -> Columns:
         "step": rows["step"].to_list(),
         "what": rows["subject"].to_list(),
         "when": [
-            f"{when(step)}, rank {rank}" for step, rank in rows.select("step", "rank").iter_rows()
+            f"{step_name(step)}, rank {rank}"
+            for step, rank in rows.select("step", "rank").iter_rows()
         ],
         "told": [f"γ: {told(value)}" for value in rows["gamma"]],
         "ends": [f"95 %: {interval(low, high)}" for _, low, high, _ in rows.select(told_of).rows()],
@@ -174,7 +175,7 @@ def _attributes(rows: pl.DataFrame, order: Mapping[str, int], name: str) -> Colu
         "x": floats(rows["value"]),
         "value": floats([order[attribute] for attribute in rows["attribute"]]),
         "what": rows["attribute"].to_list(),
-        "when": [when(step) for step in rows["step"]],
+        "when": [step_name(step) for step in rows["step"]],
         "told": [f"{name}: {told(value)}" for value in rows["value"]],
     }
 

@@ -13,7 +13,7 @@ from logitbank.analysis.families.curves.means import BOUNDS, Measure
 from logitbank.analysis.families.curves.metric import Curves, curves_metric
 from logitbank.analysis.families.options.metric import INTERVALS
 from logitbank.analysis.frames.pieces import CHECKPOINT
-from logitbank.analysis.frames.sources import held_models, no_prompts
+from logitbank.analysis.frames.sources import check_there
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary, by_run, missing_sentences
@@ -82,10 +82,7 @@ def curves(
     """
     opened = open_bank(bank)
     names = opened.prompt_sets if prompts is None else list(prompts)
-    for name in names:
-        if name not in opened.prompt_sets:
-            raise AbsentError(no_prompts([opened], repr(name), make=name))
-    held_models([{d.checkpoint.model for d in opened.deposits()}], models, str(opened.path))
+    check_there(opened, names, models)
     result = curves_metric(opened, names, models=models, entropy=entropy)
     if result.checkpoints.is_empty():
         raise AbsentError(

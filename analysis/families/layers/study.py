@@ -13,7 +13,7 @@ from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.layers.metric import Layers, layers_metric
 from logitbank.analysis.families.options.metric import INTERVALS
 from logitbank.analysis.frames.pieces import CHECKPOINT
-from logitbank.analysis.frames.sources import held_models, no_prompts
+from logitbank.analysis.frames.sources import check_there
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Row, Summary, by_run, missing_sentences
@@ -76,10 +76,7 @@ def layers(
     """
     opened = open_bank(bank)
     names = opened.prompt_sets if prompts is None else list(prompts)
-    for name in names:
-        if name not in opened.prompt_sets:
-            raise AbsentError(no_prompts([opened], repr(name), make=name))
-    held_models([{d.checkpoint.model for d in opened.deposits()}], models, str(opened.path))
+    check_there(opened, names, models)
     result = layers_metric(opened, names, models=models, several_tokens=several_tokens)
     if result.checkpoints.is_empty():
         raise KeepLevelError(

@@ -12,11 +12,11 @@ from logitbank.analysis.families.options.metric import (
 )
 from logitbank.analysis.families.options.score import Score, check_score
 from logitbank.analysis.frames.expected import left_out_sentences
-from logitbank.analysis.frames.sources import held_models, no_prompts
+from logitbank.analysis.frames.sources import check_there
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.errors import AbsentError, BankError, UsageError
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.cluster import spread
 
@@ -67,9 +67,7 @@ def options(
             "with --prompts"
         )
     name = names[0] if prompts is None else prompts
-    if name not in names:
-        raise AbsentError(no_prompts([opened], repr(name), make=name))
-    held_models([{d.checkpoint.model for d in opened.deposits()}], models, str(opened.path))
+    check_there(opened, [name], models)
     study = option_study(opened, name, models=models, score=score)
     title = f"Options of {name}: {models_of(study.result)}"
     return finish(

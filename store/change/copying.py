@@ -27,8 +27,21 @@ from logitbank.store.tables import (
 )
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are done and those that there are."""
+"""Called with how much is done, in bytes or rows, and how much there is."""
 _PIECE = 4 * 2**20
+
+
+def counting(total: int, progress: Progress | None) -> Callable[[int], None]:
+    """What is called with each further part that is done, and says so to `progress`."""
+    done = 0
+
+    def more(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    return more
 
 
 class TableCopy(NamedTuple):

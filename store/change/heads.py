@@ -30,8 +30,7 @@ def missing_heads(into: Path | None, deposits: Iterable[Deposit]) -> list[Stored
             if into is not None and digest in there and _whole(into, digest):
                 present.add(digest)
                 continue
-            root = deposit.path.parents[3]  # <bank>/<model>/<run>/<step>/<query set>
-            missing[digest] = StoredHead.open(root, digest, needed_by=str(deposit))
+            missing[digest] = StoredHead.open(deposit.kept.bank, digest, needed_by=str(deposit))
             missing[digest].read()
     return list(missing.values())
 

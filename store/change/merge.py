@@ -14,7 +14,7 @@ from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.change.about import add_sources, described_as
 from logitbank.store.change.adopt import adopt
-from logitbank.store.change.copying import Progress, missing_tables, write_tables
+from logitbank.store.change.copying import Progress, counting, missing_tables, write_tables
 from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
@@ -82,14 +82,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     write_tables(target, copies)
     total = sum(digest.bytes for a in additions for digest in a.objects.values())
     total += sum(head.size for head in needed)
-    done = 0
-
-    def copied(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, total)
-
+    copied = counting(total, progress)
     for head in needed:
         copy_head(head, target.path, copied)
     for addition in additions:

@@ -8,13 +8,13 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.requested import committed_rows
 from logitbank.store.deposits.score_parts import VERIFY, read_scores
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import compared, layers_of, states_of
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.schema import SCORES_SCHEMA
+from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
 
-_KEY = ("query", "kind", "token")
 _CHUNK_BYTES = 64 * 2**20
 
 
@@ -58,9 +58,9 @@ def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
             " that keeps more first",
         )
     have = np.zeros(new.layout.queries, bool)
-    committed = committed_rows(new)
+    committed = committed_rows(new.layout, new.committed())
     for deposit in stored:
-        common = committed_rows(deposit) & committed & ~have
+        common = committed_rows(deposit.layout, deposit.committed()) & committed & ~have
         if common.any():
             _check_equal(deposit, new, common)
         have |= common
@@ -96,15 +96,6 @@ def committed_scores(deposit: Deposit, state: Committed, rows: np.ndarray) -> pl
     except FileNotFoundError as error:
         raise DamagedError(f"{deposit}: a committed object is gone ({error}); {VERIFY}") from error
     return scores.filter(pl.col("query").is_in(pl.Series(rows, dtype=pl.Int32).implode()))
-
-
-def committed_rows(deposit: Deposit) -> np.ndarray:
-    """(q,) whether the row is committed."""
-    committed = np.zeros(deposit.layout.queries, bool)
-    for block in deposit.committed():
-        rows = deposit.layout.rows(block)
-        committed[rows.start : rows.stop] = True
-    return committed
 
 
 def _check_equal(stored: Deposit, new: Deposit, common: np.ndarray) -> None:
@@ -146,13 +137,13 @@ def _check_scores(
         committed_scores(d, s, rows) for d, s in zip((stored, new), states, strict=True)
     )
     unknown = ours.join(theirs, on=list(SCORES_SCHEMA), how="anti")
-    listed = unknown.join(theirs, on=_KEY, how="semi").filter("exact")
+    listed = unknown.join(theirs, on=SCORE_KEY, how="semi").filter("exact")
     if not listed.is_empty():
         query, token = listed.select("query", "token").row(0)
         raise conflict(
             stored, new, f"{len(listed):,} other scores, the first of query {query}, token {token}"
         )
-    absent = unknown.join(theirs, on=_KEY, how="anti")
+    absent = unknown.join(theirs, on=SCORE_KEY, how="anti")
     if stored.layout.keep.whole_rows:  # the rest can be read from its rows
         absent = absent.filter(pl.col("exact") & (pl.col("kind") == "option"))
     if not absent.is_empty():

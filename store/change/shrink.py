@@ -14,7 +14,7 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.change.about import add_sources, described_as
-from logitbank.store.change.copying import Progress, missing_tables, write_tables
+from logitbank.store.change.copying import Progress, counting, missing_tables, write_tables
 from logitbank.store.change.heads import copy_head, missing_heads
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
@@ -26,11 +26,9 @@ from logitbank.store.format import commits
 from logitbank.store.format.about import own_fields
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
-from logitbank.store.format.schema import SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
+from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
 from logitbank.store.tables.lost import require_tables
 from logitbank.wording import MADE_OF_STATES
-
-_KEY = ("query", "kind", "token")
 
 
 class Shrunk(NamedTuple):
@@ -103,14 +101,7 @@ def shrink(
     said = described_as(source, {deposit.checkpoint.model for deposit, _ in specs})
     add_sources(target.path, [s for s in said if own_fields(s) != fields])
     write_tables(target, copies)
-    total, done = sum(deposit.rows_committed for deposit, _ in specs), 0
-
-    def finished(rows: int) -> None:
-        nonlocal done
-        done += rows
-        if progress is not None:
-            progress(done, total)
-
+    finished = counting(sum(deposit.rows_committed for deposit, _ in specs), progress)
     for deposit, spec in specs:
         _shrink(source, deposit, target, spec, finished)
     return Shrunk(len(specs), _bytes(source), _bytes(target))
@@ -247,7 +238,7 @@ def _further_top(deposit: Deposit, span: range, scores: pl.DataFrame, k: int) ->
     scores = scores.filter(pl.col("query").is_between(span.start, span.stop - 1))
     listed = scores.filter(pl.col("kind") == "top").select("query", "token")
     exact = scores.filter("exact").with_columns(kind=pl.lit("top", SCORES_SCHEMA["kind"]))
-    exact = exact.unique(_KEY)
+    exact = exact.unique(SCORE_KEY)
     known: dict[int, dict[int, int]] = {}
     for query, token, last in exact.select(
         "query", "token", pl.col("rank") + pl.col("ties")
@@ -261,8 +252,8 @@ def _further_top(deposit: Deposit, span: range, scores: pl.DataFrame, k: int) ->
         top = _highest(stored.astype(np.float32), k, deposit.spec.vocab_entries, known.get(row, {}))
         frames.append(_frame(row, total, top))
     further = pl.concat(frames)
-    better = exact.join(further, on=_KEY, how="semi")
-    both = pl.concat([better, further.join(better, on=_KEY, how="anti")])
+    better = exact.join(further, on=SCORE_KEY, how="semi")
+    both = pl.concat([better, further.join(better, on=SCORE_KEY, how="anti")])
     return both.join(listed, on=["query", "token"], how="anti")
 
 

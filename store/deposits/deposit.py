@@ -162,8 +162,7 @@ class Deposit:
             Stored bytes are not what was committed.
         """
         if tokens is not None:
-            # <bank>/<model>/<run>/<step>/<query set>
-            tokens = numbered(self.path.parents[3], self.query_set, tokens)
+            tokens = numbered(self.kept.bank, self.query_set, tokens)
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
         vocab, at = self.layout.vocab, self._committed(rows)
@@ -224,7 +223,7 @@ class Deposit:
         """
         require_layer(self.kept, layer, self)
         if tokens is not None:
-            tokens = numbered(self.path.parents[3], self.query_set, tokens)
+            tokens = numbered(self.kept.bank, self.query_set, tokens)
             tokens = index_of("token", tokens, self.layout.vocab)
         return lens_logprobs(self.kept, layer, self._committed(rows), tokens)
 

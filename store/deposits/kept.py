@@ -37,6 +37,11 @@ class KeptRows:
     retrying: Retrying
 
     @property
+    def bank(self) -> Path:
+        """The bank's folder: a deposit is `<bank>/<model>/<run>/<step>/<query set>`."""
+        return self.path.parents[3]
+
+    @property
     def layout(self) -> Layout:
         return self.spec.layout
 
@@ -68,7 +73,7 @@ class KeptRows:
         ((kind, digest),), width = self.spec.heads.items(), self.layout.width
         assert width is not None, f"there are states where there is a {kind} head"
         return require_head(
-            self.path.parents[3],  # <bank>/<model>/<run>/<step>/<query set>
+            self.bank,
             digest,
             outputs=self.layout.vocab,
             width=width,

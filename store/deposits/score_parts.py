@@ -13,7 +13,7 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
-from logitbank.store.format.schema import SCORES_SCHEMA
+from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
 from logitbank.store.remote import fetching
 
 VERIFY = "run `logitbank verify`"
@@ -108,5 +108,5 @@ def logsumexp_of(scores: pl.LazyFrame, queries: int) -> tuple[np.ndarray, int]:
 def one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:
     """One row for each token: of one that is in several parts, the exact row."""
     return scores.sort("exact", descending=True, maintain_order=True).unique(
-        ["query", "kind", "token"], keep="first", maintain_order=True
+        SCORE_KEY, keep="first", maintain_order=True
     )

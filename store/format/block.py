@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.format.layout import BlockData, Layout
-from logitbank.store.format.schema import SCORES_SCHEMA, RowArray
+from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, RowArray
 
 _FEW = 2**13
 """Values that NumPy looks at in less time than a loop over pieces takes: 0.1 ms."""
@@ -77,7 +77,7 @@ def _check_scores(layout: Layout, rows: range, scores: pl.DataFrame) -> None:
         raise UsageError("scores hold nulls; every column needs a value in every row")
     if not scores.select(pl.col("logit", "logsumexp").is_finite().all()).row(0) == (True, True):
         raise UsageError("scores hold a logit or logsumexp that is not finite; check the model")
-    if scores.select(pl.struct("query", "kind", "token").is_duplicated().any()).item():
+    if scores.select(pl.struct(SCORE_KEY).is_duplicated().any()).item():
         raise UsageError("scores list a (query, kind, token) twice; each goes in once")
     if scores["query"].unique().sort().to_list() != list(rows):
         raise UsageError(

@@ -54,6 +54,8 @@ SCORES_SCHEMA = pl.Schema(
         "exact": pl.Boolean(),  # computed before rounding; otherwise rank..rank+ties is an interval
     }
 )
+SCORE_KEY = ("query", "kind", "token")
+"""What tells a score of a deposit from its others."""
 PROMPTS_SCHEMA = pl.Schema(
     {
         "prompt_id": pl.String(),

@@ -7,6 +7,7 @@ import numpy as np
 
 from logitbank.errors import BankError, MissingExtraError, UsageError
 from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.requested import committed_rows
 from logitbank.store.format.schema import CheckpointId
 
 if TYPE_CHECKING:
@@ -65,16 +66,11 @@ def _logsumexp(deposit: Deposit) -> np.ndarray:
     """(q,) float64, NaN where not committed."""
     if deposit.complete:
         return deposit.logsumexp()
-    rows = _committed_rows(deposit)
+    rows = np.flatnonzero(committed_rows(deposit.layout, deposit.committed()))
     values = deposit.logsumexp(rows)
     out = np.full(deposit.layout.queries, np.nan)
     out[rows] = values
     return out
-
-
-def _committed_rows(deposit: Deposit) -> np.ndarray:
-    blocks = sorted(deposit.committed())
-    return np.array([row for block in blocks for row in deposit.layout.rows(block)], np.int64)
 
 
 def _lazy(deposits: Sequence[Deposit]) -> Any:
@@ -106,7 +102,7 @@ def _lazy(deposits: Sequence[Deposit]) -> Any:
 def _read_rows(deposit: Deposit, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """(q, v) float32 with NaN for rows that are not committed and outputs that are not there."""
     out = np.full((len(rows), len(tokens)), np.nan, np.float32)
-    here = np.isin(rows, _committed_rows(deposit))
+    here = committed_rows(deposit.layout, deposit.committed())[rows]
     has = tokens < deposit.layout.vocab
     if here.any() and has.any():
         out[np.ix_(here, has)] = deposit.logprobs(rows[here], tokens[has])

@@ -9,6 +9,7 @@ import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.store import Deposit
+from logitbank.store.format.numbers import logsumexp
 from logitbank.store.format.schema import Dtype
 
 _PIECE = 2**17
@@ -105,13 +106,7 @@ def _kl(logp: Floats, logq: Floats, difference: Floats) -> Floats:
     p = np.exp(logp - highest[:, None])
     total = p.sum(axis=1)
     mean: Floats = np.einsum("qv,qv->q", p, difference) / total
-    return np.asarray(np.maximum(mean - (highest + np.log(total)) + _logsumexp(logq), 0.0))
-
-
-def _logsumexp(rows: Floats) -> Floats:
-    highest = rows.max(axis=1)
-    total: Floats = np.exp(rows - highest[:, None]).sum(axis=1)
-    return np.asarray(highest + np.log(total))
+    return np.asarray(np.maximum(mean - (highest + np.log(total)) + logsumexp(logq), 0.0))
 
 
 def half_spacing(magnitude: float, dtype: Dtype) -> float:

@@ -11,7 +11,7 @@ from logitbank.store.care.objects_read import Reader, compare, document_damage
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.format.heads import OutputHead, Scale
-from logitbank.store.format.numbers import as_float32
+from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.heads.stored import FOLDER, StoredHead, SwappedHeadError, head_digests
 
 SAMPLE = 16
@@ -85,9 +85,7 @@ def states_damage(root: Path, deposit: Deposit, folder: str) -> Iterator[Damage]
         sample = np.unique(np.linspace(rows.start, rows.stop - 1, SAMPLE).astype(np.int64))
         states = deposit.hidden(sample)
         logits = head.logits(states).astype(np.float64)
-        highest = logits.max(axis=1)
-        follows = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1))
-        off = np.abs(follows - deposit.logsumexp(sample))
+        off = np.abs(logsumexp(logits) - deposit.logsumexp(sample))
         beyond = off > TOLERANCE + _allowed(head, states, deposit.layout.dtype)
         if beyond.any():
             worst = int(np.where(beyond, off, 0).argmax())

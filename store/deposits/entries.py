@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from logitbank.store.format.numbers import logsumexp
+
 
 class Entries(NamedTuple):
     """What is kept of some vocabulary entries of one row, each field (k,)."""
@@ -78,7 +80,6 @@ class Normalised(NamedTuple):
 def normalise(row: np.ndarray, dtype: str) -> Normalised:
     """Log-sum-exp of `row` (v,) float32, in float64, and the row minus it, rounded once."""
     exact = row.astype(np.float64)
-    highest = exact.max()
-    logsumexp = float(highest + np.log(np.exp(exact - highest).sum()))
+    total = float(logsumexp(exact))
     with np.errstate(over="ignore"):  # the reducer refuses what does not fit
-        return Normalised(logsumexp, np.subtract(exact, logsumexp, out=exact).astype(dtype))
+        return Normalised(total, np.subtract(exact, total, out=exact).astype(dtype))

@@ -7,6 +7,7 @@ import numpy as np
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.deposits.kept import KeptRows
 from logitbank.store.deposits.normalised import normalised
+from logitbank.store.format.numbers import logsumexp
 
 _TOGETHER = 128
 """Rows that are multiplied by the tokens of all of them at once: those of one inner chunk."""
@@ -60,9 +61,8 @@ def lens_at(
 
 def _logsumexp(logits: np.ndarray) -> np.ndarray:
     """Of each row (q, v), in float64 and one row after the other."""
-    highest = logits.max(axis=1).astype(np.float64)
-    sums = (np.exp(row - top).sum() for row, top in zip(logits, highest, strict=True))
-    return np.asarray(highest + np.log(np.fromiter(sums, np.float64, len(logits))))
+    sums = (logsumexp(row.astype(np.float64)) for row in logits)
+    return np.fromiter(sums, np.float64, len(logits))
 
 
 def _columns(kept: KeptRows, layer: int) -> np.ndarray:

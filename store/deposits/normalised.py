@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from logitbank.store.format.numbers import logsumexp
+
 _ROWS = 128
 """Rows that are in memory at once: those of one inner chunk."""
 
@@ -39,7 +41,6 @@ def normalised(
         whole = read(distinct)
         for at, stored in enumerate(whole):
             values = stored.astype(np.float64)
-            highest = values.max()
-            values -= highest + np.log(np.exp(values - highest).sum())
+            values -= logsumexp(values)
             out[places[which == at]] = values if tokens is None else values[tokens]
     return out

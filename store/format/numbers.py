@@ -40,6 +40,19 @@ def as_float32(values: np.ndarray) -> np.ndarray:
     return wide
 
 
+def logsumexp(rows: np.ndarray) -> np.ndarray:
+    """ln Σ exp(x) over the last axis, (…, v) to (…), in the dtype that rows have.
+
+    −inf adds nothing; a row of nothing else gives NaN.
+
+    >>> logsumexp(np.array([[1000.0, 1000.0], [0.0, -np.inf]])).round(4).tolist()
+    [1000.6931, 0.0]
+    """
+    highest = rows.max(axis=-1, keepdims=True)
+    total: np.ndarray = highest[..., 0] + np.log(np.exp(rows - highest).sum(axis=-1))
+    return total
+
+
 def as_stored(values: np.ndarray, dtype: Dtype) -> np.ndarray:
     """Float32 numbers as an array of this dtype holds them, rounded to the nearest, ties to even.
 

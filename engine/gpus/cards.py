@@ -1,12 +1,10 @@
 """The NVIDIA GPUs of this machine, as the driver's own tool lists them; CUDA is not started."""
 
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import NamedTuple
 
-from logitbank.engine.plan.share import visible_devices
+from logitbank.engine.plan.share import nvidia_smi, visible_devices
 
 _ASKED = ("index", "uuid", "name", "driver_version", "compute_cap")
 
@@ -28,7 +26,7 @@ def visible_cards(environment: Mapping[str, str]) -> tuple[Card, ...]:
     names = visible_devices(environment)
     if not names:
         return ()
-    cards = cards_of(_listed())
+    cards = cards_of(nvidia_smi(f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader"))
     chosen = tuple(c for c in cards if any(n == c.number or c.uuid.startswith(n) for n in names))
     return chosen or cards
 
@@ -60,13 +58,3 @@ def oldest(cards: Sequence[Card]) -> Card | None:
     """The card of the least compute capability, of those that tell theirs."""
     told = [card for card in cards if card.capability is not None]
     return min(told, key=lambda card: card.capability or (0, 0), default=None)
-
-
-@cache  # each call of the driver's tool may take a second, and GPUs stay where they are
-def _listed() -> str:
-    command = ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader"]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return listed.stdout

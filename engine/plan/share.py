@@ -68,19 +68,19 @@ def visible_devices(environment: Mapping[str, str]) -> list[str]:
     """
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is None:
-        return list(_listed())
+        return list(devices_of(nvidia_smi("--list-gpus")))
     return list(takewhile(_DEVICE.fullmatch, (name.strip() for name in named.split(","))))
 
 
 @cache  # each call of the driver's tool may take a second, and GPUs stay where they are
-def _listed() -> tuple[str, ...]:
+def nvidia_smi(*options: str) -> str:
+    """What the driver's own tool prints; nothing where there is no driver, or it fails."""
+    command = ["nvidia-smi", *options]
     try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=30, check=True
-        )
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return ()
-    return devices_of(listed.stdout)
+        return ""
+    return ended.stdout
 
 
 def devices_of(listing: str) -> tuple[str, ...]:

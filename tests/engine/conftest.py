@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import pytest
 
-from logitbank.engine.gpus import cards
 from logitbank.engine.plan import share
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from tests.support.checkpoints import write_masked_tokenizer, write_tokenizer
@@ -30,12 +29,8 @@ def no_engine_before() -> Iterator[None]:
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Puts a driver's tool first in PATH that lists GPUs as it is told, a line of CSV for each."""
 
-    def forget() -> None:
-        share._listed.cache_clear()
-        cards._listed.cache_clear()
-
     def told(listing: str) -> None:
-        forget()
+        share.nvidia_smi.cache_clear()
         lines = [line.split(", ") for line in listing.splitlines()]
         gpus = "\n".join(f"GPU {number}: {name} (UUID: {uuid})" for number, uuid, name, *_ in lines)
         tool = tmp_path / "driver" / "nvidia-smi"
@@ -50,7 +45,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     yield told
-    forget()
+    share.nvidia_smi.cache_clear()
 
 
 @pytest.fixture(scope="session")

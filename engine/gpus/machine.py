@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.engine.gpus.cards import Card, visible_cards
+from logitbank.store.files.disk import existing
 
 
 class Cache(NamedTuple):
@@ -94,8 +95,6 @@ def _caches(environment: Mapping[str, str], *, vllm: bool) -> list[Cache]:
         triton = Path(environment.get("TRITON_HOME", home)) / ".triton" / "cache"
         folders |= {"TRITON_CACHE_DIR": triton, "VLLM_CACHE_ROOT": cache / "vllm"}
     named = {name: Path(environment.get(name) or folder) for name, folder in folders.items()}
-    return [Cache(name, path, shutil.disk_usage(_there(path)).free) for name, path in named.items()]
-
-
-def _there(path: Path) -> Path:
-    return next(p for p in (path, *path.absolute().parents) if p.exists())
+    return [
+        Cache(name, path, shutil.disk_usage(existing(path)).free) for name, path in named.items()
+    ]

@@ -22,6 +22,7 @@ from logitbank.errors import (
     UsageError,
 )
 from logitbank.store import Bank, Deposit
+from logitbank.store.files.disk import existing
 from logitbank.wording import readable_bytes
 
 
@@ -181,7 +182,7 @@ def check_space(
 
     `downloads` is what checkpoints will take of the same disk, in bytes.
     """
-    parent = next(p for p in (path, *path.absolute().parents) if p.exists())
+    parent = existing(path)
     whole, needed = shutil.disk_usage(parent).free, prepared.plan.bytes
     free = max(0, whole - downloads)
     if needed <= free:

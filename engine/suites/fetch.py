@@ -21,6 +21,7 @@ from logitbank.engine.suites.suites import (
     resolve_suite,
 )
 from logitbank.errors import DiskSpaceError, LogitbankError, SuiteError, UsageError
+from logitbank.store.files.disk import existing
 from logitbank.store.format.schema import CheckpointId
 from logitbank.wording import readable_bytes
 
@@ -179,14 +180,10 @@ def bytes_beside(
     """Most bytes of weights that a run will put on the disk that `path` is on."""
     if hub is None or not any(isinstance(c.source, HubSource) for c in checkpoints):
         return 0
-    if _existing(path).stat().st_dev != _existing(hub.cache_dir).stat().st_dev:
+    if existing(path).stat().st_dev != existing(hub.cache_dir).stat().st_dev:
         return 0
     needed = sum(_left(checkpoints, hub, legacy_weights))
     return needed if disk_budget is None else min(needed, disk_budget)
-
-
-def _existing(path: Path) -> Path:
-    return next(p for p in (path, *path.absolute().parents) if p.exists())
 
 
 def _fitting(left: Sequence[int], limit: int | None) -> int:
@@ -206,7 +203,7 @@ def _check_room(needed: int, cache: Path, limit: int | None, fitting: int) -> No
             f"{readable_bytes(limit)}, which holds the first {fitting}; choose fewer --steps, or "
             "extract with --disk-budget where there is a network"
         )
-    parent = _existing(cache)
+    parent = existing(cache)
     if needed > (free := shutil.disk_usage(parent).free):
         raise DiskSpaceError(
             f"these checkpoints need {readable_bytes(needed)} and {parent} has "

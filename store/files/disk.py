@@ -1,4 +1,4 @@
-"""A disk without room, told as such."""
+"""The room of a disk: where to ask for it, and a disk without any told as such."""
 
 import errno
 import re
@@ -9,6 +9,11 @@ from pathlib import Path
 from logitbank.errors import DiskSpaceError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def existing(path: Path) -> Path:
+    """The path itself, or the nearest of its parents that is there: on the disk that it will be."""
+    return next(p for p in (path, *path.absolute().parents) if p.exists())
 
 
 @contextmanager

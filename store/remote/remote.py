@@ -62,21 +62,8 @@ class Remote:
         RemoteError
             The place does not give it, or it is larger than `limit`.
         """
-        import obstore
-
-        options: Any = {"if_none_match": unless} if unless else None
-        with self._explained(path):
-            try:
-                result = self._get(path, options)
-            except (obstore.exceptions.NotModifiedError, NotModifiedError):
-                return None
-            pieces, size = [], 0
-            for piece in result.stream(min_chunk_size=_PIECE):
-                size += len(piece)
-                if size > limit:
-                    raise RemoteError(f"{self.url}/{path} is larger than {limit:,} bytes; refused")
-                pieces.append(bytes(piece))
-            return Fetched(b"".join(pieces), result.meta["e_tag"])
+        more = f"is larger than {limit:,} bytes; refused"
+        return self._read(path, {}, unless, most=limit, more=more)
 
     def read_range(
         self, path: str, offset: int, length: int, *, unless: str | None = None
@@ -92,24 +79,31 @@ class Remote:
         RemoteError
             It does not give them for another reason.
         """
+        more = (
+            f"sends more than the {length:,} bytes that were asked for; ask its publisher about the"
+            " server"
+        )
+        part = {"range": (offset, offset + length)}
+        return self._read(path, part, unless, most=length, more=more)
+
+    def _read(
+        self, path: str, options: dict[str, Any], unless: str | None, *, most: int, more: str
+    ) -> Fetched | None:
+        """At most so many bytes; where there are `more`, that is said of the object."""
         import obstore
 
-        options: Any = {"range": (offset, offset + length)}
         if unless:
             options["if_none_match"] = unless
         with self._explained(path):
             try:
-                result = self._get(path, options)
+                result = self._get(path, options or None)
             except (obstore.exceptions.NotModifiedError, NotModifiedError):
                 return None
             pieces, size = [], 0
             for piece in result.stream(min_chunk_size=_PIECE):
                 size += len(piece)
-                if size > length:
-                    raise RemoteError(
-                        f"{self.url}/{path} sends more than the {length:,} bytes that were asked"
-                        " for; ask its publisher about the server"
-                    )
+                if size > most:
+                    raise RemoteError(f"{self.url}/{path} {more}")
                 pieces.append(bytes(piece))
             return Fetched(b"".join(pieces), result.meta["e_tag"])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -11,10 +11,13 @@ from logitbank.analysis.drawing.paper import kind_of
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.family import family_of
 from logitbank.analysis.results.message import Message
-from logitbank.analysis.results.tables import Result
+from logitbank.analysis.results.study import Study
+from logitbank.analysis.results.words import Summary
 
 if TYPE_CHECKING:
     from logitbank.analysis.drawing.sheet import Interactive
+
+_UNSAID = Summary(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +29,7 @@ class Part:
     prompts: Sequence[str] = ()
     about: str = ""
     """What it asks, in plain words."""
-    findings: Sequence[str] = ()
-    left_out: Sequence[str] = ()
-    """What the numbers are without."""
-    notes: Sequence[str] = ()
+    summary: Summary = _UNSAID
     problem: str = ""
     figures: "Mapping[str, Interactive]" = field(default_factory=dict)
     figure_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
@@ -42,18 +42,16 @@ class Part:
 
 
 def part_of(
-    result: Result,
+    study: Study[Any],
     *,
     id: str,
     title: str,
     about: str,
-    findings: Sequence[str],
-    notes: Sequence[str],
-    left_out: Sequence[str] = (),
     prompts: Sequence[str] = (),
     beside: bool = False,
 ) -> Part:
-    """The part of a result: every figure of it, and every table that has rows."""
+    """The part of a study: every figure of its result, and every table that has rows."""
+    result = study.result
     figures = interactive_figures(result)
     family = family_of(result)
     # Figures of any prompts draw the tables below them.
@@ -63,9 +61,7 @@ def part_of(
         title=title,
         prompts=prompts,
         about=about,
-        findings=findings,
-        left_out=left_out,
-        notes=notes,
+        summary=study.summary,
         figures=figures,
         figure_tables={name: drawn[kind_of(name)] for name in figures if kind_of(name) in drawn},
         tables={name: table for name, table in result.tables().items() if len(table)},

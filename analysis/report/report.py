@@ -159,8 +159,8 @@ def report(
     tell("done", total, total)
     if found is not None:
         for part in parts:
-            findings = (part.problem,) if part.problem else tuple(part.findings)
-            found(part.title, Summary(findings, left_out=tuple(part.left_out)))
+            findings = (part.problem,) if part.problem else part.summary.findings
+            found(part.title, Summary(findings, left_out=part.summary.left_out))
     if damaged is not None:
         for what, problem in broken:
             damaged(what, problem)
@@ -251,24 +251,14 @@ def _scored(bank: Readable, prompts: str, models: Sequence[str] | None) -> bool:
 
 
 def _part(section: Section, *, taken: Sequence[str]) -> Part:
-    same = sum(name == section.family or name.startswith(f"{section.family}-") for name in taken)
-    about = families()[section.family].asks
-    id = f"{section.family}-{same + 1}" if same else section.family
-    title = f"{section.title}: {section.prompts[0]}" if same else section.title
-    if section.problem:
-        return Part(
-            id=id, title=title, prompts=section.prompts, about=about, problem=section.problem
-        )
-    return part_of(
-        section.result,
-        id=id,
-        title=title,
-        prompts=section.prompts,
-        about=about,
-        findings=section.findings,
-        left_out=section.left_out,
-        notes=section.notes,
-    )
+    family, title, prompts, _ = section.plan
+    same = sum(name == family or name.startswith(f"{family}-") for name in taken)
+    about = families()[family].asks
+    id = f"{family}-{same + 1}" if same else family
+    title = f"{title}: {prompts[0]}" if same else title
+    if section.study is None:
+        return Part(id=id, title=title, prompts=prompts, about=about, problem=section.problem)
+    return part_of(section.study, id=id, title=title, prompts=prompts, about=about)
 
 
 def _lead(info: pl.DataFrame, names: Sequence[str]) -> str:

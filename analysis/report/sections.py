@@ -29,13 +29,8 @@ class Planned(NamedTuple):
 class Section:
     """What an analysis found, or why it found nothing."""
 
-    family: str
-    title: str
-    prompts: tuple[str, ...]
-    findings: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    result: Any = None
+    plan: Planned
+    study: Study[Any] | None
     problem: str = ""
     damaged: bool = False
     """Whether the problem is that something of the bank is not what was committed."""
@@ -94,18 +89,10 @@ def options_of(bank: Readable, name: str, models: Sequence[str] | None) -> Plann
 
 def section(plan: Planned) -> Section:
     """Run an analysis; what it refuses becomes the section's problem."""
-    head = (plan.family, plan.title, plan.prompts)
     try:
-        study = plan.study()
+        return Section(plan, plan.study())
     except (LogitbankError, pl.exceptions.PolarsError) as error:
-        return Section(*head, problem=told(error), damaged=is_damage(error))
-    return Section(
-        *head,
-        findings=study.summary.findings,
-        left_out=study.summary.left_out,
-        notes=study.summary.notes,
-        result=study.result,
-    )
+        return Section(plan, None, told(error), damaged=is_damage(error))
 
 
 def is_damage(error: Exception) -> bool:

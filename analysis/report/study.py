@@ -40,13 +40,10 @@ def write_report(
     """
     family = family_of(study.result)
     part = part_of(
-        study.result,
+        study,
         id="findings" if family is None else family.name,
         title="Findings" if family is None else family.title,
         about=about or ("" if family is None else family.asks),
-        findings=study.summary.findings,
-        left_out=study.summary.left_out,
-        notes=study.summary.notes,
         beside=beside,
     )
     write_page(

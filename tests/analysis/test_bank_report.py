@@ -71,8 +71,7 @@ def test_every_family_has_cautions_and_each_is_said_once(whole: Path) -> None:
 def test_findings_are_numbers_and_notes_tell_how_to_read_them(whole: Path) -> None:
     bank = Bank.open(whole)
     for plan in planned(bank, bank.prompt_sets, bootstrap=20):
-        found = section(plan)
-        assert found.problem == ""
+        found = plan.study().summary
         assert found.findings
         assert any(character.isdigit() for character in found.findings[0])
         assert found.notes
@@ -222,7 +221,7 @@ def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
     values = np.exp(logits(8)[3].astype(np.float64))
     yes = values[1] / (values[1] + values[4])
     (plan,) = plans_of(bank, "few")
-    said = section(plan).findings
+    said = plan.study().summary.findings
     few = "(no interval from 1 prompt, fewer than 10)"
     assert said[0] == f"at step 8, mean share of yes {yes:.3f} {few}, no {1 - yes:.3f} {few}."
     assert f" of 1 prompt at step 8 {few}" in said[1]
@@ -265,7 +264,7 @@ def test_prompts_without_options_do_not_stop_a_report(tmp_path: Path) -> None:
 def test_an_analysis_uses_only_the_prompt_sets_that_are_asked_for(whole: Path) -> None:
     bank = Bank.open(whole)
     (plan,) = plans_of(bank, "stereotype-accuracy")
-    result = section(plan).result
+    result = plan.study().result
     assert result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
     assert result.winobias_em.is_empty()
 
@@ -334,12 +333,12 @@ def test_fairness_and_stereotype_read_winobias_once(
 def test_what_was_read_together_is_what_each_alone_finds(whole: Path) -> None:
     bank = Bank.open(whole)
     plans = planned(bank, ["winobias"], bootstrap=20)
-    alone = [section(plan) for plan in plans]
+    alone = [plan.study() for plan in plans]
     with sharing(wanted_by(bank, plans, None)):
-        together = [section(plan) for plan in plans]
+        together = [plan.study() for plan in plans]
     assert {"fairness", "stereotype"} <= {plan.family for plan in plans}
     for one, other in zip(alone, together, strict=True):
-        assert (one.findings, one.problem) == (other.findings, other.problem)
+        assert one.summary.findings == other.summary.findings
         for name, table in one.result.tables().items():
             assert_frame_equal(table, other.result.tables()[name], rel_tol=1e-14)
 

@@ -12,7 +12,7 @@ from scipy.stats import entropy as scipy_entropy
 from logitbank.analysis.drawing.figures import figures, interactive_figures, sheets_of
 from logitbank.analysis.families.curves.metric import curves_metric, entropies
 from logitbank.analysis.families.curves.study import curves, curves_summary
-from logitbank.analysis.report.sections import planned, section
+from logitbank.analysis.report.sections import planned
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, CheckpointId, Deposit
 from tests.support.command import Call
@@ -131,9 +131,9 @@ def test_a_report_reads_no_full_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(AssertionError, match="a full row was read"):
         curves(bank)
     (plan,) = (plan for plan in planned(bank, ["parity"]) if plan.family == "curves")
-    found = section(plan)
+    found = plan.study()
     assert values(found.result.curves, "agreement")[-1] == 1
-    assert found.notes[1].startswith("Entropy takes full rows, which are not read here:")
+    assert found.summary.notes[1].startswith("Entropy takes full rows, which are not read here:")
 
 
 def test_what_a_checkpoint_lacks_is_counted_and_not_averaged(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from logitbank.analysis.families.layers.asked import Asked
 from logitbank.analysis.families.layers.message import layers_message
 from logitbank.analysis.families.layers.metric import _settled, layers_metric
 from logitbank.analysis.families.layers.study import layers
-from logitbank.analysis.report.sections import planned, section
+from logitbank.analysis.report.sections import planned
 from logitbank.errors import AbsentError, KeepLevelError
 from logitbank.store import Bank
 from logitbank.store.format.schema import PROMPTS_SCHEMA
@@ -213,10 +213,10 @@ def test_a_report_has_layers_where_a_bank_keeps_them(tmp_path: Path) -> None:
     assert "layers" not in names
     (plan,) = (plan for plan in planned(bank, ["parity"]) if plan.family == "layers")
     bank.add_prompts("long", options(LONG[:3], answer="a"))
-    found = section(plan)
-    assert "after layer 5" in found.findings[0]
+    assert "after layer 5" in plan.study().summary.findings[0]
     (plan,) = (p for p in planned(bank, ["parity", "long"]) if p.family == "layers")
-    assert any("1 prompt with options of several tokens" in note for note in section(plan).notes)
+    notes = plan.study().summary.notes
+    assert any("1 prompt with options of several tokens" in note for note in notes)
 
 
 def test_what_has_no_layers_is_refused_by_name(tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ its digest, and for its place by its number.
 
 import json
 import re
-from pathlib import Path
 
-from logitbank.errors import DamagedError
 from logitbank.store.files import objects
 from logitbank.store.files.documents import SELF_DIGEST
 from logitbank.store.format.schema import Json
@@ -57,21 +55,6 @@ def _is_whole(line: bytes, number: int) -> bool:
         return bool(document["line"] == number and line_bytes(document) == line)
     except (ValueError, RecursionError, KeyError, TypeError):
         return False
-
-
-def read(path: Path) -> list[dict[str, Json]]:
-    """The lines of a log, without a last one that was cut.
-
-    Raises
-    ------
-    DamagedError
-        Another line is not what was written there.
-    """
-    data = path.read_bytes()
-    if problem := damage(data):
-        raise DamagedError(f"{path} is not what was written there: {problem}")
-    lines = enumerate(_lines(data))
-    return [json.loads(line) for number, line in lines if _is_whole(line, number)]
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -20,6 +20,7 @@ from logitbank.store.sharing.transfer import pull, push
 from tests.engine.test_extract import TEXTS, questions, write_series
 from tests.support.checkpoints import VOCAB
 from tests.support.fakes import FakeBackend, InProcess
+from tests.support.run_lines import run_lines
 
 Go = Callable[[], Summary]
 
@@ -41,7 +42,7 @@ def log_of(bank: Path) -> Path:
 
 def test_a_run_is_told_line_by_line(tmp_path: Path, go: Go) -> None:
     go()
-    lines = run_logs.read(log_of(tmp_path / "b.zarr"))
+    lines = run_lines(log_of(tmp_path / "b.zarr"))
     one = ["CheckpointStarted", "WeightsLoaded", *["BlockCommitted"] * 2, "CheckpointDone"]
     assert [line["event"] for line in lines] == ["Begin", *one, *one, "End"]
     begin, end = lines[0], lines[-1]
@@ -101,7 +102,7 @@ def test_an_error_that_ends_a_run_is_in_its_log(
     monkeypatch.setattr("logitbank.engine.run._finish", fails)
     with pytest.raises(EngineError, match="no more"):
         go()
-    assert run_logs.read(log_of(tmp_path / "b.zarr"))[-1]["error"] == "EngineError: no more"
+    assert run_lines(log_of(tmp_path / "b.zarr"))[-1]["error"] == "EngineError: no more"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_a_log_that_cannot_be_written_hides_and_stops_nothing(
     left = [None] * (lines + 1)
     monkeypatch.setattr(Path, "open", opened_by(Full))
     assert go().complete
-    assert len(run_logs.read(log_of(tmp_path / "b.zarr"))) == lines
+    assert len(run_lines(log_of(tmp_path / "b.zarr"))) == lines
     assert verify(Bank.open(tmp_path / "b.zarr")) == ()
 
 

@@ -24,13 +24,13 @@ from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.workers.events import BlockCommitted, Event, Note, Planned, WeightsLoaded
 from logitbank.store import Bank, CheckpointId, verify
-from logitbank.store.care import run_logs
 from tests.support.checkpoints import make_checkpoint, make_series
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.hub_server import HubServer
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded, require_vllm
 from tests.support.run_driver import BLOCK_ROWS, PROMPTS, assert_same, go, questions
+from tests.support.run_lines import run_lines
 
 BLOCKS = PROMPTS // BLOCK_ROWS
 DEADLINE_S = 600.0
@@ -132,7 +132,7 @@ def test_ctrl_c_then_a_killed_run_then_the_same_command_complete_the_bank(
         process.wait()
         until(lambda: workers(path) == [], "the orphaned worker's end")
     (deposit,) = Bank.open(path).deposits()
-    logs = [[line["event"] for line in run_logs.read(p)] for p in sorted(path.glob("runs/*.jsonl"))]
+    logs = [[line["event"] for line in run_lines(p)] for p in sorted(path.glob("runs/*.jsonl"))]
     assert sorted(("Begin" in events, "End" in events) for events in logs) == [
         (True, False),  # killed
         (True, True),  # interrupted

@@ -17,6 +17,7 @@ from logitbank.store.filter.top import top
 from logitbank.store.filter.view import View
 from logitbank.store.sharing.selection import chosen
 from tests.support.made_once import made_once
+from tests.support.run_lines import run_lines
 from tests.support.small_banks import block_data, new_bank, prompt_table, recommit, rewrite, spec
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
@@ -233,10 +234,10 @@ def test_a_log_of_a_run_is_refused_where_a_line_is_not_what_was_written(tmp_path
     lines = [run_logs.line_bytes({"line": i, "event": "Note", "text": "a"}) for i in range(3)]
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"".join(lines)[:-5])  # a run that was killed
-    assert [line["line"] for line in run_logs.read(log)] == [0, 1]
+    assert [line["line"] for line in run_lines(log)] == [0, 1]
     log.write_bytes(b"".join(lines).replace(b'"a"', b'"b"', 1))
     with pytest.raises(DamagedError, match="its line 1 is not what was written there"):
-        run_logs.read(log)
+        run_lines(log)
 
 
 def test_a_file_is_looked_at_once_and_again_when_it_was_written_to(

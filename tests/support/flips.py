@@ -22,6 +22,7 @@ from logitbank.store.filter.view import View
 from logitbank.store.read.provenance import provenance_document
 from logitbank.store.sharing.transfer import push
 from tests.support.file_server import FileServer
+from tests.support.run_lines import run_lines
 from tests.support.small_banks import TOKENIZER, block_data, new_bank, spec, token_table
 
 KINDS = {
@@ -147,7 +148,7 @@ class Places:
         bank = Bank.open(self.bank if place == "bank" else self.url)
         answers = _of_tables(bank) | _of_scores(bank) | _of_rows(bank)
         if place == "bank":
-            answers["log"] = lambda: run_logs.read(self.bank / LOG)
+            answers["log"] = lambda: run_lines(self.bank / LOG)
         return answers
 
 

@@ -44,8 +44,8 @@ def unqover(
 
     study = logitbank.unqover(
         banks,
-        prompts=prompts or None,
-        models=model or None,
+        prompts=prompts,
+        models=model,
         topk=topk,
         he_she=he_she,
         bootstrap=bootstrap,

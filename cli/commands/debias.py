@@ -174,9 +174,9 @@ def debias_search(
     study = logitbank.debias_search(
         bank,
         prompts=prompts,
-        sizes=k or None,
-        regularisations=regularisation or None,
-        temperatures=temperature or None,
+        sizes=k,
+        regularisations=regularisation,
+        temperatures=temperature,
         mode=mode,
         judge=stereoset,
         give_up=once("--give-up", give_up, 1.0),

@@ -39,8 +39,8 @@ def report(
         path = logitbank.report(
             bank,
             out,
-            prompts=prompts or None,
-            models=model or None,
+            prompts=prompts,
+            models=model,
             bootstrap=bootstrap,
             progress=progress.about,
             found=findings.__setitem__,

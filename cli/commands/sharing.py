@@ -34,9 +34,9 @@ def push(
         done = logitbank.push(
             bank,
             target,
-            models=model or None,
+            models=model,
             steps=steps,
-            prompts=prompts or None,
+            prompts=prompts,
             progress=progress,
         )
     print_lines([f"{done} → {target}"])
@@ -65,9 +65,9 @@ def pull(
         done = logitbank.pull(
             url,
             folder,
-            models=model or None,
+            models=model,
             steps=steps,
-            prompts=prompts or None,
+            prompts=prompts,
             progress=progress,
         )
     print_lines([f"{done} → {folder}"])

@@ -12,7 +12,7 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from logitbank.cli.plain import ASCII, CONTROL, ONE_LINE
+from logitbank.cli.plain import CONTROL, ONE_LINE
 from logitbank.cli.screen import tables as show
 from logitbank.cli.screen.plot import plot
 from logitbank.wording import plain_step
@@ -33,17 +33,12 @@ CHECKPOINTS = 12
 """Checkpoints whose most probable tokens are listed; csv and json have all."""
 
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
-_PLAIN = str.maketrans(ASCII)
 
 
 def say(lines: Iterable[str | Text]) -> None:
-    """Print lines; what the output cannot encode is replaced."""
+    """Print lines, in which nothing is markup and nothing is wrapped."""
     for line in lines:
-        text = line if isinstance(line, Text) else Text(line)
-        if not _encodes(text.plain):
-            kept = text.plain.translate(_PLAIN).encode(show.out.encoding, "backslashreplace")
-            text = Text(kept.decode(show.out.encoding))
-        show.out.print(text, soft_wrap=True)
+        show.out.print(line if isinstance(line, Text) else Text(line), soft_wrap=True)
 
 
 def one_line(text: object) -> str:

@@ -57,7 +57,7 @@ def assign(
     ----------
     paths
         Objects to place.
-    held
+    files_of_parts
         Files of each part that there is, the first first.
 
     Raises

@@ -14,6 +14,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from logitbank.cli.plain import encode_anything
 from logitbank.cli.screen import prompt as prompt_lines
 from logitbank.cli.screen import tables as screen
 from logitbank.cli.screen.plot import plot
@@ -323,7 +324,8 @@ def test_it_reads_well_in_60_columns(call: Call, tmp_path: Path) -> None:
 def test_without_unicode_everything_is_plain(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, file = long_bank(tmp_path / "b"), TextIOWrapper(BytesIO(), "ascii")
+    encode_anything()
+    path, file = long_bank(tmp_path / "b"), TextIOWrapper(BytesIO(), "ascii", "logitbank.ascii")
     monkeypatch.setattr(screen, "out", Console(file=file, width=60))
     for arguments in ([], ["--prompt", "q"], ["--between", 0, 100]):
         assert call("show", path, *arguments)[0] == 0

@@ -77,6 +77,16 @@ def main() -> None:
         os._exit(INTERRUPTED)
 
 
+def _told(error: OSError) -> str:
+    """What the system refused, and of which file; of one on its way, what it was to become."""
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        what = "a file is there, where a folder is needed; choose another name"
+    else:
+        what = f"{error.strerror or error}; check the path, its rights and the disk"
+    return re.sub(r"(^|/)\.([^/:]+)\.part\b", r"\1\2", f"{where}{what}")
+
+
 def run() -> None:
     """Do what the arguments say: expected failures print one line and end with their exit code."""
     from logitbank.cli.plain import encode_anything
@@ -95,8 +105,7 @@ def run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}; check the path, its rights and the disk", 1)
+        _fail(_told(error), 1)
     except Exception as error:
         # What cannot be read while a query runs comes from Polars; it is imported by then.
         if not type(error).__module__.startswith("polars."):

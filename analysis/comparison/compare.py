@@ -95,7 +95,7 @@ def compare(
     if not logits:
         raise BankError(
             f"{a} and {b} have no checkpoint with the same query set in common"
-            f"{_steps_note(steps)}; `logitbank info` says what each holds"
+            f"{_steps_note(steps)}{_models_note(*banks)}; `logitbank info` says what each holds"
         )
     schema = {**_DEPOSIT, **_MADE, **ROWS}
     metrics = _metrics(banks, prompts, {row[:3] for row in logits})
@@ -106,6 +106,14 @@ def compare(
         tuple(sorted(_compared(banks, prompts) - set(metrics["prompts"]))),
     )
     return Study(result, Summary(tuple(comparison_summary(result))))
+
+
+def _models_note(one: Readable, other: Readable) -> str:
+    """That no model of one has a name of the other's, by which checkpoints are known."""
+    if {*one.models} & {*other.models}:
+        return ""
+    names = (", ".join(bank.models) or "none" for bank in (one, other))
+    return f", as models are known by their names: {' and '.join(names)}"
 
 
 Named = dict[str, pl.DataFrame] | None

@@ -256,7 +256,7 @@ def _write(figure: Figure, sheet: Sheet, all_axes: "Sequence[Axes]") -> None:
 
 def _caption(sheet: Sheet) -> str:
     """What the figure shows, of what, and how it is to be read."""
-    texts = [f"{sheet.headline}.", sheet.caption]
+    texts = [f"{sheet.headline}.", sheet.explained]
     if sheet.kind == "checkpoint":
         steps = {last_step(trace) for trace in sheet.traces if trace.slides}
         step = step_name(steps.pop()) if len(steps) == 1 else "the last checkpoint of each"

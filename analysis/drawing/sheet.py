@@ -237,6 +237,8 @@ class Sheet:
     panels: Sequence[Panel] = ()
     about: dict[str, Any] = field(default_factory=dict)
     """More of `Interactive.meta`."""
+    bands: str = ""
+    """What bands are, where any is drawn."""
     traces: list[Trace] = field(default_factory=list)
 
     def name(self, series: str, group: str = "") -> str:
@@ -257,6 +259,12 @@ class Sheet:
         return PALETTE[self.series.index(series) % len(PALETTE)]
 
     @property
+    def explained(self) -> str:
+        """The caption, and what bands are if there are some."""
+        drawn = self.bands and any(trace.band for trace in self.traces)
+        return f"{self.caption} Bands: {self.bands}." if drawn else self.caption
+
+    @property
     def headline(self) -> str:
         """The title, and of what, where that is one thing."""
         return " · ".join([self.title, *(self.series if len(self.series) == 1 else ())])
@@ -269,7 +277,7 @@ class Sheet:
     def meta(self, *, height: int) -> dict[str, Any]:
         return {
             "title": self.headline,
-            "caption": self.caption,
+            "caption": self.explained,
             "kind": self.kind,
             "one_series": self.one_series,
             "steps": list(self.steps),

@@ -21,6 +21,7 @@ def training_sheet(
     steps: Sequence[Step],
     series: Sequence[str],
     panels: Sequence[Panel],
+    bands: str = "",
 ) -> tuple[Sheet, StepPlaces]:
     """A sheet whose panels are above each other, the first at the top, over the same steps."""
     places = StepPlaces(steps)
@@ -33,6 +34,7 @@ def training_sheet(
         across=places.across(),
         panels=panels,
         about={"axis": places.about()},
+        bands=bands,
     )
     return sheet, places
 

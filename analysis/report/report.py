@@ -99,6 +99,8 @@ def report(
     opened = open_bank(bank)
     names, unreadable = _readable(opened, _prompt_sets(opened, prompts))
     info = _info(opened, names, models)
+    if models is not None and prompts is None:  # of what these were not asked, there is nothing
+        names = [name for name in names if _scored(opened, name, models)]
     plans = planned(opened, names, models=models, bootstrap=bootstrap)
     tell = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
@@ -255,7 +257,7 @@ def _part(section: Section, *, taken: Sequence[str]) -> Part:
     same = sum(name == family or name.startswith(f"{family}-") for name in taken)
     about = families()[family].asks
     id = f"{family}-{same + 1}" if same else family
-    title = f"{title}: {prompts[0]}" if same else title
+    title = f"{title}: {prompts[0]}" if same and not title.endswith(f" {prompts[0]}") else title
     if section.study is None:
         return Part(id=id, title=title, prompts=prompts, about=about, problem=section.problem)
     return part_of(section.study, id=id, title=title, prompts=prompts, about=about)

@@ -216,7 +216,7 @@ def _levels(plan: "Plan") -> list[str]:
     for size in sizes:
         heads = f", {readable_bytes(size.heads)} of it heads" if size.heads else ""
         beside = ", layers included" if layers and size.keep.array == "hidden" else ""
-        best = "; loses nothing and takes least: --keep auto" if size == least else ""
+        best = "; of those that lose nothing, it takes least: --keep auto" if size == least else ""
         lines.append(f"  {size!s:{width}}  {readable_bytes(size.bytes)}{heads}{beside}{best}")
     return lines
 

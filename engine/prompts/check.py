@@ -137,17 +137,18 @@ def _column_remarks(
 
 
 def _option_remarks(prompts: Sequence[Prompt]) -> Iterator[Remark]:
-    """Prompts with fewer than two options where others have more, or where one may be several."""
-    most = max((len(prompt.options) for prompt in prompts), default=0)
+    """Prompts without options where others have some, and with one that may be several, or is the
+    answer to nothing."""
+    some = any(prompt.options for prompt in prompts)
     for prompt in prompts:
         if len(prompt.options) == 1:
             text = prompt.options[0].text
             message = f"it has one option, {quote(text)}, and nothing to compare it with"
             if "," in text:
                 yield Remark("warning", "comma", prompt, f"{message}; | parts options in a text")
-            elif most > 1:
+            elif prompt.answer is not None:
                 yield Remark("warning", "one option", prompt, message)
-        elif most and not prompt.options:
+        elif some and not prompt.options:
             message = "it has no options, and others have: nothing of it is scored but full rows"
             yield Remark("warning", "no option", prompt, message)
 

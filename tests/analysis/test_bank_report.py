@@ -223,7 +223,7 @@ def test_one_prompt_has_shares_and_no_interval(tmp_path: Path) -> None:
     (plan,) = plans_of(bank, "few")
     said = plan.study().summary.findings
     few = "(no interval from 1 prompt, fewer than 10)"
-    assert said[0] == f"at step 8, mean share of yes {yes:.3f} {few}, no {1 - yes:.3f} {few}."
+    assert said[0] == f"at step 8, mean share of yes {yes:.3f}, no {1 - yes:.3f} {few}."
     assert f" of 1 prompt at step 8 {few}" in said[1]
     assert bank_report.report(bank, tmp_path / "p.html", bootstrap=0).exists()
 

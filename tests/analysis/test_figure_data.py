@@ -29,14 +29,14 @@ def test_one_run_has_one_figure_of_each_kind_with_a_table_of_that_name(result):
 def test_jsd_table_is_the_correct_answers_with_band_and_tests(result):
     table = figure_data(result)["jsd_p"]
     assert table.columns == [
-        *("model", "run", "step", "gold", "value", "low", "high"),
+        *("model", "run", "step", "gold", "value", "minus_sd", "plus_sd"),
         *("mann_whitney_p", "mann_whitney_p_bh", "wilcoxon_p"),
     ]
     cell = (pl.col("gold") == "male") & (pl.col("step") == 4)
     point = table.filter(cell).row(0, named=True)
     source = result.jsd_parts.filter(cell & (pl.col("option") == "male")).row(0, named=True)
     assert point["value"] == source["scaled"]
-    assert point["high"] - point["value"] == pytest.approx(source["sd_scaled"])
+    assert point["plus_sd"] - point["value"] == pytest.approx(source["sd_scaled"])
     assert len(table) == 16
 
 

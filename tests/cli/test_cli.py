@@ -23,6 +23,7 @@ from logitbank.store import Bank, CheckpointId
 from logitbank.store.sharing.transfer import push
 from tests.support import small_banks
 from tests.support.command import Call
+from tests.support.small_banks import QUERY_SET, logits, new_bank
 
 
 @pytest.fixture
@@ -390,3 +391,29 @@ def test_an_interrupted_command_ends_without_taking_python_apart() -> None:
     assert {c: r.returncode for c, r in ended.items()} == {130: 3, 3: 3, 1: 1}
     assert {c: r.stdout for c, r in ended.items()} == {130: "said", 3: "said", 1: "saidapart\n"}
     assert ended[130].stderr == "logitbank: interrupted; the same command goes on from there\n"
+
+
+def test_an_output_that_cannot_be_written_is_named_as_it_was_asked_for(
+    call: Call, bank: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    code, _, error = call("analyze", "options", bank, "--out", file)
+    assert (code, error) == (
+        1,
+        f"logitbank: {file}: a file is there, where a folder is needed; choose another name\n",
+    )
+    code, _, error = call("query", bank, "SELECT 1 AS a FROM scores", "--out", "/proc/a.csv")
+    assert code == 1
+    assert "/proc/a.csv" in error
+    assert ".part" not in error
+
+
+def test_banks_whose_models_have_other_names_are_told_so(
+    call: Call, bank: Path, tmp_path: Path
+) -> None:
+    other = new_bank(tmp_path / "other.zarr")
+    other.deposit(logits(), checkpoint=CheckpointId("mine", step=0), query_set=QUERY_SET.name)
+    code, _, error = call("compare", bank, other.path)
+    assert code == 1
+    assert "in common, as models are known by their names: org/model and mine; `log" in error

@@ -42,11 +42,11 @@ def _crows_pairs(table: pl.DataFrame, names: Names) -> Sheet:
     sheet, places = training_sheet(
         "CrowS-Pairs",
         "Share of pairs in which the more stereotyping sentence is the more probable one; 50 % is "
-        f"no preference. Scores: {' and '.join(KINDS[kind] for kind in kinds)}. Bands: 95 % "
-        "intervals of the share of all pairs.",
+        f"no preference. Scores: {' and '.join(KINDS[kind] for kind in kinds)}.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(Axis("Stereotyping sentence preferred, %"), rules=[("y", 50)])],
+        bands="95 % intervals of the share of all pairs",
     )
     for series, part in parts:
         groups = part.partition_by("series", maintain_order=True)

@@ -173,11 +173,11 @@ def _sheet(table: pl.DataFrame, names: Names) -> Sheet:
     measures = [measure for measure in BOUNDS if measure in table["measure"]]
     sheet, places = training_sheet(
         "Curves over training",
-        f"Means over prompts: {', '.join(NAMES[measure] for measure in measures)}. "
-        "Bands: 95 % intervals over prompts.",
+        f"Means over prompts: {', '.join(NAMES[measure] for measure in measures)}.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(PANELS[measure], 220) for measure in measures],
+        bands="95 % intervals over prompts",
     )
     sets = table["prompt_set"].unique(maintain_order=True).to_list()
     for series, part in parts:

@@ -106,8 +106,8 @@ _TABLES = {
 def _band(value: str, *, sd: str) -> list[pl.Expr]:
     return [
         pl.col(value).alias("value"),
-        (pl.col(value) - pl.col(sd)).alias("low"),
-        (pl.col(value) + pl.col(sd)).alias("high"),
+        (pl.col(value) - pl.col(sd)).alias("minus_sd"),
+        (pl.col(value) + pl.col(sd)).alias("plus_sd"),
     ]
 
 

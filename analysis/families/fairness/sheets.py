@@ -32,12 +32,14 @@ TEST_LABELS = {
     "mann_whitney_p_bh": "adjusted (BH)",
     "wilcoxon_p": "Wilcoxon pairs",
 }
-BANDS = "Bands, where there are several order seeds: ± 1 SD between them."
+BANDS = "± 1 SD between order seeds"
 MARKS = (
     f"Filled marks: male against female, p < {SIGNIFICANCE}; the adjustment and the pairs are "
     "ours, beside the published Mann–Whitney test."
 )
 SPREAD = "± 1 SD"
+ENDS = {"minus_sd": "low", "plus_sd": "high"}
+"""What bands of these figures have in place of an interval's ends."""
 Tables = Mapping[str, pl.DataFrame]
 Parts = Sequence[tuple[str, pl.DataFrame]]
 
@@ -63,7 +65,7 @@ def _jsd_p(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     panel = Panel(Axis("JSD-P, scaled to 0–1", from_zero=True))
     caption = (
         "The right option's part of the divergence between prediction and right answer, for "
-        f"prompts whose answer is {labels.male} or {labels.female}; smaller is better. {BANDS} "
+        f"prompts whose answer is {labels.male} or {labels.female}; smaller is better. "
         f"{MARKS}"
     )
     return _by_answer(
@@ -75,8 +77,7 @@ def _jsd_p(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
 def _average_rank(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
     panel = Panel(Axis("Average Rank (1 is best)", log=True))
     caption = (
-        "Rank of the right answer's token in the vocabulary, mean over prompts; 1 is best. "
-        f"{BANDS} {MARKS}"
+        f"Rank of the right answer's token in the vocabulary, mean over prompts; 1 is best. {MARKS}"
     )
     return _by_answer(
         table, parts, labels, panel=panel, title="Average Rank per correct answer",
@@ -101,9 +102,10 @@ def _by_answer(
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[panel, mark_panel(list(TEST_LABELS.values()))],
+        bands=BANDS,
     )
     for series, part in parts:
-        for group, colour, rows in _groups(part, "gold", labels):
+        for group, colour, rows in _groups(part.rename(ENDS), "gold", labels):
             curve = Curve(series, group, colour, rows, label, SPREAD, TEST_LABELS)
             add_curve(sheet, places, curve)
         checkpoints = part.unique("step", maintain_order=True)
@@ -119,7 +121,7 @@ def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) 
     sheet, places = training_sheet(
         "Gendered options on neutral prompts",
         f"JSD-P of the {labels.male} and the {labels.female} option where the answer is "
-        f"“{labels.neutral}”: the probability that each takes away. {BANDS}"
+        f"“{labels.neutral}”: the probability that each takes away."
         + (" Filled marks: the two models differ, Mann–Whitney p < 0.01." if rows else ""),
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
@@ -127,9 +129,10 @@ def _neutral_options(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) 
             Panel(Axis("JSD-P, scaled to 0–1", from_zero=True)),
             *([mark_panel(rows)] if rows else []),
         ],
+        bands=BANDS,
     )
     for series, part in parts:
-        for group, colour, of_option in _groups(part, "option", labels):
+        for group, colour, of_option in _groups(part.rename(ENDS), "option", labels):
             tests = {"mann_whitney_p": "two models, Mann–Whitney"}
             add_curve(
                 sheet, places, Curve(series, group, colour, of_option, "JSD-P", SPREAD, tests)

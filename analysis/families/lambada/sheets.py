@@ -30,13 +30,14 @@ def _lambada(table: pl.DataFrame, names: Names) -> Sheet:
     sheet, places = training_sheet(
         "LAMBADA",
         "Above: share of passages whose last word is predicted, every token of it. Below: "
-        "perplexity of that word, averaged per passage. Bands: 95 % intervals.",
+        "perplexity of that word, averaged per passage.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[
             Panel(Axis("Accuracy", from_zero=True), 220),
             Panel(Axis("Perplexity, log scale", log=True), 220),
         ],
+        bands="95 % intervals",
     )
     for series, part in parts:
         several = len(parts) > 1

@@ -220,11 +220,15 @@ def _shares_said(result: OptionScores) -> Iterator[str]:
     name = what if shared else result.exp_name
     for prefix, rows in by_run(result.shares.drop_nulls(what)):
         last = rows.filter(pl.col("step").eq_missing(pl.lit(rows["step"][-1], pl.Int64)))
-        said = ", ".join(
-            f"{row['option']} {row[what]:.3{'f' if shared else 'g'}}{_interval(row)}"
+        values = [
+            (f"{row['option']} {row[what]:.3{'f' if shared else 'g'}}", _interval(row))
             for row in last.iter_rows(named=True)
-        )
-        yield f"{prefix}at {_step(rows['step'][-1])}, mean {name} of {said}."
+        ]
+        once = ""  # of options that all rest on as many prompts, too few, it is said at the end
+        if last["low"].null_count() == len(last) and len({end for _, end in values}) == 1:
+            once, values = values[0][1], [(value, "") for value, _ in values]
+        said = ", ".join(value + end for value, end in values)
+        yield f"{prefix}at {_step(rows['step'][-1])}, mean {name} of {said}{once}."
 
 
 def _interval(row: dict[str, Any], form: str = ".3f") -> str:

@@ -11,6 +11,7 @@ from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.options.metric import OptionScores
 
 KEYS = ("model", "run")
+BANDS = "95 % intervals over prompts"
 
 
 def option_figure_data(result: OptionScores) -> dict[str, pl.DataFrame]:
@@ -35,7 +36,7 @@ def _shares(table: pl.DataFrame, names: Names, result: OptionScores) -> Sheet:
         label, title = "Share", "Shares of the options"
         caption = (
             "An option's probability divided by that of all options of its prompt, mean over "
-            "prompts. Bands: 95 % intervals over prompts."
+            "prompts."
         )
         rows = table.with_columns(value="share")
     else:
@@ -55,6 +56,7 @@ def _shares(table: pl.DataFrame, names: Names, result: OptionScores) -> Sheet:
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(axis)],
+        bands=BANDS,
     )
     colours = option_colours(table["option"])
     for series, part in parts:
@@ -69,11 +71,11 @@ def _accuracy(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table.with_columns(value="accuracy"), KEYS)
     sheet, places = training_sheet(
         "Accuracy",
-        "Share of prompts whose answer has a larger share than every other option. Bands: 95 % "
-        "intervals over prompts.",
+        "Share of prompts whose answer has a larger share than every other option.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(Axis("Accuracy", ends=(-0.02, 1.02)))],
+        bands=BANDS,
     )
     for series, part in parts:
         add_curve(sheet, places, Curve(series, "", sheet.colour(series), part, "Accuracy"))

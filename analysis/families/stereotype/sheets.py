@@ -19,7 +19,7 @@ KEYS = ("model", "run")
 SA_CAPTION = (
     "SA: share of pro-stereotyped sentences where the pronoun of the stereotype is more probable "
     "than the other. sa_gender: the same for the options male and female of the gender questions. "
-    "Bands: 95 % intervals; dashed: no stereotype."
+    "Dashed: no stereotype."
 )
 SHADES = (PURPLE, GREEN, "#4c2c5a", "#00523c")
 
@@ -57,6 +57,7 @@ def _stereotype(table: pl.DataFrame, names: Names) -> Sheet:
             Panel(Axis("Stereotype accuracy"), 260, rules=[("y", 0.5)]),
             *([Panel(Axis("JSD-P, scaled to 0–1", from_zero=True), 220)] if jsd else []),
         ],
+        bands="95 % intervals" + (", of JSD-P ± 1 SD over orders" if jsd else ""),
     )
     groups = [
         _Group(0, "accuracy", "Stereotype accuracy", SHADES),

@@ -42,14 +42,14 @@ def _curves(table: pl.DataFrame, names: Names, result: TradeOff) -> Sheet:
     sheet, places = training_sheet(
         "Performance and fairness",
         f"Above {metric}, below {gap}; smaller is fairer. Ringed: on the Pareto front, so that no "
-        f"other checkpoint is better in one without being worse in the other.{_choice(result)}"
-        + (" Bands: 95 % intervals." if _has_bands(table) else ""),
+        f"other checkpoint is better in one without being worse in the other.{_choice(result)}",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[
             Panel(_performance_axis(table, settings), 230),
             Panel(Axis(_first_upper(gap), from_zero=True), 200),
         ],
+        bands="95 % intervals",
     )
     for series, part in parts:
         for panel, (column, colour) in enumerate((("performance", COLOURS[0]), ("gap", PURPLE))):

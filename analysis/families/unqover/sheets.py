@@ -196,10 +196,13 @@ def _training(table: pl.DataFrame, names: Names) -> Sheet:
     parts = names.parts(table, KEYS)
     sheet, places = training_sheet(
         "UnQover over training",
-        _training_caption(table),
+        "μ: greatest |γ(x, a)| of each subject, averaged over subjects. η: mean |η(x, a)|, how "
+        "one-sided the sign of C is. Errors: how much an answer changes with the order of mention, "
+        "and how far negating the attribute is from exchanging the subjects.",
         steps=table["step"].to_list(),
         series=[series for series, _ in parts],
         panels=[Panel(Axis(LABELS[name], from_zero=True), 150) for name in PANELS],
+        bands="95 % bootstrap intervals over attributes, of μ over subjects",
     )
     categories = table["category"].unique(maintain_order=True).to_list()
     for series, part in parts:
@@ -216,17 +219,6 @@ def _training(table: pl.DataFrame, names: Names) -> Sheet:
                 if len(rows):
                     add_curve(sheet, places, curve)
     return sheet
-
-
-def _training_caption(table: pl.DataFrame) -> str:
-    """What the figure over training shows, and its bands where there are any."""
-    bands = " Bands: 95 % bootstrap intervals over attributes, of μ over subjects."
-    return (
-        "μ: greatest |γ(x, a)| of each subject, averaged over subjects. η: mean |η(x, a)|, how "
-        "one-sided the sign of C is. Errors: how much an answer changes with the order of mention, "
-        "and how far negating the attribute is from exchanging the subjects."
-        + (bands if table["mu_low"].is_not_nan().any() else "")
-    )
 
 
 def _rows_panel(names: Sequence[str]) -> Panel:

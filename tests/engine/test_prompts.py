@@ -263,7 +263,7 @@ def test_punctuation_needs_no_space() -> None:
         ([("he",), ("she",)], []),  # as where a word's probability is asked
         ([("he, she",), ("he", "she")], ['p0 it has one option, " he, she", and nothing to']),
         ([("he, she",), ("a, b",)], ['p0 it has one option, " he, she", and nothing to']),
-        ([("he", "she"), ("he",)], ['p1 it has one option, " he", and nothing to compare']),
+        ([("he", "she"), ("he",)], []),
         ([("he", "she"), ()], ["p1 it has no options, and others have"]),
         ([(), ()], []),
     ],
@@ -278,6 +278,12 @@ def test_prompts_without_a_choice_are_told(
     told = [f"{prompt} {message}" for _, prompt, message in findings(PromptSet("x", prompts))]
     assert len(told) == len(expected)
     assert all(line.startswith(start) for line, start in zip(told, expected, strict=True))
+
+
+def test_the_only_option_is_no_answer_among_others() -> None:
+    [(level, prompt, message)] = findings(one("The nurse", Option("he", " he"), answer="he"))
+    assert (level, prompt) == ("warning", "p1")
+    assert message == 'it has one option, " he", and nothing to compare it with'
 
 
 def test_a_trailing_space_is_told() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -64,14 +64,21 @@ def planned(
 
 
 def wanted_by(
-    bank: Readable, plans: Collection[Planned], models: Sequence[str] | None
+    bank: Readable,
+    plans: Collection[Planned],
+    models: Sequence[str] | None = None,
+    bootstrap: int = 1000,
 ) -> list[Wanted]:
-    """What analyses want of what others read too; each says in its own section what is wrong."""
+    """What analyses want of what others read too; each says in its own section what is wrong.
+
+    All that is wanted of a prompt set is of the same frames.
+    """
     wanted: list[Wanted] = []
     for plan in plans:
         with suppress(LogitbankError, pl.exceptions.PolarsError):
-            wanted += families()[plan.family].wants([bank], plan.prompts, models)
-    return wanted
+            wanted += families()[plan.family].wants([bank], plan.prompts, models, bootstrap)
+    frames = {each.prompts: each.frames for each in reversed(wanted)}
+    return [replace(each, frames=frames[each.prompts]) for each in wanted]
 
 
 def known_prompts(plans: Collection[Planned]) -> set[str]:

@@ -14,7 +14,7 @@ import polars as pl
 from logitbank.errors import LogitbankError
 
 Prepare = Callable[[Any], Callable[[Any], Any]]
-"""As `each_cube` of fairness takes it: of axes, what is made of a cube."""
+"""Of what all parts have in common, as the axes of fairness's cubes: what is made of a part."""
 T = TypeVar("T")
 
 
@@ -70,15 +70,18 @@ def beside(
 
     That is None where one refuses what it is given: whoever wants it is told then.
     """
-    others = [each.prepare(axes) for each in wanted]
 
-    def made(other: Callable[[Any], Any], part: Any) -> Any:
+    def unless_refused(other: Callable[[Any], Any], given: Any) -> Any:
         try:
-            return other(part)
+            return other(given)
         except LogitbankError:
             return None
 
-    return lambda part: (work(part), [made(other, part) for other in others])
+    others = [unless_refused(each.prepare, axes) for each in wanted]
+    return lambda part: (
+        work(part),
+        [other and unless_refused(other, part) for other in others],
+    )
 
 
 def handed_on(wanted: Sequence[Wanted], parts: Sequence[tuple[T, list[Any]]]) -> list[T]:

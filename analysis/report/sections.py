@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from logitbank.analysis.family import any_prompts, families
-from logitbank.analysis.frames.shared import Wanted
+from logitbank.analysis.frames.shared import Wanted, sharing
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
 from logitbank.errors import DamagedError, LogitbankError
@@ -71,14 +71,13 @@ def wanted_by(
 ) -> list[Wanted]:
     """What analyses want of what others read too; each says in its own section what is wrong.
 
-    All that is wanted of a prompt set is of the same frames.
+    All that is wanted of a prompt set is of the same frames, which the first has made.
     """
     wanted: list[Wanted] = []
     for plan in plans:
-        with suppress(LogitbankError, pl.exceptions.PolarsError):
+        with suppress(LogitbankError, pl.exceptions.PolarsError), sharing(wanted):
             wanted += families()[plan.family].wants([bank], plan.prompts, models, bootstrap)
-    frames = {each.prompts: each.frames for each in reversed(wanted)}
-    return [replace(each, frames=frames[each.prompts]) for each in wanted]
+    return wanted
 
 
 def known_prompts(plans: Collection[Planned]) -> set[str]:

@@ -142,8 +142,7 @@ def each_cube(
     """What is made of the cube of one frame after another, all on the same axes.
 
     `prepare` is called with the axes and gives the function of a cube; `columns` are as for `cube`.
-    Frames are read once, and
-    where a later one widens the axes, which is rare, all of them again.
+    Frames are read once, and where a later one widens the axes, which is rare, all of them again.
 
     Raises
     ------

@@ -47,14 +47,16 @@ def fairness_gap(
     """`fairness_curve` of banks, which is that of the study where a report has read both."""
     frames = shared_frames(prompts) or frame_of(banks, prompts, models)
     made = made_of(frames, GAP)
-    return fairness_curve(frames, resamples=bootstrap) if made is None else together(made)
+    if made is not None:
+        return together(made)
+    return fairness_curve(frames[:], resamples=bootstrap)  # alone: the same would be made twice
 
 
 def wanted_gap(
     banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> list[Wanted]:
     """What a report's other studies of the prompts are to make for `fairness_gap`."""
-    frames = bank_frames(banks, prompts, models, coded=CODED)
+    frames = shared_frames(prompts) or bank_frames(banks, prompts, models, coded=CODED)
     return [Wanted(GAP, prompts, frames, _gap_curves(resamples=bootstrap, seed=0))]
 
 

@@ -56,9 +56,9 @@ def genders(winobias: Scan, labels: FairnessLabels, expected: pl.DataFrame | Non
     made = made_of(winobias, MEASURE)
     if made is not None:
         return made
-    # Frames of their own: of what is shared, the same would be made twice.
+    # Alone: of what is shared, the same would be made twice.
     each = partial(
-        each_cube, [*frames_of(winobias)], labels=labels, ties="competition", columns=COLUMNS
+        each_cube, frames_of(winobias)[:], labels=labels, ties="competition", columns=COLUMNS
     )
     whole = expected is not None
     if expected is None:

@@ -107,7 +107,9 @@ def wanted_of_winobias(
     banks: Sequence[Readable], prompts: Sequence[str], models: Sequence[str] | None, _: int
 ) -> list[Wanted]:
     """What a report's other studies of WinoBias are to make for this one as they read it."""
-    frames = winobias_frames(banks, WINOBIAS, models) if WINOBIAS in prompts else None
+    if WINOBIAS not in prompts:
+        return []
+    frames = shared_frames(WINOBIAS) or winobias_frames(banks, WINOBIAS, models)
     if not frames or not set(COLUMNS) <= set(frames[0].collect_schema().names()):
         return []
     expected = asked_genders(expected_rows(banks, WINOBIAS, GENDERS))

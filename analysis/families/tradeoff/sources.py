@@ -10,10 +10,10 @@ import polars as pl
 
 from logitbank.analysis.families.lambada.metric import examples_in_turn
 from logitbank.analysis.families.tradeoff.curves import curve, stderr_of_interval
-from logitbank.analysis.frames.batches import Scan
+from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT, WholePrompts, together
-from logitbank.analysis.frames.shared import Wanted, made_of
+from logitbank.analysis.frames.shared import Wanted, made_of, shared_frames
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
 from logitbank.analysis.harness.read import NEW_NAMES, read_harness
@@ -46,7 +46,8 @@ def lambada_curve(
     column = "correct" if metric == "acc" else "logprob"
     parts = made_of(frame, _name(column))
     if parts is None:
-        parts = examples_in_turn(frame, partial(_examples, column=column), expected=expected)
+        alone = frames_of(frame)[:]  # of what is shared, the same would be made twice
+        parts = examples_in_turn(alone, partial(_examples, column=column), expected=expected)
     names = pl.concat(part.names for part in parts).unique().sort()
     values = np.full((sum(len(part.checkpoints) for part in parts), 1, len(names)), np.nan)
     start = 0
@@ -68,7 +69,7 @@ def wanted_examples(
 ) -> list[Wanted]:
     """What a report's other studies of LAMBADA are to make for `lambada_curve` of its accuracy."""
     column = "correct"
-    frames = frame_of(banks, prompts, models)
+    frames = shared_frames(prompts) or frame_of(banks, prompts, models)
     return [Wanted(_name(column), prompts, frames, lambda _: partial(_examples, column=column))]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,6 +26,10 @@ Columns = Mapping[str, Collection[str]]
 """The columns of prompt sets, by their names."""
 Prompts = Callable[[Columns], Sequence[tuple[str, ...]]]
 """Chooses the prompt sets of a family: those that are studied together, for each of its studies."""
+Wants: TypeAlias = (
+    "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None, int], list[Wanted]]"
+)
+"""Of banks, prompt sets, models and a number of resamples: what is wanted of others' reads."""
 
 
 class Gap(NamedTuple):
@@ -36,6 +40,10 @@ class Gap(NamedTuple):
     """The prompt set that it is measured on."""
     curve: "Callable[[Sequence[Readable], str, Sequence[str] | None, int], pl.DataFrame]"
     """Of banks, a prompt set, models and a number of resamples: a curve over checkpoints."""
+    wants: "Callable[[Sequence[Readable], str, Sequence[str] | None, int], list[Wanted]]" = (
+        lambda *_: []
+    )
+    """Of the same: what other studies of a report are to make for it, as they read the prompts."""
 
 
 class Drawing(NamedTuple):
@@ -64,11 +72,8 @@ class Family(Generic[R]):
     study: "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None, int], Study[R]]"
     """Of banks, prompt sets, models and a number of resamples: the study, nothing else chosen."""
     drawing: Drawing
-    wants: "Callable[[Sequence[Readable], tuple[str, ...], Sequence[str] | None], list[Wanted]]" = (
-        lambda *_: []
-    )
-    """Of banks, prompt sets and models: what other studies of a report, which read the same, are to
-    make for this one."""
+    wants: Wants = lambda *_: []
+    """What other studies of a report, which read the same, are to make for this one."""
     brief: Mapping[str, Sequence[str]]
     """The tables that people see on the screen, and which columns of them."""
     needs: "Callable[[Readable], bool]" = lambda _: True

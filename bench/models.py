@@ -40,11 +40,14 @@ def series(folder: Path, shape: str, checkpoints: int, *, vocab: int = 50_304) -
     whole = folder / (f"{shape}-{checkpoints}" + (f"-{vocab}" if vocab != 50_304 else ""))
     if whole.exists():
         return whole
+    from logitbank.engine.demo.causal import no_progress_bars
+
     part = folder / f".{whole.name}"
     shutil.rmtree(part, ignore_errors=True)
-    for step in range(checkpoints):
-        save = _save_bert if shape.startswith("bert") else partial(_save, vocab=vocab)
-        save(part / f"step{step}", SHAPES[shape], seed=step)
+    save = _save_bert if shape.startswith("bert") else partial(_save, vocab=vocab)
+    with no_progress_bars():
+        for step in range(checkpoints):
+            save(part / f"step{step}", SHAPES[shape], seed=step)
     part.rename(whole)
     return whole
 

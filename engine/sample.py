@@ -22,8 +22,10 @@ from logitbank.store.format.schema import CheckpointId, Query
 
 _RUNS, _LENGTH = 8, 8
 """Queries are taken in runs of neighbours, which share beginnings as all of them do."""
-_ON_A_GPU = 256
-"""Of a run there: two of its batches of 1,024, as it takes about as long for 64 short sequences."""
+_ON_A_GPU = 2048
+"""Queries there, at most: two batches of 1,024, as 64 short sequences take about as long."""
+_BYTES = 2**28
+"""Of what is kept of them, at most, beyond 64: they lie in a temporary folder."""
 _SHARE = 12
 """One in so many of a plan's rows is scored at most; the first job adds an eighth, which makes a
 tenth."""
@@ -42,18 +44,33 @@ def sampled(queries: tuple[Query, ...], runs: int = _RUNS, length: int = _LENGTH
     return [queries[i] for i in wanted if i < len(queries)]
 
 
-def extent(rows: int, length: int = _LENGTH) -> tuple[int, int]:
-    """How many runs, of at most `length` queries, are measured for a plan of so many rows.
+def extent(rows: int, most: int = _RUNS * _LENGTH) -> tuple[int, int]:
+    """How many runs, of how many queries each, are measured for a plan of so many rows.
 
     Examples
     --------
     >>> extent(100_000), extent(300), extent(60), extent(1)
     ((8, 8), (3, 8), (1, 5), (1, 2))
-    >>> extent(100_000, 256), extent(1_200, 256)
-    ((8, 256), (1, 100))
+    >>> extent(100_000, 2048), extent(1_200, 2048)
+    ((8, 256), (8, 12))
     """
-    count = min(_RUNS * length, max(2, rows // _SHARE))
-    return max(1, count // length), min(count, length)
+    count = min(most, max(2, rows // _SHARE))
+    runs = max(1, min(_RUNS, count // _LENGTH))
+    return runs, count // runs
+
+
+def most_queries(row_bytes: int, *, on_gpu: bool) -> int:
+    """How many queries are measured at most, where so many bytes are kept of each.
+
+    Examples
+    --------
+    >>> most_queries(100_608, on_gpu=False), most_queries(100_608, on_gpu=True)
+    (64, 2048)
+    >>> most_queries(4 * 262_144, on_gpu=True)
+    256
+    """
+    few = _RUNS * _LENGTH
+    return max(few, min(_ON_A_GPU, _BYTES // row_bytes)) if on_gpu else few
 
 
 def measure(
@@ -74,10 +91,11 @@ def measure(
         The engine failed; so it would in the run.
     """
     planned = prepared.plan.deposits
-    largest = max(planned, key=lambda deposit: deposit.rows).query_set
+    largest = max(planned, key=lambda deposit: deposit.rows)
     on_gpu = bool(visible_devices(os.environ))
-    runs, length = extent(prepared.plan.rows, _ON_A_GPU if on_gpu else _LENGTH)
-    queries = sampled(prepared.requested.query_sets[largest].queries, runs, length)
+    most = most_queries(largest.layout.row_bytes, on_gpu=on_gpu)
+    all_queries = prepared.requested.query_sets[largest.query_set].queries
+    queries = sampled(all_queries, *extent(prepared.plan.rows, most))
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="logitbank-") as folder:
         path = Path(folder) / "sample.zarr"

@@ -3,7 +3,7 @@
 To judge storage dtypes, engines and hardware: logits, divergences, ranks, and what metrics move.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,9 @@ from logitbank.analysis.results.words import Summary
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, Deposit, Readable
 from logitbank.store.deposits.requested import committed_rows
+from logitbank.store.sharing.selection import Steps
 from logitbank.store.steps import parse_steps
 
-Steps = Collection[int | None] | str
-"""Training steps, None for a release; or a text, such as `START:END:STRIDE` or `release`."""
 _DEPOSIT = {"model": pl.String, "run": pl.String, "step": pl.Int64, "query_set": pl.String}
 _MADE = {
     "kept_a": pl.String,

@@ -51,9 +51,9 @@ def figure_data(result: "Result | Study[Any]") -> Tables:
 
     A name is the kind of the figure and, where there are several models, runs, tasks and so on,
     what tells one from another: `gap`, or `gap-<model>-<run>`. A table has one row per point, bar
-    or cell that is drawn; `low` and `high` are the ends of a band or of a thin line. The page on
-    metrics names those of each family; any prompts that no family knows have `shares` and
-    `accuracy` of their options.
+    or cell that is drawn; `low` and `high`, of deviations `minus_sd` and `plus_sd`, are the ends of
+    a band or of a thin line. The page on metrics names those of each family; any prompts that no
+    family knows have `shares` and `accuracy` of their options.
     """
     result = _result(result)
     return _drawing(result).tables(result)

@@ -238,7 +238,7 @@ class Sheet:
     about: dict[str, Any] = field(default_factory=dict)
     """More of `Interactive.meta`."""
     bands: str = ""
-    """What bands are, where any is drawn."""
+    """What bands are, and at releases thin lines, where any is drawn."""
     traces: list[Trace] = field(default_factory=list)
 
     def name(self, series: str, group: str = "") -> str:
@@ -261,8 +261,11 @@ class Sheet:
     @property
     def explained(self) -> str:
         """The caption, and what bands are if there are some."""
-        drawn = self.bands and any(trace.band for trace in self.traces)
-        return f"{self.caption} Bands: {self.bands}." if drawn else self.caption
+        if self.bands and any(trace.band for trace in self.traces):
+            return f"{self.caption} Bands: {self.bands}."
+        if self.bands and any("y" in trace.reach for trace in self.traces):
+            return f"{self.caption} Thin lines: {self.bands}."
+        return self.caption
 
     @property
     def headline(self) -> str:

@@ -1,5 +1,6 @@
 """What the prompt sets of banks ask of each model: what is missing is counted against it."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
@@ -83,48 +84,41 @@ def left_out_sentences(
     models: Collection[str] | None = None,
     steps: Collection[int | None] | None = None,
 ) -> tuple[str, ...]:
-    """That checkpoints are left out, as their deposits have no row or none of the scores."""
-    empty = without_rows(banks, prompts, models, steps)
-    unscored = {
-        str(deposit.checkpoint): None
-        for bank in banks
-        for name in prompts
-        if name in bank.prompt_sets
-        for deposit in bank.without_scores(name)
-        if models is None or deposit.checkpoint.model in models
-        if steps is None or deposit.checkpoint.step in steps
-    }
-    return (
-        *([without_rows_sentence(empty)] if empty else []),
-        *([without_scores_sentence([*unscored])] if unscored else []),
-    )
+    """That checkpoints are left out, as their deposits have no row or none of the scores.
 
-
-def without_rows(
-    banks: Sequence[Readable],
-    prompts: Collection[str],
-    models: Collection[str] | None = None,
-    steps: Collection[int | None] | None = None,
-) -> list[str]:
-    """The checkpoints whose deposits of prompt sets have no row, as a repair may leave them.
-
-    Named as people name them, in the order of training; of all models and steps if
+    Checkpoints are named as people name them, in the order of training; of all models and steps if
     None.
     """
     empty: dict[str, None] = {}
+    unscored: dict[str, dict[str, None]] = {}
     for bank in banks:
         for name in prompts:
-            for deposit in bank.deposits_of(name) if name in bank.prompt_sets else ():
-                checkpoint = deposit.checkpoint
-                asked = models is None or checkpoint.model in models
-                asked = asked and (steps is None or checkpoint.step in steps)
-                if asked and not deposit.committed():
-                    empty[str(checkpoint)] = None
-    return list(empty)
+            asked = [
+                deposit
+                for deposit in (bank.deposits_of(name) if name in bank.prompt_sets else ())
+                if models is None or deposit.checkpoint.model in models
+                if steps is None or deposit.checkpoint.step in steps
+            ]
+            empty |= {str(d.checkpoint): None for d in asked if not d.committed()}
+            lacking = bank.without_scores(name, asked) if asked else []
+            own = Counter(deposit.checkpoint for deposit in asked)
+            for checkpoint, count in Counter(d.checkpoint for d in lacking).items():
+                if count == own[checkpoint]:  # none of another query set of these prompts, either
+                    unscored.setdefault(name, {})[str(checkpoint)] = None
+    sets_of: dict[tuple[str, ...], list[str]] = {}
+    for name, checkpoints in unscored.items():
+        sets_of.setdefault(tuple(checkpoints), []).append(name)
+    return (
+        *([without_rows_sentence([*empty])] if empty else []),
+        *(
+            without_scores_sentence(checkpoints, sets if len(prompts) > 1 else ())
+            for checkpoints, sets in sets_of.items()
+        ),
+    )
 
 
-def without_scores_sentence(names: Sequence[str]) -> str:
-    """That deposits are left out.
+def without_scores_sentence(names: Sequence[str], prompts: Sequence[str] = ()) -> str:
+    """That deposits are left out, of all prompts or of these prompt sets.
 
     >>> without_scores_sentence(["a b 7"])
     'Left out is 1 checkpoint that keeps no full rows and lists no option of these prompts, which \
@@ -133,9 +127,9 @@ were named later: a b 7; extract it again, into another bank.'
     one = len(names) == 1
     return (
         f"Left out {'is' if one else 'are'} {counted(len(names), 'checkpoint')} that"
-        f" keep{'s' if one else ''} no full rows and list{'s' if one else ''} no option of these"
-        f" prompts, which were named later: {', '.join(names)}; extract {'it' if one else 'them'}"
-        " again, into another bank."
+        f" keep{'s' if one else ''} no full rows and list{'s' if one else ''} no option of"
+        f" {' and '.join(prompts) or 'these prompts'}, which were named later: {', '.join(names)};"
+        f" extract {'it' if one else 'them'} again, into another bank."
     )
 
 

@@ -107,7 +107,7 @@ def report(
     parts: list[Part] = []
     broken = _lost(opened)
     broken += [(f"Prompts of {name}", problem) for name, problem in unreadable.items()]
-    wanted = wanted_by(opened, plans, models)
+    wanted = wanted_by(opened, plans, models, bootstrap)
     for done, plan in enumerate(plans):
         tell(plan.title, done, total)
         with sharing(wanted):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from logitbank.analysis.family import any_prompts, families
-from logitbank.analysis.frames.shared import Wanted
+from logitbank.analysis.frames.shared import Wanted, sharing
 from logitbank.analysis.frames.sources import ColumnsOf
 from logitbank.analysis.results.study import Study
 from logitbank.errors import DamagedError, LogitbankError
@@ -64,13 +64,19 @@ def planned(
 
 
 def wanted_by(
-    bank: Readable, plans: Collection[Planned], models: Sequence[str] | None
+    bank: Readable,
+    plans: Collection[Planned],
+    models: Sequence[str] | None = None,
+    bootstrap: int = 1000,
 ) -> list[Wanted]:
-    """What analyses want of what others read too; each says in its own section what is wrong."""
+    """What analyses want of what others read too; each says in its own section what is wrong.
+
+    All that is wanted of a prompt set is of the same frames, which the first has made.
+    """
     wanted: list[Wanted] = []
     for plan in plans:
-        with suppress(LogitbankError, pl.exceptions.PolarsError):
-            wanted += families()[plan.family].wants([bank], plan.prompts, models)
+        with suppress(LogitbankError, pl.exceptions.PolarsError), sharing(wanted):
+            wanted += families()[plan.family].wants([bank], plan.prompts, models, bootstrap)
     return wanted
 
 

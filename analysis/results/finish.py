@@ -37,7 +37,8 @@ def finish(
     """The study of a result and, with `out`, its tables, figures and page in that folder.
 
     `paper` says how the figures look; of `prompts`, `models` and `steps`, those that were asked
-    for, it is said which checkpoints have no row. Other parameters are those of `write_report`.
+    for, it is said which checkpoints have no row or no score. Other parameters are those of
+    `write_report`.
 
     Raises
     ------

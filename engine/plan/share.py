@@ -10,6 +10,7 @@ from itertools import takewhile
 
 GPU_WORKERS = "LOGITBANK_GPU_WORKERS"
 """Tells a worker how many share its GPU, itself included, where others do."""
+_THREADS = "OMP_NUM_THREADS"
 _DEVICE = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
@@ -27,7 +28,7 @@ class Share:
         if processes == 1:
             return {}
         # More processes than cores get one thread each, wherever that runs.
-        threads = {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // processes))}
+        threads = {_THREADS: str(max(1, len(available_cores()) // processes))}
         devices = visible_devices(os.environ)
         if devices:
             first = self.index * self.ranks % len(devices)
@@ -46,6 +47,12 @@ class Share:
 
 
 ALONE = Share()
+
+
+def own_threads() -> int:
+    """How many threads this process is to use: its share of the cores, or all of them."""
+    told = os.environ.get(_THREADS, "")
+    return int(told) if told.isdecimal() and int(told) else len(available_cores())
 
 
 def available_cores() -> list[int]:

@@ -1,6 +1,6 @@
-"""Options that prompts name and full rows hold, but no scores: told, and not left out."""
+"""Options that prompts name and scores do not list: told, whether or not full rows hold them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -97,33 +97,69 @@ def _counts(
     """Each deposit with what it lacks of these prompts' options."""
     if not deposits:
         return []
-    wanted = {
-        name: prompts.filter(pl.col("query_set") == name)
-        .select("row", "token")
-        .drop_nulls()
-        .unique()
-        for name in {deposit.query_set for deposit in deposits}
-    }
     try:
         complete = _list_all(root, deposits)
     except DamagedError:  # of another table of prompts, maybe, which is not asked about
         complete = [False] * len(deposits)
-    counts = []
-    for deposit, is_complete in zip(deposits, complete, strict=True):
-        named = lacking = 0
-        if not is_complete:
-            in_blocks = _in_blocks(deposit.layout.block_rows, deposit.committed())
-            pairs = wanted[deposit.query_set].filter(in_blocks)
-            absent = pairs.join(
-                deposit.option_scores(),
-                left_on=["row", "token"],
-                right_on=["query", "token"],
-                how="anti",
-            )
-            sizes = pl.collect_all([pairs.select(pl.len()), absent.select(pl.len())])
-            named, lacking = (size.item() for size in sizes)
-        counts.append((deposit, _Counts(named, lacking)))
-    return counts
+    counts = {at: _Counts(0, 0) for at, is_complete in enumerate(complete) if is_complete}
+    rest = [at for at in range(len(deposits)) if at not in counts]
+    if rest:
+        wanted = {
+            name: prompts.filter(pl.col("query_set") == name)
+            .select("row", "token")
+            .drop_nulls()
+            .unique()
+            .collect()
+            for name in {deposits[at].query_set for at in rest}
+        }
+        counts |= zip(rest, _of_wanted(wanted, [deposits[at] for at in rest]), strict=True)
+    return [(deposit, counts[at]) for at, deposit in enumerate(deposits)]
+
+
+def _of_wanted(
+    wanted: Mapping[str, pl.DataFrame], deposits: Sequence[Deposit]
+) -> Iterator[_Counts]:
+    """Of each deposit, how many wanted options its committed rows have, and lack; by one scan.
+
+    `wanted` has (row, token) of each query set.
+    """
+    blocks = [deposit.committed() for deposit in deposits]  # before others commit more
+    numbers = {name: at for at, name in enumerate(wanted)}
+    of_deposit = {
+        "set": pl.Series([numbers[deposit.query_set] for deposit in deposits]),
+        "block_rows": pl.Series([deposit.layout.block_rows for deposit in deposits]),
+    }
+    committed = pl.DataFrame(
+        [(at, block) for at, own in enumerate(blocks) for block in own],
+        schema={DEPOSIT: pl.UInt32, "block": pl.Int64},
+        orient="row",
+    )
+    options = pl.concat(
+        table.select(
+            set=pl.lit(numbers[name], pl.Int64), row=pl.col("row").cast(pl.Int64), token="token"
+        )
+        for name, table in wanted.items()
+    )
+    listed = (
+        scores_here(deposits)
+        .select(
+            DEPOSIT,
+            "token",
+            set=pl.lit(of_deposit["set"]).gather(DEPOSIT),
+            row=pl.col("query").cast(pl.Int64),
+            block=pl.col("query").cast(pl.Int64)
+            // pl.lit(of_deposit["block_rows"]).gather(DEPOSIT),
+        )
+        .join(committed.lazy(), on=[DEPOSIT, "block"], how="semi")
+        .join(options.lazy(), on=["set", "row", "token"], how="semi")
+        .group_by(DEPOSIT)
+        .len()
+    )
+    has = dict(listed.collect().iter_rows())
+    for at, (deposit, own) in enumerate(zip(deposits, blocks, strict=True)):
+        in_blocks = _in_blocks(deposit.layout.block_rows, own)
+        named = len(wanted[deposit.query_set].filter(in_blocks))
+        yield _Counts(named, named - has.get(at, 0))
 
 
 def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:

@@ -235,9 +235,8 @@ class Readable(ABC):
         table = self.prompts(prompts) if of is None else of
         require_scored(self.path, prompts, table, self._as_stored(deposits))
 
-    def without_scores(self, prompts: str) -> list[Deposit]:
-        """Deposits without full rows and without a score of a prompt set, which named it later."""
-        deposits = self.deposits_of(prompts)
+    def without_scores(self, prompts: str, deposits: Sequence[Deposit]) -> list[Deposit]:
+        """Those without full rows and without a score of a prompt set, which was named later."""
         lacking = have_no_score(self.path, self.prompts(prompts), self._as_stored(deposits))
         return [deposit for deposit, lacks in zip(deposits, lacking, strict=True) if lacks]
 

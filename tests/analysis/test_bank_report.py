@@ -9,6 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.fairness import cube
+from logitbank.analysis.families.lambada import metric as lambada_metric
 from logitbank.analysis.families.options.metric import option_scores, option_summary
 from logitbank.analysis.families.stereotype import genders
 from logitbank.analysis.family import any_prompts, families
@@ -322,21 +323,35 @@ def _read_frames(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return frames
 
 
-def test_fairness_and_stereotype_read_winobias_once(
+def test_families_of_a_report_read_winobias_and_lambada_once(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frames = _read_frames(monkeypatch)
-    bank_report.report(whole, tmp_path / "r.html", prompts=["winobias"], bootstrap=20)
-    assert len(frames) == 1
+    def counted(scan: Any, *about: Any, **how: Any) -> Any:
+        passages.append(scan)
+        return real(scan, *about, **how)
+
+    frames, passages = _read_frames(monkeypatch), list[object]()
+    real = lambada_metric.whole_in_turn
+    monkeypatch.setattr(lambada_metric, "whole_in_turn", counted)
+    titles: list[str] = []
+    bank_report.report(
+        whole,
+        tmp_path / "r.html",
+        prompts=["lambada", "winobias"],
+        bootstrap=20,
+        found=lambda title, _: titles.append(title),
+    )
+    assert {"Fairness", "Stereotype accuracy", "LAMBADA", "Performance and fairness"} <= {*titles}
+    assert len(frames) == len(passages) == 1
 
 
 def test_what_was_read_together_is_what_each_alone_finds(whole: Path) -> None:
     bank = Bank.open(whole)
-    plans = planned(bank, ["winobias"], bootstrap=20)
+    plans = planned(bank, ["lambada", "winobias"], bootstrap=20)
     alone = [plan.study() for plan in plans]
-    with sharing(wanted_by(bank, plans, None)):
+    with sharing(wanted_by(bank, plans, bootstrap=20)):
         together = [plan.study() for plan in plans]
-    assert {"fairness", "stereotype"} <= {plan.family for plan in plans}
+    assert {"fairness", "stereotype", "lambada", "tradeoff"} <= {plan.family for plan in plans}
     for one, other in zip(alone, together, strict=True):
         assert one.summary.findings == other.summary.findings
         for name, table in one.result.tables().items():
@@ -352,6 +367,6 @@ def test_what_one_analysis_refuses_is_no_problem_of_the_other(
     monkeypatch.setattr(genders, "compared", refuse)
     bank = Bank.open(whole)
     plans = [p for p in planned(bank, ["winobias"]) if p.family in ("fairness", "stereotype")]
-    with sharing(wanted_by(bank, plans, None)):
+    with sharing(wanted_by(bank, plans)):
         problems = {plan.family: section(plan).problem for plan in plans}
     assert problems == {"fairness": "", "stereotype": "no gender is right"}

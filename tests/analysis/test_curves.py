@@ -10,7 +10,8 @@ from scipy.special import log_softmax
 from scipy.stats import entropy as scipy_entropy
 
 from logitbank.analysis.drawing.figures import figures, interactive_figures, sheets_of
-from logitbank.analysis.families.curves.metric import curves_metric, entropies
+from logitbank.analysis.families.curves.entropy import entropies
+from logitbank.analysis.families.curves.metric import curves_metric
 from logitbank.analysis.families.curves.study import curves, curves_summary
 from logitbank.analysis.report.sections import planned
 from logitbank.errors import AbsentError, BankError

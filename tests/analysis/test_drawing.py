@@ -298,3 +298,13 @@ def test_texts_at_points_are_not_written_over_each_other() -> None:
         assert len(boxes) >= 2
         for at, box in enumerate(boxes):
             assert not any(box.overlaps(other) for other in boxes[:at])
+
+
+def test_captions_explain_bands_and_the_lines_of_releases_where_some_are_drawn() -> None:
+    sheet = Sheet("a title", "Means.", "fixed", bands="95 % intervals")
+    assert sheet.explained == "Means."
+    about: dict[str, Any] = {"columns": {}, "series": "m", "role": "point"}
+    sheet.traces = [Trace(shape="points", reach=["y"], **about)]
+    assert sheet.explained == "Means. Thin lines: 95 % intervals."
+    sheet.traces.append(Trace(shape="curve", band=True, **about))
+    assert sheet.explained == "Means. Bands: 95 % intervals."

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,17 @@ def test_without_the_driver_s_program_nothing_is_said_of_the_card(
     assert card() == []
 
 
-def test_the_page_says_whether_a_card_was_met() -> None:
-    content = {"time": "2026-01-01T00:00:00", "hardware": {"cpu": "x"}, "figures": []}
-    assert "Nothing here has been run on a GPU" in markdown([content])
-    card = content | {"hardware": {"cpu": "x", "gpu": "NVIDIA H100, 81559 MiB, 580.1"}}
-    assert "Nothing here has been run on a GPU" not in markdown([content, card])
+def test_the_page_says_whether_a_card_was_met_and_which_cases_failed_last() -> None:
+    def page(*figures: Figure) -> str:
+        hardware = {"cpu": "x", "gpu": "NVIDIA H100, 81559 MiB, 580.1"}
+        runs = [{"figures": [asdict(each)], "hardware": hardware} for each in figures]
+        return markdown([run | {"time": f"2026-01-0{day}"} for day, run in enumerate(runs, 1)])
+
+    alone = "Nothing here has been run on a GPU"
+    failed, done = (Figure("H100, speed: done", n, "of 1", "1", bool(n)) for n in (0, 1))
+    assert alone in page(Figure("of a processor, beside a card", 1, "s"))
+    assert alone in page(failed)
+    assert "speed: done" in page(done, failed)
+    assert alone not in page(done, failed)
+    assert alone not in page(failed, done)
+    assert "speed: done" not in page(failed, done)

@@ -30,8 +30,9 @@ def test_a_package_that_registers_logits_processors_is_named(
     case = "tests.support.group_cases:beside_a_package"
     message = preloaded.run("vllm", tmp_path, case, folder, tmp_path)
     assert message == (
-        "the package tilted-logits registers the logits processor 'tilt', which vLLM runs in every"
-        " engine and which may change logits; uninstall it here, or use --engine transformers"
+        "the package tilted-logits registers the logits processor 'tilt', which vLLM runs whatever"
+        " it is asked for and which may change logits; uninstall it here, or use --engine"
+        " transformers"
     )
 
 

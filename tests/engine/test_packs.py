@@ -191,16 +191,30 @@ def test_a_model_that_ignores_what_it_is_told_is_found_out(
     assert "logits differ by" in backend.load(folder, checkpoint="tiny").note
 
 
-def test_packed_logits_may_be_off_by_three_times_what_last_places_do() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_logits_may_be_off_by_three_times_what_last_places_do(dtype: torch.dtype) -> None:
     alone = torch.randn(4, 50, generator=torch.Generator().manual_seed(0))
     step = torch.zeros(4, 50)
     step[2] = 1e-3 * alone[2]  # of one context; others may be as far off, of their own spread
     moved = alone + step
-    assert difference(alone + 2.9 * step, alone, moved) == ""
-    assert difference(alone + 2.5e-3 * alone, alone, moved) == ""
-    assert difference(alone + 3.5 * step, alone, moved).startswith("logits differ by 0.00")
-    assert difference(alone * torch.nan, alone, moved) != ""
-    assert difference(alone + step, alone, alone) != "", "nothing was moved"
+    assert difference(alone + 2.9 * step, alone, moved, dtype) == ""
+    assert difference(alone + 2.5e-3 * alone, alone, moved, dtype) == ""
+    assert difference(alone + 3.5 * step, alone, moved, dtype).startswith("logits differ by 0.00")
+    assert difference(alone * torch.nan, alone, moved, dtype) != ""
+    assert difference(alone + step, alone, alone, dtype) != "", "nothing was moved"
+    zeros = torch.zeros(4, 50)  # as a head gives that training has not touched
+    assert difference(zeros, zeros, zeros, dtype) == ""
+
+
+def test_what_dtypes_may_be_off_has_a_bound_of_their_own() -> None:
+    alone = torch.randn(4, 50, generator=torch.Generator().manual_seed(0))
+    assert difference(alone * (1 + 1e-4), alone, alone, torch.float32) == ""
+    assert difference(alone * (1 + 1e-4), alone, alone, torch.bfloat16) != ""
+    alone[3] = 1.1 * alone[2]  # other tokens before the same last ones do a tenth
+    moved = 1.1 * alone
+    assert difference(1.04 * alone, alone, moved, torch.bfloat16) == ""
+    assert difference(1.06 * alone, alone, moved, torch.bfloat16) != ""
+    assert difference(1.06 * alone, alone, moved, torch.float32) == ""
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

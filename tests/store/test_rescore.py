@@ -172,6 +172,30 @@ def test_checkpoints_that_keep_no_rows_and_no_score_are_said_to_be_left_out(
     assert logitbank.options(bank, prompts="parity").summary.left_out == ()
 
 
+def test_of_several_prompt_sets_it_is_said_which_lack_a_score(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    bank.deposit(logits(), checkpoint=CHECKPOINT, query_set=QUERY_SET.name, keep="options")
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    later = CheckpointId("org/model", step=1)
+    bank.deposit(logits(1), checkpoint=later, query_set=QUERY_SET.name, keep="options")
+    *_, sentence = logitbank.curves(bank).summary.left_out
+    assert sentence == (
+        "Left out is 1 checkpoint that keeps no full rows and lists no option of late, which were"
+        " named later: org/model step 0; extract it again, into another bank."
+    )
+
+
+def test_scores_of_models_that_are_not_asked_for_are_not_looked_at(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for model in ("org/model", "org/other"):
+        checkpoint = CheckpointId(model, step=0)
+        bank.deposit(logits(), checkpoint=checkpoint, query_set=QUERY_SET.name, keep="options")
+    (file,) = bank.deposits()[1].score_files()
+    file.write_bytes(bytes(file.stat().st_size))
+    summary = logitbank.options(bank, models=["org/model"]).summary
+    assert summary.left_out == ()
+
+
 def test_curves_count_prompts_whose_options_are_not_scored(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     first = {"checkpoint": CHECKPOINT, "query_set": QUERY_SET.name, "keep": "options"}

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
 
+from logitbank.analysis.families.curves.entropy import entropies_of
 from logitbank.analysis.families.curves.means import means_of, refuse_undefined, with_intervals
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
@@ -21,8 +20,6 @@ from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
 from logitbank.store.read.tasks import in_order
 
-ROWS = 128
-"""Vocabulary rows that are in memory at once: those of an inner chunk."""
 CHECKPOINTS = pl.Schema(
     {
         "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String(),
@@ -120,20 +117,6 @@ def curves_metric(
                 coverage.append(about)
     curves, checkpoints = with_intervals(means), pl.DataFrame(coverage, CHECKPOINTS)
     return Curves(together([curves]), together([checkpoints]), entropy)
-
-
-def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:
-    r"""Entropy of each row, :math:`-\sum_v p_v\ln p_v`, in nats and float64.
-
-    `logprobs` (q, v) are of rows that sum to 1; −inf adds nothing.
-
-    >>> entropies(np.log([[0.5, 0.25, 0.25]])).round(4).tolist()
-    [1.0397]
-    """
-    values = np.asarray(logprobs, dtype=np.float64)
-    p = np.exp(values)
-    terms: NDArray[np.float64] = np.multiply(p, values, where=p > 0, out=np.zeros_like(p))
-    return -np.asarray(terms.sum(axis=1), dtype=np.float64)
 
 
 def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
@@ -251,13 +234,12 @@ def _entropy_of_rows(
 ) -> pl.DataFrame:
     """at and entropy of the rows at which prompts are scored."""
     frames = [pl.DataFrame(schema={"at": pl.Int64, "entropy": pl.Float64})]
-    asked = scored["at"].unique().sort().to_numpy()
+    asked = scored["at"].unique().sort()
     for deposit in deposits:
         first = numbers[deposit.query_set] * _ROWS
-        rows = asked[(asked >= first) & (asked < first + _ROWS)] - first
-        for part in np.split(rows, np.flatnonzero(np.diff(rows // ROWS)) + 1) if len(rows) else ():
-            values = entropies(deposit.logprobs(part, normalised=True))
-            frames.append(pl.DataFrame({"at": part + first, "entropy": values}))
+        rows = asked.filter(asked.is_between(first, first + _ROWS, closed="left"))
+        values = entropies_of(deposit, rows.to_numpy() - first)
+        frames.append(pl.DataFrame({"at": rows, "entropy": values}))
     return pl.concat(frames)
 
 

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 def family() -> "Family[Fairness]":
     """The family, with all that belongs to it."""
     from logitbank.analysis.families.fairness.figure_data import fairness_figure_data
-    from logitbank.analysis.families.fairness.headline import fairness_gap, fairness_headline
+    from logitbank.analysis.families.fairness.headline import (
+        fairness_gap,
+        fairness_headline,
+        wanted_gap,
+    )
     from logitbank.analysis.families.fairness.message import fairness_message
     from logitbank.analysis.families.fairness.metric import Fairness
     from logitbank.analysis.families.fairness.sheets import fairness_sheets
@@ -47,5 +51,5 @@ def family() -> "Family[Fairness]":
         },
         headline=fairness_headline,
         message=fairness_message,
-        gaps={"fairness": Gap("gap |Δ|, JSD-P scaled", "winobias", fairness_gap)},
+        gaps={"fairness": Gap("gap |Δ|, JSD-P scaled", "winobias", fairness_gap, wanted_gap)},
     )

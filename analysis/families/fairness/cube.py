@@ -6,7 +6,6 @@ cell that is not in the bank is NaN.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,7 +41,7 @@ from logitbank.analysis.frames.expressions import (
     unique_maximum,
     vocabulary_rank,
 )
-from logitbank.analysis.frames.shared import Wanted, wanted_of
+from logitbank.analysis.frames.shared import beside, handed_on, wanted_of
 from logitbank.errors import UsageError
 
 COLUMNS = (
@@ -143,31 +142,21 @@ def each_cube(
     """What is made of the cube of one frame after another, all on the same axes.
 
     `prepare` is called with the axes and gives the function of a cube; `columns` are as for `cube`.
-    Frames are read once, and
-    where a later one widens the axes, which is rare, all of them again.
+    Frames are read once, and where a later one widens the axes, which is rare, all of them again.
 
     Raises
     ------
     UsageError, BankError
         As `cube`; or two frames have the same checkpoint.
     """
-    wanted = wanted_of(scan)
-    if wanted is not None and wanted.made is None and labels == FairnessLabels():
-        prepared = partial(_both, prepare, wanted)
-        more = (*columns, *wanted.columns)
-        both = _in_turn(frames_of(scan), prepared, labels, ties, vocab_limit, more)
-        others = [other for _, other in both]
-        wanted.made = None if None in others else others
-        return [own for own, _ in both]
-    return _in_turn(frames_of(scan), prepare, labels, ties, vocab_limit, columns)
+    wanted = wanted_of(scan) if labels == FairnessLabels() else []
+    more = dict.fromkeys((*columns, *(name for each in wanted for name in each.columns)))
 
+    def all_of_them(axes: Axes) -> Callable[[Cube], tuple[T, list[Any]]]:
+        return beside(prepare(axes), wanted, axes)
 
-def _both(
-    prepare: Callable[[Axes], Callable[[Cube], T]], wanted: Wanted, axes: Axes
-) -> Callable[[Cube], tuple[T, Any]]:
-    """What is made of a cube, and what a later study wants of it."""
-    own, other = prepare(axes), wanted.beside(wanted.prepare(axes))
-    return lambda data: (own(data), other(data))
+    parts = _in_turn(frames_of(scan), all_of_them, labels, ties, vocab_limit, tuple(more))
+    return handed_on(wanted, parts)
 
 
 def _in_turn(

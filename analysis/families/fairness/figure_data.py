@@ -19,9 +19,9 @@ def fairness_figure_data(result: Fairness) -> dict[str, pl.DataFrame]:
     Names are `jsd_p`, `average_rank`, `neutral_options`, `rank_and_accuracy`, `accuracy` and
     `gap`. Where a frame has several models or runs, each has its own, `gap-<model>-<run>`; two
     models that are compared share one `neutral_options`. Every table begins with model, run and
-    step and has one row per point drawn. `low` and `high` are ± one deviation between option
-    orders, in `gap` the 95 % bootstrap interval; p values stand beside the points that they belong
-    to.
+    step and has one row per point drawn. `minus_sd` and `plus_sd` are one deviation between option
+    orders away, in `gap` `low` and `high` the 95 % bootstrap interval; p values stand beside the
+    points that they belong to.
     """
     return {
         kind + suffix: table

@@ -8,17 +8,19 @@ import polars as pl
 
 from logitbank.analysis.families.fairness.axes import CHECKPOINT, Axes, GoldCounts
 from logitbank.analysis.families.fairness.baseline import gender_difference
-from logitbank.analysis.families.fairness.checks import FairnessLabels
-from logitbank.analysis.families.fairness.cube import Cube, each_cube
+from logitbank.analysis.families.fairness.cube import CODED, Cube, each_cube
 from logitbank.analysis.families.fairness.metric import LABELS, fairness_metric
 from logitbank.analysis.families.fairness.samples import samples
 from logitbank.analysis.families.tradeoff.curves import curve
 from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import jsd_parts, scaled
 from logitbank.analysis.frames.pieces import together
-from logitbank.analysis.frames.sources import frame_of
+from logitbank.analysis.frames.shared import Wanted, made_of, shared_frames
+from logitbank.analysis.frames.sources import bank_frames, frame_of
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.store import Readable
+
+GAP = "fairness gap"
 
 
 def fairness_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) -> pl.DataFrame:
@@ -42,8 +44,20 @@ def fairness_headline(frames: Sequence[pl.LazyFrame], expected: pl.DataFrame) ->
 def fairness_gap(
     banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
 ) -> pl.DataFrame:
-    """`fairness_curve` of banks."""
-    return fairness_curve(frame_of(banks, prompts, models), resamples=bootstrap)
+    """`fairness_curve` of banks, which is that of the study where a report has read both."""
+    frames = shared_frames(prompts) or frame_of(banks, prompts, models)
+    made = made_of(frames, GAP)
+    if made is not None:
+        return together(made)
+    return fairness_curve(frames[:], resamples=bootstrap)  # alone: the same would be made twice
+
+
+def wanted_gap(
+    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None, bootstrap: int
+) -> list[Wanted]:
+    """What a report's other studies of the prompts are to make for `fairness_gap`."""
+    frames = shared_frames(prompts) or bank_frames(banks, prompts, models, coded=CODED)
+    return [Wanted(GAP, prompts, frames, _gap_curves(resamples=bootstrap, seed=0))]
 
 
 def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.DataFrame:
@@ -52,14 +66,15 @@ def fairness_curve(frame: Scan, *, resamples: int = 1000, seed: int = 0) -> pl.D
     As in the table `gap` of `fairness_metric`; one resample has the same sentences at every
     checkpoint.
     """
+    prepare = _gap_curves(resamples=resamples, seed=seed)
+    return together(each_cube(frame, prepare, labels=LABELS, ties="competition"))
 
+
+def _gap_curves(*, resamples: int, seed: int) -> Callable[[Axes], Callable[[Cube], pl.DataFrame]]:
     def prepare(axes: Axes) -> Callable[[Cube], pl.DataFrame]:
-        counts = axes.resampled(resamples=resamples, seed=seed)
-        return partial(_gap_curve, counts=counts)
+        return partial(_gap_curve, counts=axes.resampled(resamples=resamples, seed=seed))
 
-    labels = FairnessLabels()
-    parts = each_cube(frame, prepare, labels=labels, ties="competition")
-    return together(parts)
+    return prepare
 
 
 def _gap_curve(data: Cube, *, counts: GoldCounts) -> pl.DataFrame:

@@ -177,13 +177,14 @@ def _gap(table: pl.DataFrame, parts: Parts, labels: FairnessLabels) -> Sheet:
         Note(f"↑ worse for {labels.female}", high + margin, colour=WRITTEN[1]),
         Note(f"↓ worse for {labels.male}", low - margin, colour=WRITTEN[0], above=True),
     ]
+    known = bool((table["high"] > table["low"]).any())
     axis = Axis("Gap Δ, JSD-P scaled", ends=(low - margin, high + margin))
     sheet, places = training_sheet(
         "Gap between genders",
-        f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers. Band: 95 % "
-        "bootstrap interval over sentences. Dotted, with a grey band: the "
-        "untrained model. Dashed: zero, and where the level changes, if that can be told from "
-        "wandering.",
+        f"JSD-P of {labels.female} answers minus JSD-P of {labels.male} answers."
+        + (" Band: 95 % bootstrap interval over sentences." if known else "")
+        + f" Dotted{', with a grey band' if known else ''}: the untrained model. Dashed: zero, and "
+        "where the level changes, if that can be told from wandering.",
         steps=table["step"].to_list(),
         series=[name for name, _ in parts],
         panels=[Panel(axis, rules=[("y", 0)], notes=notes)],

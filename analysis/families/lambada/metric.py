@@ -6,7 +6,7 @@ tokens (teacher forcing).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -19,6 +19,7 @@ from logitbank.analysis.frames.pieces import (
     together,
     whole_in_turn,
 )
+from logitbank.analysis.frames.shared import beside, handed_on, wanted_of
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.from_baseline import beside_baseline, items_of
 from logitbank.analysis.stats.shares import Z95, if_enough, standard_error, with_wilson
@@ -146,8 +147,10 @@ def examples_in_turn(
         check_names(names, NEEDED, family=FAMILY)
     kinds = ["score_kind" in names for names in names_of_frames]
     columns = ["score_kind"] if all(kinds) else []
+    wanted = wanted_of(scan)
+    work = beside(reduce, wanted)
 
-    def checked(prompts: WholePrompts, _: pl.DataFrame | None) -> T:
+    def checked(prompts: WholePrompts, _: pl.DataFrame | None) -> tuple[T, list[Any]]:
         for name in columns:
             invalid = prompts.rows.filter(pl.col(name) != "target")
             if len(invalid):
@@ -156,8 +159,9 @@ def examples_in_turn(
                     f"word after its passage ({len(invalid):,} such rows); name a set of "
                     "LAMBADA's with --prompts"
                 )
-        return reduce(WholePrompts(prompts.rows.drop(columns), prompts.coverage))
+        return work(WholePrompts(prompts.rows.drop(columns), prompts.coverage))
 
-    return whole_in_turn(
+    parts = whole_in_turn(
         frames, checked, family=FAMILY, columns=columns, more=greedy_match(), expected=expected
     )
+    return handed_on(wanted, parts)

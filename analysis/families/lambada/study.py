@@ -9,6 +9,7 @@ from logitbank.analysis.families.lambada.metric import Lambada, lambada_metric
 from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.shared import shared_frames
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.harness.save import save_exports
 from logitbank.analysis.results.finish import finish, models_of
@@ -59,7 +60,7 @@ def lambada(
         that are partial.
     """
     opened = open_banks(banks)
-    frame = frame_of(opened, prompts, models)
+    frame = shared_frames(prompts) or frame_of(opened, prompts, models)
     result = lambada_metric(frame, expected=expected_pieces(opened, prompts))
     if save_results is not None or save_records is not None:
         save_exports(

@@ -177,11 +177,12 @@ def _sheet(table: pl.DataFrame, names: Names) -> Sheet:
     some = f" Layers {', '.join(map(str, drawn))} of {len(every)}." if drawn != every else ""
     sheet, places = training_sheet(
         "Layers over training",
-        "Share of prompts whose right option has more than every other after a layer. Band: 95 % "
-        f"interval over prompts, after layer {drawn[-1]}; others are in the table.{some}",
+        "Share of prompts whose right option has more than every other after a layer."
+        f"{some} Intervals of all are in the table.",
         steps=table["step"].to_list(),
         series=[series],
         panels=panels,
+        bands=f"95 % interval over prompts, after layer {drawn[-1]}",
     )
     for at, name in enumerate(sets):
         for layer in drawn:

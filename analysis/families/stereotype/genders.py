@@ -24,7 +24,7 @@ from logitbank.analysis.families.stereotype.shares import (
 from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.expressions import jsd_parts
 from logitbank.analysis.frames.pieces import CHECKPOINT, together
-from logitbank.analysis.frames.shared import wanted_of
+from logitbank.analysis.frames.shared import made_of
 from logitbank.errors import BankError
 
 FAMILY, MEASURE = "winobias", "sa_gender"
@@ -53,13 +53,12 @@ def genders(winobias: Scan, labels: FairnessLabels, expected: pl.DataFrame | Non
     `expected` has model, type, sentence_id and `most`, the orders that were asked; without it, what
     is in all frames is found before.
     """
-
-    wanted = wanted_of(winobias)
-    if wanted is not None and wanted.made is not None:
-        return wanted.made
-    # Frames of their own: of what is shared, the same would be made twice.
+    made = made_of(winobias, MEASURE)
+    if made is not None:
+        return made
+    # Alone: of what is shared, the same would be made twice.
     each = partial(
-        each_cube, [*frames_of(winobias)], labels=labels, ties="competition", columns=COLUMNS
+        each_cube, frames_of(winobias)[:], labels=labels, ties="competition", columns=COLUMNS
     )
     whole = expected is not None
     if expected is None:

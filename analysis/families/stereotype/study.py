@@ -9,7 +9,7 @@ from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.stereotype.exports import stereotype_exports
-from logitbank.analysis.families.stereotype.genders import COLUMNS, prepare
+from logitbank.analysis.families.stereotype.genders import COLUMNS, MEASURE, prepare
 from logitbank.analysis.families.stereotype.metric import (
     GENDERS,
     PRONOUNS,
@@ -104,11 +104,14 @@ def winobias_frames(
 
 
 def wanted_of_winobias(
-    banks: Sequence[Readable], prompts: Sequence[str], models: Sequence[str] | None
+    banks: Sequence[Readable], prompts: Sequence[str], models: Sequence[str] | None, _: int
 ) -> list[Wanted]:
     """What a report's other studies of WinoBias are to make for this one as they read it."""
-    frames = winobias_frames(banks, WINOBIAS, models) if WINOBIAS in prompts else None
+    if WINOBIAS not in prompts:
+        return []
+    frames = shared_frames(WINOBIAS) or winobias_frames(banks, WINOBIAS, models)
     if not frames or not set(COLUMNS) <= set(frames[0].collect_schema().names()):
         return []
     expected = asked_genders(expected_rows(banks, WINOBIAS, GENDERS))
-    return [Wanted(WINOBIAS, frames, COLUMNS, prepare(expected, FairnessLabels()))]
+    made = prepare(expected, FairnessLabels())
+    return [Wanted(MEASURE, WINOBIAS, frames, made, COLUMNS)]

@@ -14,7 +14,12 @@ def family() -> "Family[TradeOff]":
     from logitbank.analysis.families.tradeoff.message import tradeoff_message
     from logitbank.analysis.families.tradeoff.metric import TradeOff
     from logitbank.analysis.families.tradeoff.sheets import tradeoff_sheets
-    from logitbank.analysis.families.tradeoff.study import gap_of, own_prompts, tradeoff
+    from logitbank.analysis.families.tradeoff.study import (
+        gap_of,
+        own_prompts,
+        tradeoff,
+        wanted_sides,
+    )
     from logitbank.analysis.families.tradeoff.summary import CAUTIONS
 
     return Family(
@@ -31,6 +36,7 @@ def family() -> "Family[TradeOff]":
         study=lambda banks, prompts, models, bootstrap: tradeoff(
             banks, gap=gap_of(prompts[1]), models=models, bootstrap=bootstrap
         ),
+        wants=wanted_sides,
         drawing=Drawing(tradeoff_figure_data, tradeoff_sheets),
         brief={
             "tradeoff": columns("performance gap on_front front_share"),

@@ -10,14 +10,17 @@ import polars as pl
 
 from logitbank.analysis.families.lambada.metric import examples_in_turn
 from logitbank.analysis.families.tradeoff.curves import curve, stderr_of_interval
-from logitbank.analysis.frames.batches import Scan
+from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.pieces import CHECKPOINT, WholePrompts, together
+from logitbank.analysis.frames.shared import Wanted, made_of, shared_frames
+from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
 from logitbank.analysis.harness.read import NEW_NAMES, read_harness
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
 from logitbank.analysis.stats.significance import mean_present
 from logitbank.errors import UsageError
+from logitbank.store import Readable
 
 LAMBADA_METRICS = ("acc", "perplexity")
 
@@ -41,7 +44,10 @@ def lambada_curve(
             "others come from files (--performance)"
         )
     column = "correct" if metric == "acc" else "logprob"
-    parts = examples_in_turn(frame, partial(_examples, column=column), expected=expected)
+    parts = made_of(frame, _name(column))
+    if parts is None:
+        alone = frames_of(frame)[:]  # of what is shared, the same would be made twice
+        parts = examples_in_turn(alone, partial(_examples, column=column), expected=expected)
     names = pl.concat(part.names for part in parts).unique().sort()
     values = np.full((sum(len(part.checkpoints) for part in parts), 1, len(names)), np.nan)
     start = 0
@@ -56,6 +62,19 @@ def lambada_curve(
     examples = np.count_nonzero(~np.isnan(values[:, 0]), axis=1)
     draws = np.where(examples < FEWEST_CLUSTERS, np.nan, draws)
     return together([curve(checkpoints, means, draws=draws)])
+
+
+def wanted_examples(
+    banks: Sequence[Readable], prompts: str, models: Sequence[str] | None
+) -> list[Wanted]:
+    """What a report's other studies of LAMBADA are to make for `lambada_curve` of its accuracy."""
+    column = "correct"
+    frames = shared_frames(prompts) or frame_of(banks, prompts, models)
+    return [Wanted(_name(column), prompts, frames, lambda _: partial(_examples, column=column))]
+
+
+def _name(column: str) -> str:
+    return f"{column} of each example"
 
 
 class _Examples(NamedTuple):

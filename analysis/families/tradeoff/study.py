@@ -13,17 +13,20 @@ from logitbank.analysis.families.tradeoff.sources import (
     lambada_curve,
     performance_files,
     table_curve,
+    wanted_examples,
 )
 from logitbank.analysis.families.tradeoff.summary import tradeoff_summary
 from logitbank.analysis.family import Columns, Gap, families
 from logitbank.analysis.frames.apart import Banks, banks_and_files, open_banks
 from logitbank.analysis.frames.expected import expected_pieces, partly_scored_sentences
 from logitbank.analysis.frames.expressions import check_choice
+from logitbank.analysis.frames.shared import Wanted, shared_frames
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.frames.table_files import SUFFIXES, is_table_path
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
+from logitbank.store import Readable
 from logitbank.store.cluster import spread
 
 TASK = "lambada_openai"
@@ -101,7 +104,8 @@ def tradeoff(
         if not opened:
             raise UsageError("there is no performance; name a bank with LAMBADA, or --performance")
         read.append(lambada)
-        frame, pieces = frame_of(opened, lambada, models), expected_pieces(opened, lambada)
+        frame = shared_frames(lambada) or frame_of(opened, lambada, models)
+        pieces = expected_pieces(opened, lambada)
         curve = lambada_curve(frame, metric=metric, expected=pieces, resamples=bootstrap)
     if models is not None:
         other = [*models, *(rename or {})]
@@ -193,3 +197,15 @@ def own_prompts(columns: Columns) -> list[tuple[str, ...]]:
     """LAMBADA, and the first prompt set that has a gap."""
     with_gap = [gap.prompts for gap in gaps().values() if gap.prompts in columns]
     return [("lambada", with_gap[0])] if with_gap and "lambada" in columns else []
+
+
+def wanted_sides(
+    banks: Sequence[Readable],
+    prompts: Sequence[str],
+    models: Sequence[str] | None,
+    bootstrap: int,
+) -> list[Wanted]:
+    """What a report's studies of LAMBADA and of the gap's prompts are to make for this one."""
+    lambada, own = prompts
+    gap = gaps()[gap_of(own)].wants(banks, own, models, bootstrap)
+    return [*wanted_examples(banks, lambada, models), *gap]

@@ -213,7 +213,7 @@ class TransformersBackend:
             packed = self._all_logits(compared + between, packed=self._packed)[: len(compared)]
         except Exception as error:  # an architecture's own code may raise anything
             return f"{type(error).__name__} with a mask of ancestors: {error}".splitlines()[0]
-        return difference(packed, alone, moved)
+        return difference(packed, alone, moved, self._dtype)
 
     def _all_logits(self, queries: Sequence[Query], *, packed: int) -> torch.Tensor:
         assert self._passes is not None

@@ -43,7 +43,7 @@ from logitbank.engine.backends.vllm.held import Held, RankExecutor, held_by_all
 from logitbank.engine.backends.vllm.multiplied import heads_in_float32, watch_head
 from logitbank.engine.backends.vllm.plugins import refuse_other_processors
 from logitbank.engine.backends.vllm.tap import ROW, BatchTap, SlotTap, set_sink
-from logitbank.engine.plan.share import available_cores
+from logitbank.engine.plan.share import own_threads
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
 from logitbank.engine.weights.proof import Ledger
@@ -66,7 +66,6 @@ class VllmEngine(ABC):
 
     def __init__(self, settings: EngineSettings, arguments: dict[str, Any]) -> None:
         self._settings, self._said = settings, said_of_model(Path(arguments["model"]))
-        refuse_other_processors()
         if settings.deterministic:
             _require_invariance()
         self._device = device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -90,8 +89,8 @@ class VllmEngine(ABC):
         digest = ContentDigest()
         self._held.forget()
         settings = self._settings
-        if self._device.type == "cuda":  # vLLM leaves one; tensors are laid out for their copies
-            torch.set_num_threads(min(_SWAP_THREADS, len(available_cores())))
+        if self._device.type == "cuda":  # vLLM may leave one; tensors are laid out for their copies
+            torch.set_num_threads(min(_SWAP_THREADS, own_threads()))
         weights = checkpoint_weights(
             folder, base=settings.base, legacy_weights=settings.legacy_weights
         )
@@ -195,6 +194,7 @@ class VllmBackend(VllmEngine):
     """Causal models: the next token's logits after each context, tapped where vLLM samples."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
+        refuse_other_processors()
         arguments = _arguments(folder, settings)
         config = EngineArgs(**arguments).create_engine_config()
         self._slots = bool(config.use_v2_model_runner)

@@ -201,9 +201,8 @@ def test_several_sets_have_a_panel_each_and_many_layers_some_lines(tmp_path: Pat
     ]  # fmt: skip
     names = [trace.name for trace in sheet.traces if trace.name]
     assert names == [f"layer {n}" for n in (0, 2, 5, 7, 10, 12)]
-    assert (
-        "after layer 12; others are in the table. Layers 0, 2, 5, 7, 10, 12 of 13." in sheet.caption
-    )
+    assert "Layers 0, 2, 5, 7, 10, 12 of 13. Intervals of all are in the table." in sheet.caption
+    assert sheet.explained.endswith(" Bands: 95 % interval over prompts, after layer 12.")
     assert [trace.band for trace in sheet.traces if trace.name] == [False] * 5 + [True]
 
 

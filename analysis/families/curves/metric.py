@@ -6,6 +6,7 @@ Entropy is read from full vocabulary rows, everything else from scores.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple, Self
 
 import polars as pl
 
@@ -141,6 +142,21 @@ def _places(table: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     )
 
 
+class _Asked(NamedTuple):
+    """What a model was asked, which is the same at every checkpoint."""
+
+    places: pl.DataFrame
+    prompts: pl.DataFrame
+    """prompt, and how many places it has: `asked`."""
+    answered: int
+    """Prompts that name a right answer."""
+
+    @classmethod
+    def of(cls, places: pl.DataFrame) -> Self:
+        prompts = places.group_by("prompt").agg(asked=pl.col("place").n_unique())
+        return cls(places, prompts, places.filter("is_right")["prompt"].n_unique())
+
+
 def _checkpoints(
     deposits: Sequence[Deposit],
     places: pl.DataFrame,
@@ -158,7 +174,7 @@ def _checkpoints(
     last = _scored(places, _scores(end, numbers, checked=checked))
     work = partial(
         _checkpoint,
-        places=places,
+        asked=_Asked.of(places),
         numbers=numbers,
         last=last.select("place", last_top="top"),
         entropy=entropy,
@@ -172,16 +188,14 @@ def _checkpoint(
     deposits: Sequence[Deposit],
     head: Row,
     *,
-    places: pl.DataFrame,
+    asked: "_Asked",
     numbers: Mapping[str, int],
     last: pl.DataFrame,
     entropy: bool,
     checked: bool,
 ) -> tuple[list[Row], Row]:
     """The means of one checkpoint, which is all that has to be read of it."""
-    asked = places.group_by("prompt").agg(asked=pl.col("place").n_unique())
-    scores = _scores(deposits, numbers, checked=checked)
-    scored = _scored(places, scores)
+    scored = _scored(asked.places, _scores(deposits, numbers, checked=checked))
     full = all(deposit.layout.keep.whole_rows for deposit in deposits)
     rows = _entropy_of_rows(deposits if entropy and full else [], scored, numbers)
     # The order of positions decides the last bit of their mean.
@@ -190,10 +204,16 @@ def _checkpoint(
         .join(last, on="place", how="left", maintain_order="left")
         .join(rows, on="at", how="left", maintain_order="left")
     )
-    answers = _answers(scored, scores)
+    answers = _answers(scored)
     refuse_undefined(answers["probability"], head)
-    prompts = _prompts(asked, scored, positions, answers)
-    return means_of(prompts, head), head | _coverage(places, prompts, full_rows=full)
+    prompts = _prompts(asked.prompts, scored, positions, answers)
+    coverage = {
+        "prompts": len(prompts),
+        "missing": len(asked.prompts) - len(prompts),
+        "answered": asked.answered,
+        "full_rows": full,
+    }
+    return means_of(prompts, head), head | coverage
 
 
 def _scores(
@@ -218,13 +238,14 @@ def _scores(
 def _scored(places: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
     """The places that have a score, each once, with the most probable token there: `top`.
 
-    A place of no option has one where its row has; others where their token is listed.
+    A place of no option has one where its row has; others where their token is listed, with its
+    logprob and rank.
     """
     tops = scores.filter(pl.col("kind") == "top").group_by("at")
     found = tops.agg(top=pl.col("token").min())
-    listed = scores.filter(pl.col("kind") == "option").select("at", "token", listed=True)
+    options = scores.filter(pl.col("kind") == "option").drop("kind").with_columns(listed=True)
     there = places.join(found, on="at", maintain_order="left")
-    there = there.join(listed, on=["at", "token"], how="left", maintain_order="left")
+    there = there.join(options, on=["at", "token"], how="left", maintain_order="left")
     scored = there.filter(pl.col("token").is_null() | pl.col("listed")).drop("listed")
     return scored.unique("place", maintain_order=True, keep="first")
 
@@ -243,15 +264,12 @@ def _entropy_of_rows(
     return pl.concat(frames)
 
 
-def _answers(scored: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+def _answers(scored: pl.DataFrame) -> pl.DataFrame:
     """prompt, probability and rank of the right answer; of several orders the mean."""
-    options = scores.filter(pl.col("kind") == "option").drop("kind")
-    pieces = scored.filter("is_right").join(
-        options, on=["at", "token"], how="left", maintain_order="left"
-    )
     whole = pl.col("logprob").is_not_null().all()
     # In order, as that of the option orders decides the last bit of their mean.
-    each = pieces.group_by("prompt", "order_seed", maintain_order=True).agg(
+    right = scored.filter("is_right")
+    each = right.group_by("prompt", "order_seed", maintain_order=True).agg(
         probability=pl.when(whole).then(pl.col("logprob").sum().exp()),
         rank=pl.when(whole & (pl.len() == 1)).then(pl.col("rank").first()),
     )
@@ -273,12 +291,3 @@ def _prompts(
     whole = asked.join(there, on="prompt").filter(pl.col("asked") == pl.col("there"))
     means = positions.group_by("prompt").agg(entropy=every, agreement=agrees)
     return means.join(whole, on="prompt", how="semi").join(answers, on="prompt", how="left")
-
-
-def _coverage(places: pl.DataFrame, whole: pl.DataFrame, *, full_rows: bool) -> dict[str, object]:
-    return {
-        "prompts": len(whole),
-        "missing": places["prompt"].n_unique() - len(whole),
-        "answered": places.filter("is_right")["prompt"].n_unique(),
-        "full_rows": full_rows,
-    }

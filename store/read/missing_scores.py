@@ -125,10 +125,8 @@ def _of_wanted(
     """
     blocks = [deposit.committed() for deposit in deposits]  # before others commit more
     numbers = {name: at for at, name in enumerate(wanted)}
-    of_deposit = {
-        "set": pl.Series([numbers[deposit.query_set] for deposit in deposits]),
-        "block_rows": pl.Series([deposit.layout.block_rows for deposit in deposits]),
-    }
+    sets = pl.Series([numbers[deposit.query_set] for deposit in deposits])
+    block_rows = pl.Series([deposit.layout.block_rows for deposit in deposits])
     committed = pl.DataFrame(
         [(at, block) for at, own in enumerate(blocks) for block in own],
         schema={DEPOSIT: pl.UInt32, "block": pl.Int64},
@@ -145,10 +143,9 @@ def _of_wanted(
         .select(
             DEPOSIT,
             "token",
-            set=pl.lit(of_deposit["set"]).gather(DEPOSIT),
+            set=pl.lit(sets).gather(DEPOSIT),
             row=pl.col("query").cast(pl.Int64),
-            block=pl.col("query").cast(pl.Int64)
-            // pl.lit(of_deposit["block_rows"]).gather(DEPOSIT),
+            block=pl.col("query").cast(pl.Int64) // pl.lit(block_rows).gather(DEPOSIT),
         )
         .join(committed.lazy(), on=[DEPOSIT, "block"], how="semi")
         .join(options.lazy(), on=["set", "row", "token"], how="semi")

@@ -19,7 +19,15 @@ from logitbank.store import Bank, CheckpointId, Deposit, verify
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View
 from tests.support.command import Call
-from tests.support.small_banks import QUERIES, QUERY_SET, logits, new_bank, prompt_table
+from tests.support.small_banks import (
+    QUERIES,
+    QUERY_SET,
+    block_data,
+    logits,
+    new_bank,
+    prompt_table,
+    spec,
+)
 
 pytestmark = pytest.mark.numerical
 
@@ -170,6 +178,28 @@ def test_checkpoints_that_keep_no_rows_and_no_score_are_said_to_be_left_out(
         " which were named later: org/model step 0; extract it again, into another bank."
     )
     assert logitbank.options(bank, prompts="parity").summary.left_out == ()
+
+
+def test_options_lack_of_committed_rows_alone_whatever_is_sealed(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step, blocks in ((0, (0, 2)), (1, (0, 1, 2)), (2, ())):  # blocks of 4, 4 and 2 queries
+        with bank.begin(spec(step)) as writer:
+            for block in blocks:
+                writer.write(block, block_data(writer.layout, block, seed=step))
+            if len(blocks) == 3:
+                writer.seal()
+    half = prompt_table().with_columns(token=pl.when(option="no").then(2).otherwise("token"))
+    bank.add_prompts("half", half.cast({"token": pl.Int32}))
+    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
+    with pytest.raises(
+        BankError, match="and 1 more lack scores of 16 options that prompt set 'half'"
+    ):
+        bank.scan("half")
+    with pytest.raises(
+        BankError, match="and 1 more lack scores of 32 options that prompt set 'late'"
+    ):
+        bank.scan("late")
+    assert bank.scan("parity").collect().height == 32
 
 
 def test_of_several_prompt_sets_it_is_said_which_lack_a_score(tmp_path: Path) -> None:

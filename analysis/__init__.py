@@ -52,8 +52,6 @@ if TYPE_CHECKING:
         StereotypeAccuracy as StereotypeAccuracy,
     )
     from logitbank.analysis.families.stereotype.metric import stereotype_metric as stereotype_metric
-    from logitbank.analysis.families.stereotype.referents import WinobiasEm as WinobiasEm
-    from logitbank.analysis.families.stereotype.referents import winobias_em as winobias_em
     from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
     from logitbank.analysis.families.tradeoff.metric import tradeoff_metric as tradeoff_metric
     from logitbank.analysis.families.tradeoff.summary import tradeoff_summary as tradeoff_summary
@@ -69,8 +67,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.expressions import three_way_correct as three_way_correct
     from logitbank.analysis.frames.expressions import unique_maximum as unique_maximum
     from logitbank.analysis.frames.expressions import vocabulary_rank as vocabulary_rank
-    from logitbank.analysis.harness.read import read_harness as read_harness
-    from logitbank.analysis.harness.write import write_harness as write_harness
+    from logitbank.analysis.harness import read_harness as read_harness
+    from logitbank.analysis.harness import write_harness as write_harness
     from logitbank.analysis.prompts.scores import PromptScores as PromptScores
     from logitbank.analysis.prompts.scores import prompt_scores as prompt_scores
     from logitbank.analysis.prompts.view import differences as differences

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.debias.study import Debias as Debias
     from logitbank.analysis.debias.study import debias_train as debias_train
     from logitbank.analysis.debias.train import Training as Training
-    from logitbank.analysis.distillation.export import Exported as Exported
-    from logitbank.analysis.distillation.export import export as export
     from logitbank.analysis.drawing.figures import figures as figures
     from logitbank.analysis.drawing.figures import save_figures as save_figures
     from logitbank.analysis.drawing.paper import Paper as Paper
@@ -57,9 +55,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.tradeoff.study import tradeoff as tradeoff
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
     from logitbank.analysis.families.unqover.study import unqover as unqover
-    from logitbank.analysis.harness.read import read_harness as read_harness
-    from logitbank.analysis.imported.deposit import Deposited as Deposited
-    from logitbank.analysis.imported.deposit import deposit as deposit
+    from logitbank.analysis.harness import read_harness as read_harness
     from logitbank.analysis.prompts.lookup import PromptView as PromptView
     from logitbank.analysis.prompts.show import PromptMoves as PromptMoves
     from logitbank.analysis.prompts.show import show as show

@@ -20,7 +20,7 @@ FEW = STEPS[:20]
 CONSTANT = 1.2
 """Peak memory over that of a few checkpoints, at most."""
 SETS = (
-    *("stereotype-accuracy", "winobias-em", "lambada", "crows-pairs", "stereoset-intra"),
+    *("stereotype-accuracy", "lambada", "crows-pairs", "stereoset-intra"),
     "unqover-gender-causal:instances=1000",
 )
 THINNED = 24
@@ -152,7 +152,7 @@ WORK = {
     "sql": Work(large_bank, "a mean in SQL", _sql),
     "movements": Work(large_bank, "prompts that move most", _show),
     "report": Work(large_bank, "the report of WinoBias", _report),
-    "stereotype": Work(_sentences, "stereotype accuracy and winobias_em", _study("stereotype")),
+    "stereotype": Work(_sentences, "stereotype accuracy", _study("stereotype")),
     "stereoset": Work(_sentences, "StereoSet", _study("stereoset")),
     "sentences": Work(
         _sentences, "options of StereoSet", _study("options", prompts="stereoset-intra")

@@ -18,7 +18,7 @@ LONG = 300
 """Lines from which on a module says in its docstring why it is one file ("one file because …")."""
 
 
-NAMED = ("winobias-em", "roberta", "topk")
+NAMED = ("winobias", "roberta", "topk")
 """A prompt set, a masked model family and a keep level: another one is named where these are."""
 
 

@@ -11,8 +11,6 @@ from logitbank.cli import analyze
 from logitbank.cli.commands import banks, debias, prompts, sharing
 from logitbank.cli.commands.care import verify
 from logitbank.cli.commands.demo import demo
-from logitbank.cli.commands.deposit import deposit
-from logitbank.cli.commands.export import export
 from logitbank.cli.commands.extract import Extract, extract
 from logitbank.cli.commands.fetch import fetch
 from logitbank.cli.commands.query import query
@@ -25,9 +23,9 @@ from logitbank.cli.layout import App, Group, Sections
 class Root(Group):
     sections: ClassVar[Sections] = {
         "Try it": ("demo",),
-        "Fill a bank": ("extract", "deposit", "fetch", "suites", "prompts"),
+        "Fill a bank": ("extract", "fetch", "suites", "prompts"),
         "Ask it": ("info", "analyze", "report", "show", "query", "compare", "debias"),
-        "Share it": ("describe", "push", "pull", "export"),
+        "Share it": ("describe", "push", "pull"),
         "Look after it": ("verify", "merge", "shrink", "rescore"),
     }
 
@@ -38,9 +36,9 @@ app = App(
 )
 app.command(cls=Extract)(extract)
 for command in (
-    *(demo, deposit, fetch, suites, verify, report, query, show),
+    *(demo, fetch, suites, verify, report, query, show),
     *(banks.info, banks.describe, banks.merge, banks.shrink, banks.rescore, banks.compare),
-    *(sharing.push, sharing.pull, export),
+    *(sharing.push, sharing.pull),
 ):
     app.command()(command)
 app.add_typer(prompts.app, name="prompts")

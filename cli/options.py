@@ -66,9 +66,6 @@ Models = Annotated[
     list[str] | None, typer.Option("--model", help="Only these models.", autocompletion=bank_models)
 ]
 Prompts = Annotated[str, typer.Option(help="Prompt set to analyse.", autocompletion=bank_prompts)]
-Ray = Annotated[
-    str | None, typer.Option(help="Machines of this Ray cluster read the bank: auto, or HOST:PORT.")
-]
 Table = Annotated[
     str | None, typer.Option(help="Print this table instead of all.", autocompletion=table_names)
 ]
@@ -77,10 +74,6 @@ SaveResults = Annotated[
     typer.Option(
         help="Write result files in the layout of lm-evaluation-harness into this folder."
     ),
-]
-SaveRecords = Annotated[
-    Path | None,
-    typer.Option(help="Write records in the form of Every Eval Ever into this folder."),
 ]
 Partial = Annotated[
     bool, typer.Option("--partial", help="Save also where some of the prompts are not scored.")

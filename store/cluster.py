@@ -1,47 +1,14 @@
 """Join a Ray cluster, or start one on this machine. The only place that starts or ends Ray here."""
 
-import functools
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from logitbank.errors import MissingExtraError, UsageError
-
-P = ParamSpec("P")
-R = TypeVar("R")
-_reading: ContextVar[str | None] = ContextVar("reading", default=None)
-
-
-def spread(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose keyword `ray` names the Ray cluster that reads deposits for it, if not None.
-
-    An analysis hands banks, scans and batches of them from one function to the next, and deposits
-    are read at the very end. What reads them asks `reading_cluster`.
-    """
-
-    @functools.wraps(function)
-    def on_cluster(*args: P.args, **kwargs: P.kwargs) -> R:
-        address = kwargs.get("ray")
-        if address is None:
-            return function(*args, **kwargs)
-        with joined(str(address)):
-            token = _reading.set(str(address))
-            try:
-                return function(*args, **kwargs)
-            finally:
-                _reading.reset(token)
-
-    return on_cluster
-
-
-def reading_cluster() -> str | None:
-    """The address of the cluster that reads deposits at this moment; None for this machine."""
-    return _reading.get()
 
 
 @contextmanager

@@ -29,7 +29,6 @@ from logitbank.analysis.results.words import Summary
 from logitbank.errors import BankError, DamagedError, LogitbankError, UsageError
 from logitbank.store import Readable, open_bank
 from logitbank.store.care.lost import lost_of
-from logitbank.store.cluster import spread
 from logitbank.store.format.about import own_fields
 from logitbank.store.remote.mirror import mirror_of
 from logitbank.store.tables.prompt_tables import query_sets_of
@@ -45,7 +44,6 @@ Damaged = Callable[[str, str], None]
 """A part of the page, and why it could not be read."""
 
 
-@spread
 def report(
     bank: Path | str | Readable,
     out: Path | str | None = None,
@@ -56,7 +54,6 @@ def report(
     progress: Progress | None = None,
     found: Found | None = None,
     damaged: Damaged | None = None,
-    ray: str | None = None,
 ) -> Path:
     """Write one self-contained HTML page about a bank or a view, and return its path.
 
@@ -83,8 +80,6 @@ def report(
         Called as `damaged(title, problem)` when the page is written, of each part that is not on it
         as the bank is damaged there. The page says so too, below its title and where the part would
         stand.
-    ray
-        Address of a Ray cluster whose machines read the bank: `HOST:PORT`, or `auto`.
 
     Raises
     ------

@@ -6,7 +6,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Banks, Format, Models, Out, Ray, Style, Table, Width
+from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
 
 Unit = Literal["prompt", "prompt_order", "seed"]
 Ties = Literal["competition", "midrank"]
@@ -37,7 +37,6 @@ def fairness(
     ties: Annotated[Ties, typer.Option(help="How equal logits are ranked.")] = "competition",
     unit: Annotated[Unit, typer.Option(help="Observation of the tests.")] = "prompt",
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the sentences.")] = 1000,
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -56,6 +55,5 @@ def fairness(
         bootstrap=bootstrap,
         compare=compare,
         change=change,
-        ray=ray,
     )
     print_study(study, table=table, form=form)

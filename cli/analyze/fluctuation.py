@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Format, Models, Out, Partial, Ray, Style, Table, Width
+from logitbank.cli.options import Format, Models, Out, Partial, Style, Table, Width
 
 
 def fluctuation(
@@ -52,7 +52,6 @@ def fluctuation(
         Path | None, typer.Option(help="Write the scores in the published format.")
     ] = None,
     partial: Partial = False,
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -71,6 +70,5 @@ def fluctuation(
         professions=profession,
         save_scores=save_scores,
         partial=partial,
-        ray=ray,
     )
     print_study(study, table=table, form=form)

@@ -8,8 +8,6 @@ from logitbank.cli.options import (
     Out,
     Partial,
     Prompts,
-    Ray,
-    SaveRecords,
     SaveResults,
     Style,
     Table,
@@ -25,9 +23,7 @@ def lambada(
     prompts: Prompts = "lambada",
     model: Models = None,
     save_results: SaveResults = None,
-    save_records: SaveRecords = None,
     partial: Partial = False,
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -41,8 +37,6 @@ def lambada(
         out=out,
         paper=logitbank.Paper(width, style),
         save_results=save_results,
-        save_records=save_records,
         partial=partial,
-        ray=ray,
     )
     print_study(study, table=table, form=form)

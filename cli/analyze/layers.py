@@ -6,7 +6,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Format, Models, Out, Ray, Style, Table, Width
+from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width
 
 
 def layers(
@@ -22,7 +22,6 @@ def layers(
     several_tokens: Annotated[
         bool, typer.Option(help="Options of several tokens too, which take the whole head.")
     ] = True,
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -36,6 +35,5 @@ def layers(
         several_tokens=several_tokens,
         out=out,
         paper=logitbank.Paper(width, style),
-        ray=ray,
     )
     print_study(study, table=table, form=form)

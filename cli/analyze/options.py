@@ -6,7 +6,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Format, Models, Out, Ray, Style, Table, Width
+from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width
 
 
 def options(
@@ -23,7 +23,6 @@ def options(
         Literal["sum", "token", "byte", "character", "first", "pmi"],
         typer.Option(help="What options of several tokens are compared by."),
     ] = "sum",
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -37,6 +36,5 @@ def options(
         score=score,
         out=out,
         paper=logitbank.Paper(width, style),
-        ray=ray,
     )
     print_study(study, table=table, form=form)

@@ -8,7 +8,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_models, bank_prompts
-from logitbank.cli.options import Format, Out, Ray, Style, Table, Width
+from logitbank.cli.options import Format, Out, Style, Table, Width
 
 
 class Score(StrEnum):
@@ -54,7 +54,6 @@ def stereoset(
         Path | None,
         typer.Option(help="Write the scores of banks as prediction files: a .json, or a folder."),
     ] = None,
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -73,6 +72,5 @@ def stereoset(
         score=[rule.value for rule in score],
         bootstrap=bootstrap,
         save_predictions=save_predictions,
-        ray=ray,
     )
     print_study(study, table=table, form=form)

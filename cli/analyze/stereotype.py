@@ -12,8 +12,6 @@ from logitbank.cli.options import (
     Out,
     Partial,
     Prompts,
-    Ray,
-    SaveRecords,
     SaveResults,
     Style,
     Table,
@@ -30,31 +28,23 @@ def stereotype(
     winobias: Annotated[
         str, typer.Option(help="Prompt set for sa_gender and JSD-P, where a bank has it.")
     ] = "winobias",
-    winobias_em: Annotated[
-        str, typer.Option(help="Prompt set for winobias_em, where a bank has it.")
-    ] = "winobias-em",
     model: Models = None,
     save_results: SaveResults = None,
-    save_records: SaveRecords = None,
     partial: Partial = False,
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
-    """Stereotype accuracy, sa_gender and winobias_em by checkpoint, against JSD-P."""
+    """Stereotype accuracy and sa_gender by checkpoint, against JSD-P."""
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.stereotype(
         banks,
         prompts=prompts,
         winobias=winobias,
-        winobias_em=winobias_em,
         models=model,
         out=out,
         paper=logitbank.Paper(width, style),
         save_results=save_results,
-        save_records=save_records,
         partial=partial,
-        ray=ray,
     )
     print_study(study, table=table, form=form)

@@ -8,7 +8,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Format, Models, Out, Ray, Style, Table, Width, once
+from logitbank.cli.options import Format, Models, Out, Style, Table, Width, once
 
 
 def tradeoff(
@@ -63,7 +63,6 @@ def tradeoff(
     out: Out = None,
     width: Width = "double",
     style: Style = None,
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -87,7 +86,6 @@ def tradeoff(
         bootstrap=bootstrap,
         out=out,
         paper=logitbank.Paper(width, style),
-        ray=ray,
     )
     print_study(study, table=table, form=form)
 

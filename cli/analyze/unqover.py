@@ -6,7 +6,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Banks, Format, Models, Out, Ray, Style, Table, Width
+from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
 
 Cells = Literal["last", "all"]
 
@@ -35,7 +35,6 @@ def unqover(
     cells: Annotated[
         Cells, typer.Option(help="Subject by attribute: of the last checkpoint, or of all.")
     ] = "last",
-    ray: Ray = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -52,6 +51,5 @@ def unqover(
         cells=cells,
         out=out,
         paper=logitbank.Paper(width, style),
-        ray=ray,
     )
     print_study(study, table=table, form=form)

@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Models, Ray
+from logitbank.cli.options import BankPath, Models
 
 if TYPE_CHECKING:
     from logitbank.analysis.results.words import Summary
@@ -26,7 +26,6 @@ def report(
     ] = None,
     model: Models = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
-    ray: Ray = None,
 ) -> None:
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
     from logitbank.cli.screen.findings import print_findings
@@ -45,7 +44,6 @@ def report(
             progress=progress.about,
             found=findings.__setitem__,
             damaged=damaged.__setitem__,
-            ray=ray,
         )
     print_findings({title: each for title, each in findings.items() if title not in damaged})
     for title, problem in damaged.items():

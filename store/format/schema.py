@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 VIEW = "view.json"
 """What makes a folder a view of a bank."""
 
-Head = Literal["next_token", "mask", "next_sentence", "continuation"]
+Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32", "bfloat16"]
 """Of rows, states and heads; rows of logits are never bfloat16."""
 Codec = Literal["blosc", "zstd"]
@@ -32,7 +32,7 @@ RowArray = Literal["logprobs", "hidden", "layers"]
 beside it those of chosen layers."""
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
-CLASS_HEADS = frozenset({"next_sentence", "continuation"})
+CLASS_HEADS = frozenset({"next_sentence"})
 """Heads whose outputs are not the tokens of a vocabulary, but classes, or texts that are compared.
 """
 NEXT_SENTENCE_CLASSES = 2

@@ -10,7 +10,7 @@ import polars as pl
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format.schema import OptionTokens
-from logitbank.store.read.together import DEPOSIT, scores_here
+from logitbank.store.read.together import DEPOSIT, option_scores
 from logitbank.store.remote import mirror
 from logitbank.store.tables import prompt_tables
 
@@ -139,7 +139,7 @@ def _of_wanted(
         for name, table in wanted.items()
     )
     listed = (
-        scores_here(deposits)
+        option_scores(deposits)
         .select(
             DEPOSIT,
             "token",
@@ -176,7 +176,7 @@ def _list_all(root: Path, deposits: Sequence[Deposit]) -> list[bool]:
         return count, hashes
 
     committed = [deposit.committed() for deposit in deposits]  # before others commit more
-    rows = scores_here(deposits).group_by(DEPOSIT).agg(*_marks("query")).collect()
+    rows = option_scores(deposits).group_by(DEPOSIT).agg(*_marks("query")).collect()
     listed = {at: (count, hashes) for at, count, hashes in rows.iter_rows()}
     return [
         listed.get(at, (0, 0)) == named_in(d.query_set, d.layout.block_rows, blocks)

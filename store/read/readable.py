@@ -140,7 +140,6 @@ class Readable(ABC):
         steps: Steps = None,
         token_text: bool = False,
         whole_options: bool = False,
-        ray: str | None = None,
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
@@ -196,12 +195,7 @@ class Readable(ABC):
             table = token_texts.with_texts(self.path, table, {d.query_set for d in deposits})
         if mirror.mirror_of(self.path) is None:
             self.require_scored(prompts, deposits, of=asked)
-            scores = scan(table, deposits, ray=ray)
-        elif ray is not None:
-            raise UsageError(
-                f"{self._where()} is at a URL, and a Ray cluster reads banks in folders; `logitbank"
-                " pull` it into one that all machines see"
-            )
+            scores = scan(table, deposits)
         else:  # a filter of the frame is to choose what is fetched, too
             scores = scan_source(table, deposits, partial(self._fetch_scored, prompts))
         if not whole_options:

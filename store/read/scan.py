@@ -40,7 +40,6 @@ def scan(
     *,
     tokens: pl.Series | None = None,
     coded: Collection[str] = (),
-    ray: str | None = None,
 ) -> pl.LazyFrame:
     """Join a prompt set with the committed scores of deposits.
 
@@ -70,7 +69,7 @@ def scan(
     for deposit in deposits:
         by_query_set.setdefault(deposit.query_set, []).append(deposit)
     joined = [
-        _option_scores(of_set, tokens, coded, ray).join(
+        _option_scores(of_set, tokens, coded).join(
             prompts.filter(pl.col("query_set") == name).with_columns(_key("row")), on="_key"
         )
         for name, of_set in by_query_set.items()
@@ -130,9 +129,9 @@ def by_option(
 
 
 def _option_scores(
-    deposits: Sequence[Deposit], tokens: pl.Series | None, coded: Collection[str], ray: str | None
+    deposits: Sequence[Deposit], tokens: pl.Series | None, coded: Collection[str]
 ) -> pl.LazyFrame:
-    scores = option_scores(deposits, ray=ray)
+    scores = option_scores(deposits)
     if tokens is not None and len(tokens) <= FEW:
         scores = scores.filter(pl.any_horizontal(pl.col("token") == token for token in tokens))
     checkpoints = pl.DataFrame(

@@ -4,23 +4,19 @@ A scan of its own for each of 5,000 deposits took most of a query's time and hal
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.sealed_scores import File, checked_files, ready_files
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import SCORES_SCHEMA
-from logitbank.store.read.tasks import in_order
 from logitbank.store.tables.lazily import lazily
 
 DEPOSIT = "deposit"
 """The column that counts the deposits, in the order in which they were given."""
-TASKS = 64
 """Of a cluster, for one frame: a deposit each, or several where there are more."""
 COMPUTED = 4
 """Deposits of a view whose scores are computed at once, where it does not keep them."""
@@ -28,73 +24,19 @@ _COLUMNS = "ARROW:schema"
 """Where a file's metadata has the names and types of its columns."""
 
 
-def option_scores(deposits: Sequence[Deposit], *, ray: str | None = None) -> pl.LazyFrame:
+def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     """Committed scores of options: columns of `scores_schema` and `DEPOSIT`, in no fixed order.
 
     Parameters
     ----------
     deposits
         At least one, all of a bank or all of a view.
-    ray
-        Address of the Ray cluster that reads them; if None, that of `spread`, else this machine.
 
     Raises
     ------
     DamagedError
-        Bytes of one are not what was committed; on a cluster, when the frame is collected.
+        Bytes of one are not what was committed.
     """
-    address = ray or reading_cluster()
-    return scores_here(deposits) if address is None else _on_cluster(deposits, address)
-
-
-def _on_cluster(deposits: Sequence[Deposit], address: str) -> pl.LazyFrame:
-    """Columns and filters go to where a file is read, and what is left of it comes back."""
-    names = [*SCORES_SCHEMA.names(), DEPOSIT]
-    schema = pl.Schema(zip(names, (*_types(deposits), pl.UInt32()), strict=True))
-    size = max(1, len(deposits) // TASKS)
-    tasks = [(deposits[at : at + size], at) for at in range(0, len(deposits), size)]
-
-    def read(
-        columns: list[str], predicate: pl.Expr | None, n_rows: int | None
-    ) -> Iterator[pl.DataFrame]:
-        return in_order(partial(_part, columns=columns, predicate=predicate), tasks, ray=address)
-
-    return lazily(schema, read)
-
-
-def _in_turn(frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    """The same rows, one frame after the other.
-
-    Polars reads those that it has as several all at once. Of views of full rows the memory of 20
-    was 0.6 GB more; a lock around each would wait for itself, as whoever holds it may be given the
-    next one to read.
-    """
-
-    def read(
-        columns: list[str], predicate: pl.Expr | None, n_rows: int | None
-    ) -> Iterator[pl.DataFrame]:
-        for frame in frames:
-            part = frame if predicate is None else frame.filter(predicate)
-            yield part.select(columns).collect()
-
-    return lazily(frames[0].collect_schema(), read)
-
-
-def _types(deposits: Sequence[Deposit]) -> list[pl.DataType]:
-    return [deposits[0].scores_schema[name] for name in SCORES_SCHEMA]
-
-
-def _part(
-    deposits: Sequence[Deposit], first: int, *, columns: Sequence[str], predicate: pl.Expr | None
-) -> pl.DataFrame:
-    """Scores of some deposits, the first of which is of this number."""
-    frame = scores_here(deposits).with_columns((pl.col(DEPOSIT) + first).cast(pl.UInt32))
-    frame = frame if predicate is None else frame.filter(predicate)
-    return frame.select(columns).collect()
-
-
-def scores_here(deposits: Sequence[Deposit]) -> pl.LazyFrame:
-    """What `option_scores` gives, read by this machine."""
     schema, files = deposits[0].scores_schema, ready_files(deposits)
     others = [at for at, file in enumerate(files) if file is None]
     sealed = checked_files([deposits[at] for at in others], hold=True)
@@ -114,6 +56,24 @@ def scores_here(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     if any(file is not None for file in files):
         frames.append(_together(files, schema))
     return pl.concat(frames)
+
+
+def _in_turn(frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
+    """The same rows, one frame after the other.
+
+    Polars reads those that it has as several all at once. Of views of full rows the memory of 20
+    was 0.6 GB more; a lock around each would wait for itself, as whoever holds it may be given the
+    next one to read.
+    """
+
+    def read(
+        columns: list[str], predicate: pl.Expr | None, n_rows: int | None
+    ) -> Iterator[pl.DataFrame]:
+        for frame in frames:
+            part = frame if predicate is None else frame.filter(predicate)
+            yield part.select(columns).collect()
+
+    return lazily(frames[0].collect_schema(), read)
 
 
 def _together(files: Sequence[File | None], schema: pl.Schema) -> pl.LazyFrame:

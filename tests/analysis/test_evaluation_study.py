@@ -10,20 +10,16 @@ import pytest
 from logitbank.analysis.drawing.figures import figure_data
 from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.lambada.study import lambada
-from logitbank.analysis.families.stereotype.metric import stereotype_metric
-from logitbank.analysis.families.stereotype.referents import OWN
 from logitbank.analysis.families.stereotype.study import stereotype
-from logitbank.analysis.families.stereotype.summary import stereotype_summary
 from logitbank.analysis.frames.expected import expected_pieces
-from logitbank.analysis.harness.read import read_harness
-from logitbank.errors import BankError, UsageError
+from logitbank.analysis.harness import read_harness
+from logitbank.errors import BankError
 from logitbank.store import Bank
 from tests.support.command import Call
 from tests.support.evaluation_banks import (
     HITS,
     add_lambada,
     add_pieces,
-    add_winobias_em,
     deposit,
     whole_bank,
 )
@@ -51,7 +47,7 @@ def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: 
     passages = lambada([bank], save_results=tmp_path).result.lambada
     crows = crows_pairs([bank], save_results=tmp_path).result.crows_pairs
     both = stereotype([bank], save_results=tmp_path).result
-    accuracy, em = both.stereotype_accuracy, both.winobias_em
+    accuracy = both.stereotype_accuracy
     files = sorted(tmp_path.iterdir())
     assert len(files) == 6
     for metric in ("acc", "perplexity"):
@@ -68,9 +64,6 @@ def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: 
     assert sizes["stderr"].to_list() == own["likelihood_diff_stderr"].to_list()
     rows = read_harness(some, task="stereotype_accuracy")
     assert rows["value"].to_list() == accuracy.filter(measure="sa")["accuracy"].to_list()
-    rows = read_harness(some, task="winobias_em").filter(metric="bias")
-    assert rows["value"].to_list() == em["bias"].to_list()
-    assert rows["stderr"].to_list() == em["bias_stderr"].to_list()
     rows = read_harness(files, task="sa_gender").filter(metric="acc")
     assert rows["value"].to_list() == accuracy.filter(measure="sa_gender")["accuracy"].to_list()
 
@@ -87,53 +80,15 @@ def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
     )
 
 
-def test_exact_match_of_the_referent_in_a_bank(bank: Path) -> None:
-    study = stereotype([bank])
-    mean = study.result.winobias_em.select("step", "em_pro", "em_anti", "bias", "pairs", "missing")
-    assert mean.rows() == [(0, 0, 0, 0, 12, 0), (8, 1, 0.25, 0.75, 12, 0)]
-    parts = study.result.winobias_em_parts.filter(step=8)
-    assert parts["bias"].to_list() == [1, 1, 1, 0.5, 0, 1]
-    text = " ".join(study.summary)
-    assert (
-        "the person is named in 1.000 of pro- and 0.250 of anti-stereotyped sentences, over 12 "
-        "pairs (Type 1 question +1.000, Type 1 statement +1.000, Type 2 question 0.000, Type 2 "
-        "statement +1.000)."
-    ) in text
-    assert "no person is named at 1 checkpoint, where a bias of 0 says nothing" in text
-
-
-def test_a_pair_that_was_cut_short_is_missing_even_at_the_only_checkpoint(tmp_path: Path) -> None:
-    """The prompt table says which pairs there are, and the summary what is missing."""
-    bank = Bank.create(tmp_path / "b.zarr")
-    add_winobias_em(bank, steps=(8,))
-    rows = Bank.open(tmp_path / "b.zarr").scan("winobias-em").collect()
-    part = rows.filter(pl.col("pair") != "1-0")
-    expected = expected_pieces([bank], "winobias-em", columns=OWN)
-    result = stereotype_metric(referents=part, expected=expected)
-    assert result.winobias_em.select("pairs", "missing").rows() == [(11, 1)]
-    assert "1 pair of winobias_em missing at 1 checkpoint" in " ".join(stereotype_summary(result))
-
-
-def test_another_prompt_set_is_not_taken_for_the_referents(bank: Path) -> None:
-    with pytest.raises(UsageError, match="lacks pair, stereotype, type, template, which winobias-"):
-        stereotype([bank], winobias_em="lambada")
-
-
 def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) -> None:
-    only = stereotype([bank], winobias="none", winobias_em="none")
+    only = stereotype([bank], winobias="none")
     assert only.result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
     assert only.result.jsd_p.is_empty()
-    assert only.result.winobias_em.is_empty()
-    assert "needs the prompts winobias-em, which are not there" in " ".join(only.summary)
-    em = stereotype([bank], prompts="none", winobias="none", out=tmp_path / "em")
-    assert set(figure_data(em.result)) == {"winobias_em"}
-    assert em.report is not None
-    assert "during training: toy" in em.report.read_text()
     other = stereotype([bank], prompts="none").result
     assert other.stereotype_accuracy["measure"].unique().to_list() == ["sa_gender"]
     assert other.jsd_p["gold"].unique().sort().to_list() == ["female", "male"]
     with pytest.raises(BankError, match="prompt set 'none' is not in .*--prompts none`"):
-        stereotype([bank], prompts="none", winobias="none", winobias_em="none")
+        stereotype([bank], prompts="none", winobias="none")
 
 
 def test_crows_pairs_of_a_bank(bank: Path) -> None:
@@ -176,7 +131,7 @@ def test_an_example_that_was_cut_short_is_missing_even_at_the_only_checkpoint(
 def test_everything_is_written(tmp_path: Path, bank: Path) -> None:
     for names, study in (
         (["lambada"], lambada([bank], out=tmp_path / "l")),
-        (["stereotype_accuracy", "winobias_em"], stereotype([bank], out=tmp_path / "s")),
+        (["stereotype_accuracy"], stereotype([bank], out=tmp_path / "s")),
         (["crows_pairs", "crows_pairs_types"], crows_pairs([bank], out=tmp_path / "c")),
     ):
         assert study.report is not None
@@ -200,7 +155,6 @@ def test_each_model_has_its_own_figure(tmp_path: Path, bank: Path) -> None:
     [
         ("lambada", "lambada", "best at step 32: LAMBADA accuracy 0.750"),
         ("stereotype", "stereotype_accuracy", "stereotype accuracy 0.900"),
-        ("stereotype", "winobias_em", "winobias_em +0.750"),
         ("crows-pairs", "crows_pairs", "in 100.0 % of 12 pairs"),
     ],
 )

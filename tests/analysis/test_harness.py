@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.families.lambada.metric import lambada_metric
-from logitbank.analysis.harness.read import checkpoint_of, read_harness
-from logitbank.analysis.harness.write import write_harness
+from logitbank.analysis.harness import checkpoint_of, read_harness, write_harness
 from logitbank.errors import UsageError
 from logitbank.version import __version__
 from tests.support.paths import PUBLIC as DATA

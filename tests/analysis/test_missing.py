@@ -26,7 +26,6 @@ from tests.support.evaluation_banks import (
     add_lambada,
     add_stereotype,
     add_winobias,
-    add_winobias_em,
 )
 from tests.support.fairness_cases import FEMALE, MALE
 
@@ -108,13 +107,10 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
     """Of WinoBias, each second prompt of each second four is a pro-stereotyped sentence's own."""
     add_stereotype(bank, steps=(8,))
     add_winobias(bank, steps=(8,), skew_from=0)
-    add_winobias_em(bank, steps=(8,))
     before = stereotype([bank])
     more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
     ask(bank, "stereotype-accuracy", pl.col("sentence_id") == "dev-3", **more)
     ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
-    pair = {"prompt_id": new("prompt_id"), "pair": new("pair")}
-    ask(bank, "winobias-em", pl.col("pair") == "2-4", **pair)
     after = stereotype([bank])
     table = after.result.stereotype_accuracy
     assert table.select("measure", "sentences", "orders", "missing", "expected").rows() == [
@@ -122,8 +118,6 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
         ("sa_gender", 12, 1, 12, 12),
     ]
     assert table["accuracy"].equals(before.result.stereotype_accuracy["accuracy"])
-    assert before.result.winobias_em.select("pairs", "missing").rows() == [(12, 0)]
-    assert after.result.winobias_em.select("pairs", "missing").rows() == [(12, 1)]
     assert said(
         after.summary,
         "1 sentence of stereotype accuracy missing, or without one of the orders, at "

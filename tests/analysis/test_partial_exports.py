@@ -10,7 +10,7 @@ from logitbank.analysis.families.crows_pairs.study import crows_pairs
 from logitbank.analysis.families.fluctuation.study import fluctuation
 from logitbank.analysis.families.lambada.study import lambada
 from logitbank.analysis.families.stereotype.study import stereotype
-from logitbank.analysis.harness.read import read_harness
+from logitbank.analysis.harness import read_harness
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from tests.analysis import test_fluctuation_study
@@ -21,7 +21,6 @@ from tests.support.evaluation_banks import (
     add_lambada,
     add_stereotype,
     add_winobias,
-    add_winobias_em,
 )
 
 
@@ -85,11 +84,6 @@ def test_nothing_is_written_where_one_of_several_tasks_is_partial(
 ) -> None:
     add_stereotype(bank, steps=(8,))
     add_winobias(bank, steps=(8,), skew_from=0)
-    add_winobias_em(bank, steps=(8,))
-    ask(bank, "winobias-em", pl.col("pair") == "2-4", prompt_id=new("prompt_id"), pair=new("pair"))
-    with pytest.raises(UsageError, match="winobias_em: 12 of 13 samples are scored at toy"):
-        stereotype([bank], save_results=tmp_path / "r")
-    assert not (tmp_path / "r").exists()
     ask(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
     with pytest.raises(UsageError, match="sa_gender: 0 of 12 samples are scored at toy"):
         stereotype([bank], save_results=tmp_path / "r")
@@ -98,9 +92,8 @@ def test_nothing_is_written_where_one_of_several_tasks_is_partial(
         {
             "stereotype_accuracy": {"original": 10, "effective": 10},
             "sa_gender": {"original": 12, "effective": 12},
-            "winobias_em": {"original": 13, "effective": 12},
         },
-        {"stereotype_accuracy": False, "sa_gender": True, "winobias_em": True},
+        {"stereotype_accuracy": False, "sa_gender": True},
     )
 
 

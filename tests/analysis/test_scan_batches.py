@@ -20,7 +20,6 @@ from logitbank.analysis import (
     fairness_metric,
     lambada_metric,
     stereotype_metric,
-    winobias_em,
 )
 from logitbank.analysis.families.fairness.cube import CODED
 from logitbank.analysis.families.options.study import options
@@ -236,14 +235,14 @@ def pieces(steps: list[int]) -> pl.LazyFrame:
     )
 
 
-@pytest.mark.parametrize("family", ["lambada", "crows-pairs", "winobias-em", "curve"])
+@pytest.mark.parametrize("family", ["lambada", "crows-pairs", "curve"])
 def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
     def tables(scan: Scan) -> list[pl.DataFrame]:
         if family == "lambada":
             return list(lambada_metric(scan).tables().values())
         if family == "crows-pairs":
             return list(crows_pairs_metric(scan).tables().values())
-        return list(winobias_em(scan)) if family == "winobias-em" else [lambada_curve(scan)]
+        return [lambada_curve(scan)]
 
     kind = pl.lit("sentence" if family == "crows-pairs" else "target").alias("score_kind")
     whole = pieces([0, 1, 2, 8]).with_columns(kind)

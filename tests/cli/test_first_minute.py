@@ -368,7 +368,7 @@ def completed(line: str, shell: str) -> list[str]:
         ("logitbank info b --format ", ["table", "csv", "json"]),
         ("logitbank extract b --suite pythia-160", ["pythia-160m", "pythia-160m-deduped"]),
         ("logitbank fetch --suite multi", ["multiberts"]),
-        ("logitbank extract b --prompts winob", ["winobias", "winobias-em"]),
+        ("logitbank extract b --prompts winob", ["winobias"]),
         ("logitbank prompts show crows", ["crows-pairs"]),
     ],
 )

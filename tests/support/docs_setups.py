@@ -195,8 +195,8 @@ SETUPS: Mapping[str, Setup] = {
     "tables.md": tables,
     "tutorial.md": tutorial,
     "how-to/metric.md": metric,
-    "how-to/distill.md": metric,
     "how-to/readers.md": metric,
+    "how-to/results.md": metric,
     "how-to/model-family.md": model_family,
     "how-to/prompts.md": prompts,
 }

@@ -104,27 +104,6 @@ def add_stereotype(bank: Bank, *, steps: Sequence[int] = (0, 8), model: str = "t
         deposit(bank, queries, logits, step=step, model=model)
 
 
-def add_winobias_em(bank: Bank, *, steps: Sequence[int] = (0, 8), model: str = "toy") -> None:
-    """Six pairs of each type in two templates. Step 0: none is named. Step 8: every pro sentence's
-    person, and under "question" the anti sentences' of Type 2."""
-    prompts: list[Prompt] = [
-        (f"{kind}-{i}-{side}-{template}", (1, 2), {
-            "pair": f"{kind}-{i}", "stereotype": side, "type": kind, "template": template,
-        })
-        for kind in (1, 2) for i in range(6) for side in ("pro", "anti")
-        for template in ("question", "statement")
-    ]  # fmt: skip
-    queries = add_pieces(bank, "winobias-em", prompts)
-    for step in steps:
-        logits = np.zeros((2 * len(prompts), VOCAB))
-        for row in range(2 * len(prompts)):
-            own = prompts[row // 2][2]
-            both = own["type"] == 2 and own["template"] == "question"
-            named = step >= 8 and (own["stereotype"] == "pro" or both)
-            logits[row, 1 + row % 2 if named else 5] = 3
-        deposit(bank, queries, logits, step=step, model=model)
-
-
 def add_winobias(bank: Bank, *, steps: Sequence[int], skew_from: int, model: str = "toy") -> None:
     """Twelve sentences; from a step on, answers are "male" whatever is asked."""
     options = {"male": 1, "female": 2, "not specified": 3}
@@ -164,5 +143,4 @@ def whole_bank(path: Path, *, model: str = "toy", skew_from: int = 32) -> Path:
     add_lambada(bank, HITS, model=model)
     add_crows_pairs(bank, model=model)
     add_stereotype(bank, model=model)
-    add_winobias_em(bank, model=model)
     return path

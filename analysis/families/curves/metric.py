@@ -16,10 +16,8 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import Result
 from logitbank.store import Deposit, Readable
-from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.sealed_scores import check_scores
 from logitbank.store.filter.top import first_entries
-from logitbank.store.read.tasks import in_order
 
 CHECKPOINTS = pl.Schema(
     {
@@ -168,9 +166,8 @@ def _checkpoints(
     by_step: dict[int | None, list[Deposit]] = {}
     for deposit in sorted(deposits, key=lambda d: (d.checkpoint.step is None, d.checkpoint.step)):
         by_step.setdefault(deposit.checkpoint.step, []).append(deposit)
-    cluster = reading_cluster()
     end = [*by_step.values()][-1]
-    checked = check_scores(deposits if cluster is None else end)
+    checked = check_scores(deposits)
     last = _scored(places, _scores(end, numbers, checked=checked))
     work = partial(
         _checkpoint,
@@ -178,10 +175,9 @@ def _checkpoints(
         numbers=numbers,
         last=last.select("place", last_top="top"),
         entropy=entropy,
-        checked=checked and cluster is None,
+        checked=checked,
     )
-    tasks = [(own, head | {"step": step}) for step, own in by_step.items()]
-    return in_order(work, tasks, ray=cluster)
+    return (work(own, head | {"step": step}) for step, own in by_step.items())
 
 
 def _checkpoint(

@@ -19,7 +19,6 @@ from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary, by_run, missing_sentences
 from logitbank.errors import AbsentError
 from logitbank.store import Readable, open_bank
-from logitbank.store.cluster import spread
 from logitbank.wording import counted, number, step_name
 
 CAUTIONS = (
@@ -49,7 +48,6 @@ PANELS: dict[Measure, Axis] = {
 }
 
 
-@spread
 def curves(
     bank: str | Path | Readable,
     *,
@@ -58,7 +56,6 @@ def curves(
     entropy: bool = True,
     out: Path | None = None,
     paper: Paper = PAPER,
-    ray: str | None = None,
 ) -> Study[Curves]:
     """Curves over training of the prompt sets of a bank.
 
@@ -70,8 +67,6 @@ def curves(
         Whether to read full rows, as `curves_metric` says.
     out
         Folder for tables, figures and the report.
-    ray
-        Address of a Ray cluster whose machines read the bank: `HOST:PORT`, or `auto`.
 
     Raises
     ------

@@ -19,12 +19,10 @@ from logitbank.analysis.frames.sources import bank_frames, chosen_prompts
 from logitbank.analysis.frames.vocab_limit import check_vocab_limit
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.store.cluster import spread
 
 PROMPTS = having("sentence_id", "paired")
 
 
-@spread
 def fairness(
     banks: Banks,
     *,
@@ -38,7 +36,6 @@ def fairness(
     bootstrap: int = 1000,
     compare: tuple[str, str] | None = None,
     change: tuple[int, int] | None = None,
-    ray: str | None = None,
 ) -> Study[Fairness]:
     """Analyse fairness in one or several banks and, with `out`, write tables, figures and report.
 
@@ -50,8 +47,6 @@ def fairness(
         Name of the prompt set; by default `winobias`, or the only one that has its columns.
     change
         Two steps between which the fairness change is told.
-    ray
-        Address of a Ray cluster whose machines read the banks: `HOST:PORT`, or `auto`.
 
     Other parameters are those of `logitbank.analysis.fairness_metric`.
 

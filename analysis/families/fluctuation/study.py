@@ -20,11 +20,9 @@ from logitbank.analysis.frames.table_files import read_table
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
-from logitbank.store.cluster import spread
 from logitbank.wording import checkpoint_name, counted
 
 
-@spread
 def fluctuation(
     banks: Banks,
     *,
@@ -38,7 +36,6 @@ def fluctuation(
     professions: Sequence[str] | None = None,
     save_scores: Path | None = None,
     partial: bool = False,
-    ray: str | None = None,
 ) -> Study[Fluctuation]:
     """Analyse fluctuation in banks and tables of scores and, with `out`, write what is found.
 
@@ -56,8 +53,6 @@ def fluctuation(
         File to write the scores to, in the published format.
     partial
         Write them where checkpoints lack some of what was asked, too.
-    ray
-        Address of a Ray cluster whose machines read the banks: `HOST:PORT`, or `auto`.
 
     `docs/tables.md` documents these tables. Other parameters are those of
     `logitbank.analysis.fluctuation_metric`.

@@ -1,23 +1,23 @@
 """From banks to LAMBADA, in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import polars as pl
+
 from logitbank.analysis.drawing.paper import PAPER, Paper
-from logitbank.analysis.families.lambada.exports import lambada_exports
 from logitbank.analysis.families.lambada.metric import Lambada, lambada_metric
 from logitbank.analysis.families.lambada.summary import lambada_summary
 from logitbank.analysis.frames.apart import Banks, open_banks
 from logitbank.analysis.frames.expected import expected_pieces
+from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.frames.shared import shared_frames
 from logitbank.analysis.frames.sources import frame_of
-from logitbank.analysis.harness.save import save_exports
+from logitbank.analysis.harness import Export, save_exports
 from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
-from logitbank.store.cluster import spread
 
 
-@spread
 def lambada(
     banks: Banks,
     *,
@@ -26,9 +26,7 @@ def lambada(
     out: Path | None = None,
     paper: Paper = PAPER,
     save_results: Path | None = None,
-    save_records: Path | None = None,
     partial: bool = False,
-    ray: str | None = None,
 ) -> Study[Lambada]:
     """LAMBADA accuracy and perplexity of the checkpoints in banks.
 
@@ -46,12 +44,8 @@ def lambada(
         How the figures look.
     save_results
         Folder for result files in the layout of lm-evaluation-harness, one per checkpoint.
-    save_records
-        Folder for records in the form of Every Eval Ever, one per checkpoint, releases too.
     partial
         Save results of checkpoints that lack some of what was asked, too.
-    ray
-        Address of a Ray cluster whose machines read the banks: `HOST:PORT`, or `auto`.
 
     Raises
     ------
@@ -62,13 +56,10 @@ def lambada(
     opened = open_banks(banks)
     frame = shared_frames(prompts) or frame_of(opened, prompts, models)
     result = lambada_metric(frame, expected=expected_pieces(opened, prompts))
-    if save_results is not None or save_records is not None:
+    if save_results is not None:
         save_exports(
-            [*lambada_exports(result, prompts)],
-            analysis="lambada",
-            banks=opened,
-            results=save_results,
-            records=save_records,
+            [*_exports(result)],
+            folder=save_results,
             partial=partial,
         )
     title = f"LAMBADA during training: {models_of(result)}"
@@ -82,3 +73,16 @@ def lambada(
         prompts=[prompts],
         models=models,
     )
+
+
+def _exports(result: Lambada) -> Iterator[Export]:
+    """One task, with a row for each checkpoint that has begun."""
+    table = result.checkpoints.join(
+        result.lambada, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
+    ).with_columns(
+        original=pl.col("prompts") + pl.col("missing"),
+        effective=pl.col("examples").fill_null(0),
+        acc_low="low",
+        acc_high="high",
+    )
+    yield Export("lambada_openai", table, {"acc": "acc", "perplexity": "perplexity"})

@@ -13,9 +13,7 @@ from logitbank.analysis.frames.pieces import together
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.shares import with_wilson
 from logitbank.store import Deposit, Readable
-from logitbank.store.cluster import reading_cluster
 from logitbank.store.deposits.lens import lens_at
-from logitbank.store.read.tasks import in_order
 
 LAYERS = pl.Schema(
     {
@@ -115,8 +113,7 @@ def layers_metric(
         for (model, run), deposits in series.items():
             own = table.filter(pl.col("query_set").is_in(list(expected[model])))
             asked = Asked.of(own, several_tokens=several_tokens)
-            tasks = [(at_step, asked) for at_step in deposits.values()]
-            results = in_order(_tables, tasks, ray=reading_cluster())
+            results = [_tables(at_step, asked) for at_step in deposits.values()]
             for step, tables in zip(deposits, results, strict=True):
                 head = {"model": model, "run": run, "step": step, "prompt_set": name}
                 for kind, rows in tables.items():

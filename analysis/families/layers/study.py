@@ -19,7 +19,6 @@ from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Row, Summary, by_run, missing_sentences
 from logitbank.errors import AbsentError, KeepLevelError
 from logitbank.store import Readable, open_bank
-from logitbank.store.cluster import spread
 from logitbank.wording import counted, number, step_name
 
 CAUTIONS = (
@@ -41,7 +40,6 @@ LINES = len(PALETTE)
 """Layers that a figure has: first and last, and some between."""
 
 
-@spread
 def layers(
     bank: str | Path | Readable,
     *,
@@ -50,7 +48,6 @@ def layers(
     several_tokens: bool = True,
     out: Path | None = None,
     paper: Paper = PAPER,
-    ray: str | None = None,
 ) -> Study[Layers]:
     """After which layer the right option is the first, at every checkpoint: a logit lens.
 
@@ -62,8 +59,6 @@ def layers(
         Whether to ask prompts with options of several tokens too, as `layers_metric` says.
     out
         Folder for tables, figures and the report.
-    ray
-        Address of a Ray cluster whose machines read the bank: `HOST:PORT`, or `auto`.
 
     Raises
     ------

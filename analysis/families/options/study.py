@@ -18,10 +18,8 @@ from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Readable, open_bank
-from logitbank.store.cluster import spread
 
 
-@spread
 def options(
     bank: str | Path | Readable,
     *,
@@ -30,7 +28,6 @@ def options(
     score: Score = "sum",
     out: Path | None = None,
     paper: Paper = PAPER,
-    ray: str | None = None,
 ) -> Study[OptionScores]:
     """Shares of the options of any prompt set, and how often the answer wins, by checkpoint.
 
@@ -45,8 +42,6 @@ def options(
         the tokens.
     out
         Folder for tables, figures and the report.
-    ray
-        Address of a Ray cluster whose machines read the bank: `HOST:PORT`, or `auto`.
 
     Raises
     ------

@@ -22,11 +22,9 @@ from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Readable
-from logitbank.store.cluster import spread
 from logitbank.store.steps import listed
 
 
-@spread
 def stereoset(
     banks: Banks = (),
     *,
@@ -40,7 +38,6 @@ def stereoset(
     score: Sequence[Rule] = ("reference",),
     bootstrap: int = 1000,
     save_predictions: Path | None = None,
-    ray: str | None = None,
 ) -> Study[StereoSet]:
     """Analyse StereoSet in banks and prediction files and, with `out`, write what is found.
 
@@ -58,8 +55,6 @@ def stereoset(
         Only these, of banks; a step is a number or `release`.
     save_predictions
         File, or folder, to write the scores of banks to, as prediction files.
-    ray
-        Address of a Ray cluster whose machines read the banks: `HOST:PORT`, or `auto`.
 
     Other parameters are those of `logitbank.analysis.stereoset_metric`.
 

@@ -1,4 +1,4 @@
-"""Stereotype accuracy, and exact match of the referent."""
+"""Stereotype accuracy."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from logitbank.analysis.family import Drawing, Family, Gap, called, columns
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
 
-PRONOUNS, GENDERS, REFERENTS = "stereotype-accuracy", "winobias", "winobias-em"
+PRONOUNS, GENDERS = "stereotype-accuracy", "winobias"
 
 
 def family() -> "Family[StereotypeAccuracy]":
@@ -26,25 +26,22 @@ def family() -> "Family[StereotypeAccuracy]":
         place=5,
         asks=(
             "How often the model gives a person of an occupation the pronoun, or the gender, of "
-            "the stereotype: one half is no preference. winobias_em asks whom a pronoun means, and "
-            "is the difference between stereotyped and other sentences: 0 is no bias."
+            "the stereotype: one half is no preference."
         ),
         cautions=CAUTIONS,
         result=StereotypeAccuracy,
-        prompts=called(PRONOUNS, GENDERS, REFERENTS),
+        prompts=called(PRONOUNS, GENDERS),
         study=lambda banks, prompts, models, bootstrap: stereotype(
             banks,
             # What is not among the prompt sets is studied as what no bank has.
             prompts=PRONOUNS if PRONOUNS in prompts else "",
             winobias=GENDERS if GENDERS in prompts else "",
-            winobias_em=REFERENTS if REFERENTS in prompts else "",
             models=models,
         ),
         wants=wanted_of_winobias,
         drawing=Drawing(stereotype_figure_data, stereotype_sheets),
         brief={
             "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
-            "winobias_em": columns("em_pro em_anti bias low high pairs missing"),
         },
         message=stereotype_message,
         gaps={

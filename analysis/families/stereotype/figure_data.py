@@ -7,16 +7,14 @@ import polars as pl
 
 from logitbank.analysis.drawing.names import per_run
 from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
-from logitbank.analysis.families.stereotype.referents import ALL as ALL_TEMPLATES
 from logitbank.analysis.frames.pieces import CHECKPOINT
 
 POINT = (*CHECKPOINT, "panel", "series", "value", "low", "high")
 
 
 def stereotype_figure_data(result: StereotypeAccuracy) -> dict[str, pl.DataFrame]:
-    """`stereotype_accuracy` and `winobias_em`, of every model and run."""
-    accuracy = per_run("stereotype_accuracy", _stereotype(result))
-    return accuracy | per_run("winobias_em", _exact_match(result))
+    """`stereotype_accuracy`, of every model and run."""
+    return per_run("stereotype_accuracy", _stereotype(result))
 
 
 def _stereotype(result: StereotypeAccuracy) -> pl.DataFrame:
@@ -35,23 +33,3 @@ def _stereotype(result: StereotypeAccuracy) -> pl.DataFrame:
         high=pl.col("jsd_p") + pl.col("sd"),
     )
     return pl.concat([both.select(POINT), jsd.select(POINT)])
-
-
-def _exact_match(result: StereotypeAccuracy) -> pl.DataFrame:
-    """Both shares, the bias of every type and template, and their mean."""
-    means, nan = result.winobias_em, pl.lit(float("nan"))
-    shares = [
-        means.select(
-            *CHECKPOINT, panel=pl.lit("em"), series=pl.lit(name), value=column, low=nan, high=nan
-        )
-        for name, column in (("pro-stereotyped", "em_pro"), ("anti-stereotyped", "em_anti"))
-    ]
-    parts = result.winobias_em_parts.filter(pl.col("template") != ALL_TEMPLATES)
-    bias = [
-        table.with_columns(panel=pl.lit("bias"), series=series, value="bias").select(POINT)
-        for table, series in (
-            (parts, pl.format("Type {}, {}", "type", "template")),
-            (means, pl.lit("mean")),
-        )
-    ]
-    return pl.concat([*shares, *bias])

@@ -2,7 +2,7 @@
 
 Frames in, frames out. Quantities that must not be confused, each under its own name: `sa` compares
 pronouns under a question about the pronoun, `sa_gender` compares the options *male* and *female* of
-the gender-prediction prompts. A third, `winobias_em`, asks for the occupation and has its own file.
+the gender-prediction prompts.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,6 @@ from logitbank.analysis.families.stereotype.genders import (
     jsd_p_table,
     shares_table,
 )
-from logitbank.analysis.families.stereotype.referents import no_winobias_em, winobias_em
 from logitbank.analysis.families.stereotype.shares import SCHEMA, averaged, measured_in_turn
 from logitbank.analysis.frames.batches import Scan, frames_of
 from logitbank.analysis.frames.pieces import CHECKPOINT, check_columns
@@ -46,10 +45,6 @@ class StereotypeAccuracy(Result):
     other; `sa_gender` is over the orders that there are. `sd`, of `sa_gender` only, is the
     deviation between option orders (ddof 1). `from_baseline` is the difference from the first
     checkpoint's share, `baseline_step`, in pairs over the `common` sentences."""
-    winobias_em: pl.DataFrame
-    """The `mean` of `WinobiasEm`; no rows without its prompts."""
-    winobias_em_parts: pl.DataFrame
-    """Its `parts`."""
     jsd_p: pl.DataFrame
     """JSD-P of the right answer, scaled, for prompts whose answer is male and female, to be set
     against both; no rows without the prompts of WinoBias. `sd` as above."""
@@ -59,20 +54,18 @@ class StereotypeAccuracy(Result):
 def stereotype_metric(
     frame: Scan | None = None,
     winobias: Scan | None = None,
-    referents: Scan | None = None,
     *,
-    expected: pl.DataFrame | None = None,
     expected_pronouns: pl.DataFrame | None = None,
     expected_genders: pl.DataFrame | None = None,
     labels: FairnessLabels = FairnessLabels(),  # noqa: B008
 ) -> StereotypeAccuracy:
-    """`sa`, `sa_gender` and `winobias_em`, each from prompts of its own that may be absent.
+    """`sa` and `sa_gender`, each from prompts of its own that may be absent.
 
     `sa`: the log-probabilities of the two pronouns behind the question are averaged over the two
     orders in which it names them; share of sentences where the original pronoun has the greater
     mean. `sa_gender`: on pro-stereotyped sentences and the occupation that the pronoun refers to,
     share where the logit of the right gender is greater than that of the other one, averaged over
-    option orders. In both an exact tie counts ½ and is reported. `winobias_em`: see there.
+    option orders. In both an exact tie counts ½ and is reported.
 
     Parameters
     ----------
@@ -82,9 +75,6 @@ def stereotype_metric(
         and the others may be several frames, as `batches` gives them.
     winobias
         `Bank.scan("winobias")`.
-    referents, expected
-        `Bank.scan("winobias-em")` and how many tokens each of its prompts has, as for
-        `winobias_em`.
     expected_pronouns, expected_genders
         What each model was asked of the first two: model and `PRONOUNS`, model and `GENDERS`, as
         `expected_rows` gives them. Without it, all that is known is the frame: a sentence, an
@@ -95,7 +85,7 @@ def stereotype_metric(
     Raises
     ------
     UsageError
-        Columns are lacking, no frame is given, or what `winobias_em` refuses.
+        Columns are lacking, or no frame is given.
     BankError
         No rows, a score that is not finite, or a sentence has another number of options.
 
@@ -129,17 +119,16 @@ def stereotype_metric(
         of_frames = genders(winobias, labels, expected_cells)
         parts.append(shares_table(of_frames))
         divergence = jsd_p_table(of_frames)
-    if not parts and referents is None:
+    if not parts:
         raise UsageError(
             "there is nothing to compute stereotype accuracy from; give the scan of "
-            f'"{FAMILY}", of "winobias", of "winobias-em", or several of them'
+            f'"{FAMILY}", of "winobias", or both'
         )
     table = pl.concat([pl.DataFrame(schema=SCHEMA), *parts]).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
-    em = no_winobias_em() if referents is None else winobias_em(referents, expected=expected)
     intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
-    return StereotypeAccuracy(table, em.mean, em.parts, divergence, {"intervals": intervals})
+    return StereotypeAccuracy(table, divergence, {"intervals": intervals})
 
 
 def _own(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.drawing.paper import COLOURS, GREEN, MUTED, PURPLE
+from logitbank.analysis.drawing.paper import COLOURS, GREEN, PURPLE
 from logitbank.analysis.drawing.sheet import (
     Axis,
     Names,
@@ -37,8 +37,7 @@ def stereotype_sheets(
     result: StereotypeAccuracy, tables: Mapping[str, pl.DataFrame], names: Names
 ) -> dict[str, Sheet]:
     """One of each kind, from its table."""
-    draw = {"stereotype_accuracy": _stereotype, "winobias_em": _exact_match}
-    return {kind: draw[kind](table, names) for kind, table in tables.items()}
+    return {kind: _stereotype(table, names) for kind, table in tables.items()}
 
 
 def _stereotype(table: pl.DataFrame, names: Names) -> Sheet:
@@ -72,38 +71,4 @@ def _stereotype(table: pl.DataFrame, names: Names) -> Sheet:
                 name = str(rows_of["series"][0])
                 curve = Curve(series, name, colour, rows_of, group.label, within, panel=group.panel)
                 add_curve(sheet, places, curve)
-    return sheet
-
-
-def _exact_match(table: pl.DataFrame, names: Names) -> Sheet:
-    parts = names.parts(table, KEYS)
-    sheet, places = training_sheet(
-        "winobias_em",
-        "Above: share of sentences where the person that the pronoun means is named, mean of types "
-        "and templates. Below: pro minus anti, of each type and template, and their mean with a "
-        "95 % interval over pairs. Where no person is named, a bias of 0 says nothing.",
-        steps=table["step"].to_list(),
-        series=[name for name, _ in parts],
-        panels=[
-            Panel(Axis("Person named", from_zero=True), 200),
-            Panel(Axis("Bias, pro − anti"), 240, rules=[("y", 0)]),
-        ],
-    )
-    for series, part in parts:
-        drawn: list[str] = []
-        for values in part.partition_by("panel", "series", maintain_order=True):
-            panel, name = int(values["panel"][0] == "bias"), str(values["series"][0])
-            kind = name.split(",")[0]
-            if name != "mean":
-                values = values.with_columns(low="value", high="value")
-            if panel == 0:
-                colour = PURPLE if name.startswith("pro") else GREEN
-            else:
-                colour = {"mean": MUTED, "Type 1": COLOURS[0]}.get(kind, COLOURS[1])
-            curve = Curve(
-                series, name, colour, values, "Bias" if panel else "Person named", panel=panel,
-                dash="dotted" if kind in drawn and len(parts) == 1 else None,
-            )  # fmt: skip
-            drawn.append(kind)
-            add_curve(sheet, places, curve)
     return sheet

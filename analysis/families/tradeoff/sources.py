@@ -16,7 +16,7 @@ from logitbank.analysis.frames.pieces import CHECKPOINT, WholePrompts, together
 from logitbank.analysis.frames.shared import Wanted, made_of, shared_frames
 from logitbank.analysis.frames.sources import frame_of
 from logitbank.analysis.frames.table_files import is_table_path, number, read_table, whole
-from logitbank.analysis.harness.read import NEW_NAMES, read_harness
+from logitbank.analysis.harness import NEW_NAMES, read_harness
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
 from logitbank.analysis.stats.significance import mean_present
 from logitbank.errors import UsageError

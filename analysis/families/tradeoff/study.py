@@ -27,13 +27,11 @@ from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Readable
-from logitbank.store.cluster import spread
 
 TASK = "lambada_openai"
 METRIC_NAMES = {"acc": "accuracy", "ppl": "perplexity"}
 
 
-@spread
 def tradeoff(
     banks: Banks = (),
     *,
@@ -53,7 +51,6 @@ def tradeoff(
     bootstrap: int = 1000,
     out: Path | None = None,
     paper: Paper = PAPER,
-    ray: str | None = None,
 ) -> Study[TradeOff]:
     """Set performance against fairness over checkpoints.
 
@@ -80,8 +77,6 @@ def tradeoff(
         Prompt sets of the banks for the fairness gap and for performance.
     bootstrap
         Resamples of sentences and examples; 0 gives no intervals.
-    ray
-        Address of a Ray cluster whose machines read the banks: `HOST:PORT`, or `auto`.
 
     Other parameters are those of `logitbank.analysis.tradeoff_metric`.
 

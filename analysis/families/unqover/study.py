@@ -17,14 +17,12 @@ from logitbank.analysis.results.finish import finish, models_of
 from logitbank.analysis.results.study import Study
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Readable
-from logitbank.store.cluster import spread
 
 PROMPTS = beginning("unqover-")
 ROWS = 100_000
 """Of a batch: rows are as wide as their texts."""
 
 
-@spread
 def unqover(
     banks: Banks,
     *,
@@ -36,7 +34,6 @@ def unqover(
     cells: Cells = "last",
     out: Path | None = None,
     paper: Paper = PAPER,
-    ray: str | None = None,
 ) -> Study[Unqover]:
     """UnQover of the checkpoints in banks and, with `out`, tables, figures and the report.
 
@@ -48,8 +45,6 @@ def unqover(
         Names of prompt sets; all that begin with `unqover-` and have been scored, if None.
     models
         Only these.
-    ray
-        Address of a Ray cluster whose machines read the banks: `HOST:PORT`, or `auto`.
 
     Other parameters are those of `logitbank.analysis.unqover_metric`.
 

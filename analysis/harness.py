@@ -1,19 +1,25 @@
-"""Result files of lm-evaluation-harness, old and new layout, as one tidy table.
+"""Result files of lm-evaluation-harness: read as one tidy table, and written one per checkpoint.
 
 A file is one model at one training step with the metrics of its tasks. The old layout names a
 metric `acc`, the new one `acc,none` (with the filter that was applied to the answers).
 """
 
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from logitbank.analysis.frames.json_files import json_object
+from logitbank.analysis.frames.pieces import CHECKPOINT
+from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
+from logitbank.store.format.schema import folder_name
+from logitbank.version import __version__
+from logitbank.wording import checkpoint_name, counted
 
 SCHEMA = {
     "model": pl.String,
@@ -60,7 +66,7 @@ def read_harness(paths: Iterable[Path | str], *, task: str = "lambada_openai") -
     return _merged(pl.concat(tables))
 
 
-def checked_harness(document: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+def _results(document: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """The `results` of a document: task to metrics."""
     results = document.get("results")
     if not isinstance(results, dict) or not all(isinstance(v, dict) for v in results.values()):
@@ -72,7 +78,7 @@ def checked_harness(document: Mapping[str, Any], path: Path) -> dict[str, dict[s
 
 def _read(path: Path, task: str) -> pl.DataFrame:
     document = json_object(path, KIND)
-    results = checked_harness(document, path)
+    results = _results(document, path)
     if task not in results:
         names = sorted(results)
         more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
@@ -211,3 +217,163 @@ def _merged(table: pl.DataFrame) -> pl.DataFrame:
             f"{row['value'][other]:g} ({len(apart)} such cases); leave one of them out"
         )
     return table.unique(key, keep="first", maintain_order=True).sort(key)
+
+
+HIGHER_IS_BETTER = {
+    "acc": True,
+    "perplexity": False,
+    "pct_stereotype": False,
+    "likelihood_diff": False,
+}
+
+
+class Export(NamedTuple):
+    """The numbers of one task, for files that others read."""
+
+    task: str
+    table: pl.DataFrame
+    """model, run, step; the metrics' columns, and `<column>_stderr` where there are such;
+    `effective` samples, `original` ones, `missing`."""
+    metrics: Mapping[str, str]
+    """As of `write_harness`."""
+
+
+def write_harness(
+    table: pl.DataFrame,
+    folder: Path | str,
+    *,
+    task: str,
+    metrics: Mapping[str, str],
+    samples: str,
+    original: str | None = None,
+    missing: str | None = None,
+) -> list[Path]:
+    """Write one file per checkpoint, in the new layout, and return the paths.
+
+    `read_harness` reads the same numbers, model, run and step from them. A file that is there and
+    is of the same checkpoint keeps its other tasks. A release has no step and is not written.
+
+    Parameters
+    ----------
+    table
+        model, run, step and the columns named by `metrics` and `samples`.
+    folder
+        Where to; made if it is not there.
+    task
+        Under which the metrics are written, such as `lambada_openai`.
+    metrics
+        Metric's name in the files to column; a column `<metric>_stderr` beside it is written too.
+    samples
+        Column with the number of examples; a row of none is not written.
+    original
+        Column with the number of examples that were asked for, where it is known.
+    missing
+        Column with how many of these lack something: a file with any is marked `partial`.
+
+    Raises
+    ------
+    UsageError
+        Another file, of another checkpoint or no result file, has the name of one to be written;
+        nothing is written then.
+    """
+    folder = Path(folder)
+    documents = {
+        folder / _file_name(row): {
+            **_document(row, task, metrics),
+            **_counts(row, task, samples=samples, original=original, missing=missing),
+        }
+        for row in table.filter(pl.col("step").is_not_null(), pl.col(samples) > 0).to_dicts()
+    }
+    merged = {path: _with_other_tasks(path, document) for path, document in documents.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, document in merged.items():
+        text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
+        replace_file(path, text.encode())
+    return list(merged)
+
+
+def _file_name(row: Mapping[str, Any]) -> str:
+    run = "" if row["run"] == "main" else f"-{folder_name(row['run'])}"
+    return f"results_{folder_name(row['model'])}{run}-step{row['step']}.json"
+
+
+def _counts(
+    row: Mapping[str, Any], task: str, *, samples: str, original: str | None, missing: str | None
+) -> dict[str, Any]:
+    """Samples as lm-evaluation-harness tells them, and whether they are all."""
+    counts = {} if original is None else {"original": row[original]}
+    partial = {} if missing is None else {"partial": {task: row[missing] > 0}}
+    return {"n-samples": {task: {**counts, "effective": row[samples]}}, **partial}
+
+
+def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {"alias": task}
+    for metric, column in metrics.items():
+        values[f"{metric},none"] = finite(row[column])
+        error = finite(row.get(f"{column}_stderr"))
+        values[f"{metric}_stderr,none"] = "N/A" if error is None else error
+    known = {name: value for name, value in values.items() if value is not None}
+    better = {name: HIGHER_IS_BETTER[name] for name in metrics if name in HIGHER_IS_BETTER}
+    revision = f"step{row['step']}"
+    return {
+        "results": {task: known},
+        # Who computed the numbers, which are not of a version of the harness's own task.
+        "versions": {task: f"logitbank {__version__}"},
+        "n-shot": {task: 0},
+        "higher_is_better": {task: better},
+        "config": {
+            "model": "logitbank",
+            "model_args": {"pretrained": row["model"], "revision": revision},
+        },
+        "model_name": row["model"],
+        OWN_KEY: {name: row[name] for name in CHECKPOINT},
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """A number as JSON has them; None where it is missing, NaN or infinite."""
+    return None if value is None or value - value != 0 else float(value)
+
+
+def _with_other_tasks(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """The document, with the other tasks of a file of ours that is there."""
+    if not path.exists():
+        return document
+    existing = json_object(path, KIND)
+    _results(existing, path)
+    if existing.get(OWN_KEY) != document[OWN_KEY]:
+        raise UsageError(
+            f"{path} is there and is not of this bank's checkpoint; choose another folder with "
+            "--save-results"
+        )
+    return {
+        key: {**existing.get(key, {}), **value} if key in PER_TASK else value
+        for key, value in document.items()
+    }
+
+
+PER_TASK = ("results", "versions", "n-shot", "higher_is_better", "n-samples", "partial")
+
+
+def save_exports(exports: Sequence[Export], *, folder: Path, partial: bool) -> None:
+    """Write several tasks as result files, with their sample counts.
+
+    Raises
+    ------
+    UsageError
+        A checkpoint lacks some of the expected samples and `partial` is false; or as
+        `write_harness`.
+    """
+    for export in exports if not partial else ():
+        rows = export.table.filter(pl.col("step").is_not_null())
+        if len(incomplete := rows.filter(pl.col("missing") > 0)):
+            row = incomplete.row(0, named=True)
+            raise UsageError(
+                f"{export.task}: {row['original'] - row['missing']:,} of "
+                f"{counted(row['original'], 'sample')} are scored at {checkpoint_name(row)} "
+                f"({len(incomplete):,} of {counted(len(rows), 'checkpoint')} are partial); finish "
+                "the extraction, or save what there is with --partial"
+            )
+    counts = {"samples": "effective", "original": "original", "missing": "missing"}
+    for export in exports:
+        write_harness(export.table, folder, task=export.task, metrics=export.metrics, **counts)

@@ -1,1 +1,0 @@
-"""Result files of lm-evaluation-harness: read and written."""

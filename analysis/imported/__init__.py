@@ -1,1 +1,0 @@
-"""Results of other evaluation tools, as deposits of a bank."""

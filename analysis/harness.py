@@ -6,7 +6,6 @@ metric `acc`, the new one `acc,none` (with the filter that was applied to the an
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
 from logitbank.store.format.schema import folder_name
+from logitbank.store.steps import LARGEST_STEP, RunStep, is_token_count, parse_name
 from logitbank.version import __version__
 from logitbank.wording import checkpoint_name, counted
 
@@ -35,8 +35,6 @@ NEW_NAMES = {"ppl": "perplexity", "likelihood_difference": "likelihood_diff"}
 """Names of the old layout that the new one changed."""
 OWN_KEY = "logitbank"
 """Where our own files say model, run and step."""
-STEP = re.compile(r"(?:^|[^A-Za-z])step[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE)
-LARGEST_STEP = 10**18
 KIND = "result file"
 SHOWN = 12
 
@@ -50,8 +48,8 @@ def read_harness(paths: Iterable[Path | str], *, task: str = "lambada_openai") -
     text, such as "N/A" and the alias, are left out. Files that repeat another count once.
 
     Model and step come from the configuration in the file (`pretrained=…,revision=step13000`),
-    and where that lacks one, from the file's name (`pythia-160m-step13000.json`). A file says
-    nothing of runs: its run is `main`.
+    and where that lacks one, from the file's name (`pythia-160m-step13000.json`). Names are read as
+    those of checkpoints are. The run is that of the revision (`stage1-step1000`), else `main`.
 
     Raises
     ------
@@ -123,24 +121,23 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
     model_name = document.get("model_name")
     pretrained = args.get("pretrained") or (model_name if isinstance(model_name, str) else "")
     revision = args.get("revision") or str(config.get("model_revision") or "")
-    number = next((m for text in (revision, pretrained, path.stem) if (m := _step(text))), None)
-    if number is None:
+    in_revision = parse_name(revision)
+    before, in_path = _split(pretrained)
+    before_name, in_name = _split(path.stem)
+    places = (in_revision, in_path, in_name)
+    found = next((each for each in places if each and each.step is not None), None)
+    if found is None or found.step is None:
         raise UsageError(
             f"no training step is in {path}: neither its configuration (revision "
             f"{revision or 'none'!r}) nor its name has one; name the file <model>-step<number>.json"
         )
-    model = _before_step(pretrained) or _before_step(path.stem)
+    model = before or before_name
     if not model:
         raise UsageError(
             f"no model is named in {path}, neither in its configuration nor in its name; "
             "name the file <model>-step<number>.json"
         )
-    return model, "main", int(number[1])
-
-
-def _step(text: str) -> re.Match[str] | None:
-    """The last step in a text, as folders come from the outside in."""
-    return next(iter(reversed(list(STEP.finditer(text)))), None)
+    return model, found.run if found is in_revision else "main", found.step
 
 
 def _model_args(args: object) -> dict[str, str]:
@@ -153,14 +150,25 @@ def _model_args(args: object) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def _before_step(text: str) -> str:
-    """The model's name in a name or path that may end in a step."""
-    text = text.strip().rstrip("/")
-    match = _step(text)
-    name = text if match is None else text[: match.start()].rstrip("/-_. ")
-    # A folder on somebody's disk says no more than its last part.
-    local = name.startswith(("/", ".", "~")) or text.count("/") > 1
-    return name.rsplit("/", maxsplit=1)[-1].lstrip(".~") if local else name
+def _split(text: str) -> tuple[str, RunStep | None]:
+    """The model's name in a name or path, and the step that follows it: `org/m-step5`, `m/step5`.
+
+    A number alone may be a date or a model's size, and is no step here.
+    """
+    parts = text.strip().rstrip("/").split("/")
+    for index in range(len(parts) - 1, -1, -1):
+        named = parse_name(part := parts[index])
+        if named and named.step is not None and not (part.isdigit() or is_token_count(part)):
+            run = [] if named.run == "main" else [named.run]
+            return _model_name("/".join((*parts[:index], *run)), local=len(parts) > 2), named
+    return _model_name("/".join(parts), local=len(parts) > 2), None
+
+
+def _model_name(name: str, *, local: bool) -> str:
+    """A hub name as it is; of a folder on somebody's disk its last part."""
+    if local or name.startswith(("/", ".", "~")):
+        return name.rsplit("/", maxsplit=1)[-1].lstrip(".~")
+    return name
 
 
 def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float, float]]:

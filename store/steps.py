@@ -6,6 +6,7 @@ Pure: it opens no file and asks no hub.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal, NamedTuple, Self
 
 from logitbank.errors import SuiteError, UsageError
@@ -14,37 +15,76 @@ Step = int | None
 """A training step; None is the release, which has none."""
 
 _ALLOWED = "use all, log, START:END:STRIDE, release, or a list like 0,512,last"
-# The prefix is tried last (`??`), so that `global_step10` is no run called "global".
+LARGEST_STEP = 10**18
+"""Steps are below this number, so that sums and differences of them fit 64 bits."""
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_COUNT = r"[0-9]{1,18}(?:\.[0-9]{1,9})?[KMBT]?"
+# The run is tried last (`??`), so that the run of `global_step10` is not "global".
 _STEP_NAME = re.compile(
     r"(?:(?P<run>.+?)[-_])??"
-    r"(?P<word>(?:global[-_]?step|checkpoint|ckpt|step)[-_]?)?"
-    r"(?P<step>[0-9]{1,12})"
-    r"(?:-tokens[0-9.]+[KMBT])?",
-    re.ASCII,
+    r"(?:(?P<word>global[-_]?step|checkpoint|ckpt|chck|step|iter)[-_=]?"
+    r"|(?P<stage>ext|decay)[-_]?)?"
+    rf"(?P<count>{_COUNT})"
+    r"(?:[-_](?:tokens)?[0-9.]+[KMBT])?"
+    r"(?:[-_](?P<seed>seed.+))?",
+    re.ASCII | re.IGNORECASE,
 )
-_RELEASE_NAMES = frozenset({"main", "release", "final"})
+RELEASE_NAMES = ("main", "release", "final")
+"""Names of the final released model, the first of them first."""
 
 
 class RunStep(NamedTuple):
-    """What a revision or folder name says."""
+    """Run and training step in the name of a revision or folder."""
 
     run: str
     step: Step
 
 
 def parse_name(name: str) -> RunStep | None:
-    """Run and step that a hub revision or a folder name stands for, or None where it says neither.
+    """Run and step in the name of a hub revision, tag, folder or file; None if it contains neither.
 
-    `step1000`, `step-1000`, `checkpoint-1000`, `global_step1000`, `1000` and
-    `step1000-tokens4B` are steps of the run "main"; `stage1-step1000` is one of "stage1".
-    `main`, `release` and `final` are the release.
+    `step1000`, `step-1000`, `checkpoint-1000`, `ckpt_1000`, `global_step1000`, `iter_0001000` and
+    `1000` are step 1,000 of the run "main". K, M, B and T multiply: `step_20k` is step 20,000 and
+    `chck_1M` step 1,000,000. A number of tokens after the step is ignored (`step1000-tokens4B`,
+    `step-50K-105b`); one alone is the step (`16.78B`).
+
+    Stages and seeds are runs: `stage1-step1000` is step 1,000 of the run "stage1", `ext1000` of
+    "ext", `decay100` step 100 of "decay", and `step1000-seed-large-1` is of the run
+    "seed-large-1". `main`, `release` and `final` are the final released model.
+
+    >>> parse_name("stage1-step2k-tokens8B")
+    RunStep(run='stage1', step=2000)
     """
-    if name in _RELEASE_NAMES:
+    if name in RELEASE_NAMES:
         return RunStep("main", None)
     match = _STEP_NAME.fullmatch(name)
-    if not match or (match["run"] and not match["word"]):
+    if not match or (match["run"] and not (match["word"] or match["stage"])):
         return None  # `llama-7` is a name, not step 7 of "llama"
-    return RunStep(match["run"] or "main", int(match["step"]))
+    step = parse_count(match["count"])
+    runs = [run for run in (match["run"], match["stage"], match["seed"]) if run]
+    return None if step is None else RunStep("-".join(runs) or "main", step)
+
+
+def is_token_count(name: str) -> bool:
+    """Whether a name is a number with a unit and nothing else: `16.78B` tokens, or a model's size.
+
+    >>> is_token_count("7B"), is_token_count("7"), is_token_count("step7B")
+    (True, False, False)
+    """
+    return name[-1:].isalpha() and parse_count(name) is not None
+
+
+def parse_count(text: str) -> int | None:
+    """A whole number, which K, M, B or T may multiply; None for any other text.
+
+    >>> parse_count("16.78B"), parse_count("20k"), parse_count("1.5")
+    (16780000000, 20000, None)
+    """
+    if not re.fullmatch(_COUNT, text, re.ASCII | re.IGNORECASE):
+        return None
+    number = text.rstrip("kKmMbBtT")
+    value = Decimal(number) * _FACTORS[text[len(number) :].lower()]
+    return int(value) if value < LARGEST_STEP and value == int(value) else None
 
 
 def run_seed(run: str) -> int | None:
@@ -173,7 +213,8 @@ def parse_steps(text: str) -> StepSelector:
 
     `log` is step 0, for each power of two the available step nearest on a log scale, and the
     last. `START:END:STRIDE` is every step of that range, both ends included, whose distance from
-    the first is a multiple of the stride; any part may be empty.
+    the first is a multiple of the stride; any part may be empty. A number may be written `20k` or
+    `1M`.
 
     Raises
     ------
@@ -198,9 +239,9 @@ def _parse_span(text: str) -> tuple[int, int | None, int]:
 def _number(text: str, *, of: str) -> int:
     if re.fullmatch(r"-[0-9]+", text):
         raise UsageError(f"steps {of!r} hold a negative number, {text}; {_ALLOWED}")
-    if not re.fullmatch(r"[0-9]{1,12}", text):
+    if (number := parse_count(text)) is None:
         raise UsageError(f"steps {of!r} are unknown at {text!r}; {_ALLOWED}")
-    return int(text)
+    return number
 
 
 def _pick_all(selector: StepSelector, steps: list[int]) -> Iterable[int]:

@@ -3,6 +3,7 @@
 It opens no file.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import NamedTuple
 from logitbank.engine.weights.variants.checkpoint import is_adapter
 from logitbank.engine.weights.weights import GGUF, weight_names
 from logitbank.errors import SuiteError
-from logitbank.store.steps import Step, parse_name, run_seed
+from logitbank.store.steps import Step, is_token_count, parse_name, run_seed
+
+TOKENS = "{where}: names such as {name} are read as numbers of tokens, which become the steps"
 
 
 class FoundCheckpoint(NamedTuple):
@@ -22,6 +25,9 @@ class FoundCheckpoint(NamedTuple):
     path: Path
     adapter: bool = False
     """A LoRA adapter, which is nothing without its base."""
+
+
+_STEP_WORD = re.compile(r"(?:step|checkpoint|ckpt|chck|iter)[-_=]?\d", re.IGNORECASE)
 
 
 class FolderScan(NamedTuple):
@@ -63,6 +69,8 @@ def scan_folder(folder: Path) -> FolderScan:
         raise SuiteError(f"{folder} is a file; give the folder that holds the checkpoint")
     notes: list[str] = []
     checkpoints = list(_below(folder, notes, run="main", nested=True))
+    if counts := [c.path.name for c in checkpoints if is_token_count(c.path.name)]:
+        notes.append(TOKENS.format(where=folder, name=counts[0]))
     if not checkpoints:
         return FolderScan(*named_by_itself(folder), ())
     if is_adapter(folder):
@@ -113,7 +121,7 @@ def _below(folder: Path, notes: list[str], *, run: str, nested: bool) -> Iterato
         elif named is not None and (packed := _packed_in(path)) is not None:
             yield FoundCheckpoint(_joined(run, named.run), named.step, packed)
         elif not (path / "config.json").is_file():
-            if named is not None:
+            if named is not None and not is_token_count(path.name):
                 notes.append(f"{path} is left out: it has no config.json")
             elif nested:
                 yield from _below(path, notes, run=path.name, nested=False)
@@ -147,7 +155,11 @@ def named_by_itself(folder: Path) -> tuple[str, tuple[FoundCheckpoint, ...]]:
     name = where.stem if folder.is_file() else where.name
     if (checkpoint := folder if folder.is_file() else _checkpoint_in(folder)) is None:
         raise SuiteError(_nothing_in(folder))
-    if (named := parse_name(name)) is None:
+    if (named := parse_name(name)) is None or is_token_count(name):  # `llama/7B` is a model
+        if _STEP_WORD.search(name):
+            raise SuiteError(
+                f"the step in the name of {folder} cannot be read; rename the folder like step1000"
+            )
         return name, (FoundCheckpoint("main", None, checkpoint),)
     parent, run = where.parent, named.run
     if run == "main" and run_seed(parent.name) is not None:

@@ -14,11 +14,18 @@ from pathlib import Path
 from logitbank.engine.hub.hub import Hub
 from logitbank.engine.suites.bases import checkpoint_of, named_base, with_base
 from logitbank.engine.suites.catalogue import KnownSuite, known_suite, known_suites
-from logitbank.engine.suites.folders import scan_folder
+from logitbank.engine.suites.folders import TOKENS, scan_folder
 from logitbank.engine.suites.sources import Base, Checkpoint, HubSource, LocalSource, Suite
 from logitbank.errors import SuiteError
 from logitbank.store.format.schema import CheckpointId
-from logitbank.store.steps import StepSelector, parse_name, parse_steps, run_seed
+from logitbank.store.steps import (
+    RELEASE_NAMES,
+    StepSelector,
+    is_token_count,
+    parse_name,
+    parse_steps,
+    run_seed,
+)
 
 __all__ = [
     "Base",
@@ -172,8 +179,13 @@ def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
         return _from_members(suite, model)
     by_run_and_step: dict[tuple[str, int | None], Checkpoint] = {}
     notes = []
-    for revision in sorted(hub.revisions(suite.repo), key=_natural):
-        if (named := parse_name(revision)) is None or revision in ("release", "final"):
+    names = hub.revisions(suite.repo)
+    if unread := [name for name in names if parse_name(name) is None]:
+        notes.append(
+            f"{suite.repo}: revisions left out, as their names have no step: {_shortened(unread)}"
+        )
+    for revision in sorted(names, key=_release_first):
+        if (named := parse_name(revision)) is None:
             continue
         run, seed = (
             (suite.run, suite.run_seed) if named.run == "main" else (named.run, run_seed(named.run))
@@ -186,8 +198,11 @@ def _from_hub(suite: KnownSuite, hub: Hub, model: str | None) -> Suite:
         by_run_and_step[run, named.step] = Checkpoint(checkpoint, HubSource(suite.repo, revision))
     if not by_run_and_step:
         raise SuiteError(
-            f"{suite.repo} has neither revisions like step1000 nor main; choose another repository"
+            f"{suite.repo} has neither revisions like step1000 nor main, only "
+            f"{_shortened(unread) or 'none'}; choose another repository"
         )
+    if counts := [name for name in names if is_token_count(name)]:
+        notes.append(TOKENS.format(where=suite.repo, name=counts[0]))
     notes += _completeness(suite, {step for _, step in by_run_and_step}, offline=hub.offline)
     return Suite(suite.name, tuple(by_run_and_step.values()), tuple(notes))
 
@@ -240,6 +255,12 @@ def _natural(text: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
 
 
-def _shortened(steps: Sequence[int]) -> str:
-    shown = ", ".join(map(str, steps[:10]))
-    return f"{shown} and {len(steps) - 10} more" if len(steps) > 10 else shown
+def _release_first(name: str) -> tuple[int, list[tuple[int, int | str]]]:
+    """Sort key of revisions: of several names of the release, `main` is the first."""
+    of_release = name in RELEASE_NAMES
+    return RELEASE_NAMES.index(name) if of_release else len(RELEASE_NAMES), _natural(name)
+
+
+def _shortened(values: Sequence[int | str]) -> str:
+    shown = ", ".join(map(str, values[:10]))
+    return f"{shown} and {len(values) - 10} more" if len(values) > 10 else shown

@@ -107,6 +107,9 @@ def test_the_new_layout_drops_the_filter_none_and_what_is_text(tmp_path: Path) -
         ({}, "pythia-160m-step13000", ("pythia-160m", 13000)),
         ({"config": None}, "160m_step512", ("160m", 512)),
         ({"model_name": ["m"]}, "160m_step512", ("160m", 512)),
+        ({"config": {"model_args": "pretrained=o/m,revision=chck_1M"}}, "x", ("o/m", 1_000_000)),
+        ({"config": {"model_args": "pretrained=o/m-step20k"}}, "x", ("o/m", 20_000)),
+        ({"config": {"model_args": "pretrained=/2024/a/ckpt_7/hf"}}, "x", ("a", 7)),
     ],
 )  # fmt: skip
 def test_model_and_step_are_found(
@@ -114,6 +117,17 @@ def test_model_and_step_are_found(
 ) -> None:
     model, run, step = checkpoint_of(document, Path(f"{name}.json"))
     assert ((model, step), run) == (found, "main")
+
+
+def test_a_stage_in_the_revision_is_the_run() -> None:
+    config = {"model_args": "pretrained=o/m,revision=stage1-step9000-tokens19B"}
+    assert checkpoint_of({"config": config}, Path("x.json")) == ("o/m", "stage1", 9000)
+
+
+def test_a_date_or_a_size_in_a_path_is_no_step() -> None:
+    config = {"model_args": "pretrained=/runs/2024/llama/7B"}
+    with pytest.raises(UsageError, match="no training step is in x.json"):
+        checkpoint_of({"config": config}, Path("x.json"))
 
 
 def refused(path: Path, message: str, **options: str) -> None:

@@ -117,7 +117,42 @@ def test_stages_are_runs(root, hub):
         (model, "stage2-ingredient1", 1000, None),
         (model, "main", None, None),
     ]
-    assert picked.notes == ("run stage1 of OLMo-2-0425-1B has no step 1000",)
+    assert picked.notes == (
+        f"allenai/{model}: revisions left out, as their names have no step: notes",
+        "run stage1 of OLMo-2-0425-1B has no step 1000",
+    )
+
+
+def test_branches_of_many_spellings_are_steps(root, hub):
+    for name in ("main", "step1000", "ckpt_100", "chck_1M", "decay5", "step7-ema"):
+        (root / "lab/toy" / name).mkdir(parents=True)
+    suite = resolve_suite("lab/toy", hub=hub)
+    assert ids(suite) == [
+        ("toy", "decay", 5, None),
+        ("toy", "main", 100, None),
+        ("toy", "main", 1000, None),
+        ("toy", "main", 1_000_000, None),
+    ]
+    assert suite.notes == ("lab/toy: revisions left out, as their names have no step: step7-ema",)
+
+
+def test_numbers_of_tokens_are_steps_and_said_to_be(root, hub):
+    for name in ("16.78B", "33.55B"):
+        (root / "lab/toy" / name).mkdir(parents=True)
+    suite = resolve_suite("lab/toy", hub=hub)
+    assert steps(suite) == [16_780_000_000, 33_550_000_000]
+    (note,) = suite.notes
+    assert "16.78B are read as numbers of tokens" in note
+
+
+def test_final_is_the_release_where_there_is_no_main(root, hub):
+    (root / "lab/toy/final").mkdir(parents=True)
+    (checkpoint,) = resolve_suite("lab/toy", hub=hub, steps="release").checkpoints
+    assert checkpoint.source == HubSource("lab/toy", "final")
+    (root / "lab/toy/main").mkdir()
+    release = resolve_suite("lab/toy", hub=hub, steps="release")
+    assert release.checkpoints[0].source == HubSource("lab/toy", "main")
+    assert "lab/toy: revision final left out, main is the same step" in release.notes
 
 
 def test_any_repository_works(root, hub):
@@ -210,7 +245,9 @@ def test_listing_that_fails_is_a_note(root, hub):
 # In a folder
 
 
-@pytest.mark.parametrize("name", ["step{}", "step-{}", "step_{}", "checkpoint-{}", "{}"])
+@pytest.mark.parametrize(
+    "name", ["step{}", "step-{}", "step_{}", "checkpoint-{}", "ckpt_{}", "chck_{}", "iter_{}", "{}"]
+)
 def test_steps_are_read_from_folder_names(tmp_path, name):
     for step in (100, 20, 0):
         checkpoint(tmp_path / "toy" / name.format(step))
@@ -294,6 +331,35 @@ def test_what_is_left_out_is_noted(tmp_path):
         f"{tmp_path}/toy/best is left out: its name tells no step; rename it like step1000",
         f"{tmp_path}/toy/step2 is left out: it has no config.json",
     )
+
+
+def test_folders_of_many_spellings_are_steps(tmp_path):
+    for name in ("step1000", "ckpt_100", "chck_1M", "ext20", "step7-ema", "16.78B"):
+        checkpoint(tmp_path / "toy" / name)
+    suite = resolve_suite(str(tmp_path / "toy"))
+    assert ids(suite) == [
+        ("toy", "ext", 20, None),
+        ("toy", "main", 100, None),
+        ("toy", "main", 1000, None),
+        ("toy", "main", 1_000_000, None),
+        ("toy", "main", 16_780_000_000, None),
+    ]
+    left_out, tokens = suite.notes
+    assert "step7-ema is left out: its name tells no step" in left_out
+    assert "16.78B are read as numbers of tokens" in tokens
+
+
+def test_a_folder_named_for_a_models_size_is_no_step(tmp_path):
+    checkpoint(tmp_path / "llama/7B")
+    assert ids(resolve_suite(str(tmp_path / "llama/7B"))) == [("7B", "main", None, None)]
+    checkpoint(tmp_path / "pythia/1.4b/step5")
+    assert ids(resolve_suite(str(tmp_path / "pythia"))) == [("pythia", "1.4b", 5, None)]
+
+
+def test_a_single_folder_whose_step_cannot_be_read_is_no_release(tmp_path):
+    checkpoint(tmp_path / "toy/step1000-ema")
+    with pytest.raises(SuiteError, match="step in the name of .*step1000-ema cannot be read"):
+        resolve_suite(str(tmp_path / "toy/step1000-ema"))
 
 
 def test_two_folders_of_one_step_are_refused(tmp_path):

@@ -36,6 +36,8 @@ def test_log_on_pythia_follows_the_powers_of_two():
         ("1000:2999:1000", (1000, 2000)),
         ("last", (3000,)),
         ("2000, 1,last,1", (1, 2000, 3000)),
+        ("1k:0.003M:1k", (1000, 2000, 3000)),
+        ("1k,2K", (1000, 2000)),
         ("release", (None,)),
         ("release,4", (4, None)),
     ],
@@ -112,20 +114,37 @@ def test_chosen_steps_are_available_ascending_and_distinct(available, text):
         ("step-1000", "main", 1000),
         ("step_1000", "main", 1000),
         ("checkpoint-1000", "main", 1000),
+        ("ckpt_100", "main", 100),
         ("global_step1000", "main", 1000),
+        ("iter_0001000", "main", 1000),
         ("1000", "main", 1000),
+        ("step_20k", "main", 20_000),
+        ("chck_1M", "main", 1_000_000),
+        ("step-50K-105b", "main", 50_000),
+        ("16.78B", "main", 16_780_000_000),
+        ("1.5T", "main", 1_500_000_000_000),
         ("step20000-tokens84B", "main", 20000),
+        ("ext1000", "ext", 1000),
+        ("decay100", "decay", 100),
+        ("step1000-seed-large-1", "seed-large-1", 1000),
+        ("step1000-seed3", "seed3", 1000),
         ("stage1-step10000-tokens21B", "stage1", 10000),
         ("stage2-ingredient1-step1000-tokens3B", "stage2-ingredient1", 1000),
         ("stage1-step1000", "stage1", 1000),
         ("main", "main", None),
+        ("release", "main", None),
+        ("final", "main", None),
     ],
 )
 def test_names_tell_run_and_step(name, run, step):
     assert parse_name(name) == (run, step)
 
 
-@pytest.mark.parametrize("name", ["seed0", "seed_0", "llama-7", "stepx", "v1.0", "logs", "step"])
+@pytest.mark.parametrize(
+    "name",
+    ["seed0", "seed_0", "llama-7", "llama-7B", "stepx", "v1.0", "logs", "step", "step1.5",
+     "step1000-ema", "step1000-100", "1.23456k", f"step{10**18}", "step1000000000B", "Main"],
+)  # fmt: skip
 def test_other_names_tell_nothing(name):
     assert parse_name(name) is None
 

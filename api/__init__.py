@@ -19,7 +19,6 @@ from logitbank.version import __version__ as __version__
 if TYPE_CHECKING:
     from logitbank.analysis.comparison.compare import compare as compare
     from logitbank.analysis.comparison.results import Comparison as Comparison
-    from logitbank.analysis.debias.apply import debias_apply as debias_apply
     from logitbank.analysis.debias.compare import debias_compare as debias_compare
     from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.results import DebiasSearch as DebiasSearch
@@ -99,7 +98,7 @@ if TYPE_CHECKING:
 
 
 def open(path: str | Path) -> "Readable":
-    """Open an existing bank, in a folder or at a URL, or a view; `Bank.create` makes a new one."""
+    """Open an existing bank, in a folder or at a URL; `Bank.create` makes a new one."""
     from logitbank.store.filter.view import open_bank
 
     return open_bank(path)

@@ -23,7 +23,6 @@ from logitbank.store import (
     QuerySet,
     Readable,
     View,
-    open_bank,
 )
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
 
@@ -45,27 +44,12 @@ def debias_figures(tmp: Path) -> Iterator[Figure]:
     for mode in ("keep_tail", "truncate"):
         for columns in (("prompt_id", "continuation", "logprob"), ()):
             yield _view(bank, mode, columns)
-            yield _kept_view(bank, mode, columns, tmp / f"view-{mode}-{len(columns)}")
 
 
 def _view(bank: Bank, mode: str, columns: tuple[str, ...]) -> Figure:
     """Every scan computes, as the first one of a view does."""
     name = f"a scan of {_what(columns)} through a filter ({mode}), more than without"
     return _more(name, 0.2, bank, View.of(bank, _filter(mode)), columns)
-
-
-def _kept_view(bank: Bank, mode: str, columns: tuple[str, ...], folder: Path) -> Figure:
-    """Scans after the first one, which keeps what it computed."""
-    View.of(bank, _filter(mode)).save(folder)
-    view = open_bank(folder)
-    start = time.perf_counter()
-    _scan(view, columns)
-    took = time.perf_counter() - start
-    size = sum(file.stat().st_size for file in (folder / "scores").rglob("*.parquet"))
-    name = f"a second scan of {_what(columns)} through a filter ({mode}), more than without"
-    figure = _more(name, 0.1, bank, view, columns)
-    figure.detail += f"; the first {took:.2f} s; kept {size / 1e6:.0f} MB"
-    return figure
 
 
 def _filter(mode: str) -> Filter:

@@ -9,6 +9,7 @@ from logitbank.cli.complete import bank_models, bank_prompts, table_names
 
 if TYPE_CHECKING:
     from logitbank.engine.prompts.registry import OldOptions
+    from logitbank.store import Readable
 
 
 Default = TypeVar("Default")
@@ -78,6 +79,14 @@ SaveResults = Annotated[
 Partial = Annotated[
     bool, typer.Option("--partial", help="Save also where some of the prompts are not scored.")
 ]
+FilterFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--filter",
+        help="Debiasing filter applied while the banks are read (a file of `debias train`).",
+        show_default=False,
+    ),
+]
 Orders = Annotated[
     str | None, typer.Option(help="Old spelling of --prompts winobias:orders=N, or all.")
 ]
@@ -94,3 +103,12 @@ Instances = Annotated[
 FirstToken = Annotated[
     bool, typer.Option("--first-token", help="Score the first token of longer options.")
 ]
+
+
+def filtered(bank: Path, by: Path | None) -> "Path | Readable":
+    """A bank as it looks through a filter; a file of scores among the banks stays as it is."""
+    if by is None or bank.is_file():
+        return bank
+    from logitbank.store import Filter, open_bank
+
+    return open_bank(bank).filtered(Filter.load(by))

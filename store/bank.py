@@ -23,7 +23,6 @@ from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import (
     FORMAT_VERSION,
-    VIEW,
     CheckpointId,
     Dtype,
     Json,
@@ -98,11 +97,6 @@ class Bank(Readable):
             )
         if not path.is_dir():
             raise BankFormatError(f"{path} is a file, and a bank is a folder; check the path")
-        if (path / VIEW).is_file():
-            raise BankFormatError(
-                f"{path} is a view of a bank; `logitbank.open`, `info`, `query` and `analyze` take"
-                " it, and everything else takes the bank itself"
-            )
         root = objects.plain_path(path, "zarr.json")
         fetching.ensure_here(root)
         try:

@@ -10,7 +10,7 @@ from logitbank.store import Deposit, Readable, View, open_bank
 from logitbank.store.remote.mirror import mirror_of
 
 OneBank = str | Path | Readable
-"""A bank or a view: its folder or URL, or what is open."""
+"""A bank: its folder or URL, or an open one."""
 Banks = OneBank | Sequence[OneBank]
 
 
@@ -28,7 +28,7 @@ def banks_and_files(
 
 
 def open_banks(banks: Banks) -> list[Readable]:
-    """Open banks and views, each of which may be named once.
+    """Open banks, each of which may be named once.
 
     Raises
     ------
@@ -38,14 +38,13 @@ def open_banks(banks: Banks) -> list[Readable]:
         As `open_bank`.
     """
     opened: list[Readable] = []
-    folders: set[Path | int] = set()
+    named: set[tuple[Path, str]] = set()
     for given in _several(banks):
         bank = open_bank(given)
-        folder = bank.folder if isinstance(bank, View) else bank.path
-        key = id(bank) if folder is None else folder.resolve()
-        if key in folders:
+        key = bank.path.resolve(), bank.name if isinstance(bank, View) else ""
+        if key in named:
             raise UsageError(f"{place_of(bank)} is named twice; name each bank once")
-        folders.add(key)
+        named.add(key)
         opened.append(bank)
     return opened
 
@@ -78,8 +77,6 @@ def check_checkpoints_apart(
 
 
 def place_of(bank: Readable) -> str:
-    """Where a person finds a bank or a view: a folder or a URL."""
-    if isinstance(bank, View) and bank.folder is not None:
-        return str(bank.folder)
+    """Where a person finds a bank: a folder or a URL."""
     copy = mirror_of(bank.path)
     return copy.url if copy else str(bank.path)

@@ -6,7 +6,17 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width
+from logitbank.cli.options import (
+    BankPath,
+    FilterFile,
+    Format,
+    Models,
+    Out,
+    Style,
+    Table,
+    Width,
+    filtered,
+)
 
 
 def curves(
@@ -22,6 +32,7 @@ def curves(
     entropy: Annotated[
         bool, typer.Option(help="Read every full row for the entropy of predictions.")
     ] = True,
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -29,7 +40,7 @@ def curves(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.curves(
-        bank,
+        filtered(bank, by),
         prompts=prompts,
         models=model,
         entropy=entropy,

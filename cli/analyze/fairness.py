@@ -6,7 +6,17 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
+from logitbank.cli.options import (
+    Banks,
+    FilterFile,
+    Format,
+    Models,
+    Out,
+    Style,
+    Table,
+    Width,
+    filtered,
+)
 
 Unit = Literal["prompt", "prompt_order", "seed"]
 Ties = Literal["competition", "midrank"]
@@ -37,6 +47,7 @@ def fairness(
     ties: Annotated[Ties, typer.Option(help="How equal logits are ranked.")] = "competition",
     unit: Annotated[Unit, typer.Option(help="Observation of the tests.")] = "prompt",
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the sentences.")] = 1000,
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -44,7 +55,7 @@ def fairness(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.fairness(
-        banks,
+        [filtered(bank, by) for bank in banks],
         prompts=prompts,
         models=model,
         out=out,

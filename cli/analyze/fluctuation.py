@@ -7,7 +7,17 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Format, Models, Out, Partial, Style, Table, Width
+from logitbank.cli.options import (
+    FilterFile,
+    Format,
+    Models,
+    Out,
+    Partial,
+    Style,
+    Table,
+    Width,
+    filtered,
+)
 
 
 def fluctuation(
@@ -52,6 +62,7 @@ def fluctuation(
         Path | None, typer.Option(help="Write the scores in the published format.")
     ] = None,
     partial: Partial = False,
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -59,7 +70,7 @@ def fluctuation(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.fluctuation(
-        sources,
+        [filtered(source, by) for source in sources],
         prompts=prompts,
         models=model,
         out=out,

@@ -3,6 +3,7 @@
 import logitbank
 from logitbank.cli.options import (
     Banks,
+    FilterFile,
     Format,
     Models,
     Out,
@@ -12,6 +13,7 @@ from logitbank.cli.options import (
     Style,
     Table,
     Width,
+    filtered,
 )
 
 
@@ -24,6 +26,7 @@ def lambada(
     model: Models = None,
     save_results: SaveResults = None,
     partial: Partial = False,
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -31,7 +34,7 @@ def lambada(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.lambada(
-        banks,
+        [filtered(bank, by) for bank in banks],
         prompts=prompts,
         models=model,
         out=out,

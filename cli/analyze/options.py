@@ -6,7 +6,17 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Format, Models, Out, Style, Table, Width
+from logitbank.cli.options import (
+    BankPath,
+    FilterFile,
+    Format,
+    Models,
+    Out,
+    Style,
+    Table,
+    Width,
+    filtered,
+)
 
 
 def options(
@@ -23,6 +33,7 @@ def options(
         Literal["sum", "token", "byte", "character", "first", "pmi"],
         typer.Option(help="What options of several tokens are compared by."),
     ] = "sum",
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -30,7 +41,7 @@ def options(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.options(
-        bank,
+        filtered(bank, by),
         prompts=prompts,
         models=model,
         score=score,

@@ -8,7 +8,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_models, bank_prompts
-from logitbank.cli.options import Format, Out, Style, Table, Width
+from logitbank.cli.options import FilterFile, Format, Out, Style, Table, Width, filtered
 
 
 class Score(StrEnum):
@@ -54,6 +54,7 @@ def stereoset(
         Path | None,
         typer.Option(help="Write the scores of banks as prediction files: a .json, or a folder."),
     ] = None,
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -61,7 +62,7 @@ def stereoset(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.stereoset(
-        banks or (),
+        [filtered(bank, by) for bank in banks or ()],
         predictions=predictions or (),
         gold=gold,
         prompts=prompts,

@@ -7,6 +7,7 @@ import typer
 import logitbank
 from logitbank.cli.options import (
     Banks,
+    FilterFile,
     Format,
     Models,
     Out,
@@ -16,6 +17,7 @@ from logitbank.cli.options import (
     Style,
     Table,
     Width,
+    filtered,
 )
 
 
@@ -31,6 +33,7 @@ def stereotype(
     model: Models = None,
     save_results: SaveResults = None,
     partial: Partial = False,
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -38,7 +41,7 @@ def stereotype(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.stereotype(
-        banks,
+        [filtered(bank, by) for bank in banks],
         prompts=prompts,
         winobias=winobias,
         models=model,

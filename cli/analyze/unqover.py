@@ -6,7 +6,17 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import Banks, Format, Models, Out, Style, Table, Width
+from logitbank.cli.options import (
+    Banks,
+    FilterFile,
+    Format,
+    Models,
+    Out,
+    Style,
+    Table,
+    Width,
+    filtered,
+)
 
 Cells = Literal["last", "all"]
 
@@ -35,6 +45,7 @@ def unqover(
     cells: Annotated[
         Cells, typer.Option(help="Subject by attribute: of the last checkpoint, or of all.")
     ] = "last",
+    by: FilterFile = None,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -42,7 +53,7 @@ def unqover(
     from logitbank.cli.screen.tables import print_study
 
     study = logitbank.unqover(
-        banks,
+        [filtered(bank, by) for bank in banks],
         prompts=prompts,
         models=model,
         topk=topk,

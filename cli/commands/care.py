@@ -18,12 +18,8 @@ def verify(
         bool, typer.Option("--repair", help="Drop damaged blocks, so that extract fills them.")
     ] = False,
 ) -> None:
-    """Recompute the digests of a bank or view; name what is damaged or missing, and where."""
-    from logitbank.store.care.verify_view import is_view
-
-    viewed = is_view(bank)
-    damage = _verify_view(bank, repair=repair) if viewed else _verify_bank(bank, repair=repair)
-    raise typer.Exit(1 if damage else 0)
+    """Recompute the digests of a bank; name what is damaged or missing, and where."""
+    raise typer.Exit(1 if _verify_bank(bank, repair=repair) else 0)
 
 
 def _verify_bank(path: Path, *, repair: bool) -> "tuple[Damage, ...]":
@@ -50,25 +46,4 @@ def _verify_bank(path: Path, *, repair: bool) -> "tuple[Damage, ...]":
     else:
         print_next_steps(path, damage)
     print_unfinished(bank, whole=not damage)
-    return damage
-
-
-def _verify_view(path: Path, *, repair: bool) -> "tuple[Damage, ...]":
-    """Print the damage in the files of a view."""
-    from logitbank.cli.screen.damage import print_damage
-    from logitbank.errors import UsageError
-    from logitbank.store.filter.view_files import ViewDocument, bank_of
-
-    if repair:
-        raise UsageError(
-            f"{path} is a view, which is not repaired but made again with `logitbank debias apply`"
-        )
-    damage = logitbank.verify(path)
-    bank = "" if damage else bank_of(path, ViewDocument.read(path))
-    print_damage(
-        path,
-        damage,
-        whole=f"{path} is whole, a view of {bank}; `logitbank verify {bank}` looks at what is in"
-        " that",
-    )
     return damage

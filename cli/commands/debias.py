@@ -84,30 +84,6 @@ def debias_train(
     print_study(study, table=table, form=form)
 
 
-@app.command("apply")
-def debias_apply(
-    by: Annotated[Path, typer.Argument(metavar="FILTER", help="File of a filter.")],
-    bank: BankPath,
-    view: Annotated[Path, typer.Argument(help="Folder for the view.")],
-    name: Annotated[
-        str | None, typer.Option(help="What the model is called there.", show_default=False)
-    ] = None,
-    untrained: Annotated[
-        bool, typer.Option("--untrained", help="Take the filter that this one began as.")
-    ] = False,
-) -> None:
-    """Make a view of a bank through a filter: every `analyze` command takes it like a bank."""
-    from logitbank.cli.screen.tables import print_lines
-
-    made = logitbank.debias_apply(by, bank, view, name=name, untrained=untrained)
-    print_lines(
-        [
-            f"{view} shows {bank} through the filter, as model {made.name!r}; compare them with"
-            f" `logitbank analyze stereoset {bank} {view}`"
-        ]
-    )
-
-
 @app.command("compare")
 def debias_compare(
     bank: BankPath,

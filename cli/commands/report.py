@@ -7,7 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.complete import bank_prompts
-from logitbank.cli.options import BankPath, Models
+from logitbank.cli.options import BankPath, FilterFile, Models, filtered
 
 if TYPE_CHECKING:
     from logitbank.analysis.results.words import Summary
@@ -25,6 +25,7 @@ def report(
         list[str] | None, typer.Option(help="Only these prompt sets.", autocompletion=bank_prompts)
     ] = None,
     model: Models = None,
+    by: FilterFile = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for intervals.")] = 1000,
 ) -> None:
     """Write one HTML page with all that a bank allows; any browser opens it, without a network."""
@@ -36,7 +37,7 @@ def report(
     damaged: dict[str, str] = {}
     with count_progress(transient=True) as progress:
         path = logitbank.report(
-            bank,
+            filtered(bank, by),
             out,
             prompts=prompts,
             models=model,

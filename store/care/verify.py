@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage
@@ -13,16 +12,13 @@ from logitbank.store.care.objects_read import Progress, Reader, document_damage
 from logitbank.store.care.verify_deposits import deposit_damage
 from logitbank.store.care.verify_heads import head_damage
 from logitbank.store.care.verify_tables import table_damage
-from logitbank.store.care.verify_view import is_view, view_damage
 from logitbank.store.deposits import places
 from logitbank.store.files import objects
-from logitbank.store.filter.view import View
 from logitbank.store.format import zarrays
 from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.heads.stored import FOLDER
 from logitbank.store.remote import mirror
-from logitbank.store.remote.urls import url_of
 from logitbank.store.tables import query_tables
 from logitbank.store.tables.lost import AGAIN
 
@@ -30,13 +26,10 @@ _BESIDE = ("index.json", "index.json.gz", "README.md", "index.html")
 """Files of the bank's own folder: the index for readers at a URL, and what tells people of it."""
 
 
-def verify(
-    bank: Bank | View | str | Path, *, progress: Progress | None = None
-) -> tuple[Damage, ...]:
-    """Find damage in a bank or a view, and change nothing.
+def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tuple[Damage, ...]:
+    """Find damage in a bank, and change nothing.
 
-    Every byte of every object that belongs to the bank is read once. Of a view that is its two
-    files, and whether its bank is the one that it was made of; verify that bank by itself.
+    Every byte of every object that belongs to the bank is read once.
 
     A checkpoint whose whole folder was removed is missed only where an `index.json` lies in the
     bank's folder, as in a pushed one: nothing else lists the checkpoints.
@@ -44,7 +37,7 @@ def verify(
     Parameters
     ----------
     bank
-        The bank or its folder; it may be written to meanwhile. Or a view or its folder.
+        The bank or its folder; it may be written to meanwhile.
     progress
         Called before each object is read.
 
@@ -56,19 +49,11 @@ def verify(
     Raises
     ------
     UsageError
-        The bank is at a URL: pull it first. Or the view was never saved, so it has no files.
+        The bank is at a URL: pull it first.
     BankError
-        The folder is neither.
+        The folder is no bank.
     """
-    if isinstance(bank, View):
-        if bank.folder is None:
-            raise UsageError(
-                f"{bank.name!r} was not saved, so it has no files; verify its bank, {bank.path}"
-            )
-        return view_damage(bank.folder)
     if not isinstance(bank, Bank):
-        if url_of(bank) is None and is_view(Path(bank)):
-            return view_damage(Path(bank))
         bank = Bank.open(bank)
     mirror.require_local(bank.path)
     read = Reader(bank, progress)

@@ -8,8 +8,7 @@ from logitbank.errors import LogitbankError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import checked
 from logitbank.store.files.objects import Digest
-from logitbank.store.files.threads import in_parallel
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows, footer, row_counts
+from logitbank.store.format.parquet import PARQUET_ERRORS, footer, row_counts
 from logitbank.store.remote import fetching
 
 HELD = 2**26
@@ -74,19 +73,3 @@ def _looked_at(parts: Mapping[Path, Digest]) -> dict[Path, File]:
     # Polars, asked for the number of rows, opens each file anew: five times as long for 154.
     row_counts([footer(path) for path in parts], [digest.bytes for digest in parts.values()])
     return {path: File(path) for path in parts}
-
-
-def ready_files(deposits: Sequence[Deposit]) -> list[File | None]:
-    """The file with the scores of options that a view has computed, of each deposit that has one.
-
-    None of all of them where one is no table: who reads them one by one says which to compute.
-    """
-    if all(deposit.scores_as_stored for deposit in deposits):
-        return [None] * len(deposits)
-    files = in_parallel(lambda deposit: deposit.ready_options(), deposits)
-    try:
-        if present := [file for file in files if file is not None]:
-            check_rows(*present)
-    except (FileNotFoundError, LogitbankError, *PARQUET_ERRORS):
-        return [None] * len(deposits)
-    return [None if file is None else File(file) for file in files]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -15,10 +14,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.score_parts import VERIFY
 from logitbank.store.filter.filtering import Scores, Sizes, best_logits, filtered
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.kept import KeptScores
 from logitbank.store.filter.top import Top, first_entries, top
-from logitbank.store.format import commits
-from logitbank.store.format.commits import Committed
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, SCORES_SCHEMA
 from logitbank.store.tables.lazily import lazily
 
@@ -36,8 +32,6 @@ class FilteredDeposit(Deposit):
     scores_schema: ClassVar[pl.Schema] = _SCHEMA
     by: Filter = field(kw_only=True)
     unfiltered: Deposit = field(kw_only=True)
-    kept_scores: KeptScores | None = field(default=None, kw_only=True, compare=False)
-    """Where scores of options are kept once they were computed; None where they are not."""
 
     @property
     def stored(self) -> Deposit:
@@ -53,14 +47,9 @@ class FilteredDeposit(Deposit):
         return _lazily(partial(self._filtered, checked, ("option", "top")))
 
     def option_scores(self, *, checked: bool = False) -> pl.LazyFrame:
-        """Scores of options after the filter: computed where the view does not keep them."""
-        if self.ready_options() is None:
-            self.unfiltered.scores(checked=True)
-        return _lazily(partial(self._options_once, checked))
-
-    def ready_options(self) -> Path | None:
-        name = self._name()
-        return None if self.kept_scores is None or name is None else self.kept_scores.find(name)
+        """Scores of options after the filter."""
+        self.unfiltered.scores(checked=True)
+        return _lazily(partial(self._filtered, checked, ("option",)))
 
     def stored_logprobs(
         self,
@@ -118,28 +107,6 @@ class FilteredDeposit(Deposit):
     @cached_property
     def _top(self) -> Top:
         return top(self.unfiltered, self.by.k)
-
-    def _name(self) -> str | None:
-        """What its scores are kept as; None before it is sealed, as more are to come."""
-        if (kept := self.kept_scores) is None:
-            return None
-
-        def name(state: Committed) -> str | None:
-            return kept.name(commits.vouched(self.path, state)) if state.sealed else None
-
-        return self.retrying(name)
-
-    def _options_once(self, checked: bool, columns: list[str]) -> pl.DataFrame:
-        """Scores of options as they were kept; or computed and, where all are there, kept."""
-        name = self._name()
-        if (kept := self.kept_scores) is None or name is None:
-            return self._filtered(checked, ("option",), columns)
-        frame = kept.read(name, _SCHEMA)
-        if frame is None:
-            frame = self._filtered(checked, ("option",), _SCHEMA.names())
-            if self._name() == name:  # options may have been scored meanwhile
-                kept.keep(name, frame)
-        return frame.select(columns)
 
     def _filtered(self, checked: bool, kinds: tuple[str, ...], wanted: list[str]) -> pl.DataFrame:
         is_option = pl.col("kind") == "option"

@@ -19,8 +19,6 @@ from logitbank.errors import UsageError
 from logitbank.wording import KEEP_LEVELS, plain_step
 
 FORMAT_VERSION = 1
-VIEW = "view.json"
-"""What makes a folder a view of a bank."""
 
 Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32", "bfloat16"]

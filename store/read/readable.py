@@ -30,6 +30,9 @@ from logitbank.store.tables import prompt_tables, query_tables, token_texts
 if TYPE_CHECKING:
     import xarray
 
+    from logitbank.store.filter.filters import Filter
+    from logitbank.store.filter.view import View
+
 
 class Readable(ABC):
     """A bank that is read: `Bank`, or `View` of one. Analyses ask no more of it than this."""
@@ -46,6 +49,13 @@ class Readable(ABC):
     @abstractmethod
     def _as_stored(self, deposits: Sequence[Deposit]) -> Sequence[Deposit]:
         """Deposits of this bank without a filter."""
+
+    def filtered(self, by: "Filter | str | Path", *, name: str | None = None) -> "View":
+        """This bank as it looks through a debiasing filter, or the file of one; see `View.of`."""
+        from logitbank.store.filter.filters import Filter
+        from logitbank.store.filter.view import View
+
+        return View.of(self, by if isinstance(by, Filter) else Filter.load(by), name=name)
 
     def query_sets(self) -> dict[str, QuerySet]:
         """All query sets, by name."""
@@ -140,6 +150,7 @@ class Readable(ABC):
         steps: Steps = None,
         token_text: bool = False,
         whole_options: bool = False,
+        filter: "Filter | str | Path | None" = None,
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
@@ -160,6 +171,8 @@ class Readable(ABC):
         whole_options
             One row per option, whatever the number of its pieces: logprob is their sum, null where
             one is not scored, continuation their texts put together, and pieces their number.
+        filter
+            Debiasing filter, or its file: scores of its model as they look through it.
 
         Returns
         -------
@@ -180,6 +193,11 @@ class Readable(ABC):
         UsageError
             Texts of tokens are asked for with whole options, or prompts have a column `pieces`.
         """
+        if filter is not None:
+            return self.filtered(filter).scan(
+                prompts, models=models, runs=runs, steps=steps,
+                token_text=token_text, whole_options=whole_options,
+            )  # fmt: skip
         if token_text and whole_options:
             raise UsageError("token_text is of single tokens; leave it out, or whole_options")
         table = self.prompts(prompts)

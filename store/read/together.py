@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.sealed_scores import File, checked_files, ready_files
+from logitbank.store.deposits.sealed_scores import File, checked_files
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.format.schema import SCORES_SCHEMA
 from logitbank.store.tables.lazily import lazily
@@ -19,7 +19,7 @@ DEPOSIT = "deposit"
 """The column that counts the deposits, in the order in which they were given."""
 """Of a cluster, for one frame: a deposit each, or several where there are more."""
 COMPUTED = 4
-"""Deposits of a view whose scores are computed at once, where it does not keep them."""
+"""Deposits of a filtered bank whose scores are computed at once."""
 _COLUMNS = "ARROW:schema"
 """Where a file's metadata has the names and types of its columns."""
 
@@ -37,13 +37,9 @@ def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     DamagedError
         Bytes of one are not what was committed.
     """
-    schema, files = deposits[0].scores_schema, ready_files(deposits)
-    others = [at for at, file in enumerate(files) if file is None]
-    sealed = checked_files([deposits[at] for at in others], hold=True)
+    schema, sealed = deposits[0].scores_schema, checked_files(deposits, hold=True)
     checked = sealed is not None
-    for at, file in zip(others, sealed or [None] * len(others), strict=True):
-        files[at] = file
-    files = _alike(files, schema)
+    files = _alike(sealed or [None] * len(deposits), schema)
     frames = [
         deposit.option_scores(checked=checked)
         .select(SCORES_SCHEMA.names())

@@ -16,7 +16,6 @@ from logitbank.analysis.families.unqover.summary import unqover_summary
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from tests.support import small_banks
 from tests.support.command import Call
 from tests.support.paths import ROOT
@@ -152,10 +151,10 @@ def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
     """What a filter truncates has probability 0: an untrained one leaves no preference."""
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[8], keep="topk:12"))
     by = Filter(np.ones((8, 8)), np.zeros(8), "truncate")
-    View.of(bank, by, name="flat").save(tmp_path / "v")
-    View.of(bank, Filter.identity(8, "truncate"), name="same").save(tmp_path / "w")
+    flat = bank.filtered(by, name="flat")
+    same = bank.filtered(Filter.identity(8, "truncate"), name="same")
     found = unqover(
-        [bank.path, tmp_path / "v", tmp_path / "w"], prompts=["unqover-gender"], bootstrap=0
+        [bank, flat, same], prompts=["unqover-gender"], bootstrap=0
     ).result.unqover.filter(split="all")
     kept = {row["model"]: row for row in found.iter_rows(named=True)}
     rows = questions()

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +23,6 @@ from logitbank.errors import (
 )
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.view import View
 from logitbank.store.format.shards import CHECKSUM, blosc_bytes, inner_bytes
 from logitbank.store.remote.urls import url_of
 from logitbank.store.sharing.transfer import pull, push
@@ -88,15 +86,12 @@ def data_sent(log: list[Sent]) -> list[Sent]:
     return [sent for sent in log if not sent.path.endswith(("index.json", "index.json.gz"))]
 
 
-def test_a_view_of_a_bank_at_a_url_names_the_url(
+def test_a_bank_at_a_url_is_read_through_a_filter(
     bank: Bank, served: FileServer, tmp_path: Path, cache: Path
 ) -> None:
     publish(bank, tmp_path)
     url, by = f"{served.url}/bank", Filter(np.eye(3) / 2, np.ones(3))
-    View.of(logitbank.open(url), by, name="v").save(tmp_path / "v")
-    assert json.loads((tmp_path / "v" / "view.json").read_text())["bank"] == url
-    shutil.rmtree(cache)
-    there, here = logitbank.open(tmp_path / "v"), View.of(bank, by, name="v")
+    there, here = (opened.filtered(by, name="v") for opened in (logitbank.open(url), bank))
     key = ["step", "prompt_id", "option"]
     mine, theirs = (b.scan("parity", steps=[0, 1]).collect().sort(key) for b in (here, there))
     assert theirs.equals(mine)

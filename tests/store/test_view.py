@@ -1,6 +1,5 @@
 """A bank through a filter, against distributions that are filtered whole."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import logitbank
-from logitbank.errors import BankFormatError, KeepLevelError, UsageError
+from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Keep, Query, QuerySet, shrink
 from logitbank.store.deposits.entries import option_entries, top_entries
 from logitbank.store.filter import filtering
@@ -18,7 +16,7 @@ from logitbank.store.filter import top as top_module
 from logitbank.store.filter.filtering import Listed, Scores, Sizes, filtered
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
-from logitbank.store.filter.view import View, open_bank
+from logitbank.store.filter.view import View
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
@@ -184,22 +182,15 @@ def test_full_rows_are_read_in_pieces_to_the_last_bit(
     assert not whole_rows["exact"].any(), "rounded"
 
 
-def test_a_saved_view_opens_where_banks_do(tmp_path: Path) -> None:
-    made = bank(tmp_path / "b")
-    View.of(made, drawn(3, "truncate"), name="filtered").save(tmp_path / "deep" / "v")
-    for opened in (
-        open_bank(tmp_path / "deep" / "v"),
-        logitbank.open(str(tmp_path / "deep" / "v")),
-    ):
-        assert isinstance(opened, View)
-        assert opened.info()["model"].to_list() == ["filtered", "filtered"]
-    assert not isinstance(open_bank(tmp_path / "b"), View)
-    with pytest.raises(UsageError, match=r"v is there already; choose another folder"):
-        View.of(made, drawn(3, "truncate")).save(tmp_path / "deep" / "v")
-    with pytest.raises(
-        BankFormatError, match=r"v is a view of a bank; .*logitbank\.open`, `info`, `query`"
-    ):
-        Bank.open(tmp_path / "deep" / "v")
+def test_a_bank_filters_by_a_file_as_it_is_scanned(tmp_path: Path) -> None:
+    made, by = bank(tmp_path / "b"), drawn(3, "truncate")
+    by.save(tmp_path / "f.safetensors")
+    key = ("step", "prompt_id", "option")
+    expected = View.of(made, by).scan("parity").sort(key).collect()
+    assert (
+        made.scan("parity", filter=tmp_path / "f.safetensors").sort(key).collect().equals(expected)
+    )
+    assert made.filtered(by, name="filtered").info()["model"].to_list() == ["filtered", "filtered"]
 
 
 def test_views_are_not_written_into(tmp_path: Path) -> None:
@@ -231,25 +222,6 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     bank(tmp_path / "b", "topk:2", model="second")
     with pytest.raises(UsageError, match=r"made for no one model, and .* has org/model, second"):
         View.of(Bank.open(tmp_path / "b"), by)
-
-
-def test_broken_views_are_named(tmp_path: Path) -> None:
-    View.of(bank(tmp_path / "b"), drawn(3, "truncate")).save(tmp_path / "v")
-    content = json.loads((tmp_path / "v" / "view.json").read_text())
-    (tmp_path / "v" / "view.json").write_text(json.dumps(content | {"format": 2}))
-    with pytest.raises(BankFormatError, match=r"v is a view of format 2, not 1; make it"):
-        open_bank(tmp_path / "v")
-    (tmp_path / "v" / "view.json").write_text("{}")
-    with pytest.raises(BankFormatError, match=r"v is a view of format None"):
-        open_bank(tmp_path / "v")
-    (tmp_path / "v" / "view.json").write_text("[")
-    with pytest.raises(BankFormatError, match=r"v is no view of a bank"):
-        open_bank(tmp_path / "v")
-    (tmp_path / "v" / "view.json").write_text(json.dumps(content))
-    (tmp_path / "b").rename(tmp_path / "away")
-    gone = r"v is a view of the bank .*b, which is not there; .* into .*view\.json"
-    with pytest.raises(BankFormatError, match=gone):
-        open_bank(tmp_path / "v")
 
 
 @pytest.mark.parametrize("model", ["org/model", "m"])

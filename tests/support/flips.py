@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.errors import LogitbankError
-from logitbank.store import Bank, Filter, OptionTokens, open_bank, rescore, verify
+from logitbank.store import Bank, Filter, OptionTokens, Readable, rescore, verify
 from logitbank.store.care import run_logs
-from logitbank.store.filter.view import View
 from logitbank.store.read.provenance import provenance_document
 from logitbank.store.sharing.transfer import push
 from tests.support.file_server import FileServer
@@ -29,9 +28,6 @@ KINDS = {
     "listing of the cache": r"\.remote\.json",
     "index": r"index\.json",
     "compressed index": r"index\.json\.gz",
-    "view": r"view\.json",
-    "filter": r"filter\.safetensors",
-    "scores that a view keeps": r"scores/\w+/\w+\.parquet",
     "bank's zarr.json": r"zarr\.json",
     "group's zarr.json": r"[^/]+(/[^/]+){0,2}/zarr\.json",
     "deposit's zarr.json": r".*/q-\w+/zarr\.json",
@@ -52,7 +48,7 @@ KINDS = {
     "digest of tokens": r"tokens/.*\.sha256",
     "log of a run": r"runs/.*\.jsonl",
 }
-PLACES = ("bank", "view", "cache", "server")
+PLACES = ("bank", "filtered", "cache", "server")
 LOG = "runs/20261122T020154Z-0badcafe.jsonl"
 READS = 8
 """Answers that are asked for after each flip, drawn from all."""
@@ -72,14 +68,12 @@ class Tally:
 
 
 class Places:
-    """One bank in a folder, a view of it, and it at a URL with its cache."""
+    """One bank in a folder, read as it is and through a filter, and at a URL with its cache."""
 
     def __init__(self, folder: Path) -> None:
         os.environ["LOGITBANK_CACHE"] = str(folder / "cache")
         self.cache = folder / "cache"
         self.bank = _bank(folder / "bank").path
-        self.view = folder / "view"
-        View.of(Bank.open(self.bank), Filter.ones(2), name="filtered").save(self.view)
         self.www = folder / "www"
         push(self.bank, self.www / "bank")
         self.server = FileServer(self.www)
@@ -130,7 +124,7 @@ class Places:
 
     def files(self, place: str) -> dict[str, list[Path]]:
         """Files by kind; every one of them is of one."""
-        root = {"bank": self.bank, "view": self.view, "server": self.www / "bank"}.get(place)
+        root = {"bank": self.bank, "filtered": self.bank, "server": self.www / "bank"}.get(place)
         root = next(self.cache.iterdir()) if root is None else root
         found: dict[str, list[Path]] = {}
         for file in sorted(p for p in root.rglob("*") if p.is_file() and p.stat().st_size):
@@ -143,8 +137,9 @@ class Places:
 
     def _answers(self, place: str) -> Answers:
         """Everything that is asked, whole and in part."""
-        if place == "view":
-            return _of_scores(open_bank(self.view)) | _of_rows(open_bank(self.view))
+        if place == "filtered":
+            filtered = Bank.open(self.bank).filtered(Filter.ones(2), name="filtered")
+            return _of_scores(filtered) | _of_rows(filtered)
         bank = Bank.open(self.bank if place == "bank" else self.url)
         answers = _of_tables(bank) | _of_scores(bank) | _of_rows(bank)
         if place == "bank":
@@ -168,7 +163,7 @@ def _of_tables(bank: Bank) -> Answers:
     }
 
 
-def _of_scores(bank: Bank) -> Answers:
+def _of_scores(bank: Readable) -> Answers:
     key = ("step", "row", "token")
     last = "SELECT step, logprob FROM scores WHERE prompt_id = 'p9' ORDER BY step, logprob"
     return {
@@ -182,7 +177,7 @@ def _of_scores(bank: Bank) -> Answers:
     }
 
 
-def _of_rows(bank: Bank) -> Answers:
+def _of_rows(bank: Readable) -> Answers:
     def rows(which: list[int], tokens: list[int] | None = None) -> Callable[[], object]:
         return lambda: [
             d.logprobs([row for row in which if row < d.rows_committed], tokens).tobytes()

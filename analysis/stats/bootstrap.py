@@ -15,13 +15,17 @@ FEWEST_CLUSTERS = 10
 Percentiles of resamples are too narrow for few clusters: from two sentences they gave 0.852 [0.851
 to 0.853]. That ten are enough is a convention; Cameron, Gelbach and Miller 2008 begin with five to
 thirty and find rejections too frequent there."""
+SMALL = 50
+"""Clusters below which percentiles are taken further out, at the level of Student's t."""
+LEVEL = 0.95
+"""Level of every interval."""
 
 
 _COLUMNS = 16
 
 
 class Interval(NamedTuple):
-    """Percentile interval, each (c,)."""
+    """Interval of a number at every checkpoint, each (c,)."""
 
     low: Floats
     high: Floats
@@ -83,23 +87,96 @@ def _weighted_sums(counts: Floats, values: Floats) -> Floats:
     return (counts @ columns)[:, : c * s].reshape(len(counts), c, s)
 
 
-def percentile_interval(draws: Floats, *, clusters: ArrayLike, level: float = 0.95) -> Interval:
-    """Central interval of bootstrap draws (b, c), NaN where they resample too few clusters.
+def percentile_interval(draws: Floats, *, clusters: ArrayLike) -> Interval:
+    r"""Central 95 % interval of bootstrap draws (b, c), NaN where they resample too few clusters.
 
-    `clusters`, () or (c,), are the pieces of data that were resampled; see `with_enough`.
+    `clusters`, () or (c,), are the pieces of data that were resampled; see `with_enough`. Plain
+    percentiles of few clusters are too narrow: means of 10 and of 20 normal clusters lie within
+    them in 89 and 92 % of samples. Below `SMALL` clusters each tail is therefore
+    :math:`\Phi(-\sqrt{n/(n-1)}\,t_{0.975,n-1})` instead of 0.025, and the two are 94 %.
+
+    References
+    ----------
+    Hesterberg 2015, The American Statistician 69, §4.3 (expanded percentiles).
     """
-    return with_enough(central_interval(draws, level=level), clusters)
+    n = np.broadcast_to(np.asarray(clusters), draws.shape[1:])
+    ends = np.full((2, draws.shape[1]), np.nan)
+    for size in np.unique(np.minimum(n, SMALL)):
+        alike = np.minimum(n, SMALL) == size
+        if size >= FEWEST_CLUSTERS:
+            ends[:, alike] = central_interval(draws[:, alike], tail=_tail(int(size)))
+    return Interval(*ends)
 
 
-def central_interval(draws: Floats, *, level: float = 0.95) -> Interval:
-    """Central interval of draws (b, c) of anything; draws without a value are left out."""
-    bounds = [(1 - level) / 2, (1 + level) / 2]
+def _tail(clusters: int) -> float:
+    """Share of draws beyond each end of an interval."""
+    from scipy.special import ndtr, stdtrit
+
+    tail = (1 - LEVEL) / 2
+    if clusters >= SMALL:
+        return tail
+    return float(ndtr(np.sqrt(clusters / (clusters - 1)) * stdtrit(clusters - 1, tail)))
+
+
+def central_interval(draws: Floats, *, tail: float = (1 - LEVEL) / 2) -> Interval:
+    """Central interval of draws (b, c) of anything; draws without a value are left out.
+
+    NaN where all draws are one number up to rounding: an interval of no width claims certainty,
+    and says only that the data are alike.
+    """
     if draws.shape[0] == 0:
         return Interval(*np.full((2, draws.shape[1]), np.nan))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a checkpoint with no value at all
         quantile = np.nanquantile if np.isnan(draws).any() else np.quantile
-        return Interval(*quantile(draws, bounds, axis=0))
+        return with_width(Interval(*quantile(draws, [tail, 1 - tail], axis=0)))
+
+
+def with_width(interval: Interval) -> Interval:
+    """The interval (c,), NaN where both ends are one number up to rounding.
+
+    >>> with_width(Interval(np.array([0.2, 0.2]), np.array([0.2, 0.3]))).low.tolist()
+    [nan, 0.2]
+    """
+    low, high = interval
+    rounding = 1e-14 + 1e-12 * np.maximum(np.abs(low), np.abs(high))
+    flat = ~(high - low > rounding)
+    return Interval(np.where(flat, np.nan, low), np.where(flat, np.nan, high))
+
+
+def clustered_interval(values: Floats, clusters: NDArray[np.int64]) -> Interval:
+    r"""95 % t interval of the mean of (c, p) values, with clusters (p,) as the independent units.
+
+    With :math:`K` clusters, :math:`n` values and their mean :math:`\bar y`, the variance is
+    :math:`\frac{K}{K-1}\sum_k\big(\sum_{i\in k}(y_i-\bar y)\big)^2/n^2`, and t has :math:`K-1`
+    degrees of freedom. NaN marks a missing value; the interval is NaN for fewer than
+    `FEWEST_CLUSTERS` clusters with a value, and where all values are one.
+
+    References
+    ----------
+    Cameron and Miller 2015, J. Hum. Resour. 50, §II.
+
+    Examples
+    --------
+    >>> low, high = clustered_interval(np.arange(10.0)[None], np.arange(10))
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([2.334], [6.666])
+    """
+    from scipy.special import stdtrit
+
+    order = np.argsort(clusters, kind="stable")
+    starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
+    if not len(starts):
+        return Interval(*np.full((2, len(values)), np.nan))
+    mean = mean_present(values, axis=1)
+    residuals = np.nan_to_num(values - mean[:, None], nan=0.0)[:, order]
+    present = ~np.isnan(values[:, order])
+    k = np.count_nonzero(np.add.reduceat(present, starts, axis=1), axis=1)
+    squares = (np.add.reduceat(residuals, starts, axis=1) ** 2).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.sqrt(k / (k - 1) * squares) / np.count_nonzero(present, axis=1)
+        half = stdtrit(np.maximum(k - 1, 1), (1 + LEVEL) / 2) * error
+    return with_enough(with_width(Interval(mean - half, mean + half)), k)
 
 
 def with_enough(interval: Interval, clusters: ArrayLike) -> Interval:

@@ -1,11 +1,13 @@
 """Shares of examples, with their standard error and interval."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, with_enough
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, LEVEL, Interval, with_enough
 from logitbank.wording import counted
 
 Z95 = 1.959963984540054
@@ -23,6 +25,67 @@ def standard_error(share: pl.Expr, count: pl.Expr) -> pl.Expr:
     """
     spread = (share * (1 - share) / (count - 1)).sqrt()
     return pl.when(count > 1).then(spread).otherwise(float("nan"))
+
+
+def clustered_error(
+    rows: pl.DataFrame, keys: Sequence[str], value: str, *, cluster: str
+) -> pl.DataFrame:
+    r"""Standard error of the mean of a column, with clusters as the independent units.
+
+    One row for each combination of `keys`: `clusters` with a value, and `stderr`, with
+    :math:`K` clusters and :math:`n` values
+    :math:`\sqrt{\frac{K}{K-1}\sum_k\big(\sum_{i\in k}(y_i-\bar y)\big)^2}/n`, as in
+    `clustered_interval`. Rows without a value (null) are left out.
+
+    >>> rows = pl.DataFrame({"m": "a", "sentence": ["x", "x", "y"], "hit": [1.0, 1.0, 0.0]})
+    >>> clustered_error(rows, ["m"], "hit", cluster="sentence").row(0)
+    ('a', 2, 0.4444444444444445)
+    """
+    mean, k = pl.col(value).mean().over(keys), pl.len()
+    known = rows.drop_nulls(value).with_columns(residual=pl.col(value) - mean)
+    sums = known.group_by(*keys, cluster, maintain_order=True).agg(
+        pl.col("residual").sum(), values=pl.len()
+    )
+    squares = (pl.col("residual") ** 2).sum()
+    return sums.group_by(keys, maintain_order=True).agg(
+        clusters=k.cast(pl.Int64), stderr=(squares * k / (k - 1)).sqrt() / pl.col("values").sum()
+    )
+
+
+def with_t_interval(
+    table: pl.DataFrame, mean: str, *, bounds: tuple[float | None, float | None]
+) -> pl.DataFrame:
+    """The table with `low` and `high` from the columns of `clustered_error`, within bounds.
+
+    Null for fewer than ten clusters, and where all values are one.
+    """
+    from scipy.special import stdtrit
+
+    k = table["clusters"].fill_null(0).to_numpy()
+    quantile = pl.Series(stdtrit(np.maximum(k - 1, 1), (1 + LEVEL) / 2))
+    half = pl.when((pl.lit(pl.Series(k)) >= FEWEST_CLUSTERS) & (pl.col("stderr") > 1e-14)).then(
+        quantile * pl.col("stderr")
+    )
+    return table.with_columns(
+        low=(pl.col(mean) - half).clip(*bounds), high=(pl.col(mean) + half).clip(*bounds)
+    )
+
+
+def effective_count(share: str, count: str) -> pl.Expr:
+    r"""How many independent examples the clusters of a share are worth: `count` over the design
+    effect, the variance between clusters as a multiple of that of independent examples.
+
+    From the columns of `clustered_error`. `count` itself where every example is a cluster, and
+    never more; the number of clusters where the share is 0 or 1.
+
+    References
+    ----------
+    Korn and Graubard 1998, Survey Methodology 24.
+    """
+    p, n, k = pl.col(share), pl.col(count), pl.col("clusters")
+    independent = p * (1 - p) / (n - 1)
+    worth = n * pl.min_horizontal(independent / pl.col("stderr") ** 2, 1.0)
+    return pl.when(k == n).then(n).when((p == 0) | (p == 1)).then(k).otherwise(worth)
 
 
 def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
@@ -63,7 +126,11 @@ def too_few(clusters: int, noun: str) -> str:
 
     >>> too_few(2, "sentence")
     'no interval from 2 sentences, fewer than 10'
+    >>> too_few(12, "sentence")
+    'no interval from 12 sentences, which do not differ'
     """
+    if clusters >= FEWEST_CLUSTERS:
+        return f"no interval from {counted(clusters, noun)}, which do not differ"
     return f"no interval from {counted(clusters, noun)}, fewer than {FEWEST_CLUSTERS}"
 
 

@@ -45,9 +45,18 @@ def fairness(
         bool, typer.Option("--vocab-limit", help="Rank among the tokenizer's entries only.")
     ] = False,
     ties: Annotated[Ties, typer.Option(help="How equal logits are ranked.")] = "competition",
-    unit: Annotated[Unit, typer.Option(help="Observation of the tests.")] = "prompt",
+    unit: Annotated[
+        Unit, typer.Option(help="Observation of the tests; prompt_order is invalid for p values.")
+    ] = "prompt",
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the sentences.")] = 1000,
     by: FilterFile = None,
+    resample_occupations: Annotated[
+        bool,
+        typer.Option(
+            "--resample-occupations",
+            help="Resample occupations too; else intervals hold for these occupations.",
+        ),
+    ] = False,
     table: Table = None,
     form: Format = "table",
 ) -> None:
@@ -64,6 +73,7 @@ def fairness(
         ties=ties,
         unit=unit,
         bootstrap=bootstrap,
+        resample_occupations=resample_occupations,
         compare=compare,
         change=change,
     )

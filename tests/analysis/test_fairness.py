@@ -7,6 +7,7 @@ from scipy import stats as reference
 
 from logitbank.analysis.families.fairness.checks import FairnessLabels
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_change, fairness_metric
+from logitbank.analysis.families.fairness.summary import fairness_summary
 from logitbank.analysis.frames.expressions import HALF_LN2
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
@@ -43,6 +44,50 @@ def test_average_rank_is_the_mean_over_seeds_of_the_means_over_prompts():
     assert column(table, "average_rank", gold="female") == [200.0]
     assert column(table, "prompts", gold="male") == [2]
     assert column(table, "orders", gold="male") == [2]
+
+
+def test_the_geometric_mean_rank_has_the_t_interval_of_logs():
+    ranks = np.exp(np.random.default_rng(5).normal(3, 2, 24)).round() + 1
+    each = np.repeat(ranks, 2)  # a male and a female prompt of each sentence
+    frame = scan_frame(np.zeros((1, 2, 48, 3)), gold=[MALE, FEMALE] * 24, ranks=each)
+    row = fairness_metric(frame, bootstrap=20).average_rank.row(0, named=True)
+    logs = np.log(ranks)
+    low, high = reference.t.interval(0.95, 23, loc=logs.mean(), scale=reference.sem(logs))
+    assert row["geometric_rank"] == pytest.approx(reference.gmean(ranks))
+    assert (row["geometric_low"], row["geometric_high"]) == pytest.approx(np.exp([low, high]))
+
+
+def test_ranks_that_are_all_one_have_no_interval():
+    frame = scan_frame(np.zeros((1, 1, 40, 3)), gold=[MALE, FEMALE] * 20, ranks=3)
+    result = fairness_metric(frame, bootstrap=50)
+    row = result.average_rank.row(0, named=True)
+    assert (row["average_rank"], row["geometric_rank"]) == pytest.approx((3.0, 3.0))
+    assert (row["prompts"], row["sentences"]) == (20, 20)
+    assert all(math.isnan(row[name]) for name in ("low", "high", "geometric_low"))
+
+
+def test_occupations_are_resampled_too_where_that_is_chosen():
+    # What differs is the occupation, 12 of them with 20 sentences each: sentences alone are narrow.
+    rng = np.random.default_rng(6)
+    effects = np.repeat(rng.normal(0, 1, 12), 20)
+    z = np.zeros((1, 1, 480, 3))
+    z[0, 0, 1::2, FEMALE] = effects + rng.normal(0, 0.1, 240)
+    names = [f"job {i // 40}" for i in range(480)]
+    frame = scan_frame(z, gold=[MALE, FEMALE] * 240).with_columns(
+        occupation=pl.Series(np.repeat(names, 3))
+    )
+    fixed = fairness_metric(frame, bootstrap=300)
+    both = fairness_metric(frame, bootstrap=300, resample_occupations=True)
+    assert fixed.gap["delta_nats"].to_list() == both.gap["delta_nats"].to_list()
+    widths = [float((r.gap["high_nats"] - r.gap["low_nats"])[0]) for r in (fixed, both)]
+    assert widths[1] > 2.5 * widths[0]  # √20 = 4.5 at most
+    assert "occupations fixed" in " ".join(fairness_summary(fixed))
+    assert "resample sentences and occupations" in " ".join(fairness_summary(both))
+    few = frame.with_columns(occupation=pl.lit("nurse"))
+    with pytest.raises(UsageError, match="1 occupation; resampling"):
+        fairness_metric(few, bootstrap=20, resample_occupations=True)
+    with pytest.raises(UsageError, match="the prompts lack occupation"):
+        fairness_metric(frame.drop("occupation"), bootstrap=20, resample_occupations=True)
 
 
 def test_an_option_that_is_never_right_has_nan_and_not_zero():
@@ -289,7 +334,8 @@ def test_the_difference_from_the_first_checkpoint_is_paired():
     assert row["baseline_step"] == 0
     assert row["from_baseline"] == pytest.approx((jsd[1] - jsd[0]).mean())
     draws = np.random.default_rng(3).multinomial(20, [1 / 20] * 20, size=400)
-    low, high = np.quantile(reference_draws(jsd[1:] - jsd[:1], draws)[:, 0], [0.025, 0.975])
+    tail = reference.norm.cdf(-np.sqrt(20 / 19) * reference.t.ppf(0.975, 19))
+    low, high = np.quantile(reference_draws(jsd[1:] - jsd[:1], draws)[:, 0], [tail, 1 - tail])
     assert (row["from_baseline_low"], row["from_baseline_high"]) == pytest.approx((low, high))
     assert high - low < 0.5 * (row["high"] - row["low"])
 

@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import binomtest
 
 import logitbank
+from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.options.score import MEANINGS
+from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
@@ -106,3 +109,52 @@ def test_options_may_begin_alike_and_not_be_alike(tmp_path: Path) -> None:
     made.add_prompts("mine", table)
     with pytest.raises(UsageError, match="'p' has options 'a' and 'b' with the same token 2"):
         made.add_prompts("other", table.with_columns(token=pl.Series([2, 3, 2, 3], dtype=pl.Int32)))
+
+
+def scores_of(share: np.ndarray, sentences: list[str] | None) -> PromptScores:
+    """Prompts of two options; the answer has `share` (c, p)."""
+    c, p = share.shape
+    prompts = pl.DataFrame(
+        {"prompt_id": [str(at) for at in range(p)], "order_seed": pl.Series([None] * p, dtype=int)}
+    )
+    options = pl.DataFrame(
+        {"prompt": np.repeat(np.arange(p), 2), "option": ["a", "b"] * p, "pieces": 1}
+    ).with_columns(continuation="option", is_answer=pl.col("option") == "a")
+    logprob = np.log(np.stack([share, 1 - share], axis=-1)).reshape(c, 2 * p)
+    if sentences is not None:
+        prompts = prompts.with_columns(sentence_id=pl.Series(sentences))
+    return PromptScores(
+        "m", "main", tuple(range(c)), prompts, options, logprob, np.ones((c, 2 * p))
+    )
+
+
+def test_prompts_of_one_sentence_are_one_draw() -> None:
+    """400 samples of 20 sentences with five prompts each, which resemble one another."""
+    rng = np.random.default_rng(3)
+    level = np.repeat(rng.normal(0.3, 1.0, (400, 20)), 5, axis=1)
+    share = 1 / (1 + np.exp(-level - rng.normal(0, 0.3, (400, 100))))
+    many = rng.normal(0.3, 1.0, 10**6) + rng.normal(0, 0.3, 10**6)
+    truth = {"share": (1 / (1 + np.exp(-many))).mean(), "accuracy": (many > 0).mean()}
+    names = [f"s{at // 5}" for at in range(100)]
+    covered = []
+    for sentences in (names, None):
+        found = option_scores([scores_of(share, sentences)])
+        for name, table in (
+            ("share", found.shares.filter(option="a")),
+            ("accuracy", found.answers),
+        ):
+            assert set(table["sentences"]) == {20 if sentences else 100}
+            inside = (table["low"] <= truth[name]) & (table["high"] >= truth[name])
+            covered.append(inside.mean())
+    assert min(covered[:2]) > 0.91
+    assert max(covered[2:]) < 0.75, "as if all prompts were independent"
+
+
+def test_without_sentences_accuracy_has_wilsons_interval_of_all_prompts() -> None:
+    share = np.where(np.arange(40) < 30, 0.9, 0.1)[None]
+    row = option_scores([scores_of(share, None)]).answers.row(0, named=True)
+    expected = binomtest(30, 40).proportion_ci(method="wilson")
+    assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
+    alike = option_scores([scores_of(np.full((1, 40), 0.9), None)])
+    assert alike.shares["low"].to_list() == [None, None]
+    assert alike.answers["low"][0] > 0.9

@@ -6,6 +6,7 @@ from logitbank.analysis.stats.bootstrap import (
     bootstrap_means,
     cluster_counts,
     cluster_numbers,
+    clustered_interval,
     percentile_interval,
 )
 from logitbank.analysis.stats.significance import (
@@ -150,7 +151,7 @@ def test_bootstrap_mean_leaves_missing_prompts_out():
 
 
 def test_interval_holds_95_percent_of_the_draws():
-    low, high = percentile_interval(np.arange(1001.0)[:, None], clusters=10)
+    low, high = percentile_interval(np.arange(1001.0)[:, None], clusters=50)
     assert (low[0], high[0]) == pytest.approx((25.0, 975.0))
     assert np.isnan(percentile_interval(np.empty((0, 2)), clusters=10)).all()
     assert np.isnan(percentile_interval(np.full((5, 1), np.nan), clusters=10)).all()
@@ -169,7 +170,48 @@ def test_fewer_than_ten_clusters_have_no_interval():
     draws = np.tile(np.arange(1001.0)[:, None], 3)
     low, high = percentile_interval(draws, clusters=[2, 9, 10])
     assert np.isnan([low[:2], high[:2]]).all()
-    assert (low[2], high[2]) == pytest.approx((25.0, 975.0))
+
+
+def test_below_50_clusters_percentiles_are_those_of_t():
+    draws = np.tile(np.arange(100_001.0)[:, None], 4)
+    low, high = percentile_interval(draws, clusters=[10, 20, 49, 50])
+    # Phi(-sqrt(n / (n - 1)) t), with t = 2.262157, 2.093024 and 2.010635 from a table.
+    assert low == pytest.approx([855.06, 1588.5, 2112.8, 2500.0], rel=2e-3)
+    assert high == pytest.approx(100_000 - low)
+
+
+@pytest.mark.parametrize("clusters", [10, 20, 100])
+def test_intervals_of_normal_clusters_cover_their_mean(clusters: int) -> None:
+    rng = np.random.default_rng(7)
+    values = rng.normal(0.0, 1.0, (1000, 1, clusters))
+    counts = cluster_counts(np.arange(clusters), resamples=1000, seed=0)
+    draws = percentile_interval(bootstrap_means(values, counts), clusters=clusters)
+    of_t = clustered_interval(values[:, 0], np.arange(clusters))
+    for low, high in (draws, of_t):
+        assert 0.925 < ((low < 0) & (high > 0)).mean() < 0.975
+
+
+def test_clusters_of_equal_values_are_one_value():
+    rng = np.random.default_rng(8)
+    each = rng.normal(0.0, 1.0, (3, 12))
+    expected = reference.t.interval(
+        0.95, 11, loc=each.mean(axis=1), scale=reference.sem(each, axis=1)
+    )
+    codes = np.repeat(np.arange(12), 2)
+    both = clustered_interval(np.repeat(each, 2, axis=1), codes)
+    assert np.asarray(both) == pytest.approx(np.asarray(expected))
+    once = np.repeat(each, 2, axis=1)
+    once[:, 1::2] = np.nan
+    assert np.asarray(clustered_interval(once, codes)) == pytest.approx(np.asarray(expected))
+    assert np.isnan(clustered_interval(each[:, :9], np.arange(9))).all()
+
+
+def test_no_interval_has_no_width():
+    draws = np.full((1000, 2), 0.3)
+    draws[:, 1] += np.linspace(0, 1, 1000)
+    low, _ = percentile_interval(draws, clusters=500)
+    assert np.isnan(low).tolist() == [True, False]
+    assert np.isnan(clustered_interval(np.full((1, 20), 0.1), np.arange(20))).all()
 
 
 def test_clusters_are_counted_where_a_checkpoint_has_something_of_them():

@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 from logitbank.analysis.families.stereoset.files import read_predictions
 from logitbank.analysis.families.stereoset.gold import read_gold
+from logitbank.analysis.families.stereoset.measures import Measures, Resampler
 from logitbank.analysis.families.stereoset.metric import StereoSet, joined, stereoset_metric
 from logitbank.analysis.families.stereoset.scores import LABELS
 from logitbank.analysis.families.stereoset.summary import stereoset_summary
@@ -153,17 +154,13 @@ def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
     assert measures(result.scores, step=0, domain="profession") == (37.5, 75.0, 18.75)
 
 
-def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 1)
+def test_a_term_without_examples_at_a_checkpoint_is_left_out_of_its_mean() -> None:
     second = candidates(step=8).with_columns(
         value=pl.when(pl.col("term") == "guitarist").then(None).otherwise("value")
     )
     result = stereoset_metric(pl.concat([candidates(step=0), second]), bootstrap=50)
     row = only(result.scores, step=8, domain="profession")
     assert (row["lms"], row["ss"], row["terms"]) == (75.0, 50.0, 1)
-    assert (row["lms_low"], row["lms_high"]) == (75.0, 75.0)
     assert len(result.terms.filter(pl.col("step") == 8)) == 2
 
 
@@ -191,14 +188,12 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
     assert row["icat"] == pytest.approx(50 * (100 / 3) / 50 - (50 / 3) * (100 / 3) / 50)
 
 
-def test_a_condition_like_plain_differs_by_zero_with_an_interval_of_zero(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 1)
-    same = candidates(condition="prefix")
-    row = only(stereoset_metric(pl.concat([candidates(), same])).differences, domain="overall")
-    names = [f"{name}{end}" for name in ("lms", "ss", "icat") for end in ("", "_low", "_high")]
-    assert [row[name] for name in names] == [0.0] * 9
+def test_a_condition_like_plain_differs_by_zero_without_an_interval() -> None:
+    rows: list[Example] = [(f"t{at}", "gender", (at % 3, 1.0, 0.5)) for at in range(12)]
+    both = pl.concat([candidates(rows), candidates(rows, condition="prefix")])
+    row = only(stereoset_metric(both).differences, domain="overall")
+    assert [row[name] for name in ("lms", "ss", "icat")] == [0.0] * 3
+    assert all(math.isnan(row[f"{name}_low"]) for name in ("lms", "ss"))  # type: ignore[arg-type]
 
 
 def test_without_conditions_there_are_no_differences_and_their_columns_are_the_same() -> None:
@@ -232,7 +227,10 @@ def test_intervals_resample_terms(monkeypatch: pytest.MonkeyPatch) -> None:
             sum(c * x for c, x in zip(counts, values, strict=True)) / 3 for values in (ss, lms)
         )
         draws.append((mean_lms, mean_ss, mean_lms * min(mean_ss, 100 - mean_ss) / 50))
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    # Of three clusters, sqrt(3 / 2) · 4.303 deviations: a tail of 7e-8, so the outermost draws. The
+    # interval of ss contains 50, so that of iCAT ends with that of lms.
+    low, high = np.min(draws, axis=0), np.max(draws, axis=0)
+    high[2] = high[0]
     assert [row[f"{n}_low"] for n in ("lms", "ss", "icat")] == pytest.approx(low.tolist())
     assert [row[f"{n}_high"] for n in ("lms", "ss", "icat")] == pytest.approx(high.tolist())
 
@@ -244,12 +242,26 @@ def test_one_term_has_no_interval_and_none_are_made_of_no_resamples() -> None:
 
 
 def test_the_settings_say_how_intervals_are_made() -> None:
-    assert stereoset_metric(candidates(), bootstrap=20).settings == {
-        "bootstrap": 20,
-        "seed": 0,
-        "intervals": "95 % percentiles over target terms drawn with replacement",
-    }
+    settings = stereoset_metric(candidates(), bootstrap=20).settings
+    assert (settings["bootstrap"], settings["seed"]) == (20, 0)
+    assert "ends with that of lms" in str(settings["intervals"])
     assert stereoset_metric(candidates(), bootstrap=0).settings["intervals"] == "none"
+
+
+@pytest.mark.parametrize(("ss", "change"), [(50.0, 0.0), (52.0, -2.0), (55.0, -5.0), (60.0, -10.0)])
+def test_intervals_of_icat_cover_it_near_its_peak(ss: float, change: float) -> None:
+    """1,000 samples of 20 terms; standard error 0.008. Percentiles alone cover 33 to 79 %."""
+    rng = np.random.default_rng(int(ss))
+    plain = (rng.normal(75, 12, (1000, 20)), rng.normal(ss, 15, (1000, 20)))
+    moved = (plain[0] + rng.normal(-3, 4, (1000, 20)), plain[1] + rng.normal(change, 6, (1000, 20)))
+    resampler, twenty = Resampler(1000), np.full(1000, 20)
+    before, after = (resampler.draws(Measures(*each, np.zeros(0))) for each in (plain, moved))
+    truth = [75 * min(ss, 100 - ss) / 50, 72 * min(ss + change, 100 - ss - change) / 50]
+    for value, interval in (
+        (truth[0], resampler.intervals(before, twenty)["icat"]),
+        (truth[1] - truth[0], resampler.difference_intervals(after, before, twenty)["icat"]),
+    ):
+        assert ((interval.low <= value) & (value <= interval.high)).mean() > 0.91
 
 
 def equal(a: StereoSet, b: StereoSet) -> None:

@@ -280,9 +280,13 @@ def test_sentences_say_what_is_preferred_only_where_the_interval_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.bootstrap.FEWEST_CLUSTERS", 2)
+    monkeypatch.setattr("logitbank.analysis.stats.shares.FEWEST_CLUSTERS", 2)
+    many = [(f"{at}", "gender", PRO[2] if at else ANTI[2]) for at in range(30)]
+    few = [(f"{at}", "gender", ANTI[2] if at else PRO[2]) for at in range(30)]
     for examples, said in (
-        (terms(PRO), "ss 100.0 [100.0 to 100.0], over 4 examples of 4 terms; stereotypes are"),
-        (terms(ANTI), "ss 0.0 [0.0 to 0.0], over 4 examples of 4 terms; anti-stereotypes are"),
+        (many, "over 30 examples of 30 terms; stereotypes are preferred"),
+        (few, "over 30 examples of 30 terms; anti-stereotypes are preferred"),
+        (terms(PRO), "ss 100.0, over 4 examples of 4 terms; no interval from 4 terms, which do"),
         (
             [*terms(PRO, 2), ("b", *ANTI[1:])],
             "over 3 examples of 3 terms; the interval of ss contains",

@@ -105,7 +105,8 @@ def options(*, single: bool = False, model: str = "m") -> OptionScores:
     head = {"model": model, "run": "main", "step": [0, 8, None]}
     shares = pl.concat(
         pl.DataFrame(
-            {**head, "option": name, "prompts": 2, "share": None if single else [p, p, p],
+            {**head, "option": name, "prompts": 2, "sentences": 2,
+             "share": None if single else [p, p, p],
              "low": None if single else p - 0.1, "high": None if single else p + 0.1,
              "probability": [p / 2, p / 4, p / 8], "rank": 1.0, "missing": 0},
             schema=SHARES,
@@ -113,7 +114,7 @@ def options(*, single: bool = False, model: str = "m") -> OptionScores:
         for name, p in (("yes", 0.25), ("no", 0.75))
     )  # fmt: skip
     answers = pl.DataFrame(
-        {**head, "prompts": 2, "accuracy": [0.0, 0.5, 1.0], "low": [0, 0.1, 0.3],
+        {**head, "prompts": 2, "sentences": 2, "accuracy": [0.0, 0.5, 1.0], "low": [0, 0.1, 0.3],
          "high": [0.6, 0.9, 1.0], "tied": 0, "missing": 0},
         schema=ANSWERS,
     )  # fmt: skip

@@ -41,7 +41,9 @@ def family() -> "Family[Fairness]":
         drawing=Drawing(fairness_figure_data, fairness_sheets),
         brief={
             "gap": columns("delta_scaled low_scaled high_scaled sd_scaled"),
-            "average_rank": columns("gold average_rank low high sd tied"),
+            "average_rank": columns(
+                "gold average_rank geometric_rank geometric_low geometric_high sd tied"
+            ),
             "tests": columns(
                 "measure test p p_bh rank_biserial difference from_baseline from_baseline_low "
                 "from_baseline_high"

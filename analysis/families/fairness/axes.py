@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.bootstrap import cluster_counts
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, cluster_counts
 from logitbank.errors import UsageError
+from logitbank.wording import counted
 
 CHECKPOINT = ("model", "run", "step")
 OPTIONS = 3
@@ -54,9 +55,27 @@ class Axes:
             pairs["at_right"].to_numpy().astype(np.int64),
         )
 
-    def resampled(self, *, resamples: int, seed: int) -> GoldCounts:
-        """Resamples of the sentences, the same for the prompts of every gold option."""
+    def resampled(self, *, resamples: int, seed: int, occupations: bool = False) -> GoldCounts:
+        """Resamples of the sentences, the same for the prompts of every gold option.
+
+        With `occupations`, sentences and occupations are drawn independently, and a prompt counts
+        as often as its sentence times as often as its occupation (Owen 2007, Ann. Appl. Stat. 1).
+
+        Raises
+        ------
+        UsageError
+            Fewer than ten occupations are to be resampled.
+        """
         counts = cluster_counts(self.clusters, resamples=resamples, seed=seed)
+        if occupations:
+            names = self.prompts.select(pl.coalesce("occupation", "prompt_id")).to_series()
+            if (number := names.n_unique()) < FEWEST_CLUSTERS:
+                raise UsageError(
+                    f"the prompts ask of {counted(number, 'occupation')}; resampling occupations "
+                    f"needs {FEWEST_CLUSTERS} or more: resample sentences alone"
+                )
+            codes = (names.rank("dense").to_numpy() - 1).astype(np.int64)
+            counts *= cluster_counts(codes, resamples=resamples, seed=seed + 1)
         return [counts[:, self.gold == gold] for gold in range(OPTIONS)]
 
     def with_those_of(self, other: "Axes") -> "Axes":

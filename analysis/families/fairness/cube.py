@@ -109,7 +109,7 @@ def cube(
     """
     rank = vocabulary_rank(ties=ties, vocab_limit=vocab_limit)
     padding = PADDING_COLUMNS if vocab_limit else ()
-    check_columns(frame, (*COLUMNS, *padding))
+    check_columns(frame, (*COLUMNS, *padding, *columns))
     rows = frame.select(
         pl.col("model", "run", "prompt_id", *columns).cast(pl.Categorical),
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),

@@ -57,7 +57,9 @@ class Fairness(Result):
     checkpoints: pl.DataFrame
     """What was there: prompts, seeds, and how many scores are missing of those asked for."""
     average_rank: pl.DataFrame
-    """Average Rank per gold option, with the number of tied and of inexact gold ranks."""
+    """Average Rank per gold option, with the number of tied and of inexact gold ranks; and the
+    geometric mean rank, exp of the mean of ln rank, each prompt averaged over its orders first,
+    with a t interval clustered by sentence."""
     accuracy: pl.DataFrame
     """Gold token the only maximum over the vocabulary; `three_way_accuracy` over the options."""
     jsd_parts: pl.DataFrame
@@ -87,6 +89,7 @@ def fairness_metric(
     unit: Unit = "prompt",
     labels: FairnessLabels = LABELS,
     bootstrap: int = 1000,
+    resample_occupations: bool = False,
     seed: int = 0,
     compare: tuple[str, str] | None = None,
     expected: pl.DataFrame | None = None,
@@ -108,11 +111,15 @@ def fairness_metric(
         `competition` counts strictly greater logits; `midrank` adds half the equal ones.
     unit
         Observation of the tests: `prompt` averages over option orders first; `prompt_order`
-        pools them; `seed` takes one mean per order.
+        pools them, which makes p values invalid, since orders of one prompt are not independent;
+        `seed` takes one mean per order.
     labels
         Labels of the male, female and neutral option.
     bootstrap
         Resamples of the sentences; 0 gives no intervals.
+    resample_occupations
+        Resample occupations too, independently of sentences. Without it, intervals hold for the
+        occupations that are asked, and not for others.
     seed
         Of the bootstrap.
     compare
@@ -142,7 +149,7 @@ def fairness_metric(
     expected_counts = None if expected is None else asked_cells(expected)
 
     def prepare(axes: Axes) -> Callable[[Cube], dict[str, pl.DataFrame]]:
-        counts = axes.resampled(resamples=bootstrap, seed=seed)
+        counts = axes.resampled(resamples=bootstrap, seed=seed, occupations=resample_occupations)
 
         def tables(data: Cube) -> dict[str, pl.DataFrame]:
             parts = jsd_parts(data.logits, data.gold)
@@ -165,7 +172,14 @@ def fairness_metric(
         return tables
 
     prepare_tests()
-    results = each_cube(frame, prepare, labels=labels, ties=ties, vocab_limit=vocab_limit)
+    results = each_cube(
+        frame,
+        prepare,
+        labels=labels,
+        ties=ties,
+        vocab_limit=vocab_limit,
+        columns=("occupation",) if resample_occupations else (),
+    )
     whole = {
         name: pl.concat([part[name] for part in results]).sort(
             CHECKPOINT, nulls_last=True, maintain_order=True
@@ -192,6 +206,7 @@ def fairness_metric(
             "ties": ties,
             "unit": unit,
             "bootstrap": bootstrap,
+            "resampled": "sentences and occupations" if resample_occupations else "sentences",
             "seed": seed,
             "compare": " and ".join(compare) if compare else None,
         },

@@ -34,6 +34,7 @@ def fairness(
     ties: Ties = "competition",
     unit: Unit = "prompt",
     bootstrap: int = 1000,
+    resample_occupations: bool = False,
     compare: tuple[str, str] | None = None,
     change: tuple[int, int] | None = None,
 ) -> Study[Fairness]:
@@ -66,6 +67,7 @@ def fairness(
         ties=ties,
         unit=unit,
         bootstrap=bootstrap,
+        resample_occupations=resample_occupations,
         compare=compare,
         expected=expected_rows(opened, prompts, ("prompt_id", "order_seed")),
     )

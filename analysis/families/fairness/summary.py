@@ -29,9 +29,13 @@ UNIT = (
     "tables also give nats."
 )
 INTERVALS = (
-    "Intervals (95 %) resample sentences and hold for one checkpoint at a time; none allows for "
-    "the number of checkpoints looked at."
+    "Intervals (95 %) resample {} and hold for one checkpoint at a time; none allows for the "
+    "number of checkpoints looked at."
 )
+RESAMPLED = {
+    "sentences": "sentences, with the occupations fixed: they say nothing of other occupations,",
+    "sentences and occupations": "sentences and occupations, each independently of the other,",
+}
 
 
 ONE_RUN = (
@@ -39,6 +43,15 @@ ONE_RUN = (
     "weights either; whether another training run would have the same gap, one run cannot say. A "
     "change of level is told from the course of the run alone, against a gap that only wanders."
 )
+
+
+WEAK_UNITS = {
+    "seed": "; means of few order seeds can hardly reach that p",
+    "prompt_order": (
+        "; invalid as a test, since it counts the orders of one prompt as independent: without a "
+        "difference 10 to 23 % of such tests have p < 0.01"
+    ),
+}
 
 
 def fairness_summary(result: Fairness) -> Summary:
@@ -54,7 +67,8 @@ def fairness_summary(result: Fairness) -> Summary:
         prefix = f"{model}{'' if run == 'main' else f' {run}'}: " if several else ""
         sentences += [prefix + text for text in _run_sentences(result, of_run, rows)]
     findings = (*sentences, *_comparison(result), *_counts(result))
-    notes = (UNIT, INTERVALS, ONE_RUN) if result.settings["bootstrap"] else (UNIT,)
+    resampled = INTERVALS.format(RESAMPLED[str(result.settings["resampled"])])
+    notes = (UNIT, resampled, ONE_RUN) if result.settings["bootstrap"] else (UNIT,)
     return Summary(findings, notes, CAUTIONS, tuple(_missing(result)))
 
 
@@ -170,20 +184,26 @@ def _ranks(result: Fairness, of_run: pl.Expr) -> Iterator[str]:
     both = [rows for rows in wide if len(rows) == gendered["gold"].n_unique()]
     if not both:
         return
-    before = dict(both[0].select("gold", "average_rank").iter_rows())
-    parts = []
-    for row in both[-1].iter_rows(named=True):
-        start = f"{number(before[row['gold']])} → " if len(both) > 1 else ""
-        value, low, high = (number(row[key]) for key in ("average_rank", "low", "high"))
-        interval = f" [{low} to {high}]" if row["low"] == row["low"] else ""
-        parts.append(f"{row['gold']} {start}{value}{interval}")
     first, last = (rows.row(0, named=True) for rows in (both[0], both[-1]))
     when = (
         f"from {step_name(first['step'])} to {step_name(last['step'])}"
         if len(both) > 1
         else f"at {step_name(last['step'])}"
     )
-    yield f"Average Rank of the right answer {when}: {', '.join(parts)}."
+    # The interval of the mean of such skewed ranks is too short to be said.
+    for column, name in (
+        ("average_rank", "Average Rank"),
+        ("geometric_rank", "Geometric mean rank"),
+    ):
+        before = dict(both[0].select("gold", column).iter_rows())
+        parts = []
+        for row in both[-1].iter_rows(named=True):
+            start = f"{number(before[row['gold']])} → " if len(both) > 1 else ""
+            low, high = row["geometric_low"], row["geometric_high"]
+            known = column == "geometric_rank" and low == low
+            interval = f" [{number(low)} to {number(high)}]" if known else ""
+            parts.append(f"{row['gold']} {start}{number(row[column])}{interval}")
+        yield f"{name} of the right answer {when}: {', '.join(parts)}."
 
 
 def _tested(result: Fairness, of_run: pl.Expr) -> str:
@@ -191,13 +211,13 @@ def _tested(result: Fairness, of_run: pl.Expr) -> str:
     published = rows.filter((pl.col("test") == MANN_WHITNEY) & pl.col("p").is_not_nan())
     paired = rows.filter((pl.col("test") == WILCOXON) & pl.col("p").is_not_nan())
     unit = result.settings["unit"]
-    few = "; means of few order seeds can hardly reach that p" if unit == "seed" else ""
+    few = WEAK_UNITS.get(str(unit), "")
     return (
         f"JSD-P differs between male and female answers at {published['significant'].sum()} of "
         f"{counted(len(published), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}, unit "
         f"{unit}{few}). Ours beside it: {published['significant_bh'].sum()} after adjustment for "
-        f"the number of checkpoints (Benjamini–Hochberg); {paired['significant'].sum()} of "
-        f"{len(paired)} on pairs of sentences (Wilcoxon, not adjusted)."
+        f"the number of checkpoints (Benjamini–Hochberg); {paired['significant_bh'].sum()} of "
+        f"{len(paired)} on pairs of sentences (Wilcoxon, adjusted likewise)."
     )
 
 

@@ -12,7 +12,7 @@ from logitbank.analysis.families.fairness.cube import Cube
 from logitbank.analysis.families.fairness.samples import Sample
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
-from logitbank.analysis.stats.bootstrap import Interval, percentile_interval
+from logitbank.analysis.stats.bootstrap import Interval, clustered_interval, percentile_interval
 from logitbank.analysis.stats.significance import mean_present, seed_mean
 
 Columns = Mapping[str, str | np.ndarray]
@@ -43,12 +43,18 @@ def coverage(data: Cube, expected: Mapping[str, int] | None = None) -> pl.DataFr
 
 
 def rank_table(data: Cube, ranks: Sequence[Sample], *, labels: FairnessLabels) -> pl.DataFrame:
-    """Average Rank of the gold token, per gold option, each with its sample of ranks."""
+    """Average Rank of the gold token and its geometric mean, per gold option with its sample.
+
+    The bootstrap interval of a mean of very skewed ranks is too short: at 20 sentences it covers
+    58 to 88 %. That of the geometric mean rank, t on the scale of ln rank, covers 95 % there.
+    """
     groups: list[Columns] = []
     for index, (label, sample) in enumerate(zip(labels, ranks, strict=True)):
         right = data.gold == index
         mean = seed_mean(sample.means)
         interval = _interval(sample.draws, mean.mean, sample.sentences)
+        logs = mean_present(np.log(sample.values), axis=1)
+        geometric = clustered_interval(logs, data.axes.clusters[right])
         groups.append(
             {
                 "gold": label,
@@ -56,6 +62,9 @@ def rank_table(data: Cube, ranks: Sequence[Sample], *, labels: FairnessLabels) -
                 "sd": mean.sd,
                 "low": interval.low,
                 "high": interval.high,
+                "geometric_rank": np.exp(mean_present(logs, axis=1)),
+                "geometric_low": np.exp(geometric.low),
+                "geometric_high": np.exp(geometric.high),
                 "prompts": sample.prompts,
                 "sentences": sample.sentences,
                 "orders": mean.seeds,

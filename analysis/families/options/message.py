@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from logitbank.analysis.drawing.paper import shortened
-from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.families.options.metric import OptionScores, clusters_of
 from logitbank.analysis.results.level_message import level_message
 from logitbank.analysis.results.message import (
     SERIES,
@@ -44,7 +44,7 @@ def option_message(result: OptionScores) -> Message | None:
 
 def _accuracy(subject: str, row: Row) -> str:
     unknown = side(row["low"], row["high"], 0) == "unknown"
-    end = f"; {untold(row['prompts'], 'prompt')}" if unknown else ""
+    end = f"; {untold(*clusters_of(row))}" if unknown else ""
     share = f"{100 * row['accuracy']:.0f} %"
     return (
         f"At {step_name(row['step'])} {subject} finds the right answer the most probable option "
@@ -53,7 +53,9 @@ def _accuracy(subject: str, row: Row) -> str:
 
 
 def _over(row: Row) -> str:
-    return counted(row["prompts"], "prompt") + missing_text(row)
+    several = row["sentences"] < row["prompts"]
+    sentences = f" of {counted(row['sentences'], 'sentence')}" if several else ""
+    return counted(row["prompts"], "prompt") + sentences + missing_text(row)
 
 
 def _of_shares(shares: pl.DataFrame) -> Message:
@@ -87,7 +89,7 @@ def _shares_said(subject: str, first: Row, second: Row | None) -> str:
         return f"{where} {subject} gives {name} the largest share of the options, {share}."
     both = f"{name} {first['share']:.2f} and {_name(second)} {second['share']:.2f}"
     if told is None:
-        few = untold(min(first["prompts"], second["prompts"]), "prompt")
+        few = untold(*min(clusters_of(first), clusters_of(second)))
         return f"{where} {subject} gives {both} on average; {few}."
     return f"{where} no option of {subject} is clearly the most probable: {both} on average."
 

@@ -3,7 +3,7 @@
 For prompts of one's own, which no family of metrics knows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,21 +24,28 @@ from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.words import Summary, by_run
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
-from logitbank.analysis.stats.shares import Z95, if_enough, too_few, with_wilson
+from logitbank.analysis.stats.shares import (
+    clustered_error,
+    effective_count,
+    too_few,
+    with_t_interval,
+    with_wilson,
+)
 from logitbank.wording import counted
 
 SHARES = pl.Schema(
     {
         "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "option": pl.String(),
-        "prompts": pl.Int64(), "share": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
+        "prompts": pl.Int64(), "sentences": pl.Int64(),
+        "share": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
         "probability": pl.Float64(), "rank": pl.Float64(), "missing": pl.Int64(),
     }
 )  # fmt: skip
 ANSWERS = pl.Schema(
     {
         "model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompts": pl.Int64(),
-        "accuracy": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "tied": pl.Int64(),
-        "missing": pl.Int64(),
+        "sentences": pl.Int64(), "accuracy": pl.Float64(), "low": pl.Float64(),
+        "high": pl.Float64(), "tied": pl.Int64(), "missing": pl.Int64(),
     }
 )  # fmt: skip
 ROWS = 100_000
@@ -46,23 +53,24 @@ ROWS = 100_000
 OPTIONS = 12
 """Different options beyond which they are told apart only as answer and other, all together."""
 INTERVALS = (
-    "Intervals (95 %) are over prompts and hold for one checkpoint at a time; none allows for the "
-    "number of checkpoints looked at."
+    "Intervals (95 %) are over prompts, those of one sentence_id together, and hold for one "
+    "checkpoint at a time; none allows for the number of checkpoints looked at."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class OptionScores(Result):
-    """What `option_scores` found: tidy tables. `low` and `high` are 95 % intervals over prompts."""
+    """What `option_scores` found: tidy tables. `low` and `high` are 95 % intervals over
+    `sentences`: prompts of one `sentence_id` are one, and others are their own."""
 
     shares: pl.DataFrame
-    """model, run, step, option, prompts, share, low, high, probability (mean), rank (mean; null
-    where an option has several tokens); missing, the prompts of the set, each option order counted,
-    whose option is not scored, by this checkpoint or by any."""
+    """model, run, step, option, prompts, sentences, share, low, high, probability (mean), rank
+    (mean; null where an option has several tokens); missing, the prompts of the set, each option
+    order counted, whose option is not scored, by this checkpoint or by any."""
     answers: pl.DataFrame
-    """model, run, step, prompts, accuracy (the answer has a larger share than every other option),
-    low, high, tied (prompts in which it shares the largest); missing, as above, those without one
-    of their options; no rows without answers."""
+    """model, run, step, prompts, sentences, accuracy (the answer has a larger share than every
+    other option), low, high, tied (prompts in which it shares the largest); missing, as above,
+    those without one of their options; no rows without answers."""
     score: Score = "sum"
     """What options are compared by."""
     unconditional: int = 0
@@ -109,7 +117,7 @@ def option_scores(each: Iterable[PromptScores], *, score: Score = "sum") -> Opti
             unconditional = max(unconditional, without_condition(scores))
         labelled = scores.options["option"].n_unique() <= OPTIONS
         for part in _parts(scores):
-            rows = _without_lone_shares(prompt_rows(part), part)
+            rows = _rows(part)
             shares.append(_shares(rows, labelled=labelled))
             answers.append(_answers(rows))
     return OptionScores(pl.concat(shares), pl.concat(answers), score, unconditional)
@@ -137,12 +145,21 @@ def _parts(scores: PromptScores) -> Iterator[PromptScores]:
         )
 
 
-def _without_lone_shares(rows: pl.DataFrame, scores: PromptScores) -> pl.DataFrame:
-    """The tidy rows of `scores`; the one option of a prompt has no share."""
+def _rows(scores: PromptScores) -> pl.DataFrame:
+    """Tidy rows, each with its `sentence`; the one option of a prompt has no share.
+
+    Prompts of one `sentence_id` are one draw, not several: the sentence is what is resampled. A
+    prompt without one is its own.
+    """
     prompt = scores.options["prompt"].to_numpy()
     several = (np.bincount(prompt)[prompt] > 1) if len(prompt) else np.zeros(0, dtype=bool)
-    tiled = pl.Series(np.tile(several, len(scores.steps)), dtype=pl.Boolean)
-    return rows.with_columns(share=pl.when(tiled).then(pl.col("share")))
+    names = [name for name in ("sentence_id", "prompt_id") if name in scores.prompts.columns]
+    sentence = scores.prompts.select(pl.coalesce(pl.col(names).cast(pl.String))).to_series()
+    tile = np.tile(np.arange(len(prompt)), len(scores.steps))
+    return prompt_rows(scores).with_columns(
+        share=pl.when(pl.Series(several, dtype=pl.Boolean)[tile]).then(pl.col("share")),
+        sentence=sentence[prompt][tile],
+    )
 
 
 def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
@@ -158,45 +175,48 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
         rank = pl.when(pl.len() == 1).then(pl.col("rank").first())
         if_any = pl.when(pl.col("share").count() > 0).then(pl.col("share").sum())
         each = each.group_by(
-            *CHECKPOINT, "option", "prompt_id", "order_seed", maintain_order=True
+            *CHECKPOINT, "option", "prompt_id", "order_seed", "sentence", maintain_order=True
         ).agg(share=if_any, probability=pl.col("probability").sum(), rank=rank)
-    prompts = each.group_by(*CHECKPOINT, "option", "prompt_id", maintain_order=True).agg(
+    key = [*CHECKPOINT, "option"]
+    prompts = each.group_by(*key, "prompt_id", "sentence", maintain_order=True).agg(
         pl.col("share", "probability", "rank").mean()
     )
-    share = pl.col("share")
-    mean, half = share.mean(), Z95 * share.std() / share.count().sqrt()
-    shares = prompts.group_by(*CHECKPOINT, "option", maintain_order=True).agg(
-        prompts=pl.len(), share=mean,
-        low=if_enough((mean - half).clip(0, 1), share.count()),
-        high=if_enough((mean + half).clip(0, 1), share.count()),
-        probability=pl.col("probability").mean(), rank=pl.col("rank").mean(),
+    shares = prompts.group_by(key, maintain_order=True).agg(
+        pl.len().alias("prompts"), pl.col("share", "probability", "rank").mean(),
+        sentences=pl.col("sentence").n_unique(),
     )  # fmt: skip
-    whole = _joined(missing, shares, [*CHECKPOINT, "option"])
-    bounds = pl.col("low", "high").fill_nan(None)
-    return whole.with_columns(bounds).select(SHARES.names()).cast(SHARES)
+    whole = _joined(missing, shares, key)
+    errors = clustered_error(prompts, key, "share", cluster="sentence")
+    whole = whole.join(errors, on=key, how="left", nulls_equal=True, maintain_order="left")
+    table = with_t_interval(whole, "share", bounds=(0, 1))
+    return table.select(SHARES.names()).cast(SHARES)
 
 
 def _joined(missing: pl.DataFrame, values: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """With a row where nothing was found: of no prompts, and null."""
     every = missing.join(values, on=key, how="left", nulls_equal=True, maintain_order="left")
-    return every.with_columns(pl.col("prompts").fill_null(0))
+    return every.with_columns(pl.col("prompts", "sentences").fill_null(0))
 
 
 def _answers(rows: pl.DataFrame) -> pl.DataFrame:
     share, answer = pl.col("share"), pl.col("is_answer").fill_null(False)
     answered = rows.drop_nulls("share").group_by(
-        *CHECKPOINT, "prompt_id", "order_seed", maintain_order=True
+        *CHECKPOINT, "prompt_id", "order_seed", "sentence", maintain_order=True
     ).agg(own=share.filter(answer).max(), other=share.filter(~answer).max())  # fmt: skip
     answered = answered.drop_nulls(["own", "other"])
     missing = _without_an_option(rows, answer)
     p_answer, other = pl.col("own"), pl.col("other")
-    prompts = answered.group_by(*CHECKPOINT, "prompt_id", maintain_order=True).agg(
+    prompts = answered.group_by(*CHECKPOINT, "prompt_id", "sentence", maintain_order=True).agg(
         right=(p_answer > other).mean(), tied=(p_answer == other).any()
     )
     accuracy = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
-        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
-    )
-    table = with_wilson(_joined(missing, accuracy, [*CHECKPOINT]), "accuracy", "prompts")
+        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum(),
+        sentences=pl.col("sentence").n_unique(),
+    )  # fmt: skip
+    errors = clustered_error(prompts, CHECKPOINT, "right", cluster="sentence")
+    accuracy = accuracy.join(errors, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
+    accuracy = accuracy.with_columns(worth=effective_count("accuracy", "prompts"))
+    table = with_wilson(_joined(missing, accuracy, [*CHECKPOINT]), "accuracy", "worth")
     bounds = pl.col("low", "high").fill_nan(None)
     counted = table.with_columns(bounds, pl.col("tied").fill_null(0))
     return counted.select(ANSWERS.names()).cast(ANSWERS)
@@ -235,8 +255,14 @@ def _interval(row: dict[str, Any], form: str = ".3f") -> str:
     """Nothing for probabilities alone, which have none; why, where there are too few prompts."""
     if row["low"] is not None:
         return f" ({row['low']:{form}} to {row['high']:{form}})"
-    few = row["prompts"] < FEWEST_CLUSTERS and row.get("share", 0.0) is not None
-    return f" ({too_few(row['prompts'], 'prompt')})" if few else ""
+    few = row["sentences"] < FEWEST_CLUSTERS and row.get("share", 0.0) is not None
+    return f" ({too_few(*clusters_of(row))})" if few else ""
+
+
+def clusters_of(row: Mapping[str, Any]) -> tuple[int, str]:
+    """How many independent pieces an interval rests on, and what one is called."""
+    noun = "prompt" if row["sentences"] == row["prompts"] else "sentence"
+    return row["sentences"], noun
 
 
 def _answers_said(result: OptionScores) -> Iterator[str]:

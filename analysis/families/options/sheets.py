@@ -11,7 +11,7 @@ from logitbank.analysis.drawing.steps import Curve, add_curve, training_sheet
 from logitbank.analysis.families.options.metric import OptionScores
 
 KEYS = ("model", "run")
-BANDS = "95 % intervals over prompts"
+BANDS = "95 % intervals over prompts, those of one sentence_id together"
 
 
 def option_figure_data(result: OptionScores) -> dict[str, pl.DataFrame]:

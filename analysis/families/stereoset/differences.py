@@ -51,9 +51,11 @@ def difference_table(
             of_terms(term_counts(chosen.taken(side).among(common), codes))
             for side in (condition, base)
         )
-        changes = _minus(resampler.draws(with_it), resampler.draws(without))
         present = np.count_nonzero(~np.isnan(with_it.ss), axis=1)
         after, before = term_macro(with_it), term_macro(without)
+        intervals = resampler.difference_intervals(
+            resampler.draws(with_it), resampler.draws(without), present
+        )
         tables.append(
             frame(
                 len(condition),
@@ -61,7 +63,7 @@ def difference_table(
                     "at": block.at[condition],
                     "task": block.task,
                     "domain": scope.domain,
-                    **with_intervals(_minus(after, before), resampler.intervals(changes, present)),
+                    **with_intervals(_minus(after, before), intervals),
                     **{f"{name}_plain": value for name, value in before._asdict().items()},
                     **{f"{name}_condition": value for name, value in after._asdict().items()},
                     "examples": whole(common),

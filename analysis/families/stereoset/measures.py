@@ -6,7 +6,7 @@ Axis letters: `c` checkpoints, `e` examples, `t` terms, `b` bootstrap resamples.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from logitbank.analysis.families.stereoset.blocks import Outcomes
 from logitbank.analysis.frames.codes import Codes
@@ -23,7 +23,10 @@ REFERENCES = {
 }
 """Models to measure by: lms, ss, iCAT. A fully stereotyped one has iCAT 0 whatever its lms."""
 SEED = 0
-INTERVALS = "95 % percentiles over target terms drawn with replacement"
+INTERVALS = (
+    "95 % percentiles over target terms drawn with replacement, at the level of t below 50 terms; "
+    "that of iCAT ends with that of lms where the interval of ss contains 50"
+)
 
 
 class Measures(NamedTuple):
@@ -156,8 +159,42 @@ class Resampler:
         return Measures(lms, ss, icat(lms, ss))
 
     def intervals(self, draws: Measures, terms: Codes) -> dict[str, Interval]:
-        """95 % percentile interval of each measure, where `terms` (c,) are enough."""
+        """95 % interval of each measure, where `terms` (c,) are enough.
+
+        iCAT has a peak where ss is 50. Near it almost all draws lie below the iCAT of the data,
+        and that below the model's: percentiles cover it in 33 to 79 % of samples. So where the
+        interval of ss contains 50, that of iCAT ends where that of lms ends; this covers it in 94
+        to 97 % (10 to 50 terms).
+        """
+        lms, ss, icat = (percentile_interval(values, clusters=terms) for values in draws)
+        top = np.where(np.isnan(lms.high), draws.lms.max(axis=0, initial=0), lms.high)
+        high = np.where(_contains_50(ss), top, icat.high)
+        return {"lms": lms, "ss": ss, "icat": Interval(icat.low, high)}
+
+    def difference_intervals(
+        self, after: Measures, before: Measures, terms: Codes
+    ) -> dict[str, Interval]:
+        """Of `after` minus `before`, resample by resample.
+
+        At an end that a peak of iCAT may lie beyond (see `intervals`), iCAT counts as lms: at the
+        upper end that of `after`, at the lower end that of `before`. Percentiles alone cover the
+        difference in 86 to 99 % of samples, these in 93 to 99 % (10 to 50 terms).
+        """
+
+        def interval(draws: Floats) -> Interval:
+            return percentile_interval(draws, clusters=terms)
+
+        peaks = [_contains_50(interval(side.ss)) for side in (before, after)]
+        icat = interval(after.icat - before.icat)
+        low = np.where(peaks[0], interval(after.icat - before.lms).low, icat.low)
+        high = np.where(peaks[1], interval(after.lms - before.icat).high, icat.high)
         return {
-            name: percentile_interval(values, clusters=terms)
-            for name, values in zip(MEASURES, draws, strict=True)
+            "lms": interval(after.lms - before.lms),
+            "ss": interval(after.ss - before.ss),
+            "icat": Interval(low, high),
         }
+
+
+def _contains_50(ss: Interval) -> NDArray[np.bool_]:
+    contains: NDArray[np.bool_] = (ss.low <= 50) & (ss.high >= 50)
+    return contains

@@ -11,7 +11,6 @@ from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.scores import BOTH, CAUSAL, KEYS, PLAIN
 from logitbank.analysis.families.stereoset.tables import MANY_TIES
 from logitbank.analysis.results.words import UNTRAINED, Summary
-from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.shares import too_few
 from logitbank.wording import counted, signed
 
@@ -103,7 +102,7 @@ def _level(rows: pl.DataFrame, task: str, resampled: bool) -> str:
         side = "; the interval of ss contains 50"
         if low > 50 or high < 50:
             side = f"; {'stereotypes' if low > 50 else 'anti-stereotypes'} are preferred"
-    elif resampled and row["terms"] < FEWEST_CLUSTERS:
+    elif resampled:
         side = f"; {too_few(row['terms'], 'term')}"
     return (
         f"{what}: {measures}, over {counted(row['examples'], 'example')} "

@@ -241,11 +241,11 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
     b, a = one.steps.index(before), one.steps.index(after)
     factor = scale.sign * scale.factor
     performance, draws = one.performance, one.performance_draws
-    lost = _with_width(central_interval(factor * (draws[:, [a]] - draws[:, [b]])))
+    lost = central_interval(factor * (draws[:, [a]] - draws[:, [b]]))
     start = central_interval(one.delta_draws[:, [b]])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = one.delta_draws[:, [a]] / one.delta_draws[:, [b]]
-    left = _with_width(size_interval(central_interval(ratio)))
+    left = size_interval(central_interval(ratio))
     fairness = Interval(100 * (1 - left.high), 100 * (1 - left.low))
     # A gap without sign has draws on both sides of zero only if it is no larger than its error.
     unsure = None if np.isnan(start.low[0]) else bool(start.low[0] <= 0 <= start.high[0])
@@ -256,12 +256,6 @@ def _pair(one: Joined, scale: Scale, before: int, after: int) -> tuple[Any, ...]
         *(one.delta[b], one.delta[a], float(increase(one.delta[b], one.delta[a]))),
         *(fairness.low[0], fairness.high[0], unsure),
     )
-
-
-def _with_width(interval: Interval) -> Interval:
-    """NaN where all draws agree: no item differed, which says nothing of others that might."""
-    flat = interval.high - interval.low <= 1e-12
-    return Interval(np.where(flat, NAN, interval.low), np.where(flat, NAN, interval.high))
 
 
 def change_table(curves: Sequence[Joined], *, seed: int) -> pl.DataFrame:

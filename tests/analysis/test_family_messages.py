@@ -169,7 +169,7 @@ def shares(*rows: tuple[str, float | None, float | None], prompts: int = 40) -> 
         {"model": "m", "run": "main", "step": 8, "option": name, "prompts": prompts,
          "share": share, "low": half and share and share - half,
          "high": half and share and share + half, "probability": 0.0123, "rank": 1.0,
-         "missing": 2}
+         "sentences": prompts, "missing": 2}
         for name, share, half in rows
     ]  # fmt: skip
     return OptionScores(pl.DataFrame(made, schema=SHARES), pl.DataFrame(schema=ANSWERS))
@@ -203,7 +203,8 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
         "At step 8 the model gives “yes” a mean probability of 0.0123."
     )
     answers = pl.DataFrame(
-        {"model": "m", "run": "main", "step": [0, 8], "prompts": 40, "accuracy": [0.25, 0.625],
+        {"model": "m", "run": "main", "step": [0, 8], "prompts": 40, "sentences": 20,
+         "accuracy": [0.25, 0.625],
          "low": [0.14, 0.47], "high": [0.4, 0.76], "tied": 0, "missing": 1},
         schema=ANSWERS,
     )  # fmt: skip
@@ -213,7 +214,8 @@ def test_options_without_shares_have_a_probability_and_answers_an_accuracy() -> 
     )
     assert not message.certain  # a guess may be right as often: options are not counted here
     assert numbers(message)[0] == (
-        "62.5 %", "accuracy at step 8", "95 %: 47.0 % to 76.0 %; 40 prompts, 1 missing"
+        "62.5 %", "accuracy at step 8",
+        "95 %: 47.0 % to 76.0 %; 40 prompts, 20 sentences, 1 missing",
     )  # fmt: skip
 
 

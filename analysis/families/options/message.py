@@ -53,8 +53,8 @@ def _accuracy(subject: str, row: Row) -> str:
 
 
 def _over(row: Row) -> str:
-    several = row["sentences"] < row["prompts"]
-    sentences = f" of {counted(row['sentences'], 'sentence')}" if several else ""
+    several = 0 < row["sentences"] < row["prompts"]
+    sentences = f", {counted(row['sentences'], 'sentence')}" if several else ""
     return counted(row["prompts"], "prompt") + sentences + missing_text(row)
 
 

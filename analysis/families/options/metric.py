@@ -182,20 +182,19 @@ def _shares(rows: pl.DataFrame, *, labelled: bool) -> pl.DataFrame:
         pl.col("share", "probability", "rank").mean()
     )
     shares = prompts.group_by(key, maintain_order=True).agg(
-        pl.len().alias("prompts"), pl.col("share", "probability", "rank").mean(),
-        sentences=pl.col("sentence").n_unique(),
-    )  # fmt: skip
-    whole = _joined(missing, shares, key)
+        pl.len().alias("prompts"), pl.col("share", "probability", "rank").mean()
+    )
     errors = clustered_error(prompts, key, "share", cluster="sentence")
-    whole = whole.join(errors, on=key, how="left", nulls_equal=True, maintain_order="left")
-    table = with_t_interval(whole, "share", bounds=(0, 1))
+    shares = shares.join(errors, on=key, how="left", nulls_equal=True, maintain_order="left")
+    table = with_t_interval(_joined(missing, shares, key), "share", bounds=(0, 1))
+    table = table.rename({"clusters": "sentences"})
     return table.select(SHARES.names()).cast(SHARES)
 
 
 def _joined(missing: pl.DataFrame, values: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """With a row where nothing was found: of no prompts, and null."""
     every = missing.join(values, on=key, how="left", nulls_equal=True, maintain_order="left")
-    return every.with_columns(pl.col("prompts", "sentences").fill_null(0))
+    return every.with_columns(pl.col("prompts", "clusters").fill_null(0))
 
 
 def _answers(rows: pl.DataFrame) -> pl.DataFrame:
@@ -210,15 +209,14 @@ def _answers(rows: pl.DataFrame) -> pl.DataFrame:
         right=(p_answer > other).mean(), tied=(p_answer == other).any()
     )
     accuracy = prompts.group_by(CHECKPOINT, maintain_order=True).agg(
-        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum(),
-        sentences=pl.col("sentence").n_unique(),
-    )  # fmt: skip
+        prompts=pl.len(), accuracy=pl.col("right").mean(), tied=pl.col("tied").sum()
+    )
     errors = clustered_error(prompts, CHECKPOINT, "right", cluster="sentence")
     accuracy = accuracy.join(errors, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
     accuracy = accuracy.with_columns(worth=effective_count("accuracy", "prompts"))
     table = with_wilson(_joined(missing, accuracy, [*CHECKPOINT]), "accuracy", "worth")
     bounds = pl.col("low", "high").fill_nan(None)
-    counted = table.with_columns(bounds, pl.col("tied").fill_null(0))
+    counted = table.with_columns(bounds, pl.col("tied").fill_null(0), sentences="clusters")
     return counted.select(ANSWERS.names()).cast(ANSWERS)
 
 

@@ -16,8 +16,9 @@ from logitbank.analysis.frames.json_files import json_object
 from logitbank.analysis.frames.pieces import CHECKPOINT
 from logitbank.analysis.results.files import replace_file
 from logitbank.errors import UsageError
+from logitbank.store.format.limits import MAX_STEP
 from logitbank.store.format.schema import folder_name
-from logitbank.store.steps import LARGEST_STEP, RunStep, is_token_count, parse_name
+from logitbank.store.steps import RunStep, is_token_count, parse_name
 from logitbank.version import __version__
 from logitbank.wording import checkpoint_name, counted
 
@@ -109,7 +110,7 @@ def checkpoint_of(document: Mapping[str, Any], path: Path) -> tuple[str, str, in
         named = isinstance(model, str) and isinstance(run, str)
         if named and step is None:
             raise UsageError(f"{path} is of a release, which has no step; leave it out")
-        if not (named and type(step) is int and 0 <= step < LARGEST_STEP):
+        if not (named and type(step) is int and 0 <= step <= MAX_STEP):
             raise UsageError(
                 f"{path}: its key {OWN_KEY} has the model {model!r}, run {run!r} and step "
                 f"{step!r:.40}; they are two texts and a number of steps"

@@ -38,6 +38,7 @@ from logitbank.store import Bank
 from logitbank.store.change.rescore import rescore_all
 from logitbank.store.cluster import joined
 from logitbank.store.files.objects import holds_something
+from logitbank.store.format.about import checked_fields
 
 if TYPE_CHECKING:
     from logitbank.engine.workers.ray_worker import RayWorker
@@ -187,6 +188,7 @@ def _workers(
 
 def _created(path: Path, about: Mapping[str, str]) -> Bank:
     """A new bank, or the one that a run which started at the same time has just made."""
+    checked_fields({**about})
     try:
         return Bank.create(path, **about)
     except UsageError:

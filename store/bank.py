@@ -18,6 +18,7 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import checked, documents, objects
 from logitbank.store.format import zarrays
+from logitbank.store.format.about import checked_fields
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.queries import QuerySet
@@ -28,6 +29,7 @@ from logitbank.store.format.schema import (
     Json,
     Keep,
     OptionTokens,
+    check_folder,
 )
 from logitbank.store.heads.put import put_head
 from logitbank.store.heads.stored import StoredHead
@@ -63,8 +65,8 @@ class Bank(Readable):
         taken = f"{path} is there already; open it with Bank.open, or choose another folder"
         if objects.holds_something(path):
             raise UsageError(taken)
+        about = checked_fields({"title": title, "licence": licence, "citation": citation})
         objects.make_root(path)
-        about = {"title": title, "licence": licence, "citation": citation}
         metadata = zarrays.root_metadata({**about, "written_by": __version__})
         if not objects.write_new(path / "zarr.json", metadata):
             raise UsageError(taken)
@@ -142,8 +144,7 @@ class Bank(Readable):
             The table is not one of prompts, or points outside its query sets. Or a prompt in it is
             stored under this name with another text, answer, token or column of its own.
         """
-        if not name or name != name.strip():
-            raise UsageError(f"prompt set {name!r} is no name; give a non-blank one")
+        check_folder(name, "prompt set")
         mirror.require_local(self.path)
         return prompt_tables.write_prompts(self.path, name, table)
 

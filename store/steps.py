@@ -10,13 +10,12 @@ from decimal import Decimal
 from typing import Literal, NamedTuple, Self
 
 from logitbank.errors import SuiteError, UsageError
+from logitbank.store.format.limits import MAX_STEP
 
 Step = int | None
 """A training step; None is the release, which has none."""
 
 _ALLOWED = "use all, log, START:END:STRIDE, release, or a list like 0,512,last"
-LARGEST_STEP = 10**18
-"""Steps are below this number, so that sums and differences of them fit 64 bits."""
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = r"[0-9]{1,18}(?:\.[0-9]{1,9})?[KMBT]?"
 # The run is tried last (`??`), so that the run of `global_step10` is not "global".
@@ -84,7 +83,7 @@ def parse_count(text: str) -> int | None:
         return None
     number = text.rstrip("kKmMbBtT")
     value = Decimal(number) * _FACTORS[text[len(number) :].lower()]
-    return int(value) if value < LARGEST_STEP and value == int(value) else None
+    return int(value) if value <= MAX_STEP and value == int(value) else None
 
 
 def run_seed(run: str) -> int | None:

@@ -18,7 +18,6 @@ from logitbank.analysis.results.study import Study
 from logitbank.analysis.results.words import Summary
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Bank, Deposit, Readable
-from logitbank.store.deposits.requested import committed_rows
 from logitbank.store.sharing.selection import Steps
 from logitbank.store.steps import parse_steps
 
@@ -147,7 +146,7 @@ def _rows(deposit: Deposit | None, named: Named) -> np.ndarray:
     """Committed rows, of the prompts asked for."""
     if deposit is None:
         return np.empty(0, np.int64)
-    committed = np.flatnonzero(committed_rows(deposit.layout, deposit.committed()))
+    committed = np.flatnonzero(deposit.committed_rows())
     return (
         committed
         if named is None

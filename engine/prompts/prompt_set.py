@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from logitbank.engine.doing import each
 from logitbank.engine.prompts.values import Prompt, one_error
 from logitbank.errors import PromptError
+from logitbank.store.format.limits import check_name
 
 if TYPE_CHECKING:
     from logitbank.engine.prompts.encoded import Encoded
@@ -38,8 +39,7 @@ class PromptSet:
         return False
 
     def __post_init__(self) -> None:
-        if not self.name or self.name != self.name.strip():
-            raise PromptError(f"{self.name!r} is no name for a prompt set; give a non-blank one")
+        check_name(self.name, "prompt set", error=PromptError)
         if not self.prompts:
             raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
         seen: set[tuple[str, int | None]] = set()

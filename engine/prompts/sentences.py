@@ -111,7 +111,7 @@ def _check(prompt: SentenceTokens | SentencePair, *texts: str) -> None:
                 f"{prompt}: its sentence has a {MASK}, and every token of a sentence is scored; "
                 "write the word there, or make it a text with options"
             )
-    check_contents(prompt.id, texts, prompt.columns, str(prompt))
+    check_contents(texts, prompt.columns, str(prompt))
     if "score_kind" in prompt.columns:
         raise PromptError(f"{prompt}: column 'score_kind' is one of the bank's own; rename it")
 

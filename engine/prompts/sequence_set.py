@@ -8,6 +8,7 @@ from logitbank.engine.doing import each
 from logitbank.engine.prompts.sequences import NextSentence, SequencePrompt
 from logitbank.engine.prompts.values import one_error
 from logitbank.errors import PromptError
+from logitbank.store.format.limits import check_name
 
 if TYPE_CHECKING:
     from logitbank.engine.prompts.tokenized import TokenizedPrompts
@@ -29,6 +30,7 @@ class SequenceSet:
         return isinstance(self.prompts[0], NextSentence)
 
     def __post_init__(self) -> None:
+        check_name(self.name, "prompt set", error=PromptError)
         if not self.prompts:
             raise PromptError(f"prompt set {self.name!r} is empty; give it at least one prompt")
         if len({isinstance(prompt, NextSentence) for prompt in self.prompts}) > 1:

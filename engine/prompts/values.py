@@ -10,6 +10,15 @@ from functools import cache
 from typing import NamedTuple
 
 from logitbank.errors import PromptError
+from logitbank.store.format.limits import (
+    MAX_ID,
+    MAX_SIZE,
+    check_name,
+    check_number,
+    check_text,
+    in_int64,
+    shown,
+)
 
 Scalar = str | int | float | bool | None
 
@@ -63,18 +72,18 @@ class Prompt:
 
     def __post_init__(self) -> None:
         check_id(self.id, self.text)
+        texts = [self.text, *(part for turn in self.messages for part in turn)]
+        texts += [part for option in self.options for part in (option.label, option.text)]
+        check_contents(texts, self.columns, str(self))
         if not self.text.strip() and not self.messages:
             raise PromptError(f"{self} has no text; remove it or give it one")
         if self.mask is not None and not 0 <= self.mask < self.masks:
             masks = f"has {self.masks} ({MASK})" if self.masks else f"has no {MASK}"
             raise PromptError(f"{self}: mask {self.mask} is to be scored, but its text {masks}")
         _check_options(self)
-        if self.order_seed is not None and not 0 <= self.order_seed < 2**31:
-            raise PromptError(f"{self}: an order seed is a whole number from 0 to 2147483647")
-        texts = [self.text, *(part for turn in self.messages for part in turn)]
-        check_contents(
-            self.id, [*texts, *(o.label + o.text for o in self.options)], self.columns, str(self)
-        )
+        if self.order_seed is not None:
+            what = f"prompt {self.id!r}: its order_seed"
+            check_number(self.order_seed, what, 0, MAX_SIZE, error=PromptError)
 
     def __str__(self) -> str:
         order = "" if self.order_seed is None else f" (order {self.order_seed})"
@@ -90,39 +99,49 @@ def _reserved_columns() -> frozenset[str]:
     return RESERVED_COLUMNS
 
 
+@cache
+def _check_column(name: str) -> None:
+    check_name(name, "column", error=PromptError)
+
+
 def check_id(name: str, text: str) -> None:
-    """Refuse a blank id of a prompt, which this text tells from others.
+    """Refuse what is no id of a prompt, which this text tells from others.
 
     Raises
     ------
     PromptError
-        It is blank.
+        It is blank, has control characters, or is too long.
     """
-    if not name.strip():
-        raise PromptError(f"a prompt has no id (text {_short(text)}); give every prompt one")
+    if isinstance(name, str) and not name.strip():
+        raise PromptError(f"a prompt has no id (text {shown(text)}); give every prompt one")
+    check_text(name, "prompt id", one_line=True, most=MAX_ID, error=PromptError)
 
 
-def check_contents(
-    name: str, texts: Sequence[str], columns: Mapping[str, Scalar], prompt: str
-) -> None:
-    """Refuse what a bank cannot keep: texts that are no Unicode, and columns named as its own.
+def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: str) -> None:
+    """Refuse what a bank cannot keep: texts that are no Unicode, numbers that no column holds, and
+    columns named as its own.
 
-    `name` is the prompt's id, and `prompt` what messages call it.
+    `prompt` is what messages call it.
 
     Raises
     ------
     PromptError
         One of them is so.
     """
-    values = [value for value in columns.values() if isinstance(value, str)]
-    for text in [name, *texts, *values]:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
+    for text in texts:
+        check_text(text, f"{prompt}:", error=PromptError)
+    for name, value in columns.items():
+        _check_column(name)
+        if isinstance(value, str):
+            check_text(value, f"{prompt}: column {name!r}", error=PromptError)
+        elif isinstance(value, int) and not in_int64(value):
             raise PromptError(
-                f"{name!a}: {text!a} holds half a surrogate pair, which is no "
-                "character; write the character itself"
-            ) from None
+                f"{prompt}: column {name!r} is {shown(value)}, more than 64 bits; make it a text"
+            )
+        elif not isinstance(value, int | float | None):
+            raise PromptError(
+                f"{prompt}: column {name!r} is {shown(value)}; use a text, a number or true/false"
+            )
     if reserved := sorted(_reserved_columns() & set(columns)):
         raise PromptError(f"{prompt}: column {reserved[0]!r} is one of the bank's own; rename it")
 
@@ -199,10 +218,6 @@ def one_error(what: str, errors: Sequence[PromptError]) -> PromptError:
 def quote(text: str) -> str:
     """A text in double quotes, on one line, for messages."""
     return '"' + repr(text)[1:-1] + '"'
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def masked_text(text: str, mask_token: str | None) -> str:

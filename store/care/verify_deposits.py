@@ -1,6 +1,7 @@
 """Damage of deposits: what their commits name is compared with what is there."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -10,13 +11,14 @@ from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage
 from logitbank.store.care.objects_read import Reader, compare, document_damage
 from logitbank.store.care.verify_heads import states_damage
-from logitbank.store.change.merge_plan import commit_of
+from logitbank.store.change.merge_plan import check_metadata, commit_of
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.parquet import PARQUET_ERRORS
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.tables.query_tables import query_count
 
 # Commits themselves, and what a writer makes before it commits or removes after it sealed.
 _LEFT_OVER = re.compile(
@@ -71,10 +73,39 @@ def _deposit(root: Path, deposit: Deposit, folder: str, read: Reader) -> list[Da
         if path not in expected and not _LEFT_OVER.fullmatch(path)
     ]
     if not damages:  # only of what is what was committed is it worth to ask
+        damages += _contradictions(deposit, folder)
         damages += states_damage(root, deposit, folder)
     if deposit.state().sealed != state.sealed:  # sealed meanwhile: what we looked for moved
         return _deposit(root, deposit, folder, read)
     return damages
+
+
+def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
+    """Where two sound documents make different statements about one fact.
+
+    They are what somebody signed again after a change: each has the digest that it says.
+    """
+    try:
+        query_count(deposit.kept.bank, deposit.query_set)
+    except BankError:
+        return  # of the query set, which `verify` names
+    own = deposit.checkpoint
+    expected: dict[str, object] = {"model": own.model, "run": own.run, "step": own.step}
+    expected["query_set"] = deposit.query_set
+    try:
+        check_metadata(deposit)
+        for part in deposit.score_files() if deposit.sealed else ():
+            check_rows(part)
+            scores = pl.scan_parquet(part, glob=False)
+            named = [name for name in expected if name in scores.collect_schema().names()]
+            for row in scores.select(named).unique().collect().iter_rows(named=True):
+                for name, value in row.items():
+                    if value != expected[name]:
+                        detail = f"its {name} is {value!r}, that of zarr.json {expected[name]!r}"
+                        path = f"{folder}/{part.relative_to(deposit.path).as_posix()}"
+                        yield Damage(path, "changed", detail, folder)
+    except DamagedError as error:
+        yield Damage(f"{folder}/zarr.json", "changed", str(error), folder)
 
 
 def _expected(

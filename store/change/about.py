@@ -11,7 +11,7 @@ from typing import Any
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.files import disk, documents, locks, objects
-from logitbank.store.format.about import Source, own_fields, sources_of
+from logitbank.store.format.about import Source, checked_fields, own_fields, sources_of
 from logitbank.store.read.readable import Readable
 from logitbank.store.remote import mirror
 from logitbank.store.remote.urls import url_of
@@ -36,7 +36,7 @@ def describe(
         There is no bank.
     """
     given = {"title": title, "licence": licence, "citation": citation}
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = checked_fields({name: value for name, value in given.items() if value is not None})
     if not fields:
         raise UsageError("nothing to set; give a title, a licence or a citation")
     try:

@@ -1,7 +1,7 @@
 """What a merge would add, with everything compared before anything is copied. Only reads."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from logitbank.errors import DamagedError
@@ -48,9 +48,9 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
         siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
     additions = []
     for bank in sources:
-        queries = {name: len(query_set) for name, query_set in bank.query_sets().items()}
+        bank.query_sets()  # each is read, and its content compared with its name
         for folder, deposit in _deposits(bank):
-            _check_metadata(deposit, queries)
+            check_metadata(deposit)
             _check_model(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
             before = stored.setdefault(folder, [])
@@ -65,14 +65,15 @@ def _deposits(bank: Bank | None) -> Iterator[tuple[str, Deposit]]:
         yield f"{deposit.checkpoint.path}/{deposit.query_set}", deposit
 
 
-def _check_metadata(deposit: Deposit, queries: Mapping[str, int]) -> None:
-    """Refuse one whose arrays are not those of its attributes, or whose queries are others."""
-    count = queries.get(deposit.query_set, 0)
-    if deposit.layout.queries != count:
-        raise DamagedError(
-            f"{deposit.path} is said to have {deposit.layout.queries:,} queries, and its bank has"
-            f" {count:,} of {deposit.query_set}; {VERIFY}"
-        )
+def check_metadata(deposit: Deposit) -> None:
+    """Refuse a deposit whose arrays are not those of its attributes, or whose queries are others.
+
+    Raises
+    ------
+    DamagedError
+        Two statements about one fact differ.
+    """
+    deposit.check_queries()
     if not deposit.state().names:
         return
     attributes = objects.plain_path(deposit.path, "zarr.json")

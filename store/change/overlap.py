@@ -8,7 +8,6 @@ import polars as pl
 
 from logitbank.errors import BankError, DamagedError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.requested import committed_rows
 from logitbank.store.deposits.score_parts import VERIFY, read_scores
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import compared, layers_of, states_of
@@ -58,9 +57,9 @@ def missing_blocks(stored: Sequence[Deposit], new: Deposit) -> tuple[int, ...]:
             " that keeps more first",
         )
     have = np.zeros(new.layout.queries, bool)
-    committed = committed_rows(new.layout, new.committed())
+    committed = new.committed_rows()
     for deposit in stored:
-        common = committed_rows(deposit.layout, deposit.committed()) & committed & ~have
+        common = deposit.committed_rows() & committed & ~have
         if common.any():
             _check_equal(deposit, new, common)
         have |= common

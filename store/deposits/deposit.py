@@ -29,6 +29,7 @@ from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.schema import SCORES_SCHEMA, CheckpointId
 from logitbank.store.remote import mirror
+from logitbank.store.tables.query_tables import query_count
 from logitbank.store.tables.token_texts import numbered
 
 T = TypeVar("T")
@@ -119,6 +120,29 @@ class Deposit:
     def rows_committed(self) -> int:
         return sum(len(self.layout.rows(block)) for block in self.committed())
 
+    def committed_rows(self) -> np.ndarray:
+        """(q,) whether the row is in a committed block.
+
+        Raises
+        ------
+        DamagedError
+            The query set has another number of queries than the attributes say.
+        """
+        self.check_queries()
+        rows = np.zeros(self.layout.queries, bool)
+        for block in self.committed():
+            span = self.layout.rows(block)
+            rows[span.start : span.stop] = True
+        return rows
+
+    def check_queries(self) -> None:
+        """Refuse attributes that claim another number of queries than the query set has."""
+        if (count := query_count(self.kept.bank, self.query_set)) != self.layout.queries:
+            raise DamagedError(
+                f"{self.path} is said to have {self.layout.queries:,} queries, and its bank has"
+                f" {count:,} of {self.query_set}; {VERIFY}"
+            )
+
     def logprobs(
         self,
         rows: ArrayLike | None = None,
@@ -166,6 +190,8 @@ class Deposit:
         if not normalised:
             return self.stored_logprobs(rows, tokens, dtype=np.float32)
         vocab, at = self.layout.vocab, self._committed(rows)
+        if at is None:
+            self.check_queries()
         return sum_to_one(
             self.logprobs,
             np.arange(self.layout.queries) if at is None else at,
@@ -233,13 +259,14 @@ class Deposit:
         return KeptRows(self.path, self.spec, self.retrying)
 
     def check_sizes(self) -> None:
-        """Refuse sizes that the committed shards are too small for.
+        """Refuse sizes that the committed shards, or the query set, are too small for.
 
         Raises
         ------
         DamagedError
             The attributes are a stranger's, who claims more than there is.
         """
+        self.check_queries()
         if self.layout.keep.whole_rows and mirror.mirror_of(self.path) is None:
             self.kept.check_sizes(self.committed())
 
@@ -258,10 +285,15 @@ class Deposit:
         """
         index = self._committed(rows)
         before = self.rows_committed  # others may commit blocks meanwhile
-        out, found = logsumexp_of(self.scores(), self.layout.queries)
-        if not before <= found <= self.rows_committed:
-            raise DamagedError(f"{self}: scores are of {found:,} queries; {VERIFY}")
-        return out if index is None else np.asarray(out[index])
+        query, values = logsumexp_of(self.scores())
+        if not before <= len(query) <= self.rows_committed:
+            raise DamagedError(f"{self}: scores are of {len(query):,} queries; {VERIFY}")
+        if index is None:
+            return values
+        at = np.minimum(np.searchsorted(query, index), len(query) - 1)
+        if (query[at] != index).any():
+            raise DamagedError(f"{self}: scores lack some queries; {VERIFY}")
+        return np.asarray(values[at])
 
     def scores(self, *, checked: bool = False) -> pl.LazyFrame:
         """Committed rows of `SCORES_SCHEMA`, scores of further options included.

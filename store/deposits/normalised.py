@@ -32,7 +32,7 @@ def normalised(
     -------
     (q, t) float32 nats. −inf stays −inf and adds nothing to the sum.
     """
-    out = np.empty((len(rows), vocab if tokens is None else len(tokens)), np.float32)
+    out: np.ndarray | None = None
     order = np.argsort(rows, kind="stable")  # so that an inner chunk is decoded once
     for places in np.split(order, np.flatnonzero(np.diff(rows[order] // _ROWS)) + 1):
         if not len(places):
@@ -42,5 +42,10 @@ def normalised(
         for at, stored in enumerate(whole):
             values = stored.astype(np.float64)
             values -= logsumexp(values)
-            out[places[which == at]] = values if tokens is None else values[tokens]
-    return out
+            values = values if tokens is None else values[tokens]
+            if out is None:  # not before: a row that was read bears out what a stranger claims
+                out = np.empty((len(rows), len(values)), np.float32)
+            out[places[which == at]] = values
+    return (
+        np.empty((0, vocab if tokens is None else len(tokens)), np.float32) if out is None else out
+    )

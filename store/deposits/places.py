@@ -10,7 +10,13 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import disk, locks, objects
 from logitbank.store.files.staging import any_staging, remove_dead_staging
 from logitbank.store.format import zarrays
-from logitbank.store.format.attributes import QUERY_SET, check_same, to_attributes, unlike
+from logitbank.store.format.attributes import (
+    QUERY_SET,
+    check_same,
+    from_attributes,
+    to_attributes,
+    unlike,
+)
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec
 from logitbank.store.format.schema import CheckpointId
@@ -72,16 +78,17 @@ def open_or_create(root: Path, spec: DepositSpec) -> Deposit:
         The deposit is there and something else, or keeps less.
     """
     _check_spec(root, spec)
+    metadata = _metadata(spec)
     folder = f"{spec.checkpoint.path}/{spec.query_set}"
     deposit = _open_or_none(root, folder)
     if deposit is None or not (deposit.path / "commits").is_dir():
-        deposit = _create(root, folder, spec)
+        deposit = create(root, folder, metadata)
     try:
         check_same(deposit.spec, spec, where=deposit.path)
     except BankError:
         if not _abandoned(deposit):
             raise
-        deposit = _create(root, folder, spec)
+        deposit = create(root, folder, metadata)
         check_same(deposit.spec, spec, where=deposit.path)
     _check_siblings(root, deposit)
     return deposit
@@ -126,14 +133,19 @@ def _listed_or_none(path: Path, folder: str) -> Deposit | None:
         return None  # its writer has only made the folder yet
 
 
-def _create(root: Path, folder: str, spec: DepositSpec) -> Deposit:
+def _metadata(spec: DepositSpec) -> bytes:
+    """The zarr.json of a deposit, once its reader would take what it says."""
+    attributes = to_attributes(spec)
     try:
-        metadata = zarrays.deposit_metadata(to_attributes(spec), spec.layout)
-    except (TypeError, ValueError) as error:
+        from_attributes(attributes, where=Path(spec.query_set))
+    except DamagedError as error:
+        raise UsageError(f"no bank can hold such a deposit: {error.__cause__}") from error
+    try:
+        return zarrays.deposit_metadata(attributes, spec.layout)
+    except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"provenance cannot be written as JSON ({error}); use plain values"
         ) from error
-    return create(root, folder, metadata)
 
 
 def create(root: Path, folder: str, metadata: bytes) -> Deposit:

@@ -29,15 +29,6 @@ def index_of(name: str, values: ArrayLike, length: int) -> np.ndarray:
     return index
 
 
-def committed_rows(layout: Layout, committed: Collection[int]) -> np.ndarray:
-    """(q,) whether the row is in a committed block."""
-    rows = np.zeros(layout.queries, bool)
-    for block in committed:
-        span = layout.rows(block)
-        rows[span.start : span.stop] = True
-    return rows
-
-
 def require_committed(
     deposit: object, layout: Layout, committed: Collection[int], rows: np.ndarray | None
 ) -> None:

@@ -97,12 +97,10 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
         raise DamagedError(f"{part} is no table of scores ({error}); {VERIFY}") from error
 
 
-def logsumexp_of(scores: pl.LazyFrame, queries: int) -> tuple[np.ndarray, int]:
-    """(queries,) float64, NaN where scores have none of a query; and of how many they have one."""
-    frame = scores.select("query", "logsumexp").unique("query").collect()
-    out = np.full(queries, np.nan)
-    out[frame["query"].to_numpy()] = frame["logsumexp"].to_numpy()
-    return out, len(frame)
+def logsumexp_of(scores: pl.LazyFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The queries (n,) that scores are of, ascending, and the log-sum-exp (n,) float64 of each."""
+    frame = scores.select("query", "logsumexp").unique("query").sort("query").collect()
+    return frame["query"].to_numpy(), frame["logsumexp"].to_numpy()
 
 
 def one_per_token(scores: pl.LazyFrame) -> pl.LazyFrame:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from logitbank.store.format.limits import MAX_ABOUT, MAX_ID, check_text
+
 FIELDS = ("title", "licence", "citation")
 Source = dict[str, Any]
 """title, licence and citation of a bank, and `models`: those of its models that came from there."""
@@ -11,6 +13,20 @@ def own_fields(attributes: dict[str, Any]) -> dict[str, str]:
     """Title, licence and citation as texts, whatever a stranger wrote there."""
     values = {name: attributes.get(name) for name in FIELDS}
     return {name: value if isinstance(value, str) else "" for name, value in values.items()}
+
+
+def checked_fields(fields: dict[str, str]) -> dict[str, str]:
+    """The same, once a bank can say it of itself.
+
+    Raises
+    ------
+    UsageError
+        A text is too long or none, or a title has control characters.
+    """
+    for name, value in fields.items():
+        is_title = name == "title"
+        check_text(value, name, one_line=is_title, most=MAX_ID if is_title else MAX_ABOUT)
+    return fields
 
 
 def sources_of(attributes: dict[str, Any]) -> list[Source]:

@@ -10,15 +10,15 @@ from logitbank.store.files import checked, objects
 from logitbank.store.format import zarrays
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec, Layout
+from logitbank.store.format.limits import MAX_OUTPUTS, MAX_SIZE, check_number
 from logitbank.store.format.schema import CheckpointId, Codec, Dtype, Head, Json, Keep, KeepLevel
 from logitbank.store.remote import fetching
 from logitbank.version import __version__
 
 QUERY_SET = re.compile(r"q-[0-9a-f]{16}")
-MAX_SIZE = 2**31 - 1  # rows and tokens are Int32
-MAX_INT = 2**63 - 1
 DIGESTS = ("weights", "config", "tokenizer", "adapter_weights")
 _DTYPES, _CODECS, _LEVELS, _HEADS = (get_args(t) for t in (Dtype, Codec, KeepLevel, Head))
+_OUTPUTS = ("vocab", "vocab_entries", "width")
 OF_CHECKPOINT = ("weights", "config")
 """Digests that all deposits of one checkpoint have in common, whatever it was asked."""
 ARRAY = "array"
@@ -87,16 +87,9 @@ def _parse(a: Any) -> DepositSpec:
     sizes["keep_k"] = a["keep_k"]
     sizes |= {name: a[name] for name in ("width",) if name in a}
     for name, value in sizes.items():
-        if type(value) is not int or not 1 <= value <= MAX_SIZE:
-            raise ValueError(f"{name} is {value!r}")
+        check_number(value, name, 1, MAX_OUTPUTS if name in _OUTPUTS else MAX_SIZE)
     if sizes["vocab_entries"] > sizes["vocab"]:
         raise ValueError(f"vocab_entries is {a['vocab_entries']}, of {a['vocab']} outputs")
-    for name in ("run_seed", "step"):
-        if a[name] is not None and (type(a[name]) is not int or not -MAX_INT <= a[name] <= MAX_INT):
-            raise ValueError(f"{name} is {a[name]!r}")
-    for name in ("model", "run", "query_set"):
-        if not isinstance(a[name], str):
-            raise ValueError(f"{name} is {a[name]!r}")
     if not QUERY_SET.fullmatch(a["query_set"]):
         raise ValueError(f"query_set is {a['query_set']!r}")
     if a["dtype"] not in _DTYPES:
@@ -113,8 +106,10 @@ def _parse(a: Any) -> DepositSpec:
     ):
         raise ValueError(f"heads is {heads!r}")
     layers = a.get("layers", [])
-    if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
+    if not isinstance(layers, list):
         raise ValueError(f"layers is {layers!r}")
+    for layer in layers:
+        check_number(layer, "layers", 0, MAX_SIZE)
     return DepositSpec(
         CheckpointId(a["model"], a["run"], a["step"], a["run_seed"]),
         a["query_set"],

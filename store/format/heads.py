@@ -11,6 +11,7 @@ import numpy as np
 
 from logitbank.errors import BankFormatError, UsageError
 from logitbank.store.format.block import finite_rows
+from logitbank.store.format.limits import MAX_OUTPUTS, check_number
 from logitbank.store.format.numbers import STORED_AS, as_float32
 from logitbank.store.format.schema import Dtype, json_digest
 
@@ -72,7 +73,7 @@ def operations_from_json(value: Any) -> tuple[Operation, ...]:
             )
         if [type(number) in (int, float) for number in numbers] != [True] or not all(numbers):
             raise ValueError(f"{name} of {numbers!r} is not possible")
-        if not np.isfinite(np.float32(numbers[0])):
+        if not abs(numbers[0]) <= float(np.finfo(np.float32).max):  # which NaN is not
             raise ValueError(f"{name} of {numbers[0]!r} is not possible")
         after.append(_OPERATIONS[name](float(numbers[0])))
     return tuple(after)
@@ -122,8 +123,12 @@ class OutputHead:
                 f"a head of {self.dtype} needs weights (outputs, width) of {stored};"
                 f" got {self.weight.dtype} of shape {self.weight.shape}"
             )
-        if not self.width:
-            raise UsageError(f"a head of shape {self.weight.shape} has no logits")
+        for size, what in ((self.outputs, "outputs"), (self.width, "width")):
+            check_number(size, f"{what} of a head", 1, MAX_OUTPUTS)
+        try:
+            operations_from_json(operations_to_json(self.after))
+        except ValueError as error:
+            raise UsageError(f"of a head, {error}; check the config of the model") from None
         bias = self.bias
         if bias is not None and (bias.shape != (self.outputs,) or bias.dtype != np.float32):
             raise UsageError(

@@ -9,6 +9,7 @@ import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.format.contexts import CONTEXTS_SCHEMA, Asked, ContextTree, grown
+from logitbank.store.format.limits import MAX_NAME, MAX_SIZE, check_name, check_number, check_text
 from logitbank.store.format.schema import CLASS_HEADS, Query, json_digest
 
 QUERIES_SCHEMA = pl.Schema(
@@ -54,6 +55,7 @@ class QuerySet:
     @classmethod
     def _of_tree(cls, tokenizer: str, tree: ContextTree, contexts: Iterable[Asked]) -> Self:
         # What is checked of queries by themselves is so of those of a tree.
+        check_name(tokenizer, "tokenizer")
         query_set = object.__new__(cls)
         queries = tuple(Query(ids, position) for ids, position in contexts)
         for name, value in (("tokenizer", tokenizer), ("queries", queries), ("tree", tree)):
@@ -63,7 +65,8 @@ class QuerySet:
     def __post_init__(self) -> None:
         if not self.queries:
             raise UsageError("a query set needs at least one query; this one is empty")
-        _check_numbers(self.queries)
+        check_name(self.tokenizer, "tokenizer")
+        _check_contents(self.queries)
         if len(set(self.queries)) != len(self.queries):
             raise UsageError("a query set holds each query once; remove the duplicates")
         kinds = {query.head if query.head in CLASS_HEADS else "" for query in self.queries}
@@ -139,18 +142,19 @@ class QuerySet:
         )
 
 
-def _check_numbers(queries: Sequence[Query]) -> None:
+def _check_contents(queries: Sequence[Query]) -> None:
     """Ids are plain integers: True equals 1, and has another digest."""
-    for ids in dict.fromkeys(query.ids for query in queries):
-        for kind in set(map(type, ids)) - {int}:
-            refused = next(i for i in ids if type(i) is kind)
-            raise UsageError(
-                f"a query has the token id {refused!r} ({kind.__name__}); ids are integers of"
-                " Python"
-            )
+    numbers = {"token id": (query.ids for query in queries)}
+    numbers["segment"] = (query.segments for query in queries)
+    for name, sequences in numbers.items():
+        for ids in dict.fromkeys(sequences):
+            kinds = {*map(type, ids)}
+            for kind in kinds - {int}:
+                refused = next(i for i in ids if type(i) is kind)
+                check_number(refused, f"{name} of a query ({kind.__name__})", 0, MAX_SIZE)
+            for extreme in (min(ids), max(ids)) if ids else ():
+                check_number(extreme, f"{name} of a query", 0, MAX_SIZE)
     for query in queries:
-        if type(query.position) is not int:
-            raise UsageError(
-                f"a query has the position {query.position!r} ({type(query.position).__name__});"
-                " positions are integers of Python"
-            )
+        check_number(query.position, "position of a query", 0, len(query.ids) - 1)
+    for language in {query.language for query in queries}:
+        check_text(language, "language of a query", one_line=True, most=MAX_NAME)

@@ -16,6 +16,14 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
+from logitbank.store.format.limits import (
+    MAX_INT,
+    MAX_NAME,
+    MAX_STEP,
+    check_name,
+    check_number,
+    shown,
+)
 from logitbank.wording import KEEP_LEVELS, plain_step
 
 FORMAT_VERSION = 1
@@ -35,7 +43,6 @@ CLASS_HEADS = frozenset({"next_sentence"})
 """
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of a next-sentence head: 0 is "is next", 1 "is another"."""
-MAX_NAME = 200  # of a folder, quoted; file systems take 255
 _OURS = ("zarr.json", "index.json", "index.json.gz")
 
 SCORES_SCHEMA = pl.Schema(
@@ -145,15 +152,13 @@ class CheckpointId:
 
     def __post_init__(self) -> None:
         for field, value in (("model", self.model), ("run", self.run)):
-            if not value or value != value.strip() or "\0" in value:
-                raise UsageError(f"{field} {value!r} is no name; give a non-blank one")
-            if value in _OURS or len(folder_name(value)) > MAX_NAME:
-                raise UsageError(
-                    f"{field} {value[:40]!r} cannot be a folder's name; give another, of at most"
-                    f" {MAX_NAME} letters"
-                )
-        if self.step is not None and self.step < 0:
-            raise UsageError(f"step {self.step} is negative; training steps start at 0")
+            check_folder(value, field)
+            if value in _OURS:
+                raise UsageError(f"{field} {value!r} cannot be a folder's name; give another")
+        if self.step is not None:
+            check_number(self.step, "step", 0, MAX_STEP)
+        if self.run_seed is not None:
+            check_number(self.run_seed, "run_seed", -MAX_INT, MAX_INT)
 
     @property
     def path(self) -> str:
@@ -237,6 +242,22 @@ def json_digest(value: object) -> str:
 def canonical_json(value: object) -> str:
     """Sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def check_folder(name: object, what: str) -> None:
+    """Refuse what is no name, or one that is too long when it is quoted for a folder or a file.
+
+    Raises
+    ------
+    UsageError
+        It is so; the message calls it `what`.
+    """
+    check_name(name, what)
+    if len(folder_name(str(name))) > MAX_NAME:
+        raise UsageError(
+            f"{what} {shown(name)} has more than {MAX_NAME} letters as a folder's name, where each"
+            " beyond A to Z and 0 to 9 counts 3 to 12; give a shorter one"
+        )
 
 
 @lru_cache(maxsize=1024)  # of a model and a run, asked four times for each deposit

@@ -25,6 +25,7 @@ from logitbank.store.format.heads import (
     head_digest,
     operations_from_json,
 )
+from logitbank.store.format.limits import MAX_OUTPUTS, MAX_SIZE, check_number
 from logitbank.store.format.numbers import STORED_AS
 from logitbank.store.format.schema import Dtype
 from logitbank.store.remote import fetching
@@ -195,8 +196,8 @@ def _parse(path: Path, document: Any) -> tuple[StoredHead, str]:
     a = document["attributes"]["logitbank"]
     after = operations_from_json(a["after"])  # first: a later version's may come with other fields
     sizes = [a[name] for name in ("outputs", "width", "block_rows")]
-    if not all(type(size) is int and 1 <= size < 2**31 for size in sizes):
-        raise ValueError(f"outputs, width and block_rows are {sizes}")
+    for size, most in zip(sizes, (MAX_OUTPUTS, MAX_OUTPUTS, MAX_SIZE), strict=True):
+        check_number(size, "outputs, width or block_rows", 1, most)
     outputs, width, block_rows = sizes
     if a["dtype"] not in get_args(Dtype):
         raise ValueError(f"dtype is {a['dtype']!r}")

@@ -69,6 +69,7 @@ def lacking_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
 
 def missing_options(root: Path, deposit: Deposit) -> OptionTokens | None:
     """Tokens that prompts name for committed queries of a deposit and its scores do not list."""
+    deposit.check_queries()
     layout, blocks = deposit.layout, deposit.committed()  # before others commit more
     listed = deposit.scores().filter(pl.col("kind") == "option").select("query", "token")
     pairs = (

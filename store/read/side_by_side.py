@@ -7,7 +7,6 @@ import numpy as np
 
 from logitbank.errors import BankError, MissingExtraError, UsageError
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.requested import committed_rows
 from logitbank.store.format.schema import CheckpointId
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _logsumexp(deposit: Deposit) -> np.ndarray:
     """(q,) float64, NaN where not committed."""
     if deposit.complete:
         return deposit.logsumexp()
-    rows = np.flatnonzero(committed_rows(deposit.layout, deposit.committed()))
+    rows = np.flatnonzero(deposit.committed_rows())
     values = deposit.logsumexp(rows)
     out = np.full(deposit.layout.queries, np.nan)
     out[rows] = values
@@ -102,7 +101,7 @@ def _lazy(deposits: Sequence[Deposit]) -> Any:
 def _read_rows(deposit: Deposit, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """(q, v) float32 with NaN for rows that are not committed and outputs that are not there."""
     out = np.full((len(rows), len(tokens)), np.nan, np.float32)
-    here = committed_rows(deposit.layout, deposit.committed())[rows]
+    here = deposit.committed_rows()[rows]
     has = tokens < deposit.layout.vocab
     if here.any() and has.any():
         out[np.ix_(here, has)] = deposit.logprobs(rows[here], tokens[has])

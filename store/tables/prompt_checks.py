@@ -6,6 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from logitbank.errors import UsageError
+from logitbank.store.format.limits import CONTROL, MAX_ID, check_name, check_text
 from logitbank.store.format.schema import (
     PROMPTS_SCHEMA,
     RESERVED_COLUMNS,
@@ -50,6 +51,9 @@ def check_prompts(table: pl.DataFrame, count_of: Callable[[str], int]) -> None:
     for name in (n for n in PROMPTS_SCHEMA if n not in _NULLABLE):
         if table[name].null_count():
             raise UsageError(f"prompts column {name!r} holds nulls; give every row a value")
+    ids = table["prompt_id"].unique()
+    for prompt in ids.filter(ids.str.contains(CONTROL) | (ids.str.len_chars() > MAX_ID)).head(1):
+        check_text(prompt, "prompt id", one_line=True, most=MAX_ID)
     partial = table.filter(
         pl.any_horizontal(pl.col(_OPTION).is_null())
         & pl.any_horizontal(pl.col(_OPTION).is_not_null())
@@ -162,6 +166,7 @@ def _check_columns(table: pl.DataFrame) -> None:
             )
     for name in table.columns[len(PROMPTS_SCHEMA) :]:
         dtype = schema[name]
+        check_name(name, "prompts column")
         if name in RESERVED_COLUMNS:
             raise UsageError(f"prompts column {name!r} has a reserved name; rename it")
         if dtype not in _OWN_TYPES:

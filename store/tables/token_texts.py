@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store.files import objects
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
-from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, folder_name
+from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, check_folder, folder_name
 from logitbank.store.remote import mirror
 from logitbank.store.tables import prompt_tables, query_tables
 from logitbank.store.tables.table_files import require_sound, write_table
@@ -50,6 +50,7 @@ def write_tokens(root: Path, tokenizer: str, table: pl.DataFrame) -> None:
     UsageError
         Columns, types, nulls or repeated tokens.
     """
+    check_folder(tokenizer, "tokenizer")
     _check(table)
     if any(file.tokenizer == tokenizer for file in tokens_files(root)):
         return

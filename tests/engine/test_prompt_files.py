@@ -111,6 +111,39 @@ def test_order_seed_is_the_prompt_s_own(tmp_path: Path) -> None:
     assert [(p.id, p.order_seed, p.columns) for p in made] == [("7", 0, {}), ("7", 1, {})]
 
 
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (
+            ["1234567890123456789", "1234567890123456790", "-9223372036854775808"],
+            [1234567890123456789, 1234567890123456790, -9223372036854775808],
+        ),
+        (["3.10", "3.9", "3.1"], ["3.10", "3.9", "3.1"]),
+        (["3.5", "3.9", "-2", "1e-07"], [3.5, 3.9, -2.0, 1e-07]),
+        (["9223372036854775808", "1"], ["9223372036854775808", "1"]),
+        (["1234567890123456789", "0.5"], ["1234567890123456789", "0.5"]),
+        (["0.1234567890123456789"], ["0.1234567890123456789"]),
+        (["1E5"], ["1E5"]),
+        (["1e999"], ["1e999"]),
+        (["-0"], ["-0"]),
+        (["+1"], ["+1"]),
+        (["nan", "1.5"], ["nan", "1.5"]),
+        (["\u0661", "\u0662"], ["\u0661", "\u0662"]),  # digits of another script
+        (["9" * 5000, "1"], ["9" * 5000, "1"]),
+        (["true", "False"], [True, False]),
+    ],
+)
+def test_csv_cells_are_numbers_only_where_none_loses_a_digit(
+    tmp_path: Path, cells: list[str], values: list[object]
+) -> None:
+    text = "text,mine\n" + "".join(f"a,{cell}\n" for cell in cells)
+    found = [
+        prompt.columns["mine"] for prompt in load_prompts(written(tmp_path, "m.csv", text)).prompts
+    ]
+    assert found == values
+    assert [type(value) for value in found] == [type(value) for value in values]
+
+
 def test_csv_columns_are_typed_as_a_whole(tmp_path: Path) -> None:
     text = "text,whole,broken,flag,code,mixed\na,1,1,true,007,1\nb,,2.5,False,010,x\n"
     first, second = load_prompts(written(tmp_path, "mine.csv", text)).prompts
@@ -157,7 +190,21 @@ def test_text_and_options_are_literal(tmp_path: Path) -> None:
         ('{"text": "a", "order_seed": "x"}', r":2: order_seed is 'x'; it must be a whole number"),
         ('{"text": "a", "tags": ["x"]}', r":2: column 'tags' holds \['x'\]; further columns hold"),
         ('{"text": "a", "step": 3}', r":2: prompt '2': column 'step' is one of the bank's own"),
-        ('{"text": "\\ud800"}', r":2: '2': '\\ud800' holds half a surrogate pair"),
+        ('{"text": "\\ud800"}', r":2: prompt '2': '\\ud800' holds half a surrogate"),
+        ('{"text": "a", "b": ' + "9" * 5000 + "}", r":2: line .* is broken JSON \(Exceeds"),
+        (
+            '{"text": "a", "b": ' + "9" * 4000 + "}",
+            r":2: .*'b' is a number of more than 3,999 digits",
+        ),
+        (
+            '{"text": "a", "b": 9223372036854775808}',
+            r":2: .*column 'b' is 9223372036854775808, more",
+        ),
+        ('{"text": "a", "b\\ud800": 1}', r":2: column 'b\\ud800' holds half a surrogate"),
+        ('{"text": "a", "b\\u001b": 1}', r":2: column 'b\\x1b' holds the control character"),
+        ('{"text": "a", "' + "b" * 201 + '": 1}', r":2: column 'bbb.* has 201 letters"),
+        ('{"text": "a", "id": "b\\u0000"}', r":2: prompt id 'b\\x00' holds the control character"),
+        ('{"text": "a", "id": "' + "b" * 1001 + '"}', r":2: prompt id 'bbb.* has 1,001 letters"),
     ],
 )
 def test_a_bad_json_line_is_named(tmp_path: Path, line: str, message: str) -> None:

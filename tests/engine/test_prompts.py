@@ -94,12 +94,14 @@ def test_columns_of_the_bank_are_reserved(name: str) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**31])
 def test_order_seeds_fit_the_bank(seed: int) -> None:
-    with pytest.raises(PromptError, match="an order seed is a whole number from 0 to 2147483647"):
+    with pytest.raises(PromptError, match="use a whole number from 0 to 2147483647"):
         Prompt("p1", "The nurse", order_seed=seed)
 
 
 def test_half_a_character_is_named() -> None:
-    with pytest.raises(PromptError, match=r"'p1': '\\ud800' holds half a surrogate pair"):
+    with pytest.raises(
+        PromptError, match=r"'p1': column 'group' '\\ud800' holds half a surrogate pair"
+    ):
         Prompt("p1", "The nurse", columns={"group": "\ud800"})
 
 
@@ -109,7 +111,7 @@ def test_an_empty_prompt_set_is_an_error() -> None:
 
 
 def test_a_prompt_set_needs_a_name() -> None:
-    with pytest.raises(PromptError, match="'' is no name for a prompt set"):
+    with pytest.raises(PromptError, match="prompt set '' is no name"):
         PromptSet("", (Prompt("p1", "The nurse"),))
 
 

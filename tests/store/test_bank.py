@@ -518,7 +518,7 @@ def test_swapped_deposit_is_named(tmp_path: Path) -> None:
     [
         ({"keep": "everything"}, "keep is 'everything'"),
         ({"vocab": "6"}, "vocab is '6'"),
-        ({"step": -1}, "step -1 is negative"),
+        ({"step": -1}, "step is -1; use a whole number from 0"),
         ({"query_set": "../../x"}, "query_set is '../../x'"),
         ({"model": 3}, "model is 3"),
         ({"provenance": []}, r"provenance is \[\]"),

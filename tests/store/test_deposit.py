@@ -482,8 +482,8 @@ def test_blocks_that_are_committed_while_scores_are_read_are_no_damage(
     before = deposit.logsumexp([0, 3])
     real = logsumexp_of
 
-    def meanwhile(scores: pl.LazyFrame, queries: int) -> tuple[np.ndarray, int]:
-        found = real(scores, queries)
+    def meanwhile(scores: pl.LazyFrame) -> tuple[np.ndarray, np.ndarray]:
+        found = real(scores)
         writer.write(1, block_data(writer.layout, 1))
         return found
 

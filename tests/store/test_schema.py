@@ -25,11 +25,11 @@ def test_query_set_needs_a_query() -> None:
 def test_query_set_refuses_duplicates() -> None:
     with pytest.raises(UsageError, match="holds each query once; remove the duplicates"):
         QuerySet("tokenizer", (Query((1, 2), 1), Query((1, 2), 1)))
-    with pytest.raises(UsageError, match=r"token id True \(bool\); ids are integers of Python"):
+    with pytest.raises(UsageError, match=r"token id of a query \(bool\) is True"):
         QuerySet("tokenizer", (Query((7, 2), 1), Query((True, 2), 1)))
-    with pytest.raises(UsageError, match=r"token id 2\.0 \(float\)"):
+    with pytest.raises(UsageError, match=r"token id of a query \(float\) is 2.0"):
         QuerySet("tokenizer", (Query((1, 2.0), 1),))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"the position True \(bool\)"):
+    with pytest.raises(UsageError, match=r"position of a query is True"):
         QuerySet("tokenizer", (Query((1, 2), True),))
 
 
@@ -60,12 +60,12 @@ def test_query_set_survives_the_table() -> None:
 
 @pytest.mark.parametrize("name", ["", " pythia", "a\0b"])
 def test_checkpoint_refuses_blank_names(name: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"model {name!r} is no name")):
+    with pytest.raises(UsageError, match=re.escape(f"model {name!r} ")):
         CheckpointId(name)
 
 
 def test_checkpoint_refuses_negative_steps() -> None:
-    with pytest.raises(UsageError, match="step -1 is negative; training steps start at 0"):
+    with pytest.raises(UsageError, match="step is -1; use a whole number from 0"):
         CheckpointId("m", step=-1)
 
 
@@ -92,9 +92,9 @@ def test_checkpoint_path() -> None:
 
 @pytest.mark.parametrize("name", ["zarr.json", "index.json", "index.json.gz", "m" * 201, "ü" * 40])
 def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be a folder's name"):
+    with pytest.raises(UsageError, match="model '.*; give "):
         CheckpointId(name)
-    with pytest.raises(UsageError, match="run .* cannot be a folder's name"):
+    with pytest.raises(UsageError, match="run '.*; give "):
         CheckpointId("model", run=name)
 
 

@@ -10,7 +10,15 @@ from logitbank.errors import DamagedError
 from logitbank.store import Bank, Query, QuerySet, leftovers, repair, verify
 from logitbank.store.files import documents
 from logitbank.store.tables.query_tables import TOKENIZER_KEY
-from tests.support.small_banks import TOKENIZER, block_data, new_bank, prompt_table, rewrite, spec
+from tests.support.small_banks import (
+    TOKENIZER,
+    block_data,
+    new_bank,
+    prompt_table,
+    recommit,
+    rewrite,
+    spec,
+)
 
 
 def bank_of_two(path: Path) -> Bank:
@@ -245,3 +253,32 @@ def test_what_nothing_vouches_for_is_told_and_is_no_damage(tmp_path: Path) -> No
             writer.seal()
     assert leftovers(bank) == {}
     assert verify(bank) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"dtype": "float16"}, "does not describe the arrays"),
+        ({"vocab": 64}, "does not describe the arrays"),
+        ({"codec": "zstd"}, "does not describe the arrays"),
+        ({"queries": 3, "block_rows": 3}, "is no seal of it"),
+    ],
+)
+def test_attributes_and_arrays_that_disagree_are_named_though_signed_again(
+    tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    folder = place(bank, 0)
+    rewrite(folder / "zarr.json", lambda about: about["attributes"]["logitbank"].update(change))
+    recommit(folder, "zarr.json")
+    assert any(told in str(damage) for damage in verify(bank))
+
+
+def test_scores_of_another_step_are_named_though_signed_again(tmp_path: Path) -> None:
+    bank = bank_of_two(tmp_path / "b")
+    part = place(bank, 0) / "scores" / "all.parquet"
+    pl.read_parquet(part).with_columns(step=pl.lit(77, pl.Int64)).write_parquet(part)
+    recommit(place(bank, 0), "scores/all.parquet")
+    (damage,) = verify(bank)
+    assert damage.path.endswith("scores/all.parquet")
+    assert "its step is 77" in damage.detail

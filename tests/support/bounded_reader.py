@@ -73,6 +73,7 @@ def _answers(path: str) -> dict[str, object]:
         "scan": _tried(lambda: bank.scan("parity").collect()),
         "rows": _tried(lambda: [d.logprobs() for d in bank.deposits()]),
         "row": _tried(lambda: [d.logprobs([0]) for d in bank.deposits()]),
+        "normalised": _tried(lambda: [d.logprobs(normalised=True) for d in bank.deposits()]),
         "logsumexp": _tried(lambda: [d.logsumexp() for d in bank.deposits()]),
         "side": _tried(
             lambda: bank.to_xarray(bank.prompts("parity").collect()["query_set"][0]).load()

@@ -12,6 +12,7 @@ from typing import Any
 from logitbank.engine.prompts.sentences import Span
 from logitbank.engine.prompts.values import Option, Scalar, Turn
 from logitbank.errors import PromptError
+from logitbank.store.format.limits import shown
 
 ABOUT = ("text", "messages", "sentence", "pair")
 """The fields that a prompt is about; each prompt has one of them."""
@@ -157,8 +158,11 @@ def json_value(text: str, what: str) -> Any:
     """What a text says as JSON, in which no object names a key twice."""
     try:
         return json.loads(text, object_pairs_hook=_once)
-    except (json.JSONDecodeError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+    except PromptError:
+        raise
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else reason
         raise PromptError(f"{what} {shown(text)} is broken JSON ({reason})") from None
 
 
@@ -169,9 +173,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise PromptError(f"{key!r} is there twice; rename one")
         members[key] = value
     return members
-
-
-def shown(value: Any) -> str:
-    """A value for messages, cut to 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

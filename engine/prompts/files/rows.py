@@ -6,20 +6,19 @@ It knows files and no prompt; of fields only which are never numbers.
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logitbank.engine.prompts.files.fields import ABOUT, TEXTS, json_value, shown
+from logitbank.engine.prompts.files.fields import ABOUT, TEXTS, json_value
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
+from logitbank.store.format.limits import in_int64, shown
 
-_KINDS: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
-    (r"-?(0|[1-9]\d{0,17})", int),
-    (r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", float),
-    (r"[Tt]rue|[Ff]alse", lambda cell: cell.lower() == "true"),
-)
+_TRUTH = {"true": True, "True": True, "false": False, "False": False}
+_EXACT = 2**53
+"""Whole numbers up to here are the same number as a float."""
 
 
 class Row(NamedTuple):
@@ -125,14 +124,35 @@ def _check_header(path: Path, header: list[str]) -> None:
 
 
 def _typed(cells: list[str], name: str) -> list[Scalar]:
-    """Empty cells as null, and a column of numbers as numbers; `007` stays a text."""
+    """A column's values: empty cells as null, and numbers where all of them survive as such.
+
+    A number that would be written otherwise than the cell stays a text, as does its column: `007`,
+    `3.10`, an id of 25 digits.
+    """
     filled = [cell for cell in cells if cell]
-    if name in TEXTS or not filled:
-        return [cell or None for cell in cells]
-    for pattern, read in _KINDS:
-        if all(re.fullmatch(pattern, cell) for cell in filled):
-            return [read(cell) if cell else None for cell in cells]
+    if name not in TEXTS and filled:
+        for read in (_integer, _float, _TRUTH.get):
+            values = {cell: read(cell) for cell in set(filled)}
+            if None not in values.values():
+                return [values[cell] if cell else None for cell in cells]
     return [cell or None for cell in cells]
+
+
+def _integer(cell: str) -> int | None:
+    if not re.fullmatch(r"-?[0-9]{1,19}", cell):
+        return None
+    value = int(cell)
+    return value if str(value) == cell and in_int64(value) else None
+
+
+def _float(cell: str) -> float | None:
+    whole = _integer(cell)
+    if whole is not None:
+        return float(whole) if abs(whole) <= _EXACT else None
+    if not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", cell):
+        return None
+    value = float(cell)
+    return value if repr(value) == cell else None
 
 
 def _parquet(path: Path) -> Iterator[Read]:

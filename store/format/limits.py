@@ -1,0 +1,117 @@
+"""Limits of what a bank holds, and the door at which every text and number from outside is checked.
+
+Writers and readers go by the same limits, so that nothing is written that cannot be read.
+"""
+
+import re
+
+from logitbank.errors import LogitbankError, UsageError
+
+MAX_INT = 2**63 - 1
+"""The largest whole number of a column, and of a run seed."""
+MAX_SIZE = 2**31 - 1
+"""The largest number of rows, and of a token: they are Int32."""
+MAX_STEP = 10**18 - 1
+"""The largest training step: sums and differences of steps fit 64 bits."""
+MAX_OUTPUTS = 2**24
+"""Outputs of a head, and entries of a state: 60 times those of the largest vocabulary we know."""
+MAX_NAME = 200
+"""Letters of a name. As a folder it is quoted, and file systems take 255 bytes."""
+MAX_ID = 1_000
+"""Letters of a prompt's id, and of a title."""
+MAX_ABOUT = 100_000
+"""Letters of a licence or a citation."""
+CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"
+"""Characters that no name has, as a regular expression of Python."""
+
+
+def in_int64(value: int) -> bool:
+    """Whether a column of whole numbers can hold a number."""
+    return -MAX_INT - 1 <= value <= MAX_INT
+
+
+def check_text(
+    value: object,
+    what: str,
+    *,
+    one_line: bool = False,
+    most: int | None = None,
+    error: type[LogitbankError] = UsageError,
+) -> None:
+    """Refuse what is no text, and a text that a bank cannot keep.
+
+    Parameters
+    ----------
+    what
+        What messages call it.
+    one_line
+        Whether it is a name or a title, which has neither line ends nor other control characters.
+    most
+        Letters that it may have.
+
+    Raises
+    ------
+    LogitbankError
+        As `error`: it is no text, holds half a surrogate pair, or is more than is allowed.
+    """
+    if not isinstance(value, str):
+        raise error(f"{what} is {shown(value)}; it must be a text")
+    if most is not None and len(value) > most:
+        raise error(
+            f"{what} {shown(value)} has {len(value):,} letters; give one of at most {most:,}"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise error(
+            f"{what} {shown(value)} holds half a surrogate pair, which is no character; write the"
+            " character itself"
+        ) from None
+    if one_line and (control := re.search(CONTROL, value)):
+        raise error(f"{what} {shown(value)} holds the control character {control[0]!a}; remove it")
+
+
+def check_name(
+    value: object,
+    what: str,
+    *,
+    most: int = MAX_NAME,
+    error: type[LogitbankError] = UsageError,
+) -> None:
+    """Refuse what is no name: as `check_text` in one line, or blank, or with space around it."""
+    check_text(value, what, one_line=True, most=most, error=error)
+    if not value or value != str(value).strip():
+        raise error(f"{what} {value!r} is no name; give a non-blank one, without space around it")
+
+
+def check_number(
+    value: object,
+    what: str,
+    least: int,
+    most: int,
+    *,
+    error: type[LogitbankError] = UsageError,
+) -> None:
+    """Refuse what is no whole number of Python between two limits, both included.
+
+    Raises
+    ------
+    LogitbankError
+        As `error`.
+    """
+    if type(value) is not int or not least <= value <= most:
+        raise error(f"{what} is {shown(value)}; use a whole number from {least} to {most}")
+
+
+def shown(value: object) -> str:
+    """A value for messages, cut to 60 characters; characters that no terminal shows are escaped."""
+    if isinstance(value, int) and value.bit_length() > 200:  # Python writes out 4,300 digits
+        return f"a number of more than {int(value.bit_length() * 0.301):,} digits"
+    try:
+        text = repr(value)
+        text.encode()
+    except UnicodeEncodeError:
+        text = ascii(value)
+    except ValueError:
+        text = f"a {type(value).__name__} with a number of more than 4,300 digits"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -17,7 +17,6 @@ from bench.extraction import against
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import ENGINES, gpu_figures
 from bench.growth import growth
-from bench.house import house_figures
 from bench.little import little
 from bench.many import many
 from bench.many_checkpoints import many_checkpoints
@@ -89,7 +88,6 @@ def sentences(tmp: Path) -> Iterator[Figure]:
 
 
 BENCHMARKS: dict[str, Benchmark] = {
-    "house": lambda _: house_figures(),
     "help": lambda _: iter([command_help()]),
     "fairness": lambda tmp: iter(fairness_tables(tmp)),
     "many": many,

@@ -3,7 +3,7 @@
 from collections import Counter
 from html import escape
 
-from bench.house import imports, modules, rooms
+from scripts.source import imports, modules, rooms
 
 LAYERS = (("api",), ("cli",), ("analysis", "engine"), ("store",))
 WIDTH, LINE, TITLE, GAP, CHIP = 760, 22, 26, 46, 6.6

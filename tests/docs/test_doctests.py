@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-from bench.house import modules
+from scripts.source import modules
 
 MODULES = [name for name, path in modules().items() if ">>> " in path.read_text()]
 

@@ -5,23 +5,23 @@ import runpy
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import logitbank
-from bench import house
 from logitbank import analysis, store
+from scripts import source
 from scripts.install import uv_variables
 from tests.support.paths import ROOT
 
 HEAVY = ("torch", "transformers", "vllm")
 
 
-MODULES, IMPORTS = house.modules(), house.imports()
-TOP = house.TOP
+MODULES, IMPORTS = source.modules(), source.imports()
+TOP = source.TOP
+LINES = ROOT / "tests" / "lines.txt"
 
 
 def test_packages_of_the_wheel_are_the_folders_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,54 +113,20 @@ def test_imports_of_top_folders_go_one_way() -> None:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Lazy imports and those for types count: a circle hides which of two things is below."""
-    assert house.circle() == []
+    assert source.circle() == []
 
 
 def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
-    monkeypatch.setattr(house, "imports", lambda: ring)
-    assert set(house.circle()) == set(ring)
+    monkeypatch.setattr(source, "imports", lambda: ring)
+    assert set(source.circle()) == set(ring)
 
 
-def test_a_family_that_is_added_touches_the_files_of_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(house, "ROOT", tmp_path)
-    assert house.added_last("families") == ("", [])
-
-    def commit(*files: str) -> None:
-        for file in files:
-            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-            with (tmp_path / file).open("a") as opened:
-                opened.write("more\n")
-        who = ("-c", "user.name=a", "-c", "user.email=a@b")
-        for words in (("add", "."), (*who, "commit", "--quiet", "--message", "m")):
-            subprocess.run(["git", "-C", tmp_path, *words], check=True)
-
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    commit("families/old/__init__.py", "a")
-    commit("families/new/__init__.py", "families/new/metric.py", "b")
-    commit("families/old/__init__.py", "families/old/metric.py")
-    touched = ["b", "families/new/__init__.py", "families/new/metric.py"]
-    assert house.added_last("families") == ("new", touched)
-
-
-def test_words_are_looked_for_in_texts_and_not_in_docstrings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(house, "ROOT", tmp_path)
-    texts = {"a": '"""topk"""', "b": 'x = "topk:3"', "c": 'x = "topkapi topk-3"', "d": "topk = 1"}
-    files = {name: tmp_path / "store" / f"{name}.py" for name in texts}
-    files["b"].parent.mkdir()
-    for name, text in texts.items():
-        files[name].write_text(text)
-    monkeypatch.setattr(house, "modules", lambda: files)
-    assert house.naming("topk", "store") == ["store/b.py"]
-    assert house.naming("topk", "cli") == []
-
-
-def test_no_folder_is_too_full_to_be_seen_at_once() -> None:
-    assert max(count for _, count in house.rooms().values()) <= 16
+def test_the_source_has_no_more_lines_than_before() -> None:
+    """`tests/lines.txt` says how many it may have; a change that removes some lowers it."""
+    lines = sum(len(path.read_text().splitlines()) for path in MODULES.values())
+    assert lines <= int(LINES.read_text()), f"the source has {lines:,} lines"
+    assert lines > 10_000
 
 
 def test_folders_and_modules_that_pages_name_are_there() -> None:
@@ -168,7 +134,7 @@ def test_folders_and_modules_that_pages_name_are_there() -> None:
         (page.name, path)
         for page in (ROOT / "docs").rglob("*.md")
         if not page.name.startswith("_")  # made by the last build of the documentation
-        for path in re.findall(rf"`((?:{'|'.join(house.TOP)})/[\w/]*(?:\.py|/))`", page.read_text())
+        for path in re.findall(rf"`((?:{'|'.join(TOP)})/[\w/]*(?:\.py|/))`", page.read_text())
     ]
     assert len(named) > 30
     assert [(page, path) for page, path in named if not (ROOT / path).exists()] == []

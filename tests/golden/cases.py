@@ -1,0 +1,196 @@
+"""The calls of `logitbank` whose words and tables are kept, by group, and what each is about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.golden import banks
+from tests.golden.banks import Make
+
+
+@dataclass(frozen=True)
+class Group:
+    """Calls that work in one folder, one after the other."""
+
+    made: Sequence[Make]
+    calls: Sequence[str]
+    """Arguments, as a shell splits them."""
+
+
+GROUPS = {
+    "fairness": Group(
+        (banks.demo, banks.families, banks.ties),
+        (
+            "analyze fairness demo.zarr --prompts demo --bootstrap 100",
+            "analyze fairness families.zarr --bootstrap 100 --change 0 128",
+            "analyze fairness families.zarr ties.zarr --compare toy other --bootstrap 50",
+            "analyze fairness ties.zarr --ties midrank --unit prompt_order --bootstrap 0",
+            "analyze fairness ties.zarr --vocab-limit --unit seed --bootstrap 20 --model toy",
+            "analyze fairness families.zarr --bootstrap 20 --table gap",
+            "analyze fairness families.zarr --bootstrap 20 --table gap --format csv",
+            "analyze fairness families.zarr --bootstrap 20 --table gap --format latex",
+            "analyze fairness families.zarr --bootstrap 20 --table gap --format json",
+            "analyze fairness families.zarr --table nothing",
+            "analyze fairness families.zarr --prompts lambada",
+            "analyze fairness nothing.zarr",
+        ),
+    ),
+    "fluctuation": Group(
+        (banks.demo, banks.fluctuation, banks.families),
+        (
+            "analyze fluctuation demo.zarr --prompts demo-professions --save-scores saved.csv",
+            "analyze fluctuation scores.csv --frequencies totals.csv",
+            "analyze fluctuation scores.csv --plateau 1 --plateau 3 --profession nurse",
+            "analyze fluctuation scores.csv demo.zarr --model bert --model demo-bert",
+            "analyze fluctuation scores.csv --plateau 99",
+            "analyze fluctuation families.zarr",
+        ),
+    ),
+    "stereoset": Group(
+        (banks.stereoset, banks.families),
+        (
+            "analyze stereoset stereoset.zarr --bootstrap 100",
+            "analyze stereoset stereoset.zarr --score mean_prob --score sum_logprob"
+            " --score mean_logprob --score geometric --bootstrap 20 --step 8 --step release",
+            "analyze stereoset --predictions published=published.json --gold gold.json"
+            " --bootstrap 20",
+            "analyze stereoset stereoset.zarr --prompts stereoset-intra --bootstrap 0"
+            " --save-predictions saved",
+            "analyze stereoset --predictions published.json",
+            "analyze stereoset families.zarr",
+        ),
+    ),
+    "unqover": Group(
+        (banks.unqover, banks.families),
+        (
+            "analyze unqover unqover.zarr --bootstrap 50",
+            "analyze unqover unqover.zarr --he-she --topk 5 --bootstrap 20"
+            " --prompts unqover-gender",
+            "analyze unqover families.zarr",
+        ),
+    ),
+    "shares": Group(
+        (banks.families, banks.ties, banks.levels),
+        (
+            "analyze stereotype families.zarr",
+            "analyze stereotype ties.zarr --partial",
+            "analyze stereotype ties.zarr --save-results results",
+            "analyze lambada families.zarr --save-results lambada",
+            "analyze lambada ties.zarr --partial",
+            "analyze lambada ties.zarr --model toy --format json",
+            "analyze crows-pairs families.zarr",
+            "analyze crows-pairs ties.zarr --partial",
+            "analyze tradeoff families.zarr --bootstrap 50",
+            "analyze tradeoff families.zarr --give-up 0.1 --pair 32 128 --bootstrap 20",
+            "analyze tradeoff families.zarr --performance lambada --bootstrap 20",
+            "analyze tradeoff ties.zarr --model toy --bootstrap 20",
+            "analyze options families.zarr --prompts winobias",
+            "analyze options ties.zarr --prompts stereotype-accuracy",
+            "analyze options ties.zarr --prompts lambada --score token",
+            "analyze options contexts.zarr --prompts wörter",
+            "analyze options hidden.zarr --prompts sätze/next",
+            "analyze options families.zarr",
+        ),
+    ),
+    "debias": Group(
+        (banks.debias,),
+        (
+            "debias train debias.zarr --out f.safetensors --k 6 --bootstrap 20",
+            "debias train debias.zarr --out g.safetensors --preset bert --split all --bootstrap 0",
+            "debias compare debias.zarr --filter f.safetensors --bootstrap 20",
+            "debias search debias.zarr --k 4 --regularisation 0.1 --temperature 2 --give-up 50",
+            "debias train debias.zarr --out f.safetensors",
+        ),
+    ),
+    "report": Group(
+        (banks.families, banks.debias),
+        (
+            "report families.zarr --bootstrap 20",
+            "report debias.zarr --bootstrap 20 --out page.html",
+        ),
+    ),
+    "banks": Group(
+        (banks.demo, banks.ties, banks.levels, banks.two_banks),
+        (
+            "info demo.zarr",
+            "info a.zarr --provenance",
+            "info ties.zarr",
+            "info ties.zarr --format csv",
+            "info contexts.zarr --format json",
+            "info hidden.zarr",
+            "info hidden.zarr --provenance",
+            "info nothing.zarr",
+            "compare a.zarr b.zarr",
+            "compare a.zarr b.zarr --steps 8",
+            "compare a.zarr a.zarr --table logits --format csv",
+            "compare a.zarr contexts.zarr",
+            "verify ties.zarr",
+            "verify hidden.zarr",
+            "describe a.zarr --title 'All of it' --licence CC-BY-4.0 --citation 'Nobody, 2026'",
+            "describe a.zarr",
+            "merge both.zarr a.zarr hidden.zarr",
+            "merge both.zarr a.zarr",
+            "merge both.zarr b.zarr",
+            "shrink b.zarr small.zarr --keep topk:3 --dtype float16",
+            "shrink small.zarr large.zarr --keep full",
+            "info small.zarr",
+            "rescore b.zarr",
+            "push a.zarr shared.zarr",
+            "push a.zarr shared.zarr",
+        ),
+    ),
+    "verify": Group(
+        (banks.damaged,),
+        (
+            "verify damaged.zarr",
+            "analyze options damaged.zarr",
+            "verify damaged.zarr --repair",
+            "verify damaged.zarr",
+        ),
+    ),
+    "show": Group(
+        (banks.demo, banks.families, banks.levels, banks.two_banks),
+        (
+            "show demo.zarr --prompts demo",
+            "show demo.zarr --prompts demo --prompt demo-pro-43-referred --order 2",
+            "show demo.zarr --prompts demo-professions --between 0 400 --top 3",
+            "show demo.zarr --prompts demo-professions --model demo-bert --run seed1 --top 1",
+            "show families.zarr --prompts winobias --prompt p3 --format csv",
+            "show families.zarr --prompts winobias --format json --between 0 128",
+            "show families.zarr",
+            "show families.zarr --prompts winobias --prompt nothing",
+            "show a.zarr --prompts parity --prompt p1 --top-tokens 3",
+            "show hidden.zarr --prompts wörter --prompt p1 --top-tokens 2",
+        ),
+    ),
+    "query": Group(
+        (banks.families, banks.levels),
+        (
+            "query families.zarr 'SELECT model, step, count(*) AS rows, sum(logprob) AS logprob"
+            " FROM scores GROUP BY model, step ORDER BY step'",
+            "query families.zarr 'SELECT * FROM checkpoints ORDER BY ALL' --format csv",
+            "query contexts.zarr 'SELECT * FROM scores ORDER BY ALL' --format csv",
+            "query hidden.zarr 'SELECT * FROM scores ORDER BY ALL' --format csv",
+            "query hidden.zarr 'SELECT * FROM prompts ORDER BY ALL' --format json",
+            "query hidden.zarr 'SELECT * FROM options ORDER BY ALL' --out options.csv",
+            "query families.zarr 'SELECT nothing FROM scores'",
+            "query families.zarr 'DROP TABLE scores'",
+        ),
+    ),
+    "extract": Group(
+        (banks.checkpoints,),
+        (
+            "suites",
+            "prompts show jobs.jsonl",
+            "prompts show jobs.jsonl --limit 1",
+            "prompts check jobs.jsonl --tokenizer series/step0",
+            "prompts check glued.jsonl --tokenizer series/step0",
+            "prompts check nothing.jsonl",
+            "extract bank.zarr --suite series --prompts jobs.jsonl --engine transformers --dry-run",
+            "extract bank.zarr --suite series --prompts jobs.jsonl --engine transformers --dry-run"
+            " --steps 0:2000:1000 --keep topk:5 --shard 1/2",
+            "extract bank.zarr --suite series --prompts jobs.jsonl --steps 7 --dry-run",
+            "extract bank.zarr --suite nothing --prompts jobs.jsonl --dry-run",
+            "extract bank.zarr --suite series --prompts glued.jsonl --keep some --dry-run",
+        ),
+    ),
+}

@@ -1,0 +1,164 @@
+"""Makes the golden files of a group, and says how they differ from those that are kept."""
+
+import contextlib
+import io
+import json
+import os
+import platform
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import polars as pl
+import typer
+
+from logitbank.cli.main import app, run
+from logitbank.cli.screen import tables
+from tests.golden.cases import GROUPS
+
+EXPECTED = Path(__file__).with_name("expected")
+HELP = "help"
+"""The group of what every command says of itself."""
+NAMES = (*GROUPS, HELP)
+Files = dict[str, str]
+"""What is in each file, by its path below `expected`."""
+MACHINE = EXPECTED / "machine.txt"
+"""The kind of machine on which the files were recorded; there they are the same to the last bit."""
+_LONG = re.compile(r"-?\d+\.\d{9,}(e[-+]?\d+)?|-?\d\.\d*e-\d\d")
+_PASSING = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.:+Z]*"), "TIME"),
+    (re.compile(r"\b[\d.]+ s\b"), "SECONDS"),
+    (re.compile(r"^[^\n:]*: [\d.,]+(?: \w?B)? of [\d.,]+(?: \w?B)?\n", re.MULTILINE), ""),  # progress
+)
+
+
+def made(group: str) -> Files:
+    """What the calls of a group say and make now."""
+    environment = {"COLUMNS": "100", "NO_COLOR": "1"}
+    with mock.patch.dict(os.environ, environment), mock.patch.object(os, "fsync"):
+        if group == HELP:
+            calls = [f"{path} --help".strip() for path in commands(typer.main.get_command(app))]
+            return dict(texts(calls, HELP))
+        with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+            folder = Path(scratch)
+            for make in GROUPS[group].made:
+                make(folder)
+            return dict(texts(GROUPS[group].calls, group))
+
+
+def commands(command: Any, path: str = "") -> Iterator[str]:
+    yield path
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, f"{path} {name}".strip())
+
+
+def texts(calls: Sequence[str], group: str) -> Iterator[tuple[str, str]]:
+    """The files of some calls: what each printed, and the tables of its study."""
+    for number, line in enumerate(calls, 1):
+        name = file_name(line) if group == HELP else f"{number:02}-{file_name(line)}"
+        before = written()
+        said, studies = called(shlex.split(line))
+        yield f"{group}/{name}.txt", f"$ logitbank {line}\n{said}"
+        for study in studies if not {"--table", "--format"} & {*line.split()} else ():
+            for table, frame in study.result.tables().items():
+                yield f"{group}/{name}/{table}.csv", csv(frame)
+            yield f"{group}/{name}/findings.txt", "".join(f"{s}\n" for s in study.summary)
+        for path in sorted(written() - before):
+            yield f"{group}/{name}/{path}", lasting(path.read_text())
+
+
+def written() -> set[Path]:
+    """The files of this folder that are text for other programs."""
+    names = (path for suffix in ("csv", "json") for path in Path().rglob(f"*.{suffix}"))
+    return {path for path in names if not any(part.endswith(".zarr") for part in path.parts)}
+
+
+def file_name(line: str) -> str:
+    words = [word for word in line.split() if not word.startswith("-")]
+    return re.sub(r"[^\w.]+", "-", "-".join(words[:3]).replace("--help", "")) or "logitbank"
+
+
+def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
+    """What a call printed and how it ended; and its studies, whose tables have every digit."""
+    studies: list[Any] = []
+    print_study = tables.print_study
+
+    def seen(study: Any, **options: Any) -> None:
+        studies.append(study)
+        print_study(study, **options)
+
+    out, err = io.StringIO(), io.StringIO()
+    tables.out.width, tables.err.soft_wrap = 200, True  # as in a pipe, where this is a terminal
+    with (
+        mock.patch.object(sys, "argv", ["logitbank", *arguments]),
+        mock.patch.object(tables, "print_study", seen),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = ended()
+    parts = [lasting(out.getvalue())]
+    parts += [f"[stderr]\n{said}"] if (said := lasting(err.getvalue())) else []
+    parts += [f"[exit code {code}]\n"] if code else []
+    return "".join(parts), studies
+
+
+def ended() -> int:
+    try:
+        run()
+    except SystemExit as end:
+        return int(end.code or 0)
+    raise AssertionError("a command ends with an exit code")
+
+
+def lasting(text: str) -> str:
+    """A text without what another run would say otherwise: this folder, times."""
+    text = text.replace(str(Path.cwd()), "HERE")
+    for pattern, word in _PASSING:
+        text = pattern.sub(word, text)
+    return text
+
+
+def csv(frame: pl.DataFrame) -> str:
+    """Floats in the fewest digits that give back every bit; lists as JSON."""
+    nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+    flat = frame.with_columns(
+        pl.col(name).map_elements(lambda value: json.dumps(list(value)), pl.String)
+        for name in nested
+    )
+    return flat.write_csv()
+
+
+def kept(group: str) -> Files:
+    """The recorded files of a group."""
+    files = sorted(path for path in (EXPECTED / group).rglob("*") if path.is_file())
+    return {path.relative_to(EXPECTED).as_posix(): path.read_text() for path in files}
+
+
+def differences(expected: Files, found: Files) -> Iterator[str]:
+    """The lines of a diff, file by file."""
+    read = str if machine() == MACHINE.read_text() else rounded
+    for name in sorted({*expected, *found}):
+        old, new = read(expected.get(name, "")), read(found.get(name, ""))
+        if old != new or (name in expected) != (name in found):
+            yield from unified_diff(
+                old.splitlines(), new.splitlines(), f"expected/{name}", f"found/{name}", n=0,
+                lineterm="",
+            )  # fmt: skip
+
+
+def machine() -> str:
+    """The kind of machine: the vector instructions for which NumPy has its own exp and log."""
+    found = np.show_config("dicts")["SIMD Extensions"].get("found", [])
+    return f"{platform.machine()} {' '.join(sorted(found))}\n"
+
+
+def rounded(text: str) -> str:
+    """A text whose numbers keep 9 digits: on another kind of machine the last bits are others."""
+    return _LONG.sub(lambda found: f"{round(float(found[0]), 12):.9g}", text)

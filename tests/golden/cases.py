@@ -99,6 +99,8 @@ GROUPS = {
             "debias compare debias.zarr --filter f.safetensors --bootstrap 20",
             "debias search debias.zarr --k 4 --regularisation 0.1 --temperature 2 --give-up 50",
             "debias train debias.zarr --out f.safetensors",
+            "analyze stereoset debias.zarr --filter f.safetensors --bootstrap 0",
+            "analyze unqover debias.zarr --filter f.safetensors --bootstrap 0",
         ),
     ),
     "report": Group(

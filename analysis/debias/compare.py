@@ -12,19 +12,21 @@ import polars as pl
 
 from logitbank.analysis.debias.compare_tables import (
     KEY,
+    NO_STEREOSET,
     NONE,
     STEREOSET,
     TRAINED,
     UNTRAINED,
     joined,
     named,
-    no_stereoset,
     no_unqover,
 )
 from logitbank.analysis.debias.results import DebiasComparison
 from logitbank.analysis.drawing.paper import PAPER, Paper
 from logitbank.analysis.families.stereoset.files import concat_candidates
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
+from logitbank.analysis.families.stereoset.scores import INTRA as INTRA_TASK
+from logitbank.analysis.families.stereoset.scores import PLAIN
 from logitbank.analysis.families.stereoset.sources import bank_candidates
 from logitbank.analysis.families.unqover.metric import ALL, unqover_metric
 from logitbank.analysis.families.unqover.study import PROMPTS, expected_instances
@@ -166,7 +168,7 @@ def _compared(
         schema=["model", "base", "filter", "label"],
         orient="row",
     )
-    scores = _stereoset(sources, stereo, step, bootstrap) if stereo else no_stereoset()
+    scores = _stereoset(sources, stereo, step, bootstrap) if stereo else NO_STEREOSET
     measures = _unqover(sources, own_sets, step, bootstrap) if own_sets else no_unqover()
     measures = named(measures, names)
     if scores.is_empty() and measures.is_empty():
@@ -175,26 +177,56 @@ def _compared(
             f" {', '.join(dict.fromkeys(s.base for s in sources))}"
             f"{'' if step is None else f' at step {step}'}; run `logitbank extract` first"
         )
-    return DebiasComparison(joined(named(scores, names), measures), measures)
+    return DebiasComparison(joined(scores, measures), measures)
 
 
 def _stereoset(
     sources: Sequence[_Source], sets: Sequence[str], step: int | None, bootstrap: int
 ) -> pl.DataFrame:
+    """Scores of each source under each condition, and what differs from the plain model in pairs.
+
+    A filter is given to the metric as a condition of its model, so that its differences from the
+    plain model are over the examples that both have.
+    """
     steps = None if step is None else [step]
-    candidates = concat_candidates(
-        [
-            bank_candidates(s.bank, prompts=sets, models=[s.model], steps=steps)
-            for s in sources
-            if any(_has(s, name) for name in sets)
-        ]
-    )
+    parts = [
+        bank_candidates(s.bank, prompts=sets, models=[s.model], steps=steps).with_columns(
+            model=pl.lit(s.base),
+            condition=pl.when(pl.lit(s.filter == NONE) & (pl.col("condition") == PLAIN))
+            .then("condition")
+            .otherwise(pl.format(f"{at} {{}}", "condition")),
+        )
+        for at, s in enumerate(sources)
+        if any(_has(s, name) for name in sets)
+    ]
+    candidates = concat_candidates(parts)
     if candidates.is_empty():
-        return no_stereoset()
-    scores = stereoset_metric(candidates, bootstrap=bootstrap).scores
-    return scores.filter(
-        (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
-    ).select(*KEY, "language", "condition", *STEREOSET)
+        return NO_STEREOSET
+    result, key = stereoset_metric(candidates, bootstrap=bootstrap), [*KEY, "language", "condition"]
+    overall = (pl.col("domain") == "overall") & (pl.col("task") == INTRA_TASK)
+    missing = result.tasks.filter(pl.col("task") == INTRA_TASK).select(*key, "missing")
+    changes = result.differences.filter(overall)
+    changes = changes.select(*key, icat_change="icat", common="examples")
+    scores = result.scores.filter(overall).select(*key, *STEREOSET, "examples")
+    for more in (missing, changes):
+        scores = scores.join(more, on=key, how="left", nulls_equal=True, maintain_order="left")
+    number = pl.col("condition").str.extract(r"^(\d+) ").cast(pl.Int64)
+    unfiltered = pl.lit(NONE), pl.lit("no filter")
+    about = [
+        number.replace_strict(
+            [*range(len(sources))], [getattr(s, name) for s in sources], default=None
+        )
+        .fill_null(plain)
+        .alias(name)
+        for name, plain in zip(("filter", "label"), unfiltered, strict=True)
+    ]
+    is_base = number.is_null()
+    return scores.with_columns(
+        *about,
+        condition=pl.col("condition").str.replace(r"^\d+ ", ""),
+        icat_change=pl.when(is_base).then(0.0).otherwise("icat_change"),
+        common=pl.when(is_base).then("examples").otherwise("common"),
+    ).select(NO_STEREOSET.columns)
 
 
 def _unqover(
@@ -227,10 +259,13 @@ def _has(source: _Source, prompts: str) -> bool:
 
 
 def _missing(result: DebiasComparison) -> Iterator[str]:
-    incomplete = result.unqover.filter((pl.col("split") == ALL) & (pl.col("missing") > 0))
-    if len(incomplete):
-        missing, checkpoints = int(incomplete["missing"].sum()), incomplete.select(KEY).n_unique()
-        yield missing_sentence(missing, "instance", checkpoints=checkpoints)
+    instances = result.unqover.filter(pl.col("split") == ALL)
+    for table, noun in ((instances, "instance"), (result.comparison, "example")):
+        # With filters they are the same.
+        incomplete = table.filter((pl.col("filter") == NONE) & (pl.col("missing") > 0))
+        if len(incomplete):
+            missing = int(incomplete["missing"].sum())
+            yield missing_sentence(missing, noun, checkpoints=incomplete.select(KEY).n_unique())
 
 
 def _summary(result: DebiasComparison) -> list[str]:
@@ -243,10 +278,12 @@ def _summary(result: DebiasComparison) -> list[str]:
         if row["icat"] is not None:
             change = row["icat_change"]
             interval = f" [{row['icat_low']:.1f} to {row['icat_high']:.1f}]"
+            apart = change is not None and row["common"] < row["examples"]
+            both = f" over {row['common']:,} common examples" if apart else ""
             said.append(
                 f"iCAT {row['icat']:.1f}{interval if isfinite(row['icat_low']) else ''}"
-                f"{'' if change is None else f' ({change:+.1f})'}, lms {row['lms']:.1f}, ss"
-                f" {row['ss']:.1f}"
+                f"{'' if change is None else f' ({change:+.1f}{both})'}, lms {row['lms']:.1f}, ss"
+                f" {row['ss']:.1f}, n = {row['examples']:,}"
             )
         if row["abs_c"] is not None:
             said.append(

@@ -17,15 +17,21 @@ UNQOVER = ("mu", "eta", "abs_c", "positional", "attributive", "coverage_8", "cov
 _ORDER = {name: at for at, name in enumerate(FILTERS)}
 
 
-def no_stereoset() -> pl.DataFrame:
-    texts = dict.fromkeys(("model", "run"), pl.String) | {"step": pl.Int64}
-    return pl.DataFrame(
-        schema={
-            **texts,
-            **dict.fromkeys(("language", "condition"), pl.String),
-            **dict.fromkeys(STEREOSET, pl.Float64),
-        }
-    )
+NO_STEREOSET = pl.DataFrame(
+    schema={
+        "model": pl.String,
+        "run": pl.String,
+        "step": pl.Int64,
+        **dict.fromkeys(("filter", "label", "language", "condition"), pl.String),
+        **dict.fromkeys(STEREOSET, pl.Float64),
+        "examples": pl.Int64,
+        "missing": pl.Int64,
+        "icat_change": pl.Float64,
+        "common": pl.Int64,
+    }
+)
+"""StereoSet's scores without a row. Over `common` examples, which the plain model without a filter
+has too, the iCAT is higher than its by `icat_change`."""
 
 
 def no_unqover() -> pl.DataFrame:
@@ -59,12 +65,8 @@ def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
     scored = scores.filter(pl.col("condition") == "plain")
     lone = means.select(keys).join(scored, on=keys, how="anti", nulls_equal=True)
     scores = pl.concat([scores, lone.with_columns(condition=pl.lit("plain"))], how="diagonal")
-    plain = scores.filter((pl.col("filter") == NONE) & (pl.col("condition") == "plain"))
-    base = plain.select(*KEY, "language", base="icat")
     table = (
-        scores.join(base, on=[*KEY, "language"], how="left", nulls_equal=True)
-        .with_columns(icat_change=pl.col("icat") - pl.col("base"))
-        .join(
+        scores.join(
             means.with_columns(condition=pl.lit("plain")),
             on=[*keys, "condition"],
             how="left",
@@ -72,7 +74,7 @@ def joined(scores: pl.DataFrame, measures: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(_order=pl.col("filter").replace_strict(_ORDER))
         .sort("model", "run", "step", "language", "_order", "label", "condition", nulls_last=True)
-        .select(*keys, "language", "condition", *STEREOSET, "icat_change", *UNQOVER)
+        .select(*NO_STEREOSET.columns, *UNQOVER)
     )
     return pl.concat([table, _references(table)])
 

@@ -14,9 +14,10 @@ class DebiasComparison(Result):
 
     comparison: pl.DataFrame
     """Language and condition (plain, or with the prefix); StereoSet's intra-sentence lms, ss, iCAT
-    with 95 % intervals, `icat_change` against the plain model without a filter; UnQover's measures,
-    means over the bank's categories (they know no prefix and no language: of plain rows only). The
-    ideal and the random model stand at the end."""
+    with 95 % intervals, over so many `examples`, of which so many are `missing`; `icat_change`
+    against the plain model without a filter, over the `common` examples that both have; UnQover's
+    measures, means over the bank's categories (they know no prefix and no language: of plain rows
+    only). The ideal and the random model stand at the end."""
     unqover: pl.DataFrame
     """UnQover's measures by category and split."""
 
@@ -30,7 +31,8 @@ class DebiasSearch(Result):
     `regularisation`, `temperature`; `chosen_by` mean |C| on attributes that the fit has not seen
     and lms on half of StereoSet's terms; and what is told of it: `abs_c`, `mu`, `positional`,
     `attributive` and `coverage` on the other part's instances, `lms`, `ss` and `icat` on the other
-    half of the terms. `front`: no other has both less |C| and more lms. `best`: the one chosen.
-    A prior needs the options' own prompts, so StereoSet's scores are null for it."""
+    half of the terms, over so many `examples`. `front`: no other has both less |C| and more lms.
+    `best`: the one chosen. A prior needs the options' own prompts, so StereoSet's scores are null
+    for it."""
     by: Filter
     """The filter that was chosen, of those that were trained."""

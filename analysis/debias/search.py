@@ -132,8 +132,9 @@ def debias_search(
     assert by is not None, "only filters are chosen"
     about = about_of(opened, parts.deposit, prompts, split="train", he_she=he_she)
     result = DebiasSearch(table, replace(by, about={**by.about, **about}))
-    missing = parts.fit.missing + parts.told.missing
-    left_out = (missing_sentence(missing, "instance"),) if missing else ()
+    missing = {"instance": parts.fit.missing + parts.told.missing}
+    missing["example"] = _missing_examples(opened, parts)
+    left_out = tuple(missing_sentence(number, noun) for noun, number in missing.items() if number)
     study = finish(
         result,
         Summary(tuple(search_summary(table, give_up)), left_out=left_out),
@@ -265,8 +266,16 @@ def _stereoset(
         overall = scores.filter(
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
         )
-        found.append(overall.select("lms", "ss", "icat").row(0, named=True))
+        found.append(overall.select("lms", "ss", "icat", "examples").row(0, named=True))
     return found[0], found[1]
+
+
+def _missing_examples(bank: Readable, parts: _Parts) -> int:
+    """Examples of StereoSet that the checkpoint was to answer and has no score of."""
+    own = parts.deposit.checkpoint
+    rows = bank_candidates(bank, prompts=[parts.judge], models=[own.model], steps=[own.step])
+    short = rows.filter((pl.col("run") == own.run) & pl.col("value").is_null())
+    return short.select("language", "condition", "example").n_unique()
 
 
 def _prior_row(parts: _Parts) -> dict[str, object]:

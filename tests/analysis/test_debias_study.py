@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from logitbank.analysis.families.stereotype.study import stereotype
 from logitbank.analysis.families.unqover.instances import unqover_instances
 from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.errors import BankError, KeepLevelError, UsageError
-from logitbank.store import Bank, CheckpointId, Query, QuerySet
+from logitbank.store import Bank, BlockData, CheckpointId, Query, QuerySet
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.view import View
 from tests.support import unqover_cases
@@ -312,6 +313,74 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
         debias_compare(path, [], models=["x"])
     with pytest.raises(UsageError, match=r"no scores of stereoset-intra, .* by toy at step 9; run"):
         debias_compare(path, [out], step=9)
+
+
+def stopped_midway(path: Path, whole: Bank, *, blocks: int, name: str) -> Bank:
+    """The same bank; of one StereoSet set only the first examples, six queries each, are scored."""
+    bank = Bank.create(path)
+    for own in ("stereoset-intra", "stereoset-intra-prefix"):
+        table = whole.prompts(own).collect()
+        queries = whole.query_set(table["query_set"][0])
+        bank.add_query_set(queries)
+        bank.add_prompts(own, table)
+        (deposit,) = [d for d in whole.deposits() if d.query_set == queries.name]
+        layout = replace(deposit.layout, block_rows=6)
+        with bank.begin(replace(deposit.spec, layout=layout)) as writer:
+            for block in range(blocks if own == name else layout.blocks):
+                rows = pl.col("query").is_in(list(layout.rows(block)))
+                writer.write(block, BlockData(None, deposit.scores().filter(rows).collect()))
+    return bank
+
+
+@pytest.mark.parametrize("name", ["stereoset-intra", "stereoset-intra-prefix"])
+def test_a_bank_stopped_midway_is_compared_on_the_examples_that_both_sides_have(
+    tmp_path: Path, name: str
+) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b"))
+    study = debias_compare(stopped_midway(tmp_path / "c", whole, blocks=2, name=name), [])
+    rows = study.result.comparison.filter(pl.col("label") != "reference")
+    expected = [4, 2] if name == "stereoset-intra-prefix" else [2, 4]
+    assert rows["examples"].to_list() == expected
+    assert rows["missing"].to_list() == [4 - n for n in expected]
+    assert rows["common"].to_list()[1] == 2
+    common = Bank.create(tmp_path / "common")  # with no other examples than the two
+    for own in ("stereoset-intra", "stereoset-intra-prefix"):
+        table = whole.prompts(own).collect()
+        queries = whole.query_set(table["query_set"][0])
+        common.add_query_set(queries)
+        common.add_prompts(own, table.filter(pl.col("row") < 12))
+        logits = np.random.default_rng(int(own.endswith("prefix"))).normal(
+            size=(len(queries), unqover_cases.VOCAB)
+        )
+        common.deposit(
+            logits.astype(np.float32), checkpoint=CheckpointId("toy", step=8),
+            query_set=queries.name, keep="topk:16",
+        )  # fmt: skip
+    scores = stereoset([common], bootstrap=0).result.scores
+    overall = scores.filter((pl.col("domain") == "overall") & (pl.col("task") == "intrasentence"))
+    plain, prefix = overall["icat"]
+    assert rows["icat_change"].to_list() == [0, pytest.approx(prefix - plain)]
+    if name == "stereoset-intra-prefix":  # as of the other, by chance, all four are
+        assert rows["icat"][1] - rows["icat"][0] != pytest.approx(prefix - plain)
+    text = "\n".join([*study.summary, *study.summary.left_out])
+    assert "over 2 common examples" in text or name == "stereoset-intra-prefix"
+    assert "2 examples" in text
+
+
+def test_the_search_counts_examples_that_have_no_score(tmp_path: Path) -> None:
+    whole = Bank.open(make_bank(tmp_path / "b"))
+    bank = stopped_midway(tmp_path / "c", whole, blocks=3, name="stereoset-intra")
+    queries, rows = unqover_cases.add_questions(bank)
+    bank.deposit(
+        logits_of(rows), checkpoint=CheckpointId("toy", step=8), query_set=queries.name,
+        keep="topk:16",
+    )  # fmt: skip
+    study = debias_search(
+        bank, prompts="unqover-gender", sizes=[4], regularisations=[0.0], temperatures=[2.0]
+    )
+    assert "1 example" in "\n".join(study.summary.left_out)
+    of_terms = study.result.points.filter(pl.col("lms").is_not_null())["examples"]
+    assert of_terms.sum() <= 3 * len(of_terms)
 
 
 def test_the_comparison_takes_banks_with_one_of_the_two(tmp_path: Path) -> None:
